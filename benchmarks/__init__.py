@@ -1,0 +1,1 @@
+"""Task sets, leaderboard, report and speed measurements."""

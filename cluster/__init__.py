@@ -1,0 +1,1 @@
+"""The engine: plan, store, workers and scheduling on Ray."""

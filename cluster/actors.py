@@ -1,0 +1,153 @@
+"""The one module that talks to Ray: connect, start and stop workers, watch nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Deaths of workers are expected here and reported in plait's own words.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
+
+import ray
+from ray.util.scheduling_strategies import (
+    NodeAffinitySchedulingStrategy,
+)
+
+from cluster.placement import Need, Node
+from cluster.worker import Worker
+from generators.base import StageSpec
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+"""The folder of the code, which Ray ships to nodes that have never seen it."""
+
+_QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+_NOT_SHIPPED = ["runs", "tests", ".git", ".venv", ".mypy_cache", "*.parquet"]
+_ACTOR_THREADS = 8
+
+_actor_class = ray.remote(concurrency_groups={"control": 2})(Worker)
+
+ActorDied = (ray.exceptions.ActorDiedError, ray.exceptions.ActorUnavailableError)
+WorkerLost = (*ActorDied, ray.exceptions.RayError)
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[None]:
+    """A connection to the cluster at `address`, or a local one for as long as needed.
+
+    With an address the code is shipped as `working_dir`, unless this process itself
+    runs inside a submitted job, whose working directory the workers inherit.
+    """
+    if ray.is_initialized():
+        yield
+        return
+    runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
+    inside_job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+    local = address is None and "RAY_ADDRESS" not in os.environ and not inside_job
+    if local:
+        runtime_env["env_vars"]["PYTHONPATH"] = os.pathsep.join(_import_path())
+    elif not inside_job:
+        runtime_env |= {"working_dir": str(CHECKOUT), "excludes": _NOT_SHIPPED}
+    try:
+        ray.init(
+            address="local" if local else address or "auto",
+            runtime_env=runtime_env,
+            include_dashboard=False if local else None,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except ConnectionError as error:
+        raise ClusterError(f"no Ray cluster answers at {address!r}: {error}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+def _import_path() -> list[str]:
+    """Where this process finds code that is not installed: local workers look there."""
+    installed = (sys.prefix, sys.base_prefix)
+    own = [p for p in sys.path if p and not p.startswith(installed)]
+    return list(dict.fromkeys([str(CHECKOUT), *own]))
+
+
+class ClusterError(RuntimeError):
+    """The Ray cluster cannot be reached or cannot host a stage."""
+
+
+@dataclass
+class Handle:
+    """A worker as the driver holds it."""
+
+    actor: Any
+    node: str | None
+    """Node it was placed on; None where Ray was left to choose."""
+
+    def call(self, method: str, *args: Any, control: bool = False) -> Any:
+        """Start `method` on the worker; returns the reference to its answer."""
+        remote = getattr(self.actor, method)
+        if control:
+            remote = remote.options(concurrency_group="control")
+        return remote.remote(*args)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        with contextlib.suppress(Exception):
+            ray.kill(self.actor, no_restart=True)
+
+
+def start(spec: StageSpec, root: Path, node: str | None) -> Handle:
+    """Ask Ray for a worker of `spec` on `node`; it is loaded by its own `load` call."""
+    placement = spec.placement
+    options: dict[str, Any] = {
+        "num_cpus": placement.num_cpus,
+        "num_gpus": placement.num_gpus,
+        "max_concurrency": max(_ACTOR_THREADS, placement.concurrency + 2),
+        "max_restarts": 0,
+    }
+    if placement.memory_gib:
+        options["memory"] = int(placement.memory_gib * 2**30)
+    if node is not None:
+        affinity = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+        options["scheduling_strategy"] = affinity
+    secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
+    actor = _actor_class.options(**options).remote(spec, str(root), secrets)
+    return Handle(actor, node)
+
+
+def nodes() -> list[Node]:
+    """The living nodes and what each has in all."""
+    return [
+        Node(n["NodeID"], Need.of_resources(n["Resources"]))
+        for n in ray.nodes()
+        if n["Alive"] and not n["Resources"].get("plait_excluded")
+    ]
+
+
+def wait(refs: list[Any], timeout_s: float) -> list[Any]:
+    """Those of `refs` that are ready, waiting at most `timeout_s` for the first."""
+    if not refs:
+        return []
+    ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
+    if ready and len(refs) > 1:
+        ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
+    return list(ready)
+
+
+def result(ref: Any) -> Any:
+    """The value of a ready reference; raises what the call raised."""
+    return ray.get(ref)
+
+
+def versions() -> Mapping[str, str]:
+    """What the manifest says of the cluster."""
+    return {"ray": ray.__version__}

@@ -1,0 +1,85 @@
+"""What the manifest says of where a run happened: versions, commit, hardware."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+_PACKAGES = [
+    "plait",
+    "accelerate",
+    "diffusers",
+    "numpy",
+    "open_clip_torch",
+    "openai",
+    "pillow",
+    "pyarrow",
+    "ray",
+    "safetensors",
+    "torch",
+    "torchmetrics",
+    "torchvision",
+    "transformers",
+    "xformers",
+]
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+def environment() -> dict[str, Any]:
+    """Versions, git commit and hardware of this process's machine."""
+    return {
+        "argv": sys.argv,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "packages": {name: v for name in _PACKAGES if (v := _version(name))},
+        "git": _git(),
+        "hardware": {"cpus": os.cpu_count(), "gpus": _gpus()},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _git() -> dict[str, Any]:
+    def ask(*words: str) -> str:
+        command = ["git", "-C", str(CHECKOUT), *words]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        return done.stdout.strip() if done.returncode == 0 else ""
+
+    try:
+        commit = ask("rev-parse", "HEAD")
+        return {"commit": commit, "dirty": bool(ask("status", "--porcelain"))}
+    except OSError:
+        return {"commit": "", "dirty": None}
+
+
+def _gpus() -> list[str]:
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError:
+        return []
+    return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def now() -> str:
+    """The time in UTC, ISO 8601."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` so that a reader sees the old file or the new one, whole."""
+    temporary = path.with_suffix(path.suffix + ".tmp")
+    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    temporary.replace(path)

@@ -1,0 +1,248 @@
+"""The stored form of a stage's results: one Arrow schema per kind of stage.
+
+Image bytes follow the Hugging Face `Image` convention, schema metadata included, so
+`datasets.load_dataset("parquet", data_files=...)` shows decoded pictures. Payloads are
+safetensors in one column, one item per image request of a draft.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from generators.base import (
+    Failure,
+    Fault,
+    Kind,
+    NotApplicable,
+    Outcome,
+    Result,
+    Skip,
+    StageInput,
+    Unscored,
+)
+from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
+
+_COMMON = [
+    ("key", pa.string()),
+    ("label", pa.string()),
+    ("outcome", pa.string()),
+    ("fault", pa.string()),
+    ("reason", pa.string()),
+    ("usage", pa.string()),
+    ("notes", pa.string()),
+    ("seconds", pa.float64()),
+    ("at", pa.int64()),
+]
+_OWN: dict[Kind, list[tuple[str, pa.DataType]]] = {
+    Kind.DRAFT: [
+        ("text", pa.string()),
+        ("segments", pa.string()),
+        ("payload", pa.list_(pa.binary())),
+    ],
+    Kind.CONDITION: [("digest", pa.string()), ("payload", pa.list_(pa.binary()))],
+    Kind.RENDER: [
+        ("digest", pa.string()),
+        ("prompt", pa.string()),
+        ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+    ],
+    Kind.SCORE: [("value", pa.float64()), ("parts", pa.string())],
+}
+LIGHT: dict[Kind, tuple[str, ...]] = {
+    Kind.DRAFT: ("segments",),
+    Kind.CONDITION: ("digest",),
+    Kind.RENDER: ("digest",),
+    Kind.SCORE: ("value", "parts"),
+}
+"""Columns small enough to be held for every record; the rest is read when needed."""
+
+_HEAD = ("key", "outcome", "fault", "reason", "at")
+
+
+def _huggingface(fields: list[tuple[str, pa.DataType]]) -> dict[bytes, bytes]:
+    def feature(name: str, kind: pa.DataType) -> dict[str, Any]:
+        if name == "image":
+            return {"_type": "Image"}
+        if pa.types.is_list(kind):
+            return {"feature": {"dtype": "binary", "_type": "Value"}, "_type": "List"}
+        return {
+            "dtype": "float64" if kind == pa.float64() else str(kind),
+            "_type": "Value",
+        }
+
+    features = {name: feature(name, kind) for name, kind in fields}
+    return {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+
+
+SCHEMAS: dict[Kind, pa.Schema] = {
+    kind: pa.schema(_COMMON + own, metadata=_huggingface(_COMMON + own))
+    for kind, own in _OWN.items()
+}
+
+
+class Row(NamedTuple):
+    """What is held in memory of one record, and where the rest of it stands."""
+
+    outcome: str
+    fault: str | None
+    reason: str | None
+    at: int
+    """Microseconds since the epoch."""
+    light: tuple[Any, ...]
+    part: str
+    """Path of the Parquet part."""
+    row: int
+
+    @property
+    def final(self) -> bool:
+        """Whether issuing the command again leaves the record as it is."""
+        return self.fault is None or Fault(self.fault).final
+
+    def supersedes(self, other: "Row") -> bool:
+        """Final beats retryable; the first final record and the last failure stay."""
+        if self.final != other.final:
+            return self.final
+        return self.at < other.at if self.final else self.at > other.at
+
+
+class Item(NamedTuple):
+    """A job as it travels to a worker, which knows its stage already."""
+
+    key: str
+    label: str
+    input: StageInput
+
+
+def encode(
+    kind: Kind, items: Sequence[Item], outcomes: Sequence[Outcome[Any]], seconds: float
+) -> pa.Table:
+    """Records of one batch; `seconds` is the busy time of each record, in seconds."""
+    now = time.time_ns() // 1000
+    rows = []
+    for item, outcome in zip(items, outcomes, strict=True):
+        row = _head(outcome) | {"key": item.key, "label": item.label}
+        rows.append(row | {"seconds": seconds, "at": now} | _body(kind, item, outcome))
+    return pa.Table.from_pylist(rows, schema=SCHEMAS[kind])
+
+
+def _head(outcome: Outcome[Any]) -> dict[str, Any]:
+    match outcome:
+        case Result(usage=usage, notes=notes):
+            about: dict[str, Any] = {"outcome": "done", "usage": usage, "notes": notes}
+        case Skip(reason, notes):
+            about = {"outcome": "skipped", "reason": reason, "notes": notes}
+        case Failure(reason, fault, usage, notes):
+            about = {"outcome": "failed", "reason": reason, "fault": fault.value}
+            about |= {"usage": usage, "notes": notes}
+        case Unscored(reason):
+            about = {"outcome": "unscored", "reason": reason}
+        case NotApplicable(reason):
+            about = {"outcome": "not_applicable", "reason": reason}
+        case _:
+            raise TypeError(f"a stage gave {type(outcome).__name__}, not an outcome")
+    for name in ("usage", "notes"):
+        about[name] = json.dumps(dict(about.get(name, {})), ensure_ascii=False)
+    return about
+
+
+def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
+    if not isinstance(outcome, Result):
+        return {}
+    value = outcome.value
+    match kind:
+        case Kind.DRAFT:
+            return _draft_columns(value)
+        case Kind.CONDITION:
+            return {"digest": value.digest, "payload": [value.read()]}
+        case Kind.RENDER:
+            # A `Drawing` is encoded here, off the compute path.
+            drawn = value if isinstance(value, Image) else value.encoded()
+            path = f"{drawn.digest[:16]}.{_extension(drawn.read())}"
+            image = {"bytes": drawn.read(), "path": path}
+            prompt = getattr(item.input, "prompt", None)
+            return {"digest": drawn.digest, "image": image, "prompt": prompt}
+        case Kind.SCORE:
+            parts = json.dumps(dict(value.parts), ensure_ascii=False)
+            return {"value": float(value.value), "parts": parts}
+
+
+def _extension(data: bytes) -> str:
+    if data.startswith(b"\x89PNG"):
+        return "png"
+    return "webp" if data[8:12] == b"WEBP" else "jpg"
+
+
+def _draft_columns(draft: Draft) -> dict[str, Any]:
+    segments: list[dict[str, Any]] = []
+    payloads = []
+    for segment in draft.segments:
+        if isinstance(segment, Text):
+            segments.append({"type": "text", "text": segment.text})
+            continue
+        if segment.context or segment.seed is not None:
+            raise TypeError("a drafting stage sets neither context nor seed of a request")
+        about = {"type": "image", "prompt": segment.prompt, "payload": None}
+        if segment.payload is not None:
+            about["payload"] = segment.payload.digest
+            payloads.append(segment.payload.read())
+        segments.append(about)
+    stored = json.dumps(segments, ensure_ascii=False)
+    return {"text": draft.text, "segments": stored, "payload": payloads}
+
+
+def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, Row]:
+    """What to hold in memory of a part's records; `table` starts at row `first`."""
+    columns = [table.column(name).to_pylist() for name in (*_HEAD, *LIGHT[kind])]
+    rows = {}
+    for i, (key, outcome, fault, reason, at, *light) in enumerate(
+        zip(*columns, strict=True), start=first
+    ):
+        rows[key] = Row(outcome, fault, reason, at, tuple(light), part, i)
+    return rows
+
+
+def head_columns(kind: Kind) -> list[str]:
+    """Columns that `rows_of` reads."""
+    return [*_HEAD, *LIGHT[kind]]
+
+
+def decode(kind: Kind, row: Row) -> Outcome[Any]:
+    """The outcome a record holds; large bytes stay in the store until they are read."""
+    match row.outcome:
+        case "skipped":
+            return Skip(row.reason or "")
+        case "failed":
+            return Failure(row.reason or "", Fault(row.fault or Fault.ERROR))
+        case "unscored":
+            return Unscored(row.reason or "")
+        case "not_applicable":
+            return NotApplicable(row.reason or "")
+    where = f"{row.part}#{row.row}"
+    match kind:
+        case Kind.DRAFT:
+            return Result(_draft(row.light[0], where))
+        case Kind.CONDITION:
+            return Result(Payload(row.light[0], place=f"{where}#payload#0"))
+        case Kind.RENDER:
+            return Result(Image(row.light[0], place=f"{where}#image.bytes"))
+        case Kind.SCORE:
+            return Result(Score(row.light[0], json.loads(row.light[1])))
+
+
+def _draft(stored: str, where: str) -> Draft:
+    segments: list[Text | ImageRequest] = []
+    item = 0
+    for about in json.loads(stored):
+        if about["type"] == "text":
+            segments.append(Text(about["text"]))
+            continue
+        payload = None
+        if about["payload"] is not None:
+            payload = Payload(about["payload"], place=f"{where}#payload#{item}")
+            item += 1
+        segments.append(ImageRequest(about["prompt"], payload))
+    return Draft(tuple(segments))

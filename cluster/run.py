@@ -1,0 +1,169 @@
+"""One run from lock to manifest: what is missing is made, what is there stays."""
+
+from __future__ import annotations
+
+import json
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from cluster.lock import RunInUse, RunLock
+from cluster.manifest import environment, now, write_json
+from cluster.plan import Evaluation, Plan, StageCount, count, evaluations, outcome_name
+from cluster.store import Store
+
+if TYPE_CHECKING:
+    from cluster.schedule import EngineOptions, StageProgress
+
+MANIFEST = "manifest.json"
+
+
+class Watcher:
+    """Is told how a run goes; does nothing itself. The command line draws."""
+
+    def starting(self, counts: Sequence[StageCount]) -> None:
+        """Called once, before Ray is started, with what there is to do."""
+
+    def turn(self, stages: "Sequence[StageProgress]") -> None:
+        """Called a few times a second."""
+
+    def notice(self, text: str) -> None:
+        """Something the user should know now."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunResult:
+    """What a command did to a run directory."""
+
+    counts: Mapping[str, int]
+    """Documents: planned, done, failed, skipped; judgements: unscored, ..."""
+    made: int
+    """Records made by this command."""
+    seconds: float
+    interrupted: bool = False
+
+
+@dataclass
+class _Stopper:
+    """Turns signals into a wish to stop; a second signal is not waited for."""
+
+    wanted: bool = False
+    on_stop: Callable[[], None] = field(default=lambda: None)
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        if self.wanted:
+            raise KeyboardInterrupt
+        self.wanted = True
+        self.on_stop()
+
+
+@contextmanager
+def _signals(stopper: _Stopper) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(n, stopper) for n in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def execute(
+    plan: Plan,
+    root: Path,
+    options: "EngineOptions",
+    about: Mapping[str, Any],
+    watcher: Watcher,
+) -> RunResult:
+    """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
+
+    `about` goes to the manifest as it is: resolved config, data revision, digests.
+    """
+    began = time.monotonic()
+    with RunLock(root) as lock:
+        store = Store(root)
+        store.sweep()
+        manifest = dict(about) | environment() | {"started": now(), "status": "started"}
+        write_json(root / MANIFEST, manifest)
+        counts = count(plan, store)
+        for text in store.notices:
+            watcher.notice(text)
+        watcher.starting(counts)
+        made, interrupted = 0, False
+        if any(c.to_run for c in counts):
+            made, interrupted = _on_ray(plan, store, options, watcher, lock)
+        for spec in plan.stages:
+            store.compact(spec)
+        totals = dict(totals_of(plan, store))
+        manifest |= {
+            "finished": now(),
+            "counts": totals,
+            "usage": usage_of(plan, store),
+        }
+        manifest["status"] = "interrupted" if interrupted else "finished"
+        write_json(root / MANIFEST, manifest)
+    return RunResult(totals, made, time.monotonic() - began, interrupted)
+
+
+def _on_ray(
+    plan: Plan, store: Store, options: "EngineOptions", watcher: Watcher, lock: RunLock
+) -> tuple[int, bool]:
+    from cluster import actors
+    from cluster.schedule import Interrupted, Scheduler
+
+    stopper = _Stopper()
+    with _signals(stopper), actors.connected(options.address):
+        scheduler = Scheduler(
+            plan, store, options, on_turn=watcher.turn, on_notice=watcher.notice
+        )
+        scheduler.should_stop = lambda: stopper.wanted or lock.lost
+        stopper.on_stop = lambda: watcher.notice(
+            "stopping: batches in flight are taken in; once more to leave at once"
+        )
+        try:
+            scheduler.run()
+        except (Interrupted, KeyboardInterrupt):
+            if lock.lost:
+                raise RunInUse(f"another process took over {store.root}") from None
+            return scheduler.made, True
+    return scheduler.made, False
+
+
+def totals_of(plan: Plan, store: Store) -> Counter[str]:
+    """Documents and judgements by outcome, over everything the plan asks for."""
+    totals: Counter[str] = Counter(planned=len(plan), done=0, failed=0, skipped=0)
+    totals.update(unscored=0, not_applicable=0, missing=0)
+    for found in evaluations(plan, store):
+        if not isinstance(found, Evaluation):
+            totals["missing"] += 1
+            continue
+        totals[outcome_name(found.document)] += 1
+        for score in found.scores.values():
+            name = outcome_name(score)
+            totals["judged" if name == "done" else f"{name}_score"] += 1
+    totals["unscored"] = totals.pop("unscored_score", 0)
+    totals["not_applicable"] = totals.pop("not_applicable_score", 0)
+    return totals
+
+
+def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
+    """Tokens, images, steps and busy seconds per stage, over all records of the run."""
+    usage = {}
+    for spec in plan.stages:
+        total: dict[str, float] = defaultdict(float)
+        for record in store.columns(spec, ["usage", "seconds"]):
+            for name, amount in json.loads(record["usage"]).items():
+                total[name] += amount
+            total["busy_seconds"] += record["seconds"] or 0.0
+        usage[spec.name] = {k: round(v, 3) for k, v in sorted(total.items())}
+    return usage

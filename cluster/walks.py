@@ -1,0 +1,89 @@
+"""Walks: one generator per (system, sample, repeat), advanced as outcomes become known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from generators.base import Job, Outcome, Walk
+
+T = TypeVar("T")
+Lookup = Callable[[Job], Outcome[Any] | None]
+"""The outcome of a job where it is known, else None."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Where a walk stands still: the jobs it needs, and those not known among them."""
+
+    jobs: list[Job]
+    missing: list[Job]
+
+
+@dataclass(slots=True)
+class Walker(Generic[T]):
+    """A walk under way."""
+
+    walk: Walk[T]
+    tag: Any
+    """Tells whoever drives the walkers which one this is."""
+    pending: Pending | None = None
+    missing: int = 0
+
+    def advance(self, lookup: Lookup) -> Outcome[T] | None:
+        """Go on as far as known outcomes carry; the walk's outcome once it has ended."""
+        sent = (
+            [] if self.pending is None else [_known(lookup, j) for j in self.pending.jobs]
+        )
+        while True:
+            try:
+                jobs = self.walk.send(sent) if self.pending else next(self.walk)
+            except StopIteration as stop:
+                self.pending = None
+                return stop.value  # type: ignore[no-any-return]
+            found = [lookup(job) for job in jobs]
+            missing = {j.key: j for j, o in zip(jobs, found, strict=True) if o is None}
+            self.pending = Pending(jobs, list(missing.values()))
+            self.missing = len(missing)
+            if missing:
+                return None
+            sent = [outcome for outcome in found if outcome is not None]
+
+
+def _known(lookup: Lookup, job: Job) -> Outcome[Any]:
+    outcome = lookup(job)
+    if outcome is None:
+        raise LookupError(f"job {job.key} of {job.spec.name} has no outcome yet")
+    return outcome
+
+
+def read(walk: Walk[T], lookup: Lookup) -> Outcome[T] | Pending:
+    """Follow a walk through what is known: its outcome, or where it stands still."""
+    walker: Walker[T] = Walker(walk, None)
+    outcome = walker.advance(lookup)
+    if outcome is not None:
+        return outcome
+    assert walker.pending is not None
+    return walker.pending
+
+
+def together(
+    walks: Sequence[Walk[Any]],
+) -> Generator[list[Job], list[Outcome[Any]], list[Outcome[Any]]]:
+    """Run several walks side by side; the outcomes of all, in order."""
+    ended: dict[int, Outcome[Any]] = {}
+    asked: dict[int, list[Job]] = {}
+    answers: dict[int, list[Outcome[Any]] | None] = dict.fromkeys(range(len(walks)))
+    while len(ended) < len(walks):
+        for i, answer in answers.items():
+            try:
+                asked[i] = next(walks[i]) if answer is None else walks[i].send(answer)
+            except StopIteration as stop:
+                ended[i] = stop.value
+                asked.pop(i, None)
+        answers = {}
+        if asked:
+            sent = iter((yield [job for jobs in asked.values() for job in jobs]))
+            answers = {i: [next(sent) for _ in jobs] for i, jobs in asked.items()}
+    return [ended[i] for i in range(len(walks))]

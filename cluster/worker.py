@@ -1,0 +1,284 @@
+"""Hosts one stage in one process: brings inputs to hand, computes, commits the results.
+
+While one batch computes, the next one's inputs are read and the last one's results are
+written, each in its own thread; only the stage itself is never entered twice at a time
+(unless it declares itself `concurrent`, as endpoints do).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import os
+import socket
+import threading
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+
+from cluster.records import Item, Row, encode, rows_of
+from cluster.store import StoreError, read_blob, write_part
+from generators.base import Failure, Fault, Outcome, StageInput, StageSpec
+from generators.document import Blob, with_blobs
+
+TOKEN_FOLDER = ".nodes"
+"""Where workers leave a token to show the driver that they write to the same folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hello:
+    """Where a worker runs and what it shares with the driver."""
+
+    host: str
+    pid: int
+    token: str | None
+    """Name of the file it wrote into the run directory; None when it could not."""
+    sees_data: bool
+    """Whether it can read the task set's own picture files."""
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What came of one batch. Results themselves stay where they were committed."""
+
+    status: Literal["done", "raised", "out of memory", "timeout", "broken", "store"]
+    """`broken`: the process can no longer be trusted (a CUDA error); replace it."""
+    error: str = ""
+    rows: Mapping[str, Row] = field(default_factory=dict)
+    """Receipts of the committed records, by key."""
+    table: pa.Table | None = None
+    """The records themselves, where worker and driver share no folder."""
+    busy_s: float = 0.0
+
+
+def load_class(target: str) -> Callable[..., Any]:
+    """The class that `module:Class` names; ValueError says what is wrong with it."""
+    module, separator, name = target.partition(":")
+    if not separator:
+        raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
+    try:
+        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+    except AttributeError:
+        raise ValueError(f"module {module!r} has no class {name!r}") from None
+
+
+class Worker:
+    """One replica of a stage."""
+
+    def __init__(
+        self, spec: StageSpec, root: str, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        self.spec = spec
+        self.root = Path(root)
+        self._secrets = dict(secrets or {})
+        self._stage: Any = None
+        self._shared = True
+        self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        self._committer = Committer(self.root / "stages" / spec.folder)
+
+    def hello(self, samples: Sequence[tuple[str, str]]) -> Hello:
+        """Show where this process is; `samples` are (path, digest) of task pictures."""
+        token = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
+        try:
+            folder = self.root / TOKEN_FOLDER
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / token).write_text(token)
+        except OSError:
+            token = ""
+        seen = all(_digest_of_file(path) == digest for path, digest in samples)
+        return Hello(socket.gethostname(), os.getpid(), token or None, seen)
+
+    def pulse(self) -> None:
+        """Answers as long as the process lives."""
+
+    def load(self, shared: bool) -> str | None:
+        """Load the stage; the error for people when it cannot be loaded."""
+        self._shared = shared
+        try:
+            self._stage = self._compute.submit(self._build).result()
+        except Exception as error:
+            return _for_people(error)
+        return None
+
+    def _build(self) -> Any:
+        os.environ.update(self._secrets)
+        make = load_class(self.spec.target)
+        return make(**{**self.spec.settings, **self.spec.options})
+
+    def run(self, items: list[Item]) -> Receipt:
+        """Compute and commit one batch."""
+        at_hand, outcomes = self._bring_to_hand(items)
+        try:
+            computed, busy_s = self._computed(at_hand)
+        except FutureTimeout:
+            limit = self.spec.placement.batch_timeout_s
+            return Receipt("timeout", f"took longer than {limit:g} s")
+        except Exception as error:
+            return _receipt_of(error)
+        for (position, _), outcome in zip(at_hand, computed, strict=True):
+            outcomes[position] = outcome
+        return self._committed(items, [outcomes[i] for i in range(len(items))], busy_s)
+
+    def _bring_to_hand(
+        self, items: list[Item]
+    ) -> tuple[list[tuple[int, StageInput]], dict[int, Outcome[Any]]]:
+        """Inputs with all bytes read, by position; failures where a file is gone."""
+        at_hand: list[tuple[int, StageInput]] = []
+        failed: dict[int, Outcome[Any]] = {}
+        for i, item in enumerate(items):
+            try:
+                at_hand.append((i, with_blobs(item.input, _with_bytes)))
+            except (OSError, StoreError, pa.ArrowInvalid) as error:
+                failed[i] = Failure(f"input cannot be read: {error}", Fault.ERROR)
+        return at_hand, failed
+
+    def _computed(
+        self, at_hand: list[tuple[int, StageInput]]
+    ) -> tuple[list[Outcome[Any]], float]:
+        if not at_hand:
+            return [], 0.0
+        call = _Timed(self._stage, [value for _, value in at_hand])
+        if getattr(self._stage, "concurrent", False):
+            return call(), call.busy_s
+        future: Future[list[Outcome[Any]]] = self._compute.submit(call)
+        call.started.wait()
+        return future.result(self.spec.placement.batch_timeout_s), call.busy_s
+
+    def _committed(
+        self, items: list[Item], outcomes: list[Outcome[Any]], busy_s: float
+    ) -> Receipt:
+        kind = self.spec.kind
+        try:
+            table = encode(kind, items, outcomes, busy_s / len(items))
+            if not self._shared:
+                return Receipt("done", table=table, busy_s=busy_s)
+            part, first = self._committer.commit(table)
+        except StoreError as error:
+            return Receipt("store", str(error))
+        except Exception as error:
+            return _receipt_of(error)
+        return Receipt("done", rows=rows_of(kind, table, part, first), busy_s=busy_s)
+
+
+class _Timed:
+    """One call of the stage, which says when it began and how long it took."""
+
+    def __init__(self, stage: Any, inputs: list[StageInput]) -> None:
+        self.stage = stage
+        self.inputs = inputs
+        self.started = threading.Event()
+        self.busy_s = 0.0
+
+    def __call__(self) -> list[Outcome[Any]]:
+        self.started.set()
+        began = time.perf_counter()
+        outcomes: list[Outcome[Any]] = self.stage(self.inputs)
+        self.busy_s = time.perf_counter() - began
+        if len(outcomes) != len(self.inputs):
+            raise ValueError(
+                f"the stage gave {len(outcomes)} outcomes for {len(self.inputs)} inputs"
+            )
+        return outcomes
+
+
+class Committer:
+    """Commits tables that arrive at about the same time as one part.
+
+    Whoever holds the pen writes for all who wait: an endpoint that answers a hundred
+    requests at once costs one fsync, and no answer waits for a batch to fill.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._queue: list[_Entry] = []
+        self._guard = threading.Lock()
+        self._pen = threading.Lock()
+
+    def commit(self, table: pa.Table) -> tuple[str, int]:
+        """The part that now holds `table`, and the row it starts at."""
+        entry = _Entry(table)
+        with self._guard:
+            self._queue.append(entry)
+        with self._pen:
+            if entry.part is None and entry.error is None:
+                self._write_all()
+        if entry.error is not None:
+            raise entry.error
+        assert entry.part is not None
+        return entry.part, entry.first
+
+    def _write_all(self) -> None:
+        with self._guard:
+            entries, self._queue = self._queue, []
+        try:
+            part = str(write_part(self.folder, pa.concat_tables(e.table for e in entries)))
+        except StoreError as error:
+            for entry in entries:
+                entry.error = error
+            return
+        first = 0
+        for entry in entries:
+            entry.part, entry.first = part, first
+            first += entry.table.num_rows
+
+
+class _Entry:
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.part: str | None = None
+        self.first = 0
+        self.error: StoreError | None = None
+
+
+def _with_bytes(blob: Blob) -> Blob:
+    if blob.data is not None:
+        return blob
+    data = read_blob(blob)
+    in_store = blob.place is not None and ".parquet#" in blob.place
+    if not in_store and hashlib.sha256(data).hexdigest() != blob.digest:
+        raise StoreError(f"{blob.place} has changed since the run was planned")
+    return replace(blob, data=data)
+
+
+def _digest_of_file(path: str) -> str | None:
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _receipt_of(error: Exception) -> Receipt:
+    """How the driver should take an exception that a stage raised."""
+    text = str(error)
+    names = {c.__name__ for c in type(error).__mro__}
+    if "OutOfMemoryError" in names or "out of memory" in text.lower():
+        _release_device_memory()
+        return Receipt("out of memory", _for_people(error))
+    if "CUDA error" in text:
+        return Receipt("broken", _for_people(error))
+    return Receipt("raised", _for_people(error))
+
+
+def _release_device_memory() -> None:
+    import gc
+    import sys
+
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _for_people(error: BaseException) -> str:
+    """Kind, message and the innermost line of code of an error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return f"{type(error).__name__}: {error}{where}"

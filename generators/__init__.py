@@ -1,0 +1,1 @@
+"""Values, contracts, and models that interleave text and pictures natively."""

@@ -1,0 +1,206 @@
+"""What a stage is, how its outcomes are told apart, and how a job names its result.
+
+A stage is one plain class: `__init__` loads the model, `__call__` gives one outcome per
+input, in order; raising condemns the batch. It knows nothing of Ray, files or other
+stages. Standard library only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from generators.document import Candidate, ImageRequest, Request
+from generators.keys import digest
+
+Weights = Literal["pretrained", "dummy", "tiny"]
+SCHEMA_VERSION = 1
+"""Bumped when the stored form of a result changes."""
+
+StageInput = Request | ImageRequest | Candidate
+In = TypeVar("In", contravariant=True)
+Out = TypeVar("Out")
+T = TypeVar("T")
+
+
+class Kind(StrEnum):
+    """The four kinds of stage, each with one stored form."""
+
+    DRAFT = "draft"
+    """Request -> Draft: an LVLM, a native model's LM, a judge."""
+    CONDITION = "condition"
+    """ImageRequest -> Payload: turns a request into what its decoder reads (Emu2)."""
+    RENDER = "render"
+    """ImageRequest -> Image: a text-to-image model or a native image decoder."""
+    SCORE = "score"
+    """Candidate -> Score."""
+
+
+class Fault(StrEnum):
+    """Why a record failed. The first three are final, the others are tried again."""
+
+    BAD_INPUT = "bad input"
+    REFUSED = "refused"
+    UNSAFE = "blocked by safety checker"
+    ERROR = "error"
+    TIMEOUT = "timeout"
+    DIED = "worker died"
+    OUT_OF_MEMORY = "out of memory"
+    ENDPOINT = "endpoint failure"
+    BUDGET = "budget reached"
+    NOT_LOADED = "stage could not be loaded"
+
+    @property
+    def final(self) -> bool:
+        """Whether issuing the command again would only meet the same end."""
+        return self in (Fault.BAD_INPUT, Fault.REFUSED, Fault.UNSAFE)
+
+
+@dataclass(frozen=True, slots=True)
+class Result(Generic[T]):
+    """A stage did what it was asked."""
+
+    value: T
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """Countable cost: input_tokens, output_tokens, images, steps, ..."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What a reader of the result should know: the exact prompt, truncation, ..."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skip:
+    """The system cannot take this query, as published (LLaVA and several images)."""
+
+    reason: str
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """The stage should have answered and did not."""
+
+    reason: str
+    fault: Fault = Fault.BAD_INPUT
+    usage: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Unscored:
+    """A judgement that cannot be read, or a document with nothing to judge."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotApplicable:
+    """The scorer does not speak about such queries (CLIPScore on reasoning)."""
+
+    reason: str
+
+
+Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
+
+
+class Stage(Protocol[In, Out]):
+    """The contract of a stage. `concurrent` stages take calls from several threads."""
+
+    def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
+        """One outcome per input, in the order of the inputs."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """How a stage is run: nothing here may change a result, nothing enters a key."""
+
+    batch_size: int = 8
+    workers: int | None = None
+    """Most replicas at a time; None for as many as fit and have work."""
+    num_gpus: float = 0.0
+    num_cpus: float = 1.0
+    memory_gib: float = 0.0
+    """Host memory that one replica reserves."""
+    gpu_memory_gib: float = 0.0
+    """Estimate of device memory over all GPUs of one replica, for `plait plan`."""
+    batch_timeout_s: float = 1800.0
+    """A batch that computes for longer is treated as its worker's death."""
+    load_timeout_s: float = 3600.0
+    longest_first: bool = False
+    """Batch long inputs with their like (text models); else first come first served."""
+    endpoint: str | None = None
+    """Base URL of a remote stage; all stages of one endpoint share its limit."""
+    concurrency: int = 1
+    """Requests in flight at the endpoint."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StageSpec:
+    """A stage before it is loaded: what it is, what names its results, how it is run."""
+
+    name: str
+    """For people: the name of its folder, of its progress bar."""
+    kind: Kind
+    target: str
+    """`module:Class`, imported only where the stage is hosted."""
+    version: int = 1
+    """Bumped by hand when the class's results change."""
+    identity: str = ""
+    """Model id and revision, or folder fingerprint."""
+    weights: Weights | None = None
+    """None for stages without weights of their own (endpoints)."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Constructor arguments that change results; part of every key."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """Constructor arguments that do not: paths, devices, names of API keys."""
+    secrets: tuple[str, ...] = ()
+    """Environment variables the stage needs; their values are never stored."""
+    seeded: bool = False
+    """Whether results depend on the input's seed."""
+    placement: Placement = field(default_factory=Placement)
+
+    @cached_property
+    def digest(self) -> str:
+        """Names everything about the stage that can change a result."""
+        about = (self.kind, self.target, self.version, self.identity, self.weights)
+        return digest(SCHEMA_VERSION, *about, self.settings)
+
+    @property
+    def folder(self) -> str:
+        """Folder of the stage's records, `<name>-<digest>`."""
+        safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in self.name)
+        return f"{safe[:60]}-{self.digest[:12]}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One input for one stage."""
+
+    spec: StageSpec
+    input: StageInput
+    label: str
+    """The sample's id, for people; not part of the key."""
+
+    @cached_property
+    def key(self) -> str:
+        """Name of the result: never of batch size, world size or host."""
+        return digest(self.spec.digest, self.input)
+
+    @cached_property
+    def size(self) -> int:
+        """A rough length of the input in characters, to batch like with like."""
+        if not isinstance(self.input, Request):
+            return 0
+        texts = (s for t in self.input.turns for s in t.content)
+        return sum(len(getattr(s, "text", "")) or 2000 for s in texts)
+
+
+Walk = Generator[list[Job], list[Outcome[Any]], Outcome[T]]
+"""A chain of stages as a generator: yields jobs, is sent their outcomes, in order.
+
+The same walk plans (stops at the first unknown key), runs (waits there) and reads
+(every key is known), so the three can never disagree about what a system does.
+"""

@@ -1,0 +1,100 @@
+"""Which weights exactly: a Hub id pinned to a commit, or the fingerprint of a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+_WHOLE_FILE_BYTES = 1 << 20
+_EDGE_BYTES = 1 << 16
+
+
+class CheckpointError(ValueError):
+    """The weights a user named cannot be found or pinned."""
+
+
+def fingerprint(folder: Path) -> str:
+    """Digest of a checkpoint folder: names and sizes of all files, content of the small.
+
+    Of files over 1 MiB only the first and last 64 KiB are read: hashing 150 GB at every
+    start would cost minutes, and safetensors keep their tensor index at the head.
+    """
+    state = hashlib.sha256()
+    files = [p for p in sorted(folder.rglob("*")) if p.is_file()]
+    for path in (p for p in files if not _hidden(p.relative_to(folder))):
+        size = path.stat().st_size
+        state.update(f"{path.relative_to(folder).as_posix()}\n{size}\n".encode())
+        with path.open("rb") as file:
+            if size <= _WHOLE_FILE_BYTES:
+                state.update(file.read())
+                continue
+            state.update(file.read(_EDGE_BYTES))
+            file.seek(-_EDGE_BYTES, os.SEEK_END)
+            state.update(file.read())
+    return state.hexdigest()[:32]
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
+
+
+def identity(model: str, revision: str | None = None) -> str:
+    """Name of the exact weights: `folder:<fingerprint>` or `hub:<id>@<commit>`.
+
+    Raises CheckpointError when a folder is missing or a Hub revision can be pinned
+    neither from the local cache nor from the network.
+    """
+    if looks_like_path(model):
+        folder = Path(model).expanduser()
+        if not folder.exists():
+            raise CheckpointError(f"checkpoint {model!r}: no such file or folder")
+        if folder.is_file():
+            return f"file:{_file_digest(folder)}"
+        return f"folder:{fingerprint(folder)}"
+    return f"hub:{model}@{_commit(model, revision)}"
+
+
+def looks_like_path(model: str) -> bool:
+    """Whether `model` names a folder or file rather than a Hub repository."""
+    return model.startswith((".", "/", "~")) or model.count("/") > 1 or Path(model).exists()
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:32]
+
+
+def _commit(repo_id: str, revision: str | None) -> str:
+    if revision and len(revision) == 40 and set(revision) <= set("0123456789abcdef"):
+        return revision
+    cached = _cached_commit(repo_id, revision or "main")
+    if cached:
+        return cached
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        sha = HfApi().model_info(repo_id, revision=revision, timeout=10).sha
+    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+        raise CheckpointError(
+            f"weights {repo_id!r} (revision {revision or 'main'}) are not in the Hub "
+            f"cache and the Hub did not answer: {_first_line(error)}. Name a folder, "
+            f"or run `plait fetch {repo_id}` where there is a network."
+        ) from error
+    if not sha:
+        raise CheckpointError(f"the Hub names no commit for {repo_id!r}")
+    return sha
+
+
+def _cached_commit(repo_id: str, revision: str) -> str | None:
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    name = "models--" + repo_id.replace("/", "--")
+    ref = Path(HF_HUB_CACHE) / name / "refs" / revision
+    return ref.read_text().strip() if ref.is_file() else None
+
+
+def _first_line(error: BaseException) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,208 @@
+"""Text, pictures, drafts, documents and samples: the values that flow between stages.
+
+Standard library only, so that every room may import it for nothing. All values are
+frozen. Bytes travel as a `Blob`: known by their digest, at hand or still to be read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from typing import Any, Literal, TypeVar
+
+Role = Literal["system", "user", "assistant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """A run of text."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Blob:
+    """Bytes known by their SHA-256: at hand in `data`, or to be read from `place`."""
+
+    digest: str
+    data: bytes | None = field(default=None, repr=False, compare=False)
+    place: str | None = field(default=None, compare=False)
+    """A file path, or `part.parquet#row#column[#item]` inside a stage's store."""
+
+    @classmethod
+    def of(cls, data: bytes) -> "Blob":
+        """The blob that holds `data`."""
+        return cls(hashlib.sha256(data).hexdigest(), data)
+
+    def read(self) -> bytes:
+        """The bytes; ValueError when they have not been brought to hand."""
+        if self.data is None:
+            raise ValueError(f"bytes {self.digest[:12]} are still at {self.place}")
+        return self.data
+
+
+@dataclass(frozen=True, slots=True)
+class Image(Blob):
+    """An encoded picture (PNG, JPEG, WebP, ...); `generators.pictures` decodes it."""
+
+    @classmethod
+    def of(cls, data: bytes) -> "Image":
+        """The picture whose encoded form is `data`."""
+        return cls(hashlib.sha256(data).hexdigest(), data)
+
+
+@dataclass(frozen=True, slots=True)
+class Payload(Blob):
+    """Named tensors as safetensors bytes: VQ codes, hidden states, conditioning."""
+
+    @classmethod
+    def of(cls, data: bytes) -> "Payload":
+        """The payload whose safetensors form is `data`."""
+        return cls(hashlib.sha256(data).hexdigest(), data)
+
+
+Content = tuple[Text | Image, ...]
+"""Ordered text and pictures, as a question, an answer or a conversation turn."""
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRequest:
+    """A picture that a draft asks for, by prompt or by payload."""
+
+    prompt: str | None = None
+    """What a text-to-image model is asked to draw."""
+    payload: Payload | None = None
+    """What a native model's image decoder draws from."""
+    context: Content = ()
+    """What the picture is conditioned on beside the prompt (Emu2-Gen reads images)."""
+    seed: int | None = None
+    """Seed of the picture's own noise; None while the draft is not yet numbered."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """An answer whose pictures are still requests."""
+
+    segments: tuple[Text | ImageRequest, ...]
+
+    @property
+    def text(self) -> str:
+        """All text, in order, without the requests."""
+        return "".join(s.text for s in self.segments if isinstance(s, Text))
+
+    @property
+    def requests(self) -> tuple[ImageRequest, ...]:
+        """The pictures asked for, in order."""
+        return tuple(s for s in self.segments if isinstance(s, ImageRequest))
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """An interleaved answer: text and pictures in order."""
+
+    segments: Content = ()
+
+    @property
+    def text(self) -> str:
+        """All text, one segment a line."""
+        return "\n".join(s.text for s in self.segments if isinstance(s, Text))
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The pictures, in order."""
+        return tuple(s for s in self.segments if isinstance(s, Image))
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One turn of a conversation."""
+
+    role: Role
+    content: Content
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a drafting stage answers: a conversation that ends with the user's turn."""
+
+    turns: tuple[Turn, ...]
+    seed: int | None = None
+    """Seed of the record's own sampling; None for a stage that decodes greedily."""
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """All pictures of the conversation, in order."""
+        return tuple(s for t in self.turns for s in t.content if isinstance(s, Image))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """What a scoring stage reads of an answer; scorers fill in only what they need."""
+
+    document: Document
+    question: Content = ()
+    reference: Document | None = None
+    criteria: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A judgement of one document."""
+
+    value: float
+    """On the scorer's own scale."""
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What the value was made of: per pair, per criterion, other scalings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One query of a task set."""
+
+    id: str
+    category: str
+    field: str
+    turns: tuple[Turn, ...]
+    reference: Document | None = None
+    """The ground truth; enters only scorer keys."""
+    criteria: str | None = None
+    """What a judge is told to look for in answers to this very query."""
+    wants_images: bool = True
+    """Whether an answer is expected to hold pictures (not in multi-step reasoning)."""
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def question(self) -> Content:
+        """The content of all user turns, in order."""
+        return tuple(s for t in self.turns if t.role == "user" for s in t.content)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Malformed:
+    """A row of a task set that could not become a sample: a failure of every system."""
+
+    id: str
+    """The row's id where it has a usable one, else `row-<number>`."""
+    row: int
+    """Position in the file, from 0."""
+    reason: str
+    """Names the row, the value and the rule it breaks."""
+    category: str = "unknown"
+    field: str = "unknown"
+
+
+V = TypeVar("V")
+
+
+def with_blobs(value: V, change: Callable[[Any], Any]) -> V:
+    """`value` with every `Blob` inside it replaced by `change(blob)`."""
+    if isinstance(value, Blob):
+        return change(value)  # type: ignore[no-any-return]
+    if isinstance(value, tuple):
+        return tuple(with_blobs(v, change) for v in value)  # type: ignore[return-value]
+    if is_dataclass(value) and not isinstance(value, type):
+        new = {f.name: with_blobs(getattr(value, f.name), change) for f in fields(value)}
+        return replace(value, **new)
+    return value

@@ -1,0 +1,163 @@
+"""Settings of a stage: which of them name its results, and which only say how it runs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from generators.base import Kind, Placement, StageSpec, Weights
+from generators.checkpoints import identity
+
+Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+def unkeyed(default: Any, **constraints: Any) -> Any:
+    """A field that may change between runs without changing any result's key."""
+    return Field(default, json_schema_extra={"keyed": False}, **constraints)
+
+
+class StageSettings(BaseModel):
+    """What every stage can be told. Subclasses add fields, which enter the key."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+    kind: ClassVar[Kind]
+    target: ClassVar[str]
+    """`module:Class` of the stage; its constructor takes these fields by name."""
+    version: ClassVar[int] = 1
+    seeded: ClassVar[bool] = False
+    placed: ClassVar[frozenset[str]] = frozenset(
+        {
+            "batch_size",
+            "workers",
+            "num_gpus",
+            "num_cpus",
+            "memory_gib",
+            "batch_timeout_s",
+            "load_timeout_s",
+        }
+    )
+    """Fields that go to the placement and not to the constructor."""
+
+    batch_size: int = unkeyed(8, ge=1)
+    """Records computed at once."""
+    workers: int | None = unkeyed(None, ge=1)
+    """Most replicas at a time; by default as many as fit and have work."""
+    num_gpus: float | None = unkeyed(None, ge=0)
+    """GPUs of one replica; by default by the memory estimate, none for `tiny`."""
+    num_cpus: float = unkeyed(1.0, ge=0)
+    """CPU cores of one replica."""
+    memory_gib: float = unkeyed(0.0, ge=0)
+    """Host memory one replica reserves."""
+    batch_timeout_s: float = unkeyed(1800.0, gt=0)
+    """A batch that computes for longer counts as its worker's death."""
+    load_timeout_s: float = unkeyed(3600.0, gt=0)
+    """A model that loads for longer counts as not loadable."""
+
+    def keyed(self, weights: Weights) -> dict[str, Any]:
+        """The fields that enter the key, in plain JSON form."""
+        return {k: v for k, v in self.model_dump(mode="json").items() if _is_keyed(self, k)}
+
+    def options(self, weights: Weights) -> dict[str, Any]:
+        """The constructor arguments that do not enter the key."""
+        dump = self.model_dump(mode="json")
+        skipped = self.placed
+        return {
+            k: v for k, v in dump.items() if not _is_keyed(self, k) and k not in skipped
+        }
+
+    def identity(self, weights: Weights) -> str:
+        """Which model exactly; CheckpointError when it cannot be pinned."""
+        return ""
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """Device memory of one replica, weights and working room; 0 when unknown."""
+        return 0.0
+
+    def is_seeded(self) -> bool:
+        """Whether results depend on the input's seed."""
+        return self.seeded
+
+    def placement(self, weights: Weights, gpu_gib: float) -> Placement:
+        """How the stage is run on GPUs of `gpu_gib` GiB each."""
+        estimate = self.memory_estimate_gib(weights)
+        return Placement(
+            batch_size=self.batch_size,
+            workers=self.workers,
+            num_gpus=self._num_gpus(weights, estimate, gpu_gib),
+            num_cpus=self.num_cpus,
+            memory_gib=self.memory_gib,
+            gpu_memory_gib=estimate,
+            batch_timeout_s=self.batch_timeout_s,
+            load_timeout_s=self.load_timeout_s,
+            longest_first=self.kind is Kind.DRAFT,
+        )
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        if self.num_gpus is not None:
+            return self.num_gpus
+        return 0.0 if weights == "tiny" else float(max(1, math.ceil(estimate / gpu_gib)))
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """The stage these settings describe, under the name people know it by."""
+        return StageSpec(
+            name=name,
+            kind=self.kind,
+            target=self.target,
+            version=self.version,
+            identity=self.identity(weights),
+            weights=weights,
+            settings=self.keyed(weights),
+            options=self.options(weights) | {"weights": weights},
+            seeded=self.is_seeded(),
+            placement=self.placement(weights, gpu_gib),
+        )
+
+
+class ModelSettings(StageSettings):
+    """Settings of a stage that loads published weights."""
+
+    model: str = unkeyed(...)
+    """Hub id or local folder."""
+    revision: str | None = unkeyed(None)
+    """Hub branch, tag or commit; resolved to a commit before anything runs."""
+    device: str = unkeyed("auto")
+    """`auto` is the first visible GPU, else the CPU."""
+    params_b: float | None = unkeyed(None, gt=0)
+    """Published parameter count in billions, for memory estimates."""
+    dtype: Dtype = "bfloat16"
+    """Precision of the weights; tiny weights are always float32."""
+
+    placed: ClassVar[frozenset[str]] = StageSettings.placed | {"params_b"}
+
+    def keyed(self, weights: Weights) -> dict[str, Any]:
+        """As for every stage; tiny weights are always float32."""
+        settings = super().keyed(weights)
+        return settings | {"dtype": "float32"} if weights == "tiny" else settings
+
+    def identity(self, weights: Weights) -> str:
+        """The pinned checkpoint, or just the architecture's name for random weights."""
+        if weights == "pretrained":
+            return identity(self.model, self.revision)
+        return self.model
+
+    def options(self, weights: Weights) -> dict[str, Any]:
+        """As for every stage, with the revision pinned to its commit."""
+        options = super().options(weights)
+        if weights == "pretrained" and self.identity(weights).startswith("hub:"):
+            options["revision"] = self.identity(weights).rpartition("@")[2]
+        return options
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """Weights plus a fifth for activations and caches."""
+        if weights == "tiny" or self.params_b is None:
+            return 0.0
+        width = 4 if self.dtype == "float32" else 2
+        return self.params_b * 1e9 * width * 1.2 / 2**30
+
+
+def _is_keyed(settings: StageSettings, name: str) -> bool:
+    extra = type(settings).model_fields[name].json_schema_extra
+    return not (isinstance(extra, dict) and extra.get("keyed") is False)

@@ -1,0 +1,161 @@
+"""A system: a short chain of stages that turns a sample into a document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
+
+from generators.base import Job, Outcome, Result, Skip, StageSpec, Walk
+from generators.document import (
+    Content,
+    Document,
+    Draft,
+    Image,
+    ImageRequest,
+    Request,
+    Sample,
+    Text,
+    Turn,
+)
+from generators.keys import derived_seed
+
+Variant = Literal["text", "interleaved", "plain"]
+"""Wording of a task's prompt: for text-only models, for interleaved ones, none."""
+
+TEXT_POSITION = -1
+"""Position in `derived_seed` of a draft's own sampling; pictures count from 0."""
+
+
+class Prompter(Protocol):
+    """A task set's wording of its queries."""
+
+    def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+        """The conversation to be answered."""
+        ...
+
+
+def as_drafted(draft: Draft, sample: Sample) -> Draft:
+    """The draft unchanged: native models place their pictures themselves."""
+    return draft
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    """A named chain draft -> [condition ->] render, and the pure functions between."""
+
+    name: str
+    draft: StageSpec | None
+    """None for the ground truth, which needs no model."""
+    condition: StageSpec | None = None
+    render: StageSpec | None = None
+    variant: Variant = "interleaved"
+    instruction: str | None = None
+    """Said to the model as the system's turn, before the question."""
+    compose: Callable[[Draft, Sample], Draft] = as_drafted
+    max_images: int = 1
+    """Most pictures in one draft, for upper bounds in a plan."""
+    rounds: int = 1
+    """How often the chain runs; later rounds read the document so far."""
+    writer: str | None = None
+    """Name of the LVLM, for the LVLM x T2I matrix."""
+    artist: str | None = None
+    """Name of the text-to-image model, likewise."""
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages in chain order."""
+        chain = (self.draft, self.condition, self.render)
+        return tuple(s for s in chain if s is not None)
+
+
+@dataclass(frozen=True)
+class Asking:
+    """Which drawing of a sample is asked for: the seeds follow from it."""
+
+    prompt: Prompter
+    seed: int = 0
+    repeat: int = 0
+
+    def seed_at(self, sample: Sample, position: int) -> int:
+        """Seed of the picture at `position`, or of the text at TEXT_POSITION."""
+        return derived_seed(self.seed, sample.id, self.repeat, position)
+
+
+def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
+    """Walk the chain of `system` for one sample."""
+    if system.draft is None:
+        if sample.reference is None:
+            return Skip("the sample has no ground truth")
+        return Result(sample.reference)
+    written: Content = ()
+    drawn = 0
+    for _ in range(system.rounds):
+        request = _request(system, sample, asking, written)
+        drafted = (yield [Job(system.draft, request, sample.id)])[0]
+        if not isinstance(drafted, Result):
+            return drafted
+        draft = _numbered(system, sample, asking, drafted.value, drawn)
+        images = yield from _pictures(system, draft.requests, sample)
+        if not isinstance(images, Result):
+            return images
+        written += _assembled(draft, images.value)
+        drawn += len(images.value)
+    return Result(Document(written))
+
+
+def _request(system: System, sample: Sample, asking: Asking, written: Content) -> Request:
+    turns = asking.prompt(sample, system.variant)
+    if system.instruction:
+        turns = (Turn("system", (Text(system.instruction),)), *turns)
+    if written:
+        turns = (*turns, Turn("assistant", written))
+    seeded = system.draft is not None and system.draft.seeded
+    return Request(turns, asking.seed_at(sample, TEXT_POSITION) if seeded else None)
+
+
+def _numbered(
+    system: System, sample: Sample, asking: Asking, draft: Draft, drawn: int
+) -> Draft:
+    """The composed draft with each request given the seed of its position."""
+    seeded = system.render is not None and system.render.seeded
+    segments: list[Text | ImageRequest] = []
+    for segment in system.compose(draft, sample).segments:
+        if isinstance(segment, ImageRequest):
+            seed = asking.seed_at(sample, drawn) if seeded else None
+            segment, drawn = replace(segment, seed=seed), drawn + 1
+        segments.append(segment)
+    return Draft(tuple(segments))
+
+
+def _pictures(
+    system: System, requests: tuple[ImageRequest, ...], sample: Sample
+) -> Walk[tuple[Image, ...]]:
+    if not requests:
+        return Result(())
+    if system.render is None:
+        raise ValueError(f"system {system.name!r} asks for pictures but renders none")
+    if system.condition is not None:
+        # Conditioning draws no noise, so the picture's seed is none of its business.
+        jobs = [Job(system.condition, replace(r, seed=None), sample.id) for r in requests]
+        payloads = yield jobs
+        if stopped := _first_not_done(payloads):
+            return stopped
+        requests = tuple(
+            replace(r, payload=p.value, prompt=None, context=())
+            for r, p in zip(requests, payloads, strict=True)
+            if isinstance(p, Result)
+        )
+    images = yield [Job(system.render, r, sample.id) for r in requests]
+    if stopped := _first_not_done(images):
+        return stopped
+    return Result(tuple(i.value for i in images if isinstance(i, Result)))
+
+
+def _first_not_done(outcomes: list[Outcome[Any]]) -> Outcome[Any] | None:
+    return next((o for o in outcomes if not isinstance(o, Result)), None)
+
+
+def _assembled(draft: Draft, images: tuple[Image, ...]) -> Content:
+    rendered = iter(images)
+    return tuple(s if isinstance(s, Text) else next(rendered) for s in draft.segments)

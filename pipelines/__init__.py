@@ -1,0 +1,1 @@
+"""LVLMs that write, text-to-image models that draw, and their composition."""

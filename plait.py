@@ -1,0 +1,1 @@
+"""plait: run and judge models that answer with interleaved text and images."""

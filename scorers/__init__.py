@@ -1,0 +1,1 @@
+"""Judges of documents. Of `generators` they see values and contracts only."""

@@ -1,0 +1,124 @@
+"""Batch-invariant stages without models, and stages that misbehave on purpose.
+
+What a stage should do to a record is written in the record: a sample whose text says
+`!raise` makes the drafting stage raise, `!kill` ends its process, `!hang` hangs it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import io
+import os
+import signal
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored
+from generators.document import (
+    Candidate,
+    Draft,
+    Image,
+    ImageRequest,
+    Request,
+    Score,
+    Text,
+)
+
+
+class OutOfMemoryError(RuntimeError):
+    """Named as torch names it."""
+
+
+def _log(path: str | None, line: str) -> None:
+    if path:
+        with Path(path).open("a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            file.write(line + "\n")
+
+
+class Writer:
+    """Drafts an answer from the question's text: words, then one picture request."""
+
+    def __init__(
+        self,
+        style: str = "plain",
+        sleep_s: float = 0.0,
+        memory: int = 10**9,
+        log: str | None = None,
+        **_: Any,
+    ) -> None:
+        self.style, self.sleep_s, self.memory, self.log = style, sleep_s, memory, log
+        _log(log, f"load {os.getpid()}")
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        time.sleep(self.sleep_s)
+        if len(inputs) > self.memory:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        outcomes = [self._draft(request) for request in inputs]
+        _log(self.log, f"call {len(inputs)}")
+        return outcomes
+
+    def _draft(self, request: Request) -> Outcome[Draft]:
+        content = request.turns[-1].content
+        text = " ".join(s.text for s in content if isinstance(s, Text))
+        if "!raise" in text:
+            raise RuntimeError(f"cannot draft {text!r}")
+        if "!kill" in text:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "!hang" in text:
+            time.sleep(10_000)
+        if "!skip" in text:
+            return Skip("reads one picture only")
+        if "!refuse" in text:
+            return Failure("the model refused", Fault.REFUSED)
+        seen = "".join(hashlib.sha256(i.read()).hexdigest()[:4] for i in request.images)
+        words = f"{self.style}: {text} {seen}"
+        return Result(Draft((Text(words), ImageRequest(prompt=words))), {"tokens": 1})
+
+
+class Painter:
+    """Draws one flat colour per prompt and seed."""
+
+    def __init__(self, hue: int = 0, sleep_s: float = 0.0, **_: Any) -> None:
+        self.hue, self.sleep_s = hue, sleep_s
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+        time.sleep(self.sleep_s)
+        return [Result(self._paint(r), {"images": 1}) for r in inputs]
+
+    def _paint(self, request: ImageRequest) -> Image:
+        from PIL import Image as Picture
+
+        about = f"{request.prompt}{request.seed}{self.hue}".encode()
+        colour = tuple(hashlib.sha256(about).digest()[:3])
+        file = io.BytesIO()
+        Picture.new("RGB", (16, 16), colour).save(file, "PNG")
+        return Image.of(file.getvalue())
+
+
+class Measure:
+    """Scores a document by its digest; a document without pictures is unscored."""
+
+    def __init__(self, sleep_s: float = 0.0, **_: Any) -> None:
+        self.sleep_s = sleep_s
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        time.sleep(self.sleep_s)
+        return [self._score(c) for c in inputs]
+
+    def _score(self, candidate: Candidate) -> Outcome[Score]:
+        images = candidate.document.images
+        if not images:
+            return Unscored("the document holds no picture")
+        data = candidate.document.text.encode() + b"".join(i.read() for i in images)
+        return Result(Score(hashlib.sha256(data).digest()[0] / 255))
+
+
+class Unloadable:
+    """A stage whose weights are not there."""
+
+    def __init__(self, **_: Any) -> None:
+        raise FileNotFoundError("weights.safetensors is not in the checkpoint folder")
