@@ -1,1 +1,231 @@
-"""plait: run and judge models that answer with interleaved text and images."""
+"""plait: run and judge models that answer with interleaved text and images.
+
+    plait run                      answer the bundled sample set, score it, show the table
+    plait plan CONFIG.toml         what a run would do
+    plait report RUN               tables and page of a run directory
+
+This module only reads the command line; what commands do stands in `benchmarks.commands`,
+which is imported when a command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from benchmarks.config import RunConfig
+
+app = typer.Typer(
+    help="Run and judge models that answer with interleaved text and images.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+bench = typer.Typer(help="Measure speed; every figure says how it was taken.")
+app.add_typer(bench, name="bench")
+
+Config = Annotated[Path | None, typer.Argument(help="TOML file; flags go over it.")]
+Data = Annotated[
+    str | None,
+    typer.Option(help="'sample', a folder in MMIE's format, or hf:ORG/NAME@REVISION."),
+]
+Systems = Annotated[
+    list[str] | None,
+    typer.Option("--system", help="For example anole or qwen2-vl-72b+sdxl-turbo@outline."),
+]
+Scorers = Annotated[list[str] | None, typer.Option("--scorer", help="For example clipscore.")]
+WeightsKind = Annotated[
+    str | None, typer.Option(help="pretrained, dummy (full size, random) or tiny.")
+]
+Out = Annotated[Path | None, typer.Option(help="Run directory; issue again to resume.")]
+Limit = Annotated[int | None, typer.Option(help="Only so many queries, stratified.")]
+Ids = Annotated[Path | None, typer.Option(help="File with one sample id a line.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all sampling and noise.")]
+Repeats = Annotated[int | None, typer.Option(help="Answers per query.")]
+Address = Annotated[str | None, typer.Option(help="Ray cluster, such as auto.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="key=value, such as models.sdxl-turbo.steps=2."),
+]
+Run = Annotated[Path, typer.Argument(help="A run directory.")]
+
+
+@app.command()
+def run(
+    config: Config = None,
+    data: Data = None,
+    system: Systems = None,
+    scorer: Scorers = None,
+    weights: WeightsKind = None,
+    out: Out = None,
+    limit: Limit = None,
+    ids: Ids = None,
+    seed: Seed = None,
+    repeats: Repeats = None,
+    address: Address = None,
+    set_: Settings = None,
+) -> None:
+    """Answer queries with systems, score the answers, write table and page.
+
+    Without arguments: the bundled sample set, one native and one composite system, tiny
+    random weights. Issued again, it goes on where it was.
+    """
+    from benchmarks import commands
+
+    raise typer.Exit(commands.run(_config(locals()), _console()))
+
+
+@app.command()
+def plan(
+    config: Config = None,
+    data: Data = None,
+    system: Systems = None,
+    scorer: Scorers = None,
+    weights: WeightsKind = None,
+    out: Out = None,
+    limit: Limit = None,
+    ids: Ids = None,
+    seed: Seed = None,
+    repeats: Repeats = None,
+    address: Address = None,
+    set_: Settings = None,
+) -> None:
+    """Show what `run` would do: jobs, what is shared and done, what is missing."""
+    from benchmarks import commands
+
+    raise typer.Exit(commands.plan(_config(locals()), _console()))
+
+
+@app.command()
+def score(
+    run: Run,
+    scorer: Scorers = None,
+    address: Address = None,
+    set_: Settings = None,
+) -> None:
+    """Score a run's documents again, or outputs in MMIE's official format."""
+    from benchmarks import commands
+
+    status = commands.score(run, scorer or [], address, set_ or [], _console())
+    raise typer.Exit(status)
+
+
+@app.command()
+def report(run: Run) -> None:
+    """Write leaderboard.{json,csv,md} and report.html from the records."""
+    from benchmarks import commands
+
+    raise typer.Exit(commands.report(run, _console()))
+
+
+@app.command()
+def export(
+    run: Run,
+    out: Annotated[Path, typer.Option(help="Folder to write.")],
+    system: Annotated[str, typer.Option(help="Whose documents.")],
+    format: Annotated[str, typer.Option(help="mmie or parquet.")] = "mmie",
+) -> None:
+    """Write one system's documents in the official scorer's format, or as Parquet."""
+    from benchmarks import commands
+
+    raise typer.Exit(commands.export(run, system, format, out, _console()))
+
+
+@app.command()
+def show(
+    run: Run,
+    sample: Annotated[str, typer.Argument(help="A sample's id.")],
+    system: Annotated[str | None, typer.Option(help="Only this system.")] = None,
+) -> None:
+    """Show the exact prompts, replies, settings and seeds of one sample."""
+    from benchmarks import commands
+
+    raise typer.Exit(commands.show(run, sample, system, _console()))
+
+
+@app.command("list")
+def list_names(
+    what: Annotated[str, typer.Argument(help="systems, scorers or weights.")] = "systems",
+) -> None:
+    """List the names that can be used."""
+    from benchmarks import catalogue
+
+    raise typer.Exit(catalogue.show(what, _console()))
+
+
+@app.command()
+def fetch(
+    names: Annotated[list[str], typer.Argument(help="Systems, models or scorers.")],
+    set_: Settings = None,
+) -> None:
+    """Download weights into the Hub cache, for nodes without a network."""
+    from benchmarks import catalogue
+
+    raise typer.Exit(catalogue.fetch(names, set_ or [], _console()))
+
+
+@bench.command()
+def orchestration(
+    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+    batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
+) -> None:
+    """What the engine costs beside a loop, ray.util.ActorPool and Ray Data."""
+    from benchmarks import orchestration as measured
+
+    raise typer.Exit(measured.main(out, batches, _console()))
+
+
+def _config(arguments: dict[str, Any]) -> "RunConfig":
+    from benchmarks.config import load_config
+
+    flags = {
+        "data": arguments["data"],
+        "systems": tuple(arguments["system"] or ()),
+        "scorers": tuple(arguments["scorer"] or ()),
+        **{k: arguments[k] for k in ("weights", "out", "limit", "ids", "seed", "repeats")},
+        "address": arguments["address"],
+    }
+    return load_config(arguments["config"], flags, arguments["set_"] or ())
+
+
+def _console() -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+def main() -> None:
+    """Entry point: errors that are the user's to mend are said without a traceback."""
+    try:
+        app()
+    except Exception as error:
+        status = _status_of(error)
+        if status is None:
+            raise
+        print(f"plait: {error}", file=sys.stderr)
+        sys.exit(status)
+
+
+def _status_of(error: Exception) -> int | None:
+    """2 for wrong use, 1 for a run that could not go on, None for a defect of ours."""
+    from benchmarks.tasks import TaskError
+    from cluster.lock import RunInUse
+    from cluster.store import StoreError
+    from generators.checkpoints import CheckpointError
+    from generators.names import UsageError
+
+    if isinstance(error, UsageError | TaskError | CheckpointError | RunInUse):
+        return 2
+    broken = isinstance(error, StoreError) or type(error).__name__ == "ClusterError"
+    return 1 if broken else None
+
+
+if __name__ == "__main__":
+    main()

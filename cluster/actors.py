@@ -50,27 +50,57 @@ def connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
     inside_job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
     local = address is None and "RAY_ADDRESS" not in os.environ and not inside_job
-    if local:
-        runtime_env["env_vars"]["PYTHONPATH"] = os.pathsep.join(_import_path())
-    elif not inside_job:
-        runtime_env |= {"working_dir": str(CHECKOUT), "excludes": _NOT_SHIPPED}
     try:
-        ray.init(
-            address="local" if local else address or "auto",
-            runtime_env=runtime_env,
-            include_dashboard=False if local else None,
-            log_to_driver=False,
-            logging_level="ERROR",
-        )
+        if local:
+            start_local()
+        else:
+            _join(address, ship=not inside_job)
     except ConnectionError as error:
         raise ClusterError(f"no Ray cluster answers at {address!r}: {error}") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def start_local(**options: Any) -> Any:
+    """Start a Ray that lives as long as this process.
+
+    What workers need to know goes through the environment they inherit: with a
+    `runtime_env`, Ray could not hand out the processes it has started in advance.
+    """
+    path = os.pathsep.join([*_import_path(), os.environ.get("PYTHONPATH", "")])
+    told = _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}
+    before = {name: os.environ.get(name) for name in told}
+    os.environ.update(told)
+    try:
+        return ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            **options,
+        )
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _join(address: str | None, *, ship: bool) -> None:
+    runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
+    if ship:
+        runtime_env |= {"working_dir": str(CHECKOUT), "excludes": _NOT_SHIPPED}
+    ray.init(
+        address=address or "auto",
+        runtime_env=runtime_env,
+        log_to_driver=False,
+        logging_level="ERROR",
+    )
 
 
 def _import_path() -> list[str]:

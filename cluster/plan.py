@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from cluster.options import EngineOptions
 from cluster.records import decode
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read, together
@@ -56,6 +57,14 @@ class Plan:
         ordered += [stage for scorer in self.scorers for stage in scorer.stages]
         return list({stage.digest: stage for stage in ordered}.values())
 
+    def only(self, system: str, sample_id: str) -> "Plan":
+        """The part of the plan about one system and one sample."""
+        return replace(
+            self,
+            systems=[s for s in self.systems if s.name == system],
+            samples=[s for s in self.samples if s.id == sample_id],
+        )
+
     def __len__(self) -> int:
         return len(self.systems) * len(self.samples) * self.repeats
 
@@ -81,6 +90,13 @@ class Plan:
             names = (s.name for s in self.scorers)
             scores = dict(zip(names, outcomes, strict=True))
         return Result(Evaluation(system.name, sample, repeat, document, scores))
+
+
+def allowed(plan: Plan, options: EngineOptions) -> set[str]:
+    """Digests of the stages that may run."""
+    if not options.only_scorers:
+        return {stage.digest for stage in plan.stages}
+    return {stage.digest for scorer in plan.scorers for stage in scorer.stages}
 
 
 def lookup_in(store: Store) -> Lookup:

@@ -12,15 +12,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import environment, now, write_json
-from cluster.plan import Evaluation, Plan, StageCount, count, evaluations, outcome_name
+from cluster.options import EngineOptions, StageProgress
+from cluster.plan import (
+    Evaluation,
+    Plan,
+    StageCount,
+    allowed,
+    count,
+    evaluations,
+    outcome_name,
+)
 from cluster.store import Store
-
-if TYPE_CHECKING:
-    from cluster.schedule import EngineOptions, StageProgress
 
 MANIFEST = "manifest.json"
 
@@ -31,7 +37,7 @@ class Watcher:
     def starting(self, counts: Sequence[StageCount]) -> None:
         """Called once, before Ray is started, with what there is to do."""
 
-    def turn(self, stages: "Sequence[StageProgress]") -> None:
+    def turn(self, stages: Sequence[StageProgress]) -> None:
         """Called a few times a second."""
 
     def notice(self, text: str) -> None:
@@ -44,6 +50,8 @@ class RunResult:
 
     counts: Mapping[str, int]
     """Documents: planned, done, failed, skipped; judgements: unscored, ..."""
+    failed: int
+    """Documents and judgements that failed."""
     made: int
     """Records made by this command."""
     seconds: float
@@ -81,7 +89,7 @@ def _signals(stopper: _Stopper) -> Iterator[None]:
 def execute(
     plan: Plan,
     root: Path,
-    options: "EngineOptions",
+    options: EngineOptions,
     about: Mapping[str, Any],
     watcher: Watcher,
 ) -> RunResult:
@@ -100,11 +108,12 @@ def execute(
             watcher.notice(text)
         watcher.starting(counts)
         made, interrupted = 0, False
-        if any(c.to_run for c in counts):
+        may_run = allowed(plan, options)
+        if any(c.to_run for c in counts if c.spec.digest in may_run):
             made, interrupted = _on_ray(plan, store, options, watcher, lock)
         for spec in plan.stages:
             store.compact(spec)
-        totals = dict(totals_of(plan, store))
+        totals = totals_of(plan, store)
         manifest |= {
             "finished": now(),
             "counts": totals,
@@ -112,11 +121,12 @@ def execute(
         }
         manifest["status"] = "interrupted" if interrupted else "finished"
         write_json(root / MANIFEST, manifest)
-    return RunResult(totals, made, time.monotonic() - began, interrupted)
+    failed = totals["failed"] + totals["failed_scores"]
+    return RunResult(totals, failed, made, time.monotonic() - began, interrupted)
 
 
 def _on_ray(
-    plan: Plan, store: Store, options: "EngineOptions", watcher: Watcher, lock: RunLock
+    plan: Plan, store: Store, options: EngineOptions, watcher: Watcher, lock: RunLock
 ) -> tuple[int, bool]:
     from cluster import actors
     from cluster.schedule import Interrupted, Scheduler
@@ -139,21 +149,25 @@ def _on_ray(
     return scheduler.made, False
 
 
-def totals_of(plan: Plan, store: Store) -> Counter[str]:
-    """Documents and judgements by outcome, over everything the plan asks for."""
-    totals: Counter[str] = Counter(planned=len(plan), done=0, failed=0, skipped=0)
-    totals.update(unscored=0, not_applicable=0, missing=0)
+def totals_of(plan: Plan, store: Store) -> dict[str, int]:
+    """Outcomes of documents and of judgements, over everything the plan asks for."""
+    documents = Counter[str]()
+    scores = Counter[str]()
     for found in evaluations(plan, store):
-        if not isinstance(found, Evaluation):
-            totals["missing"] += 1
-            continue
-        totals[outcome_name(found.document)] += 1
-        for score in found.scores.values():
-            name = outcome_name(score)
-            totals["judged" if name == "done" else f"{name}_score"] += 1
-    totals["unscored"] = totals.pop("unscored_score", 0)
-    totals["not_applicable"] = totals.pop("not_applicable_score", 0)
-    return totals
+        if isinstance(found, Evaluation):
+            documents[outcome_name(found.document)] += 1
+            scores.update(outcome_name(score) for score in found.scores.values())
+        else:
+            documents["missing"] += 1
+    totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
+    return {
+        "planned": len(plan),
+        **totals,
+        "scored": scores["done"],
+        "unscored": scores["unscored"],
+        "not_applicable": scores["not_applicable"],
+        "failed_scores": scores["failed"],
+    }
 
 
 def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:

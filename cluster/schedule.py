@@ -13,8 +13,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cluster import actors
+from cluster.options import EngineOptions, StageProgress
 from cluster.placement import Need, Node, best_node, free_room
-from cluster.plan import Evaluation, Plan, outcome_name
+from cluster.plan import Evaluation, Plan, allowed, outcome_name
 from cluster.pool import Batch, Casualties, StagePool
 from cluster.records import Item, decode, encode
 from cluster.store import Store, StoreError, read_blob
@@ -34,34 +35,6 @@ _TURN_S = 0.2
 """Time between two looks of the observer."""
 _GROWTH_BATCHES = 16
 """Batches that must wait per worker before another is started on speculation."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineOptions:
-    """How the engine runs; none of it changes a result."""
-
-    address: str | None = None
-    """Ray address; None for a local Ray that lives as long as the command."""
-    placement_timeout_s: float = 600.0
-    """How long a stage may wait for a place on the cluster before it is given up."""
-    grace_s: float = 10.0
-    """How long an interrupted run waits for batches in flight."""
-
-
-@dataclass(frozen=True, slots=True)
-class StageProgress:
-    """Where one stage stands, for whoever watches."""
-
-    name: str
-    total: int
-    outcomes: Mapping[str, int]
-    fresh: int
-    """Records made by this command."""
-    workers: int
-    state: str
-    """`waiting`, `loading`, `running`, `idle` or `unusable`."""
-    seconds: float
-    """Since the stage's first worker was ready."""
 
 
 @dataclass(eq=False)
@@ -111,6 +84,7 @@ class Scheduler:
         self._waiting: dict[str, list[Walker[Evaluation]]] = defaultdict(list)
         self._failed_now: set[str] = set()
         self._pools: dict[str, StagePool] = {}
+        self._allowed = allowed(plan, options)
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
         self._replicas: list[_Replica] = []
         self._refs: dict[Any, _Replica] = {}
@@ -171,8 +145,10 @@ class Scheduler:
         outcome = walker.advance(self._lookup)
         if outcome is None:
             assert walker.pending is not None
-            for job in walker.pending.missing:
-                self._want(job, walker)
+            missing = walker.pending.missing
+            if all(job.spec.digest in self._allowed for job in missing):
+                for job in missing:
+                    self._want(job, walker)
         elif isinstance(outcome, Result):
             self.finished[outcome_name(outcome.value.document)] += 1
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import hashlib
 import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 _WHOLE_FILE_BYTES = 1 << 20
@@ -39,12 +43,54 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
+@dataclass
+class Pins:
+    """Which weights were meant when a run was planned."""
+
+    known: dict[str, str] = field(default_factory=dict)
+    """`model@revision` -> identity."""
+    missing: list[str] = field(default_factory=list)
+    """What could not be pinned, and why; filled instead of raising."""
+
+
+_pins: contextvars.ContextVar[Pins | None] = contextvars.ContextVar("pins", default=None)
+
+
+@contextlib.contextmanager
+def pinning(known: Mapping[str, str]) -> Iterator[Pins]:
+    """Within this context models keep the identities `known`, and new ones are noted.
+
+    Weights that cannot be pinned are listed in `Pins.missing` and get an identity that
+    no record has, so that everything else can still be planned.
+    """
+    pins = Pins(dict(known))
+    token = _pins.set(pins)
+    try:
+        yield pins
+    finally:
+        _pins.reset(token)
+
+
 def identity(model: str, revision: str | None = None) -> str:
     """Name of the exact weights: `folder:<fingerprint>` or `hub:<id>@<commit>`.
 
     Raises CheckpointError when a folder is missing or a Hub revision can be pinned
     neither from the local cache nor from the network.
     """
+    pins = _pins.get()
+    if pins is None:
+        return _resolved(model, revision)
+    name = f"{model}@{revision or 'main'}"
+    if name not in pins.known:
+        try:
+            pins.known[name] = _resolved(model, revision)
+        except CheckpointError as error:
+            pins.missing.append(str(error))
+            pins.known[name] = f"unpinned:{name}"
+    return pins.known[name]
+
+
+def _resolved(model: str, revision: str | None) -> str:
     if looks_like_path(model):
         folder = Path(model).expanduser()
         if not folder.exists():

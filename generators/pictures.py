@@ -7,7 +7,6 @@ GIF or a CMYK scan looks the same to every model and every judge.
 from __future__ import annotations
 
 import io
-import warnings
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,31 +16,40 @@ from PIL import ImageOps, UnidentifiedImageError
 
 from generators.document import Image
 
-MAX_PIXELS = 100_000_000
-"""Larger pictures are refused as decompression bombs."""
+MAX_PIXELS = 89_478_485
+"""Larger pictures are refused as decompression bombs; Pillow warns from here on."""
+
+FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+"""What is read. Pillow knows more, but hands some of it to programs outside (EPS)."""
 
 
 class PictureError(ValueError):
     """Bytes that cannot be read as a picture; the message says why."""
 
 
-def decode(image: Image | bytes) -> Pillow.Image:
-    """The picture as 8-bit RGB, upright, transparency over white.
+class BombError(PictureError):
+    """A picture of more than MAX_PIXELS pixels."""
 
-    Raises PictureError for bytes that are no picture, truncated ones, and pictures of
-    more than MAX_PIXELS pixels.
+
+def decode(image: Image | bytes) -> Pillow.Image:
+    """The picture as 8-bit RGB, upright, transparency over white; its first frame.
+
+    Raises PictureError for bytes that are no picture or a truncated one, and BombError
+    for pictures of more than MAX_PIXELS pixels. Safe to call from several threads.
     """
     data = image if isinstance(image, bytes) else image.read()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", Pillow.DecompressionBombWarning)
-            picture = Pillow.open(io.BytesIO(data))
-            _refuse_bombs(picture.size)
-            return _as_rgb(ImageOps.exif_transpose(picture))
+        picture = Pillow.open(io.BytesIO(data), formats=FORMATS)
+        _refuse_bombs(picture.size)
+        picture.load()
+        return _as_rgb(_upright(picture))
     except PictureError:
         raise
+    except Pillow.DecompressionBombError:
+        raise BombError(_bomb("far too many")) from None
     except UnidentifiedImageError:
-        raise PictureError("the bytes are in no known picture format") from None
+        known = ", ".join(FORMATS)
+        raise PictureError(f"the bytes are in no known picture format ({known})") from None
     except Exception as error:
         # Pillow's decoders raise whatever their format raises: struct.error,
         # SyntaxError, EOFError, zlib.error, OSError.
@@ -51,16 +59,25 @@ def decode(image: Image | bytes) -> Pillow.Image:
 def _refuse_bombs(size: tuple[int, int]) -> None:
     width, height = size
     if width * height > MAX_PIXELS:
-        raise PictureError(
-            f"the picture has {width} x {height} pixels; at most "
-            f"{MAX_PIXELS // 10**6} million are read (decompression bomb)"
-        )
+        raise BombError(_bomb(f"{width} x {height}"))
+
+
+def _bomb(size: str) -> str:
+    return f"the picture has {size} pixels; at most {MAX_PIXELS:,} are read"
+
+
+def _upright(picture: Pillow.Image) -> Pillow.Image:
+    try:
+        return ImageOps.exif_transpose(picture)
+    except Exception:
+        # Broken metadata says nothing of the pixels, which have been read already.
+        return picture
 
 
 def _as_rgb(picture: Pillow.Image) -> Pillow.Image:
     if picture.mode.startswith("I") or picture.mode == "F":
         picture = _eight_bit(picture)
-    if picture.mode in ("LA", "PA", "RGBA", "RGBa", "La") or "transparency" in picture.info:
+    if picture.mode in ("LA", "PA", "RGBA", "RGBa") or "transparency" in picture.info:
         picture = picture.convert("RGBA")
         white = Pillow.new("RGBA", picture.size, "white")
         picture = Pillow.alpha_composite(white, picture)
@@ -68,13 +85,17 @@ def _as_rgb(picture: Pillow.Image) -> Pillow.Image:
 
 
 def _eight_bit(picture: Pillow.Image) -> Pillow.Image:
-    """16-bit grey to 8 bits; wider integers and floats are scaled to their own range."""
-    values = np.asarray(picture).astype(np.float64)
-    top = 65535.0 if values.min() >= 0 and 255 < values.max() <= 65535 else 255.0
-    if values.min() < 0 or values.max() > 65535:
-        low = values.min()
-        values, top = values - low, max(values.max() - low, 1.0)
-    return Pillow.fromarray(np.rint(values / top * 255).astype(np.uint8))
+    """16-bit grey by its scale (65535 is white), however dark the picture is.
+
+    Wider integers and floats carry no scale: those within 0..65535 or 0..1 are taken by
+    that scale, all others by their own range.
+    """
+    values = np.nan_to_num(np.asarray(picture).astype(np.float64))
+    low, top = 0.0, 1.0 if picture.mode == "F" else 65535.0
+    if values.min() < low or values.max() > top:
+        low, top = float(values.min()), float(values.max())
+    scaled = (values - low) / max(top - low, 1e-12) * 255
+    return Pillow.fromarray(np.rint(scaled).astype(np.uint8))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

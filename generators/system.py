@@ -24,7 +24,7 @@ Variant = Literal["text", "interleaved", "plain"]
 """Wording of a task's prompt: for text-only models, for interleaved ones, none."""
 
 TEXT_POSITION = -1
-"""Position in `derived_seed` of a draft's own sampling; pictures count from 0."""
+"""Position in `derived_seed` of the first draft; later ones go down, pictures up from 0."""
 
 
 class Prompter(Protocol):
@@ -51,7 +51,7 @@ class System:
     render: StageSpec | None = None
     variant: Variant = "interleaved"
     instruction: str | None = None
-    """Said to the model as the system's turn, before the question."""
+    """Said as the system's turn, before questions that want pictures in the answer."""
     compose: Callable[[Draft, Sample], Draft] = as_drafted
     max_images: int = 1
     """Most pictures in one draft, for upper bounds in a plan."""
@@ -90,8 +90,8 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
         return Result(sample.reference)
     written: Content = ()
     drawn = 0
-    for _ in range(system.rounds):
-        request = _request(system, sample, asking, written)
+    for round_number in range(system.rounds):
+        request = _request(system, sample, asking, written, round_number)
         drafted = (yield [Job(system.draft, request, sample.id)])[0]
         if not isinstance(drafted, Result):
             return drafted
@@ -104,14 +104,17 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
     return Result(Document(written))
 
 
-def _request(system: System, sample: Sample, asking: Asking, written: Content) -> Request:
+def _request(
+    system: System, sample: Sample, asking: Asking, written: Content, round_number: int
+) -> Request:
     turns = asking.prompt(sample, system.variant)
-    if system.instruction:
+    if system.instruction and sample.wants_images:
         turns = (Turn("system", (Text(system.instruction),)), *turns)
     if written:
         turns = (*turns, Turn("assistant", written))
     seeded = system.draft is not None and system.draft.seeded
-    return Request(turns, asking.seed_at(sample, TEXT_POSITION) if seeded else None)
+    position = TEXT_POSITION - round_number
+    return Request(turns, asking.seed_at(sample, position) if seeded else None)
 
 
 def _numbered(

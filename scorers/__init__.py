@@ -1,1 +1,27 @@
 """Judges of documents. Of `generators` they see values and contracts only."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from generators.base import Weights
+from generators.names import unknown
+from scorers.base import Scorer
+
+SCORERS: dict[str, str] = {
+    "clipscore": "scorers.clipscore:clipscore",
+}
+"""Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
+
+
+def resolve_scorer(
+    name: str, weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> Scorer:
+    """The scorer a user named; UsageError names the valid ones."""
+    if name not in SCORERS:
+        raise unknown("scorer", name, SCORERS)
+    module, _, function = SCORERS[name].partition(":")
+    make = getattr(importlib.import_module(module), function)
+    return make(weights, overrides, gpu_gib)  # type: ignore[no-any-return]

@@ -1,0 +1,217 @@
+"""What the commands do once their arguments are understood. `plait.py` parses them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from benchmarks.config import RunConfig
+from benchmarks.display import Display
+from benchmarks.experiment import Experiment, open_experiment, reopen
+from benchmarks.leaderboard import terminal_table, write_leaderboard
+from cluster.options import EngineOptions
+from cluster.plan import StageCount, count
+from cluster.run import MANIFEST, RunResult, execute
+from cluster.store import Store, read_blob
+
+FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
+
+
+def run(config: RunConfig, console: Console) -> int:
+    """Answer, score, report. Exit status 1 when records failed."""
+    experiment = _opened(config, console)
+    experiment.refuse_missing_weights()
+    refuse_missing_keys(experiment)
+    return _execute(experiment, console, only_scorers=False)
+
+
+def score(root: Path, changes: Mapping[str, Any], console: Console) -> int:
+    """Score the documents of a run, without making any."""
+    experiment = reopen(root, changes)
+    experiment.refuse_missing_weights()
+    refuse_missing_keys(experiment)
+    return _execute(experiment, console, only_scorers=True)
+
+
+def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> int:
+    root = experiment.config.root
+    console.print(f"run directory {escape(str(root))}", soft_wrap=True)
+    engine = experiment.config.engine
+    options = EngineOptions(
+        address=experiment.config.address,
+        placement_timeout_s=engine.placement_timeout_s,
+        grace_s=engine.grace_s,
+        only_scorers=only_scorers,
+    )
+    display = Display(console)
+    try:
+        result = execute(experiment.plan, root, options, experiment.about(), display)
+    finally:
+        display.close()
+    _conclude(experiment, root, result, console)
+    if result.interrupted:
+        return INTERRUPTED
+    return FAILED_RECORDS if result.failed else FINISHED
+
+
+def _conclude(
+    experiment: Experiment, root: Path, result: RunResult, console: Console
+) -> None:
+    page = write_outputs(experiment, root, console)
+    said = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
+    console.print(f"{', '.join(said)}; {result.made:,} records made in {result.seconds:.0f} s")
+    if result.interrupted:
+        console.print("Stopped. Issue the same command again to go on from here.")
+    console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
+    console.print(f"report      {escape(str(page))}", soft_wrap=True)
+
+
+def write_outputs(experiment: Experiment, root: Path, console: Console) -> Path:
+    """Leaderboard and report from what the store holds; the page's path."""
+    from benchmarks.report import write_report
+
+    board = experiment.board(Store(root))
+    write_leaderboard(board, root)
+    manifest = json.loads((root / MANIFEST).read_text())
+    page = write_report(board, root, manifest, read_blob)
+    console.print(terminal_table(board))
+    return page
+
+
+def _opened(config: RunConfig, console: Console) -> Experiment:
+    def progress(done: int, total: int) -> None:
+        if console.is_terminal and total > 500 and (done % 100 == 0 or done == total):
+            console.print(f"checking pictures {done:,}/{total:,}", end="\r")
+
+    return open_experiment(config, on_progress=progress)
+
+
+def missing_keys(experiment: Experiment) -> dict[str, list[str]]:
+    """Environment variables that stages need and that are not set, by stage."""
+    missing = {}
+    for stage in experiment.plan.stages:
+        names = [name for name in stage.secrets if not os.environ.get(name)]
+        if names:
+            missing[stage.name] = names
+    return missing
+
+
+def refuse_missing_keys(experiment: Experiment) -> None:
+    """UsageError before anything is started for want of an API key."""
+    from generators.names import UsageError
+
+    lines = [
+        f"{stage} needs the environment variable {', '.join(names)}"
+        for stage, names in missing_keys(experiment).items()
+    ]
+    if lines:
+        raise UsageError("\n".join(lines))
+
+
+# -------------------------------------------------------------------------- plan
+
+
+def plan(config: RunConfig, console: Console) -> int:
+    """Show what `run` would do. Starts nothing and writes nothing."""
+    experiment = _opened(config, console)
+    counts = count(experiment.plan, Store(config.root))
+    console.print(f"run directory {escape(str(config.root))}", soft_wrap=True)
+    documents = len(experiment.plan)
+    console.print(
+        f"{documents:,} documents: {len(experiment.samples):,} queries"
+        f"{f' ({experiment.selection})' if experiment.selection else ''}, "
+        f"{len(experiment.systems)} systems, {config.repeats} repeats"
+    )
+    console.print(_plan_table(counts))
+    for line in _plan_remarks(experiment, counts):
+        console.print(line, soft_wrap=True)
+    return FINISHED
+
+
+def _plan_table(counts: Sequence[StageCount]) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("stage", no_wrap=True)
+    table.add_column("kind")
+    for name in ("asked", "shared", "done", "to run", "then up to", "batch"):
+        table.add_column(name, justify="right")
+    table.add_column("one worker needs")
+    for tally in counts:
+        placement = tally.spec.placement
+        table.add_row(
+            tally.spec.name,
+            tally.spec.kind.value,
+            f"{tally.asked:,}",
+            f"{tally.asked - tally.distinct:,}",
+            f"{tally.done:,}",
+            f"{tally.distinct - tally.done:,}",
+            f"{tally.later:,}",
+            str(placement.batch_size),
+            _need(tally),
+        )
+    return table
+
+
+def _need(tally: StageCount) -> str:
+    placement = tally.spec.placement
+    if placement.endpoint:
+        return f"{placement.endpoint}, {placement.concurrency} at a time"
+    parts = [f"{placement.num_gpus:g} GPU"] if placement.num_gpus else []
+    parts += [f"{placement.num_cpus:g} CPU"] if placement.num_cpus else []
+    if placement.gpu_memory_gib:
+        parts.append(f"about {placement.gpu_memory_gib:.0f} GiB")
+    return ", ".join(parts)
+
+
+def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
+    malformed = dict(experiment.task.about).get("malformed") or {}
+    lines = [
+        f"[red]missing[/red] {escape(stage)} needs {', '.join(names)} in the environment"
+        for stage, names in missing_keys(experiment).items()
+    ]
+    lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
+    if malformed:
+        rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
+        lines.append(f"[yellow]malformed rows[/yellow] {escape(rules)}; they count as failed")
+    shared = [c for c in counts if c.asked > c.distinct]
+    lines += [
+        f"{escape(c.spec.name)}: asked for {c.asked:,} times, made once each "
+        f"({c.distinct:,} records)"
+        for c in shared
+    ]
+    return lines
+
+
+# ------------------------------------------------------------- report and export
+
+
+def report(root: Path, console: Console) -> int:
+    """Write leaderboard and page anew from the records."""
+    experiment = reopen(root)
+    page = write_outputs(experiment, root, console)
+    console.print(f"report {escape(str(page))}", soft_wrap=True)
+    return FINISHED
+
+
+def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
+    """Write one system's documents in another tool's format."""
+    from benchmarks.exports import export_documents
+
+    written = export_documents(reopen(root), Store(root), system, form, out)
+    console.print(f"{written:,} documents of {escape(system)} written to {escape(str(out))}")
+    return FINISHED
+
+
+def show(root: Path, sample: str, system: str | None, console: Console) -> int:
+    """The exact prompts, replies, settings and seeds of one sample."""
+    from benchmarks.inspection import describe
+
+    for line in describe(reopen(root), Store(root), sample, system):
+        console.print(line, soft_wrap=True)
+    return FINISHED

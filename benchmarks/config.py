@@ -1,0 +1,160 @@
+"""The configuration of a run: a TOML file, command-line flags over it, resolved once."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from generators.base import Weights
+from generators.keys import digest
+from generators.names import UsageError, validated
+
+DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
+DEFAULT_SCORERS = ("clipscore",)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EngineConfig(_Section):
+    """How the engine runs; none of it changes a result."""
+
+    gpu_memory_gib: float = Field(80.0, gt=0)
+    """Memory of one GPU of the cluster: decides how many GPUs a large model gets."""
+    placement_timeout_s: float = Field(600.0, gt=0)
+    """How long a stage may wait for a place before its records count as failed."""
+    grace_s: float = Field(10.0, ge=0)
+    """How long Ctrl-C waits for batches in flight."""
+
+
+class CompositionConfig(_Section):
+    """The composition of LVLM and text-to-image model."""
+
+    max_images: int = Field(4, ge=1, le=32)
+    """Most pictures of one answer under the `outline` protocol."""
+
+
+class RunConfig(_Section):
+    """Everything that can be said about a run."""
+
+    data: str = "sample"
+    """`sample`, a folder or JSON file in MMIE's format, or `hf:ORG/NAME@REVISION`."""
+    systems: tuple[str, ...] = ()
+    """Names as `plait list systems` shows them."""
+    scorers: tuple[str, ...] = ()
+    weights: Weights | None = None
+    """`tiny` when neither a system nor a config is named, else `pretrained`."""
+    out: Path | None = None
+    """Run directory; by default `runs/<data>-<digest of this config>`."""
+    limit: int | None = Field(None, ge=1)
+    """Answer only this many queries, drawn by `seed` and stratified by category."""
+    ids: Path | None = None
+    """File with one sample id a line: answer only these."""
+    seed: int = Field(0, ge=0)
+    repeats: int = Field(1, ge=1)
+    """How often each query is answered, with different seeds."""
+    address: str | None = None
+    """Ray address; by default a Ray of the command's own (or RAY_ADDRESS)."""
+    models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    """`[models.NAME]`: settings of one model."""
+    prompts: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
+    """`[prompts.SA]` and so on: other wording of the task prompts, by variant."""
+    composition: CompositionConfig = CompositionConfig()
+    engine: EngineConfig = EngineConfig()
+
+    def resolved(self) -> dict[str, Any]:
+        """The config in plain form, as the manifest keeps it."""
+        return self.model_dump(mode="json")
+
+    @property
+    def digest(self) -> str:
+        """Names what is asked for; where and how it runs does not count."""
+        kept = {k: v for k, v in self.resolved().items() if k not in _NOT_NAMING}
+        return digest(kept)[:10]
+
+    @property
+    def root(self) -> Path:
+        """The run directory, absolute."""
+        if self.out is not None:
+            return self.out.expanduser().resolve()
+        name = Path(self.data.removeprefix("hf:").partition("@")[0]).name or "run"
+        return (Path("runs") / f"{name}-{self.digest}").resolve()
+
+
+_NOT_NAMING = ("address", "engine", "out")
+
+
+def load_config(
+    file: Path | None, flags: Mapping[str, Any], settings: Sequence[str] = ()
+) -> RunConfig:
+    """The config of a command: the file, then the flags that were given, then `--set`.
+
+    Raises UsageError for unreadable TOML, unknown keys (with the nearest valid one)
+    and values of the wrong kind.
+    """
+    values = _read(file) if file else {}
+    given = {k: v for k, v in flags.items() if v not in (None, ())}
+    values = _merged(values, given)
+    for setting in settings:
+        values = _merged(values, _parsed_setting(setting))
+    config = validated(RunConfig, values, "")
+    return _with_defaults(config, named=file is not None or bool(config.systems))
+
+
+def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
+    return config.model_copy(
+        update={
+            "systems": config.systems or DEFAULT_SYSTEMS,
+            "scorers": config.scorers or DEFAULT_SCORERS,
+            "weights": config.weights or ("pretrained" if named else "tiny"),
+            "data": _absolute(config.data),
+        }
+    )
+
+
+def _absolute(data: str) -> str:
+    if data == "sample" or data.startswith("hf:"):
+        return data
+    return str(Path(data).expanduser().resolve())
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(f"config {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"config {file} is not valid TOML: {error}") from None
+
+
+def _parsed_setting(setting: str) -> dict[str, Any]:
+    """`models.sdxl-turbo.steps=2` as a nested dict; the value is TOML, else a string."""
+    key, equals, value = setting.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(
+            f"--set {setting!r} is not of the form key=value, as in models.sdxl-turbo.steps=2"
+        )
+    for written in (value, json.dumps(value)):
+        try:
+            return tomllib.loads(f"{key.strip()} = {written}")
+        except tomllib.TOMLDecodeError:
+            continue
+    raise UsageError(
+        f"--set: {key!r} is not a dotted key; quote names with dots or colons, "
+        "as in models.\"openai:gpt-4.1\".max_tokens=512"
+    )
+
+
+def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(values)
+    for key, value in over.items():
+        inner = merged.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        merged[key] = _merged(inner, value) if both else value  # type: ignore[arg-type]
+    return merged

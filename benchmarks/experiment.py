@@ -1,0 +1,173 @@
+"""A config made concrete: task set, systems, scorers, and the plan they make."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.config import RunConfig
+from benchmarks.leaderboard import Board
+from benchmarks.tasks import TaskSet, limited, load, selected
+from cluster.plan import Evaluation, Plan, evaluations
+from cluster.run import MANIFEST
+from cluster.store import Store
+from generators.checkpoints import CheckpointError, pinning
+from generators.document import Malformed, Sample
+from generators.names import UsageError, validated
+from generators.system import System
+from pipelines.systems import Models, resolve
+from scorers import resolve_scorer
+from scorers.base import Scorer
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What a run is about, ready to be planned, executed or read."""
+
+    config: RunConfig
+    task: TaskSet
+    samples: tuple[Sample | Malformed, ...]
+    systems: tuple[System, ...]
+    scorers: tuple[Scorer, ...]
+    identities: Mapping[str, str]
+    """Which weights exactly, by model and revision."""
+    missing_weights: tuple[str, ...] = ()
+    """Weights that are neither on this machine nor to be had, and why."""
+
+    @property
+    def plan(self) -> Plan:
+        """All walks of the run."""
+        return Plan(
+            systems=self.systems,
+            samples=self.samples,
+            scorers=self.scorers,
+            prompt=self.task.prompt,
+            seed=self.config.seed,
+            repeats=self.config.repeats,
+        )
+
+    @property
+    def selection(self) -> str:
+        """`limit 50 of 20,103` where not all queries are answered."""
+        if len(self.samples) == len(self.task.samples):
+            return ""
+        return f"{len(self.samples):,} of {len(self.task.samples):,} queries"
+
+    def about(self) -> dict[str, Any]:
+        """What the manifest says of the run, beside the environment."""
+        stages = {s.folder: _stage_facts(s) for s in self.plan.stages}
+        return {
+            "plait": 1,
+            "config": self.config.resolved(),
+            "data": dict(self.task.about),
+            "selection": self.selection,
+            "weights": self.config.weights,
+            "systems": [s.name for s in self.systems],
+            "scorers": [s.name for s in self.scorers],
+            "identities": dict(self.identities),
+            "stages": stages,
+        }
+
+    def refuse_missing_weights(self) -> None:
+        """CheckpointError that names all weights which cannot be had."""
+        if self.missing_weights:
+            raise CheckpointError("\n".join(self.missing_weights))
+
+    def board(self, store: Store) -> Board:
+        """What the store knows, ready for tables and the page."""
+        found = list(evaluations(self.plan, store))
+        made = [e for e in found if isinstance(e, Evaluation)]
+        return Board(
+            systems=self.systems,
+            scorers=self.scorers,
+            evaluations=made,
+            categories=self.task.categories,
+            fields=self.task.fields,
+            weights=str(self.config.weights),
+            selection=self.selection,
+            missing=len(found) - len(made),
+        )
+
+
+def _stage_facts(stage: Any) -> dict[str, Any]:
+    return {
+        "kind": stage.kind.value,
+        "class": stage.target,
+        "version": stage.version,
+        "identity": stage.identity,
+        "weights": stage.weights,
+        "settings": dict(stage.settings),
+        "batch_size": stage.placement.batch_size,
+    }
+
+
+def open_experiment(
+    config: RunConfig,
+    *,
+    identities: Mapping[str, str] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Experiment:
+    """Read the data and resolve every name; UsageError or TaskError when one is wrong."""
+    task = load(config.data, prompts=config.prompts, on_progress=on_progress)
+    models = _models(config)
+    with pinning(identities or {}) as pins:
+        systems = tuple(resolve(name, models) for name in dict.fromkeys(config.systems))
+        scorers = _scorers(config, models)
+    return Experiment(
+        config=config,
+        task=task,
+        samples=_selection(config, task),
+        systems=systems,
+        scorers=scorers,
+        identities=pins.known,
+        missing_weights=tuple(pins.missing),
+    )
+
+
+def _selection(config: RunConfig, task: TaskSet) -> tuple[Sample | Malformed, ...]:
+    samples = task.samples
+    if config.ids is not None:
+        try:
+            samples = selected(samples, config.ids.read_text().split())
+        except OSError as error:
+            raise UsageError(f"--ids {config.ids}: {error.strerror}") from None
+    if config.limit is not None:
+        samples = limited(samples, config.limit, config.seed)
+    return samples
+
+
+def _models(config: RunConfig) -> Models:
+    return Models(
+        weights=config.weights or "pretrained",
+        overrides=config.models,
+        gpu_gib=config.engine.gpu_memory_gib,
+        max_images=config.composition.max_images,
+    )
+
+
+def _scorers(config: RunConfig, models: Models) -> tuple[Scorer, ...]:
+    names = dict.fromkeys(config.scorers)
+    return tuple(
+        resolve_scorer(name, models.weights, models.of(name), models.gpu_gib) for name in names
+    )
+
+
+def reopen(root: Path, changes: Mapping[str, Any] | None = None) -> Experiment:
+    """The experiment a run directory holds, from its manifest.
+
+    Checkpoints keep the identity they had when the run was made, so that a report needs
+    neither the weights nor the network.
+    """
+    path = root / MANIFEST
+    try:
+        manifest = json.loads(path.read_text())
+    except FileNotFoundError:
+        raise UsageError(f"{root} is no run directory: it has no {MANIFEST}") from None
+    except json.JSONDecodeError as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    values = manifest["config"] | {"out": str(root)} | dict(changes or {})
+    config = validated(RunConfig, values, "")
+    return open_experiment(config, identities=manifest.get("identities", {}))

@@ -1,0 +1,118 @@
+"""The exact prompts, replies, settings and seeds behind one sample of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rich.markup import escape
+
+from benchmarks.experiment import Experiment
+from cluster.plan import Evaluation, lookup_in, outcome_name
+from cluster.records import Row
+from cluster.store import Store, read_cell
+from cluster.walks import Pending, read
+from generators.base import Job, Outcome
+from generators.document import (
+    Candidate,
+    Draft,
+    Image,
+    ImageRequest,
+    Malformed,
+    Request,
+    Text,
+)
+from generators.names import unknown
+
+
+def describe(
+    experiment: Experiment, store: Store, sample_id: str, system: str | None
+) -> Iterator[str]:
+    """Lines for the terminal; UsageError for an unknown sample or system."""
+    samples = {s.id: s for s in experiment.samples}
+    if sample_id not in samples:
+        raise unknown("sample", sample_id, samples)
+    names = [s.name for s in experiment.systems]
+    if system is not None and system not in names:
+        raise unknown("system", system, names)
+    sample = samples[sample_id]
+    yield f"[bold]{escape(sample.id)}[/bold]  {sample.category}, {sample.field}"
+    if isinstance(sample, Malformed):
+        yield f"malformed: {escape(sample.reason)}"
+        return
+    for chosen in experiment.systems:
+        if system in (None, chosen.name):
+            for repeat in range(experiment.config.repeats):
+                yield from _system(experiment, store, chosen.name, sample_id, repeat)
+
+
+def _system(
+    experiment: Experiment, store: Store, system: str, sample_id: str, repeat: int
+) -> Iterator[str]:
+    plan = experiment.plan.only(system, sample_id)
+    yield f"\n[bold]{escape(system)}[/bold]" + (f", repeat {repeat}" if repeat else "")
+    asked: list[Job] = []
+    look = lookup_in(store)
+
+    def noting(job: Job) -> Outcome[Any] | None:
+        asked.append(job)
+        return look(job)
+
+    found = read(list(plan.walks())[repeat], noting)
+    for job in {j.key: j for j in asked}.values():
+        yield from _job(store, job)
+    if isinstance(found, Pending):
+        yield "[yellow]not finished[/yellow]"
+    elif isinstance(evaluation := getattr(found, "value", None), Evaluation):
+        for name, score in evaluation.scores.items():
+            said = getattr(score, "reason", None) or f"{score.value.value:.4g}"  # type: ignore[union-attr]
+            yield f"  {name}: {outcome_name(score)}, {escape(str(said))}"
+
+
+def _job(store: Store, job: Job) -> Iterator[str]:
+    row = store.rows(job.spec).get(job.key)
+    state = "not made" if row is None else row.outcome
+    settings = json.dumps(dict(job.spec.settings), ensure_ascii=False)
+    yield f"  [cyan]{job.spec.name}[/cyan] ({job.spec.kind.value}) {state}, key {job.key}"
+    yield f"    model {escape(job.spec.identity or job.spec.target)}"
+    yield f"    settings {escape(settings)}"
+    for line in _input(job.input):
+        yield f"    {escape(line)}"
+    if row is not None:
+        yield from (f"    {escape(line)}" for line in _output(job, row))
+
+
+def _input(value: Request | ImageRequest | Candidate) -> Iterator[str]:
+    if isinstance(value, Request):
+        yield f"seed {value.seed}"
+        for turn in value.turns:
+            for part in turn.content:
+                yield f"{turn.role}: {_said(part)}"
+    elif isinstance(value, ImageRequest):
+        yield f"seed {value.seed}"
+        yield f"prompt: {value.prompt if value.payload is None else '(payload)'}"
+
+
+def _said(part: Text | Image) -> str:
+    return part.text if isinstance(part, Text) else f"(picture {part.place or part.digest})"
+
+
+def _output(job: Job, row: Row) -> Iterator[str]:
+    if row.reason:
+        yield f"reason: {row.reason}"
+    notes = json.loads(read_cell(row.part, row.row, "notes") or "{}")
+    for name, value in notes.items():
+        yield f"{name}: {value}"
+    outcome = lookup_value(job, row)
+    if isinstance(outcome, Draft):
+        yield f"reply: {outcome.text}"
+        for request in outcome.requests:
+            yield f"asks for a picture: {request.prompt or '(payload)'}"
+
+
+def lookup_value(job: Job, row: Row) -> Any:
+    """The decoded value of a record, or None where there is none."""
+    from cluster.records import decode
+
+    return getattr(decode(job.spec.kind, row), "value", None)

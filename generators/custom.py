@@ -1,0 +1,110 @@
+"""A user's own stage, named `module:Class`: a plain class, no registration.
+
+Class attributes say what the engine has to know: `kind` ("draft", "render" or "score"),
+and where they apply `version` (bump it when results change), `seeded` and `placement`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from generators.base import Kind, Outcome, Placement, Result, StageSpec, Weights
+from generators.document import Image, ImageRequest, Payload
+from generators.names import UsageError, unknown
+from generators.system import System
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+_PLACED = ("batch_size", "workers", "num_gpus", "num_cpus", "memory_gib", "batch_timeout_s")
+
+
+def is_custom(name: str) -> bool:
+    """Whether `name` has the form `module:Class` (and not `hf:`, `openai:`, ...)."""
+    module, separator, attribute = name.partition(":")
+    known = module in ("hf", "openai", "diffusers", "gt", "judge")
+    return bool(separator) and not known and attribute.isidentifier()
+
+
+def custom_spec(
+    name: str, weights: Weights, overrides: Mapping[str, Any], kinds: Sequence[Kind]
+) -> StageSpec:
+    """The stage `module:Class` with `overrides` as its constructor's arguments."""
+    module, _, attribute = name.partition(":")
+    try:
+        cls = getattr(importlib.import_module(module), attribute)
+    except ModuleNotFoundError as error:
+        raise UsageError(f"stage {name!r}: {error}") from error
+    except AttributeError:
+        module_names = (n for n in dir(importlib.import_module(module)) if n[0].isupper())
+        raise unknown(f"class in module {module!r}", attribute, module_names) from None
+    kind = _kind(name, cls, kinds)
+    placed = {k: v for k, v in overrides.items() if k in _PLACED}
+    settings = {k: v for k, v in overrides.items() if k not in _PLACED}
+    placement: Placement = getattr(cls, "placement", Placement())
+    return StageSpec(
+        name=attribute,
+        kind=kind,
+        target=name,
+        version=getattr(cls, "version", 1),
+        weights=weights,
+        settings=settings,
+        options={"weights": weights},
+        seeded=getattr(cls, "seeded", kind is Kind.RENDER),
+        placement=replace(placement, **placed),
+    )
+
+
+def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
+    valid = ", ".join(repr(k.value) for k in allowed)
+    kind = getattr(cls, "kind", None)
+    if kind not in [k.value for k in allowed]:
+        raise UsageError(
+            f"stage {name!r} has kind {kind!r}; here its class attribute `kind` must be {valid}"
+        )
+    return Kind(kind)
+
+
+def custom_system(name: str, weights: Weights, overrides: Mapping[str, Any]) -> System:
+    """A system whose one stage drafts; pictures it has drawn itself pass through."""
+    draft = custom_spec(name, weights, overrides, [Kind.DRAFT])
+    passing = StageSpec(
+        name="as-drawn",
+        kind=Kind.RENDER,
+        target="generators.custom:AsDrawn",
+        placement=Placement(num_cpus=0.25, batch_size=32),
+    )
+    return System(name=name, draft=draft, render=passing, max_images=4)
+
+
+def drawn(picture: "Picture") -> ImageRequest:
+    """For stages that draw while they write: a request that is answered already."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    data = np.frombuffer(file.getvalue(), dtype=np.uint8)
+    return ImageRequest(payload=Payload.of(save({"png": data})))
+
+
+class AsDrawn:
+    """Renders the requests that `drawn` made: the picture is in the payload."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
+        """The pictures as they were drawn."""
+        return [Result(self._unpacked(request)) for request in inputs]
+
+    def _unpacked(self, request: ImageRequest) -> Image:
+        from safetensors.numpy import load
+
+        if request.payload is None:
+            raise ValueError("a drafting stage without a renderer must draw its pictures")
+        return Image.of(load(request.payload.read())["png"].tobytes())

@@ -1,0 +1,58 @@
+"""Errors about names and settings that tell a user what would have been right."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class UsageError(ValueError):
+    """Something the user named does not exist or is not allowed; exit status 2."""
+
+
+def unknown(what: str, name: str, valid: Iterable[str]) -> UsageError:
+    """`unknown system 'anloe'; did you mean 'anole'? Valid: ...`."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else "."
+    return UsageError(f"unknown {what} {name!r}{hint} Valid: {', '.join(names) or 'none'}")
+
+
+def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:
+    """`values` as `model`; a UsageError names each wrong key or value and the rule."""
+    try:
+        return model.model_validate(dict(values))
+    except ValidationError as error:
+        lines = [_explained(model, e, where) for e in error.errors()]
+        raise UsageError("\n".join(lines)) from None
+
+
+def with_overrides(settings: M, overrides: Mapping[str, Any], where: str) -> M:
+    """A copy of `settings` in which `overrides` have been validated like any input."""
+    if not overrides:
+        return settings
+    return validated(type(settings), settings.model_dump() | dict(overrides), where)
+
+
+def _explained(model: type[BaseModel], error: Any, where: str) -> str:
+    path = [str(part) for part in error["loc"]]
+    place = ".".join([where, *path[:-1]] if where else path[:-1])
+    inside = f" in {place}" if place else ""
+    if error["type"] == "extra_forbidden":
+        return str(unknown(f"key{inside}", path[-1], _fields_at(model, path[:-1])))
+    key = path[-1] if path else where
+    return f"{key}{inside}: {error['msg']}; got {error.get('input')!r}"
+
+
+def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
+    for part in path:
+        field = model.model_fields.get(part)
+        inner = field.annotation if field else None
+        if isinstance(inner, type) and issubclass(inner, BaseModel):
+            model = inner
+    return list(model.model_fields)

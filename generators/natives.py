@@ -1,0 +1,53 @@
+"""The native interleaved models by name. Imports no model code."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+from generators.base import Weights
+from generators.names import unknown, with_overrides
+from generators.settings import StageSettings
+from generators.system import System
+
+NATIVE: dict[str, str] = {
+    "anole": "generators.anole.settings:anole",
+}
+"""Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
+
+S = TypeVar("S", bound=StageSettings)
+
+
+def native(
+    name: str, weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> System:
+    """The native system a user named; UsageError names the valid ones."""
+    if name not in NATIVE:
+        raise unknown("native model", name, NATIVE)
+    module, _, function = NATIVE[name].partition(":")
+    make = getattr(importlib.import_module(module), function)
+    return make(weights, overrides, gpu_gib)  # type: ignore[no-any-return]
+
+
+def part_settings(
+    stages: Mapping[str, S], overrides: Mapping[str, Any], where: str
+) -> dict[str, S]:
+    """Each stage's settings with the user's overrides of one model.
+
+    A key that names a stage holds that stage's own settings; any other key goes to
+    every stage that has such a field (`model` and `revision` to all). UsageError for a
+    key that no stage has.
+    """
+    shared = {k: v for k, v in overrides.items() if k not in stages}
+    fields = {name: type(s).model_fields for name, s in stages.items()}
+    for key in shared:
+        if not any(key in known for known in fields.values()):
+            valid = {f for known in fields.values() for f in known} | set(stages)
+            raise unknown(f"key in {where}", key, valid)
+    told = {}
+    for name, settings in stages.items():
+        of_all = {k: v for k, v in shared.items() if k in fields[name]}
+        own = overrides.get(name, {})
+        told[name] = with_overrides(settings, of_all | own, f"{where}.{name}")
+    return told

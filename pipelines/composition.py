@@ -1,0 +1,125 @@
+"""How an LVLM's text and a text-to-image model become one interleaved document."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from generators.base import StageSpec
+from generators.document import Draft, ImageRequest, Sample, Text
+from generators.system import System, Variant
+
+ProtocolName = Literal["text", "mmie", "outline"]
+
+OUTLINE_INSTRUCTION = (
+    "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
+    "write <image>what the picture shows</image> on a line of its own, and it will be drawn "
+    "from that description and put in this place. Describe each picture on its own, in one "
+    "or two sentences, without referring to other pictures or to the text. Use at most "
+    "{max_images} pictures."
+)
+"""Our wording. The mark is the one ISG-Bench's compositional baselines use
+(Dongping-Chen/ISG, compositional_inference.py); MMIE publishes none."""
+
+_MARK = re.compile(r"<image>(.*?)(?:</image>|(?=<image>)|$)", re.DOTALL | re.IGNORECASE)
+_CLOSING = re.compile(r"</image>", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """A composition protocol: what the LVLM is told, and how its reply is read."""
+
+    name: ProtocolName
+    read: Callable[[Draft, Sample], Draft]
+    variant: Variant
+    max_images: int
+    instruction: str | None = None
+
+
+def text_only(draft: Draft, sample: Sample) -> Draft:
+    """No pictures at all: the ablation of MMIE's Table 9."""
+    return Draft((Text(draft.text),))
+
+
+def one_picture(draft: Draft, sample: Sample) -> Draft:
+    """MMIE's own (section 4.1): the whole text is the prompt of one picture after it.
+
+    Multi-step reasoning stays text: its answers hold no pictures (Table 10).
+    """
+    text = Text(draft.text)
+    if not sample.wants_images:
+        return Draft((text,))
+    return Draft((text, ImageRequest(prompt=draft.text.strip())))
+
+
+def outlined(draft: Draft, max_images: int) -> Draft:
+    """Each `<image>what it shows</image>` becomes a picture in its place.
+
+    A mark that is never closed ends with its line; closing marks alone and marks that
+    say nothing are dropped, and so are marks beyond `max_images`. The text always stays.
+    """
+    text, segments, at = draft.text, list[Text | ImageRequest](), 0
+    for mark in _MARK.finditer(text):
+        _add_text(segments, text[at : mark.start()])
+        shows, at = _extent(mark)
+        drawn = sum(isinstance(s, ImageRequest) for s in segments)
+        if shows and drawn < max_images:
+            segments.append(ImageRequest(prompt=shows))
+    _add_text(segments, text[at:])
+    return Draft(tuple(segments) or (Text(""),))
+
+
+def _extent(mark: re.Match[str]) -> tuple[str, int]:
+    """What the marked picture shows, and where the mark ends."""
+    shows = mark.group(1)
+    if not _CLOSING.match(mark.string, mark.end(1)):
+        shows = shows.partition("\n")[0]
+        return " ".join(shows.split()), mark.start(1) + len(shows)
+    return " ".join(shows.split()), mark.end()
+
+
+def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
+    kept = _CLOSING.sub("", text).strip("\n")
+    if kept.strip():
+        segments.append(Text(kept))
+
+
+def protocol(name: str, max_images: int = 4) -> Protocol:
+    """The protocol of that name; ValueError with the valid ones."""
+    if name == "text":
+        return Protocol("text", text_only, "text", 0)
+    if name == "mmie":
+        return Protocol("mmie", one_picture, "text", 1)
+    if name == "outline":
+        told = OUTLINE_INSTRUCTION.format(max_images=max_images)
+
+        def read(draft: Draft, sample: Sample) -> Draft:
+            return outlined(draft, max_images)
+
+        return Protocol("outline", read, "interleaved", max_images, told)
+    raise ValueError(
+        f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline'"
+    )
+
+
+def composite(
+    name: str,
+    writer: StageSpec,
+    artist: StageSpec,
+    rule: Protocol,
+    labels: tuple[str, str],
+) -> System:
+    """The system `LVLM+T2I@protocol`; `labels` are its row and column in the matrix."""
+    return System(
+        name=name,
+        draft=writer,
+        render=artist if rule.max_images else None,
+        variant=rule.variant,
+        instruction=rule.instruction,
+        compose=rule.read,
+        max_images=rule.max_images,
+        writer=labels[0],
+        artist=labels[1] if rule.max_images else "no pictures",
+    )

@@ -1,0 +1,39 @@
+"""One Ray for the whole session; no network; one thread per model."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("RAY_AUTH_MODE", "disabled")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+CHECKOUT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def ray_address() -> Iterator[str]:
+    """Address of the session's Ray, which this process is connected to."""
+    from cluster import actors
+
+    context = actors.start_local(num_cpus=4)
+    yield context.address_info["gcs_address"]
+    actors.ray.shutdown()
+
+
+@pytest.fixture
+def trial_env(ray_address: str) -> dict[str, str]:
+    """Environment of a driver process that is to use the session's Ray."""
+    path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
+    return dict(os.environ, TRIAL_RAY=ray_address, PYTHONPATH=path)
+
+
+@pytest.fixture
+def python() -> str:
+    return sys.executable

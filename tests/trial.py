@@ -1,0 +1,202 @@
+"""Runs of the stages in `stages.py`: as functions for tests, as a process to be killed.
+
+    python tests/trial.py RUN --samples 40 --address ADDRESS
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cluster.options import EngineOptions, StageProgress
+from cluster.plan import Evaluation, Plan, StageCount, evaluations, outcome_name
+from cluster.run import RunResult, Watcher, execute
+from cluster.store import Store
+from generators.base import Job, Kind, Placement, StageSpec, Walk
+from generators.document import (
+    Candidate,
+    Content,
+    Document,
+    Image,
+    Sample,
+    Score,
+    Text,
+    Turn,
+)
+from generators.system import System
+
+LIGHT = Placement(num_cpus=0.1, batch_size=4)
+
+
+def writer(placement: Placement = LIGHT, **settings: Any) -> StageSpec:
+    log = settings.pop("log", None)
+    options = {} if log is None else {"log": str(log)}
+    return StageSpec(
+        name="writer",
+        kind=Kind.DRAFT,
+        target="stages:Writer",
+        settings=settings,
+        options=options,
+        placement=placement,
+    )
+
+
+def painter(hue: int = 0, placement: Placement = LIGHT, **options: Any) -> StageSpec:
+    return StageSpec(
+        name=f"painter{hue}",
+        kind=Kind.RENDER,
+        target="stages:Painter",
+        settings={"hue": hue},
+        options=options,
+        seeded=True,
+        placement=placement,
+    )
+
+
+class Measuring:
+    """A scorer without a model."""
+
+    name = "measure"
+    scale = "0-1"
+
+    def __init__(self, placement: Placement = LIGHT, **options: Any) -> None:
+        self.stage = StageSpec(
+            name="measure",
+            kind=Kind.SCORE,
+            target="stages:Measure",
+            options=options,
+            placement=placement,
+        )
+        self.stages = (self.stage,)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        return (yield [Job(self.stage, Candidate(document), sample.id)])[0]
+
+
+def sample(number: int, text: str = "", images: Sequence[Image] = ()) -> Sample:
+    content: Content = (Text(f"query {number} {text}".strip()), *images)
+    turns = (Turn("user", content),)
+    category = ("SA", "PBL", "MSR")[number % 3]
+    return Sample(id=f"{category}-{number}", category=category, field="Art", turns=turns)
+
+
+def as_asked(sample: Sample, variant: str) -> tuple[Turn, ...]:
+    return sample.turns
+
+
+def plan_of(
+    samples: Sequence[Sample],
+    *,
+    write: StageSpec | None = None,
+    paint: Sequence[StageSpec] = (),
+    measure: Placement = LIGHT,
+    seed: int = 0,
+    repeats: int = 1,
+    **measure_options: Any,
+) -> Plan:
+    write = write or writer()
+    paints = paint or (painter(0), painter(1))
+    systems = [
+        System(name=f"{write.name}+{p.name}", draft=write, render=p, artist=p.name)
+        for p in paints
+    ]
+    scorers = [Measuring(measure, **measure_options)]
+    return Plan(
+        systems=systems,
+        samples=samples,
+        scorers=scorers,
+        prompt=as_asked,
+        seed=seed,
+        repeats=repeats,
+    )
+
+
+class Witness(Watcher):
+    """Keeps what a run tells."""
+
+    def __init__(self) -> None:
+        self.counts: Sequence[StageCount] = ()
+        self.stages: Sequence[StageProgress] = ()
+        self.notices: list[str] = []
+        self.turns = 0
+
+    def starting(self, counts: Sequence[StageCount]) -> None:
+        self.counts = counts
+
+    def turn(self, stages: Sequence[StageProgress]) -> None:
+        self.stages = stages
+        self.turns += 1
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+def run(plan: Plan, root: Path, witness: Watcher | None = None, **options: Any) -> RunResult:
+    settings = EngineOptions(**options)
+    return execute(plan, root, settings, {"config": {}}, witness or Witness())
+
+
+def outcomes(plan: Plan, root: Path) -> dict[tuple[str, str], Any]:
+    """(system, sample id) -> outcome of the document; fails where one is missing."""
+    found = {}
+    for evaluation in evaluations(plan, Store(root)):
+        assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
+        found[evaluation.system, evaluation.sample.id] = evaluation.document
+    return found
+
+
+def board(plan: Plan, root: Path) -> str:
+    """Everything a run found out, as text that is equal when the results are."""
+    lines = []
+    for evaluation in evaluations(plan, Store(root)):
+        assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
+        document = getattr(evaluation.document, "value", None)
+        digests = [i.digest for i in document.images] if document else []
+        score = evaluation.scores.get("measure")
+        value = getattr(score, "value", None)
+        lines.append(
+            [
+                evaluation.system,
+                evaluation.sample.id,
+                outcome_name(evaluation.document),
+                document.text if document else "",
+                digests,
+                value.value if value else None,
+            ]
+        )
+    return json.dumps(lines, indent=0)
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("root", type=Path)
+    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--address", default=None)
+    parser.add_argument("--sleep", type=float, default=0.0)
+    parser.add_argument("--spread", action="store_true", help="one CPU a worker")
+    told = parser.parse_args(arguments)
+    place = replace(LIGHT, num_cpus=1, workers=2) if told.spread else LIGHT
+    plan = plan_of(
+        [sample(i) for i in range(told.samples)],
+        write=replace(writer(place), options={"sleep_s": told.sleep}),
+        paint=[painter(0, place, sleep_s=told.sleep), painter(1, place)],
+    )
+    result = run(plan, told.root, address=told.address)
+    print(json.dumps({"counts": dict(result.counts), "made": result.made}))
+    return 130 if result.interrupted else 0
+
+
+if __name__ == "__main__":
+    import os
+
+    if os.environ.get("TRIAL_RAY"):
+        # A standing Ray, whose workers were told where this code is when it started.
+        import ray
+
+        ray.init(os.environ["TRIAL_RAY"], logging_level="ERROR", log_to_driver=False)
+    sys.exit(main(sys.argv[1:]))
