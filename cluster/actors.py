@@ -119,8 +119,8 @@ class Handle:
     """A worker as the driver holds it."""
 
     actor: Any
-    node: str | None
-    """Node it was placed on; None where Ray was left to choose."""
+    node: str
+    """Id of the node it was placed on."""
 
     def call(self, method: str, *args: Any, control: bool = False) -> Any:
         """Start `method` on the worker; returns the reference to its answer."""
@@ -135,7 +135,7 @@ class Handle:
             ray.kill(self.actor, no_restart=True)
 
 
-def start(spec: StageSpec, root: Path, node: str | None) -> Handle:
+def start(spec: StageSpec, root: Path, node: str) -> Handle:
     """Ask Ray for a worker of `spec` on `node`; it is loaded by its own `load` call."""
     placement = spec.placement
     options: dict[str, Any] = {
@@ -146,9 +146,8 @@ def start(spec: StageSpec, root: Path, node: str | None) -> Handle:
     }
     if placement.memory_gib:
         options["memory"] = int(placement.memory_gib * 2**30)
-    if node is not None:
-        affinity = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
-        options["scheduling_strategy"] = affinity
+    affinity = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
+    options["scheduling_strategy"] = affinity
     secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
     actor = _actor_class.options(**options).remote(spec, str(root), secrets)
     return Handle(actor, node)

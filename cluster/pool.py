@@ -6,7 +6,6 @@ import heapq
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from generators.base import Failure, Fault, Job, StageSpec
@@ -42,7 +41,8 @@ class StagePool:
     """How the seen jobs ended."""
     fresh: int = 0
     """Records made by this command rather than found."""
-    busy_s: float = 0.0
+    first_at: float | None = None
+    """When its first record was made."""
     unusable: str | None = None
     """Why the stage cannot be run at all, once that is known."""
     waiting_since: float | None = None
@@ -135,10 +135,17 @@ class StagePool:
         for half in (batch.jobs[:middle], batch.jobs[middle:]):
             self._again.append(Batch(half, alone=alone or batch.alone))
 
-    def settled(self, keys: Sequence[str], outcome: str, *, fresh: bool = True) -> None:
-        """Count jobs that have ended in `outcome`."""
-        self.outcomes[outcome] += len(keys)
-        self.fresh += len(keys) if fresh else 0
+    def settled(self, outcome: str, *, fresh: bool = True) -> None:
+        """Count a job that has ended, now (`fresh`) or under an earlier command."""
+        self.outcomes[outcome] += 1
+        if fresh:
+            self.fresh += 1
+            self.first_at = self.first_at or time.monotonic()
+
+    @property
+    def working_s(self) -> float:
+        """Seconds since the first record was made, for a rate."""
+        return time.monotonic() - self.first_at if self.first_at else 0.0
 
     def wait_for_place(self) -> float:
         """Seconds for which the stage has had work and no worker."""

@@ -134,9 +134,13 @@ def _on_ray(
     stopper = _Stopper()
     with _signals(stopper), actors.connected(options.address):
         scheduler = Scheduler(
-            plan, store, options, on_turn=watcher.turn, on_notice=watcher.notice
+            plan,
+            store,
+            options,
+            on_turn=watcher.turn,
+            on_notice=watcher.notice,
+            should_stop=lambda: stopper.wanted or lock.lost,
         )
-        scheduler.should_stop = lambda: stopper.wanted or lock.lost
         stopper.on_stop = lambda: watcher.notice(
             "stopping: batches in flight are taken in; once more to leave at once"
         )

@@ -26,8 +26,6 @@ class Walker(Generic[T]):
     """A walk under way."""
 
     walk: Walk[T]
-    tag: Any
-    """Tells whoever drives the walkers which one this is."""
     pending: Pending | None = None
     missing: int = 0
 
@@ -60,7 +58,7 @@ def _known(lookup: Lookup, job: Job) -> Outcome[Any]:
 
 def read(walk: Walk[T], lookup: Lookup) -> Outcome[T] | Pending:
     """Follow a walk through what is known: its outcome, or where it stands still."""
-    walker: Walker[T] = Walker(walk, None)
+    walker: Walker[T] = Walker(walk)
     outcome = walker.advance(lookup)
     if outcome is not None:
         return outcome

@@ -117,7 +117,9 @@ def test_a_record_that_kills_its_worker_is_set_aside(tmp_path: Path) -> None:
     samples = [sample(i, "!kill" if i == 3 else "") for i in range(8)]
     plan = plan_of(samples, write=writer(replace(LIGHT, batch_size=4)))
     run(plan, tmp_path)
-    failed = {k[1]: v for k, v in outcomes(plan, tmp_path).items() if isinstance(v, Failure)}
+    failed = {
+        k[1]: v for k, v in outcomes(plan, tmp_path).items() if isinstance(v, Failure)
+    }
     assert set(failed) == {samples[3].id}
     outcome = failed[samples[3].id]
     assert outcome.fault is Fault.DIED
@@ -129,7 +131,9 @@ def test_a_batch_that_hangs_is_treated_as_a_death(tmp_path: Path) -> None:
     placement = replace(LIGHT, batch_size=2, batch_timeout_s=1.0)
     plan = plan_of(samples, write=writer(placement))
     run(plan, tmp_path)
-    failed = {k[1]: v for k, v in outcomes(plan, tmp_path).items() if isinstance(v, Failure)}
+    failed = {
+        k[1]: v for k, v in outcomes(plan, tmp_path).items() if isinstance(v, Failure)
+    }
     assert set(failed) == {samples[2].id}
     assert failed[samples[2].id].fault is Fault.TIMEOUT
     assert "took longer than 1 s" in failed[samples[2].id].reason
@@ -156,7 +160,9 @@ def test_a_stage_that_cannot_load_fails_its_records_and_spares_the_others(
     assert result.counts["done"] == 3
     assert result.counts["failed"] == 3
     assert any("weights.safetensors is not in the checkpoint" in n for n in witness.notices)
-    reasons = {o.reason for o in outcomes(plan, tmp_path).values() if isinstance(o, Failure)}
+    reasons = {
+        o.reason for o in outcomes(plan, tmp_path).values() if isinstance(o, Failure)
+    }
     assert all("weights.safetensors" in r for r in reasons)
 
 
@@ -175,7 +181,10 @@ def test_stages_take_turns_where_there_is_room_for_one(tmp_path: Path) -> None:
     """The session's Ray has 4 CPUs; each worker wants 3."""
     wide = replace(LIGHT, num_cpus=3)
     plan = plan_of(
-        [sample(i) for i in range(6)], write=writer(wide), paint=[painter(0, wide)], measure=wide
+        [sample(i) for i in range(6)],
+        write=writer(wide),
+        paint=[painter(0, wide)],
+        measure=wide,
     )
     result = run(plan, tmp_path)
     assert result.counts["done"] == 6
@@ -192,9 +201,9 @@ def test_malformed_rows_are_counted_as_failed_for_every_system(tmp_path: Path) -
 
 
 def test_pictures_of_a_query_are_read_where_the_worker_runs(tmp_path: Path) -> None:
-    from generators.pictures import Drawing
-
     import numpy as np
+
+    from generators.pictures import Drawing
 
     picture = Drawing(np.zeros((8, 8, 3), np.uint8)).encoded()
     file = tmp_path / "a.png"

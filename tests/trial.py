@@ -1,6 +1,6 @@
 """Runs of the stages in `stages.py`: as functions for tests, as a process to be killed.
 
-    python tests/trial.py RUN --samples 40 --address ADDRESS
+python tests/trial.py RUN --samples 40 --address ADDRESS
 """
 
 from __future__ import annotations
@@ -136,7 +136,9 @@ class Witness(Watcher):
         self.notices.append(text)
 
 
-def run(plan: Plan, root: Path, witness: Watcher | None = None, **options: Any) -> RunResult:
+def run(
+    plan: Plan, root: Path, witness: Watcher | None = None, **options: Any
+) -> RunResult:
     settings = EngineOptions(**options)
     return execute(plan, root, settings, {"config": {}}, witness or Witness())
 
@@ -172,23 +174,45 @@ def board(plan: Plan, root: Path) -> str:
     return json.dumps(lines, indent=0)
 
 
+def write_board(plan: Plan, root: Path) -> None:
+    """leaderboard.json and its companions."""
+    from benchmarks.leaderboard import Board, write_leaderboard
+
+    made = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
+    board = Board(
+        systems=plan.systems,
+        scorers=plan.scorers,
+        evaluations=made,
+        categories={},
+        fields=("Art",),
+        weights="tiny",
+        missing=len(plan) - len(made),
+    )
+    write_leaderboard(board, root)
+
+
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser()
     parser.add_argument("root", type=Path)
-    parser.add_argument("--samples", type=int, default=40)
+    parser.add_argument("--samples", type=int, default=36)
     parser.add_argument("--address", default=None)
     parser.add_argument("--sleep", type=float, default=0.0)
     parser.add_argument("--spread", action="store_true", help="one CPU a worker")
+    parser.add_argument("--poison", action="store_true", help="some samples misbehave")
+    parser.add_argument("--log", type=Path, default=None)
     told = parser.parse_args(arguments)
     place = replace(LIGHT, num_cpus=1, workers=2) if told.spread else LIGHT
+    poison = {5: "!raise", 11: "!refuse", 17: "!skip"} if told.poison else {}
+    write = writer(place, log=told.log)
     plan = plan_of(
-        [sample(i) for i in range(told.samples)],
-        write=replace(writer(place), options={"sleep_s": told.sleep}),
+        [sample(i, poison.get(i, "")) for i in range(told.samples)],
+        write=replace(write, options=dict(write.options) | {"sleep_s": told.sleep}),
         paint=[painter(0, place, sleep_s=told.sleep), painter(1, place)],
     )
     result = run(plan, told.root, address=told.address)
+    write_board(plan, told.root)
     print(json.dumps({"counts": dict(result.counts), "made": result.made}))
-    return 130 if result.interrupted else 0
+    return 130 if result.interrupted else int(result.failed > 0)
 
 
 if __name__ == "__main__":

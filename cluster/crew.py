@@ -1,0 +1,293 @@
+"""The workers of a run: sends them batches, takes their receipts, survives their deaths."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cluster import actors
+from cluster.options import EngineOptions
+from cluster.placement import Need, Node, free_room
+from cluster.pool import Batch, Casualties, StagePool
+from cluster.records import Item
+from cluster.replica import Replica
+from cluster.store import StoreError, read_blob
+from cluster.worker import TOKEN_FOLDER, Hello, Receipt
+from generators.base import Failure, Fault
+from generators.document import Blob, with_blobs
+
+_LOADING_DEATHS = 3
+"""Deaths while loading after which a stage counts as not loadable."""
+_NODES_AGE_S = 1.0
+
+Event = tuple[StagePool, Receipt | Casualties]
+"""What came of a batch: a receipt of committed records, or records that failed."""
+
+
+class Crew:
+    """All workers, over all stages."""
+
+    def __init__(
+        self,
+        root: Path,
+        options: EngineOptions,
+        probe: list[tuple[str, str]],
+        notice: Callable[[str], None],
+    ) -> None:
+        self.root = root
+        self.options = options
+        self.notice = notice
+        self.replicas: list[Replica] = []
+        self.nodes: list[Node] = []
+        self._probe = probe
+        self._refs: dict[Any, Replica] = {}
+        self._nodes_read = 0.0
+        self._loading_deaths: Counter[str] = Counter()
+
+    # ------------------------------------------------------------ coming and going
+
+    def of(self, pool: StagePool) -> list[Replica]:
+        """The workers of a stage that are or will be of use."""
+        return [r for r in self.replicas if r.pool is pool and r.state != "leaving"]
+
+    def look_at_nodes(self, *, now: bool = False) -> None:
+        """Read which nodes live; at most once a second unless it must be `now`."""
+        if now or time.monotonic() - self._nodes_read > _NODES_AGE_S:
+            self.nodes, self._nodes_read = actors.nodes(), time.monotonic()
+
+    def room(self, *, after_leaving: bool = False) -> dict[str, Need]:
+        """What is free on each node, or will be once those who leave are gone."""
+        return free_room(
+            self.nodes,
+            (
+                (r.handle.node, r.need)
+                for r in self.replicas
+                if not (after_leaving and r.state == "leaving")
+            ),
+        )
+
+    def start(self, pool: StagePool, node: str) -> None:
+        """Ask for one more worker of a stage."""
+        pool.waiting_since = None
+        handle = actors.start(pool.spec, self.root, node)
+        replica = Replica(pool, handle)
+        self.replicas.append(replica)
+        self._refs[handle.call("hello", self._probe, control=True)] = replica
+
+    def dismiss(self, replica: Replica) -> None:
+        """Send a worker away; its room counts as taken until its process is gone."""
+        replica.become("leaving")
+        replica.handle.kill()
+        self._refs[replica.handle.call("pulse", control=True)] = replica
+
+    def kill_all(self) -> None:
+        """End every worker at once."""
+        for replica in self.replicas:
+            replica.handle.kill()
+
+    def give_up(self, pool: StagePool, reason: str) -> Event:
+        """A stage that cannot be run: its records fail, those of other stages go on."""
+        pool.unusable = reason
+        self.notice(f"stage {pool.spec.name} cannot be used: {reason}")
+        failure = Failure(reason, Fault.NOT_LOADED)
+        return pool, [(job, failure) for job in pool.drain()]
+
+    # -------------------------------------------------------------------- sending
+
+    def feed(self, growing: Callable[[StagePool], bool]) -> None:
+        """Give every ready worker what it may have in flight."""
+        for replica in sorted(self.replicas, key=lambda r: len(r.in_flight)):
+            if replica.state == "ready":
+                self._feed(replica, growing(replica.pool))
+
+    def _feed(self, replica: Replica, growing: bool) -> None:
+        pool, workers = replica.pool, len(self.of(replica.pool))
+        depth = replica.depth(self._others_at_endpoint(replica))
+        while not replica.exclusive and len(replica.in_flight) < depth:
+            idle = not replica.in_flight
+            batch = pool.take(idle=idle, growing=growing, workers=workers)
+            if batch is None:
+                return
+            if idle:
+                replica.heard = time.monotonic()
+            replica.exclusive = batch.alone
+            ref = replica.handle.call("run", self._items(replica, batch))
+            replica.in_flight[ref] = batch
+            self._refs[ref] = replica
+
+    def _others_at_endpoint(self, replica: Replica) -> int:
+        """Requests that other stages have in flight at the same endpoint."""
+        endpoint = replica.pool.spec.placement.endpoint
+        same = (r for r in self.replicas if r.pool.spec.placement.endpoint == endpoint)
+        return sum(len(r.in_flight) for r in same if r is not replica)
+
+    def _items(self, replica: Replica, batch: Batch) -> list[Item]:
+        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
+        if replica.shared and replica.hello is not None and replica.hello.sees_data:
+            return items
+        inline = _inlining(replica.shared)
+        return [i._replace(input=with_blobs(i.input, inline)) for i in items]
+
+    # ------------------------------------------------------------------ receiving
+
+    def collect(self, timeout_s: float) -> list[Event]:
+        """What has come in, waiting at most `timeout_s` for the first answer."""
+        events: list[Event] = []
+        lost: list[tuple[Any, str]] = []
+        for ref in actors.wait(list(self._refs), timeout_s):
+            try:
+                value = actors.result(ref)
+            except actors.WorkerLost as error:
+                lost.append((ref, str(error)))
+                continue
+            if (replica := self._refs.pop(ref, None)) is not None:
+                events += self._answered(replica, ref, value)
+        # Only now: what a dying worker had finished must not be given back.
+        for ref, message in lost:
+            if (replica := self._refs.pop(ref, None)) is not None:
+                events += self._lost(replica, message)
+        return events + self._overdue()
+
+    def _answered(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
+        if ref in replica.in_flight:
+            return self._received(replica, replica.in_flight.pop(ref), value)
+        if replica.state == "starting":
+            self._greeted(replica, value)
+        elif replica.state == "loading":
+            return self._loaded(replica, value)
+        elif replica.state == "leaving":
+            self._refs[replica.handle.call("pulse", control=True)] = replica
+        return []
+
+    def _greeted(self, replica: Replica, hello: Hello) -> None:
+        token = self.root / TOKEN_FOLDER / (hello.token or "-")
+        replica.hello = hello
+        replica.shared = hello.token is not None and token.exists()
+        token.unlink(missing_ok=True)
+        replica.become("loading")
+        self._refs[replica.handle.call("load", replica.shared)] = replica
+
+    def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
+        if error is None:
+            replica.become("ready")
+            return []
+        self.dismiss(replica)
+        return [self.give_up(replica.pool, error)]
+
+    def _received(self, replica: Replica, batch: Batch, receipt: Receipt) -> list[Event]:
+        pool = replica.pool
+        replica.heard = time.monotonic()
+        replica.exclusive = replica.exclusive and not batch.alone
+        match receipt.status:
+            case "done":
+                return [(pool, receipt)]
+            case "raised":
+                return [(pool, pool.raised(batch, receipt.error))]
+            case "out of memory":
+                return [(pool, pool.out_of_memory(batch, receipt.error))]
+            case "store":
+                raise StoreError(receipt.error)
+        fault = Fault.TIMEOUT if receipt.status == "timeout" else Fault.DIED
+        died = pool.killed(batch, receipt.error, certain=True, fault=fault)
+        for innocent in self._taken_back(replica):
+            pool.returned(innocent)
+        self.dismiss(replica)
+        return [(pool, died)]
+
+    # --------------------------------------------------------------------- deaths
+
+    def _lost(self, replica: Replica, message: str) -> list[Event]:
+        """A worker is gone: give its batches back, with or without suspicion."""
+        replica.handle.kill()
+        self.replicas.remove(replica)
+        pool, batches = replica.pool, self._taken_back(replica)
+        if replica.state == "leaving":
+            return []
+        self.look_at_nodes(now=True)
+        if not any(n.id == replica.handle.node for n in self.nodes):
+            for batch in batches:
+                pool.returned(batch)
+            return []
+        reason = f"worker died: {_cause(message)}"
+        if replica.state in ("starting", "loading"):
+            return self._died_loading(pool, reason)
+        return [(pool, self._blamed(pool, batches, reason, Fault.DIED))]
+
+    def _died_loading(self, pool: StagePool, reason: str) -> list[Event]:
+        self._loading_deaths[pool.spec.digest] += 1
+        if self._loading_deaths[pool.spec.digest] < _LOADING_DEATHS:
+            return []
+        return [self.give_up(pool, f"{reason}, {_LOADING_DEATHS} times while loading")]
+
+    def _blamed(
+        self, pool: StagePool, batches: list[Batch], reason: str, fault: Fault
+    ) -> Casualties:
+        certain = len(batches) == 1
+        blamed = (pool.killed(b, reason, certain=certain, fault=fault) for b in batches)
+        return [casualty for died in blamed for casualty in died]
+
+    def _taken_back(self, replica: Replica) -> list[Batch]:
+        batches = list(replica.in_flight.values())
+        for ref in [r for r, owner in self._refs.items() if owner is replica]:
+            del self._refs[ref]
+        replica.in_flight.clear()
+        return batches
+
+    def _overdue(self) -> list[Event]:
+        """Act on workers that have been in one state for too long."""
+        events: list[Event] = []
+        now = time.monotonic()
+        for replica in list(self.replicas):
+            pool, waited = replica.pool, now - replica.since
+            limit = _limit_of(replica, self.options)
+            if replica.in_flight and now - replica.heard > replica.patience_s:
+                # Too stuck to notice its own time limit: it holds the GIL.
+                reason = f"no sign of life for {replica.patience_s:.0f} s"
+                batches = self._taken_back(replica)
+                events.append((pool, self._blamed(pool, batches, reason, Fault.TIMEOUT)))
+                self.dismiss(replica)
+            elif replica.state == "leaving" and waited > limit:
+                self.replicas.remove(replica)
+            elif replica.state in ("starting", "loading") and waited > limit:
+                self._taken_back(replica)
+                self.dismiss(replica)
+                reason = f"a worker was still {replica.state} after {waited:.0f} s"
+                events.append(self.give_up(pool, reason))
+        return events
+
+
+def _limit_of(replica: Replica, options: EngineOptions) -> float:
+    """Seconds a worker may stay in a state on the way in or out."""
+    limits: Mapping[str, float] = {
+        "starting": options.placement_timeout_s,
+        "loading": replica.pool.spec.placement.load_timeout_s,
+        "leaving": 30.0,
+    }
+    return limits.get(replica.state, float("inf"))
+
+
+def _inlining(shared: bool) -> Callable[[Blob], Blob]:
+    """Brings bytes along that the worker cannot read itself."""
+
+    def inline(blob: Blob) -> Blob:
+        in_store = blob.place is not None and ".parquet#" in blob.place
+        if blob.data is not None or (in_store and shared):
+            return blob
+        try:
+            return replace(blob, data=read_blob(blob))
+        except OSError:
+            return blob  # the worker will say of which record it is missing
+
+    return inline
+
+
+def _cause(message: str) -> str:
+    """The line of Ray's message that says why a worker died."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    telling = ("killed", "exit", "died", "memory", "disconnect", "dead")
+    tells = (x for x in lines[1:] if any(word in x.lower() for word in telling))
+    return next(tells, lines[0] if lines else "no reason given")

@@ -1,0 +1,97 @@
+"""Which stage gets a worker, and whose drained worker leaves to make room for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from cluster.crew import Crew, Event
+from cluster.placement import Need, best_node
+from cluster.pool import StagePool
+from cluster.replica import Replica
+
+_IDLE_BEFORE_EVICTION_S = 1.0
+_QUIET_WAIT_S = 30.0
+"""How long a stage waits for a place before the user is told."""
+_BATCHES_PER_WORKER = 16
+"""Batches that must wait for each worker before one more pays for its own start."""
+
+
+class Hiring:
+    """Gives every stage with work a worker where there is room, then more of them.
+
+    Where there is not room for all, stages take turns: one is drained before its worker
+    leaves, and the worker's process is gone before its room is used.
+    """
+
+    def __init__(self, crew: Crew, growing: Callable[[StagePool], bool]) -> None:
+        self.crew = crew
+        self._growing = growing
+
+    def place(self, pools: Iterable[StagePool]) -> list[Event]:
+        """One round of decisions; events where a stage had to be given up."""
+        self.crew.look_at_nodes()
+        wanting = [p for p in pools if p.pending and p.unusable is None]
+        wanting.sort(key=lambda p: p.rank)
+        starved = [p for p in wanting if not self.crew.of(p)]
+        events: list[Event] = []
+        for pool in starved:
+            if not self._start(pool):
+                events += self._make_room(pool)
+        if not starved:
+            for pool in filter(self._wants_more, wanting):
+                self._start(pool)
+        return events
+
+    def _start(self, pool: StagePool) -> bool:
+        node = best_node(Need.of_placement(pool.spec.placement), self.crew.room())
+        if node is not None:
+            self.crew.start(pool, node)
+        return node is not None
+
+    def _wants_more(self, pool: StagePool) -> bool:
+        """Whether another worker would pay for its own start."""
+        workers, most = len(self.crew.of(pool)), pool.spec.placement.workers
+        if pool.spec.placement.endpoint or (most is not None and workers >= most):
+            return False
+        batches = _BATCHES_PER_WORKER if most is None else 1
+        return pool.pending > batches * pool.limit * workers
+
+    def _make_room(self, pool: StagePool) -> list[Event]:
+        """Let drained stages go for one that cannot be placed; give it up at last."""
+        waited = pool.wait_for_place()
+        if any(r.state == "leaving" for r in self.crew.replicas):
+            return []
+        need = Need.of_placement(pool.spec.placement)
+        for replica in filter(self._may_leave, list(self.crew.replicas)):
+            self.crew.dismiss(replica)
+            if best_node(need, self.crew.room(after_leaving=True)) is not None:
+                return []
+        if self.crew.replicas and waited < _QUIET_WAIT_S:
+            return []
+        return self._explain(pool, need, waited)
+
+    def _may_leave(self, replica: Replica) -> bool:
+        idle_s = time.monotonic() - replica.heard
+        settled = not self._growing(replica.pool) or idle_s > _IDLE_BEFORE_EVICTION_S
+        return replica.idle and settled
+
+    def _explain(self, pool: StagePool, need: Need, waited: float) -> list[Event]:
+        """Say what is missing; give the stage up when it can never come."""
+        nodes, options = self.crew.nodes, self.crew.options
+        if not nodes:
+            return []
+        largest = max(nodes, key=lambda n: (n.total.gpus, n.total.cpus)).total
+        text = (
+            f"stage {pool.spec.name} needs {need} for one worker; "
+            f"the largest node has {largest}"
+        )
+        fits_nowhere = not any(need.fits(n.total) for n in nodes)
+        if fits_nowhere and options.address is None:
+            return [self.crew.give_up(pool, text)]
+        if waited > options.placement_timeout_s and (
+            fits_nowhere or not self.crew.replicas
+        ):
+            return [self.crew.give_up(pool, f"{text}; waited {waited:.0f} s")]
+        self.crew.notice(f"waiting: {text}")
+        return []

@@ -1,0 +1,277 @@
+"""Parts are whole or absent; readers see every key once, the better record."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from trial import painter, writer
+
+from cluster.records import SCHEMAS, Item, Row, decode, encode
+from cluster.store import Store, StoreError, read_blob, write_part
+from cluster.worker import Committer
+from generators.base import Failure, Fault, Kind, Outcome, Result, Skip, Unscored
+from generators.document import (
+    Draft,
+    Image,
+    ImageRequest,
+    Payload,
+    Request,
+    Score,
+    Text,
+    Turn,
+)
+
+SPEC = writer()
+
+
+def item(key: str) -> Item:
+    return Item(key, "label", Request((Turn("user", (Text("q"),)),)))
+
+
+def draft_table(*outcomes: tuple[str, Outcome[Any]]) -> pa.Table:
+    return encode(Kind.DRAFT, [item(k) for k, _ in outcomes], [o for _, o in outcomes], 0.5)
+
+
+def drafted(text: str = "hello") -> Result[Draft]:
+    return Result(Draft((Text(text),)), {"output_tokens": 3}, {"finish": "stop"})
+
+
+def test_a_draft_comes_back_as_it_went_in(tmp_path: Path) -> None:
+    payloads = [Payload.of(b"codes 0"), Payload.of(b"codes 1")]
+    draft = Draft(
+        (
+            Text("Zo\u00eb said \U0001f600\n"),
+            ImageRequest(payload=payloads[0]),
+            Text("then"),
+            ImageRequest(prompt="a dog"),
+            ImageRequest(payload=payloads[1]),
+        )
+    )
+    store = Store(tmp_path)
+    store.commit(SPEC, draft_table(("k0", drafted("first")), ("k", Result(draft))))
+    back = decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["k"])
+    assert isinstance(back, Result)
+    assert back.value == draft
+    read = [read_blob(r.payload) for r in back.value.requests if r.payload]
+    assert read == [b"codes 0", b"codes 1"]
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Skip("two pictures"),
+        Failure("no", Fault.REFUSED),
+        Failure("later", Fault.ENDPOINT),
+        Unscored("unreadable"),
+    ],
+)
+def test_outcomes_keep_their_kind_and_reason(tmp_path: Path, outcome: Outcome[Any]) -> None:
+    store = Store(tmp_path)
+    store.commit(SPEC, draft_table(("k", outcome)))
+    assert decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["k"]) == outcome
+
+
+def test_scores_and_pictures_come_back(tmp_path: Path) -> None:
+    store, spec = Store(tmp_path), painter()
+    picture = Image.of(b"\x89PNG not really")
+    items = [Item("p", "l", ImageRequest(prompt="a dog"))]
+    store.commit(spec, encode(Kind.RENDER, items, [Result(picture)], 0.1))
+    back = decode(Kind.RENDER, Store(tmp_path).rows(spec)["p"])
+    assert isinstance(back, Result)
+    assert back.value == picture
+    assert read_blob(back.value) == picture.data
+
+    score = Score(0.25, {"pairs": [1, 2]})
+    table = encode(Kind.SCORE, [item("s")], [Result(score)], 0.1)
+    assert table.schema == SCHEMAS[Kind.SCORE]
+
+
+def test_only_the_row_group_of_a_cell_is_read(tmp_path: Path) -> None:
+    """Rows are grouped to about 1 MiB, so one picture does not cost its whole part."""
+    spec = painter()
+    pictures = [Image.of(bytes([i]) * 600_000) for i in range(6)]
+    items = [Item(str(i), "l", ImageRequest(prompt="x")) for i in range(6)]
+    outcomes = [Result(p) for p in pictures]
+    part = write_part(tmp_path, encode(Kind.RENDER, items, outcomes, 0.1))
+    assert pq.ParquetFile(part).metadata.num_row_groups == 6
+    store = Store(tmp_path)
+    store.commit(spec, encode(Kind.RENDER, items, outcomes, 0.1))
+    for i, row in store.rows(spec).items():
+        back = decode(Kind.RENDER, row)
+        assert isinstance(back, Result)
+        assert read_blob(back.value) == pictures[int(i)].data
+
+
+def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    import numpy as np
+
+    from generators.pictures import Drawing
+
+    store, spec = Store(tmp_path), painter()
+    for shade in (0, 200):
+        drawing = Drawing(np.full((8, 8, 3), shade, np.uint8))
+        outcomes = [Result(drawing), Failure("no", Fault.UNSAFE)]
+        items = [Item(f"{shade}-{i}", "l", ImageRequest(prompt="x")) for i in range(2)]
+        store.commit(spec, encode(Kind.RENDER, items, outcomes, 0.1))  # type: ignore[arg-type]
+    for compacted in (False, True):
+        if compacted:
+            store.compact(spec)
+        files = [str(p) for p in tmp_path.glob("stages/*/part-*.parquet")]
+        data = datasets.load_dataset(
+            "parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache")
+        )
+        shown = {r["key"]: r["image"] for r in data}
+        assert shown["200-0"].size == (8, 8)
+        assert shown["200-0"].getpixel((0, 0)) == (200, 200, 200)
+        assert shown["0-1"] is None
+
+
+def rows_of_parts(folder: Path) -> list[str]:
+    keys = []
+    for part in folder.glob("stages/*/part-*.parquet"):
+        keys += pq.read_table(part, columns=["key"]).column("key").to_pylist()
+    return sorted(keys)
+
+
+def test_compaction_keeps_the_better_record_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.commit(
+        SPEC, draft_table(("a", Failure("dead", Fault.ENDPOINT)), ("b", drafted("b")))
+    )
+    store.commit(SPEC, draft_table(("a", drafted("a")), ("b", drafted("b again"))))
+    store.commit(SPEC, draft_table(("a", Failure("dead again", Fault.ENDPOINT))))
+    store.compact(SPEC)
+    assert rows_of_parts(tmp_path) == ["a", "b"]
+    fresh = Store(tmp_path)
+    texts = {k: decode(Kind.DRAFT, r).value.text for k, r in fresh.rows(SPEC).items()}  # type: ignore[union-attr]
+    assert texts == {"a": "a", "b": "b"}
+
+
+def test_a_crash_in_the_middle_of_compaction_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    for name in "abc":
+        store.commit(SPEC, draft_table((name, drafted(name))))
+
+    def crash(self: Path, missing_ok: bool = False) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "unlink", crash)
+    with pytest.raises(KeyboardInterrupt):
+        store.compact(SPEC)
+    monkeypatch.undo()
+    again = Store(tmp_path)
+    assert set(again.rows(SPEC)) == {"a", "b", "c"}
+    again.compact(SPEC)
+    assert rows_of_parts(tmp_path) == ["a", "b", "c"]
+
+
+kinds = st.sampled_from(
+    [drafted(), Skip("no"), Failure("x", Fault.REFUSED), Failure("y", Fault.TIMEOUT)]
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abcd"), kinds), max_size=12))
+def test_a_final_record_stands_whatever_comes_before_or_after(
+    tmp_path_factory: pytest.TempPathFactory, history: list[tuple[str, Outcome[Any]]]
+) -> None:
+    root = tmp_path_factory.mktemp("store")
+    store = Store(root)
+    finals: dict[str, Outcome[Any]] = {}
+    for key, outcome in history:
+        store.commit(SPEC, draft_table((key, outcome)))
+        final = not (isinstance(outcome, Failure) and not outcome.fault.final)
+        if final:
+            finals.setdefault(key, outcome)
+    for reader in (store, Store(root)):
+        for key, expected in finals.items():
+            found = decode(Kind.DRAFT, reader.rows(SPEC)[key])
+            assert type(found) is type(expected)
+        assert set(reader.rows(SPEC)) == {k for k, _ in history}
+
+
+def test_an_unreadable_part_is_set_aside_and_said(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.commit(SPEC, draft_table(("a", drafted())))
+    store.commit(SPEC, draft_table(("b", drafted())))
+    broken = next(tmp_path.glob("stages/*/part-*.parquet"))
+    broken.write_bytes(broken.read_bytes()[:-20])
+    again = Store(tmp_path)
+    assert len(again.rows(SPEC)) == 1
+    assert broken.name in again.notices[0]
+    assert not broken.exists()
+    assert list(broken.parent.glob("*.unreadable"))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 256 KiB."""
+    mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "none", str(tmp_path)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("needs the right to mount a small file system")
+    yield tmp_path
+    subprocess.run(["umount", "-l", str(tmp_path)], check=True)
+
+
+def test_a_full_disk_is_said_and_costs_nothing_already_written(small_disk: Path) -> None:
+    store = Store(small_disk)
+    store.commit(SPEC, draft_table(("a", drafted())))
+    import random
+
+    rng = random.Random(0)
+    noise = "".join(chr(rng.randint(32, 0x2FFF)) for _ in range(300_000))
+    with pytest.raises(StoreError, match=r"No space left on device.*same command again"):
+        store.commit(SPEC, draft_table(("b", drafted(noise))))
+    again = Store(small_disk)
+    assert set(again.rows(SPEC)) == {"a"}
+    assert not list(small_disk.glob("stages/*/.part*"))
+
+
+def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
+    import threading
+
+    committer = Committer(tmp_path)
+    places: dict[str, tuple[str, int]] = {}
+    committer._pen.acquire()  # hold the pen until all have queued
+    threads = [
+        threading.Thread(
+            target=lambda k=k: places.update(
+                {k: committer.commit(draft_table((k, drafted(k))))}
+            )
+        )
+        for k in "abcdef"
+    ]
+    for thread in threads:
+        thread.start()
+    while len(committer._queue) < 6:
+        pass
+    committer._pen.release()
+    for thread in threads:
+        thread.join()
+    assert len(list(tmp_path.glob("part-*"))) == 1
+    for key, (part, row) in places.items():
+        assert pq.read_table(part).column("key")[row].as_py() == key
+
+
+def test_rows_prefer_final_then_first_then_latest_failure() -> None:
+    def row(outcome: str, fault: Fault | None, at: int) -> Row:
+        return Row(outcome, fault and fault.value, None, at, (), "p", 0)
+
+    done_1, done_2 = row("done", None, 1), row("done", None, 2)
+    dead_1, dead_2 = row("failed", Fault.DIED, 1), row("failed", Fault.DIED, 2)
+    assert done_1.supersedes(done_2)
+    assert not done_2.supersedes(done_1)
+    assert dead_2.supersedes(dead_1)
+    assert done_2.supersedes(dead_1)
+    assert not dead_2.supersedes(done_1)

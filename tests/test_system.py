@@ -1,0 +1,169 @@
+"""Walks: what a system asks of which stage, without any stage being run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trial import Measuring, as_asked, painter, plan_of, sample, writer
+
+from cluster.plan import count
+from cluster.store import Store
+from cluster.walks import Pending, read, together
+from generators.base import Failure, Job, Kind, Outcome, Result, Skip, StageSpec, Walk
+from generators.document import (
+    Document,
+    Draft,
+    Image,
+    ImageRequest,
+    Payload,
+    Request,
+    Text,
+)
+from generators.system import Asking, System, answer
+
+ASKING = Asking(as_asked, seed=7)
+
+
+def follow(walk: Walk[Any], stage: Callable[[Job], Outcome[Any]]) -> tuple[Any, list[Job]]:
+    """Run a walk with `stage` answering every job."""
+    asked: list[Job] = []
+
+    def lookup(job: Job) -> Outcome[Any]:
+        asked.append(job)
+        return stage(job)
+
+    return read(walk, lookup), asked
+
+
+def drawing(job: Job) -> Outcome[Any]:
+    if isinstance(job.input, Request):
+        requests = (ImageRequest("one"), Text("between"), ImageRequest("two"))
+        return Result(Draft((Text("start"), *requests)))
+    assert isinstance(job.input, ImageRequest)
+    return Result(Image.of(f"{job.input.prompt} {job.input.seed}".encode()))
+
+
+def test_pictures_stand_where_they_were_asked_for() -> None:
+    system = System(name="s", draft=writer(), render=painter())
+    outcome, asked = follow(answer(system, sample(0), ASKING), drawing)
+    texts = [s.text if isinstance(s, Text) else s.read() for s in outcome.value.segments]
+    seeds = [ASKING.seed_at(sample(0), i) for i in range(2)]
+    pictures = [f"{p} {s}".encode() for p, s in zip(("one", "two"), seeds, strict=True)]
+    assert texts == ["start", pictures[0], "between", pictures[1]]
+    assert [j.spec.kind for j in asked] == [Kind.DRAFT, Kind.RENDER, Kind.RENDER]
+
+
+def test_all_painters_of_a_row_start_from_the_same_noise() -> None:
+    seeds = []
+    for hue in (0, 1):
+        system = System(name="s", draft=writer(), render=painter(hue))
+        _, asked = follow(answer(system, sample(0), ASKING), drawing)
+        seeds.append([j.input.seed for j in asked if isinstance(j.input, ImageRequest)])
+    assert seeds[0] == seeds[1]
+
+
+def test_greedy_text_has_no_seed_and_sampled_text_has_one() -> None:
+    for seeded in (False, True):
+        system = System(name="s", draft=replace(writer(), seeded=seeded), render=painter())
+        _, asked = follow(answer(system, sample(0), ASKING), drawing)
+        request = asked[0].input
+        assert isinstance(request, Request)
+        assert (request.seed is not None) is seeded
+
+
+def test_a_failed_picture_fails_the_document_and_a_skip_skips_it() -> None:
+    def second_fails(job: Job) -> Outcome[Any]:
+        if isinstance(job.input, ImageRequest) and job.input.prompt == "two":
+            return Failure("no memory")
+        return drawing(job)
+
+    system = System(name="s", draft=writer(), render=painter())
+    outcome, _ = follow(answer(system, sample(0), ASKING), second_fails)
+    assert outcome == Failure("no memory")
+    outcome, asked = follow(answer(system, sample(0), ASKING), lambda _: Skip("one only"))
+    assert outcome == Skip("one only")
+    assert len(asked) == 1
+
+
+def test_conditioning_stands_between_draft_and_render() -> None:
+    conditioner = StageSpec(name="c", kind=Kind.CONDITION, target="m:C")
+
+    def stage(job: Job) -> Outcome[Any]:
+        if job.spec.kind is Kind.CONDITION:
+            assert isinstance(job.input, ImageRequest)
+            assert job.input.seed is None
+            return Result(Payload.of(f"matrix of {job.input.prompt}".encode()))
+        if job.spec.kind is Kind.RENDER:
+            assert isinstance(job.input, ImageRequest)
+            assert job.input.prompt is None
+            assert job.input.payload is not None
+            return Result(Image.of(job.input.payload.read()))
+        return drawing(job)
+
+    system = System(name="s", draft=writer(), condition=conditioner, render=painter())
+    outcome, _ = follow(answer(system, sample(0), ASKING), stage)
+    assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
+
+
+def test_a_later_round_reads_the_document_so_far() -> None:
+    system = System(name="s", draft=writer(), render=painter(), rounds=2)
+    outcome, asked = follow(answer(system, sample(0), ASKING), drawing)
+    requests = [j.input for j in asked if isinstance(j.input, Request)]
+    assert requests[0].turns == sample(0).turns
+    assert requests[1].turns[-1].role == "assistant"
+    assert requests[1].turns[-1].content == outcome.value.segments[:4]
+    seeds = [j.input.seed for j in asked if isinstance(j.input, ImageRequest)]
+    assert len(set(seeds)) == 4
+
+
+def test_the_ground_truth_is_a_system_without_stages() -> None:
+    truth = Document((Text("the answer"),))
+    system = System(name="gt", draft=None)
+    known = replace(sample(0), reference=truth)
+    assert read(answer(system, known, ASKING), lambda _: None) == Result(truth)
+    assert isinstance(read(answer(system, sample(0), ASKING), lambda _: None), Skip)
+
+
+def test_walks_side_by_side_share_their_steps() -> None:
+    def steps(name: str, number: int) -> Walk[str]:
+        for i in range(number):
+            yield [Job(writer(), Request((), seed=i), name)]
+        return Result(name)
+
+    batches = []
+    walk = together([steps("a", 1), steps("b", 3), steps("c", 0)])
+    jobs = next(walk)
+    ended: list[Any] = []
+    while not ended:
+        batches.append([j.label for j in jobs])
+        try:
+            jobs = walk.send([Result(None)] * len(jobs))
+        except StopIteration as stop:
+            ended = [o.value for o in stop.value]
+    assert ended == ["a", "b", "c"]
+    assert batches == [["a", "b"], ["b"], ["b"]]
+
+
+def test_a_walk_stands_still_at_the_first_unknown_job() -> None:
+    system = System(name="s", draft=writer(), render=painter())
+    found = read(answer(system, sample(0), ASKING), lambda _: None)
+    assert isinstance(found, Pending)
+    assert [j.spec.kind for j in found.missing] == [Kind.DRAFT]
+
+
+def test_a_plan_counts_shared_jobs_once_and_bounds_what_follows(tmp_path: Path) -> None:
+    plan = plan_of([sample(i) for i in range(5)], paint=[painter(0), painter(1)])
+    counts = {c.spec.name: c for c in count(plan, Store(tmp_path))}
+    assert (counts["writer"].asked, counts["writer"].distinct) == (10, 5)
+    assert counts["writer"].to_run == 5
+    assert [counts[f"painter{i}"].later for i in (0, 1)] == [5, 5]
+    assert counts["measure"].later == 10
+
+
+def test_scorers_see_only_finished_documents() -> None:
+    scorer = Measuring()
+    walk = scorer.judge(sample(0), Document())
+    assert next(walk)[0].spec.kind is Kind.SCORE
