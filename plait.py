@@ -163,12 +163,11 @@ def list_names(
 @app.command()
 def fetch(
     names: Annotated[list[str], typer.Argument(help="Systems, models or scorers.")],
-    set_: Settings = None,
 ) -> None:
     """Download weights into the Hub cache, for nodes without a network."""
     from benchmarks import catalogue
 
-    raise typer.Exit(catalogue.fetch(names, set_ or [], _console()))
+    raise typer.Exit(catalogue.fetch(names, _console()))
 
 
 @bench.command()

@@ -32,8 +32,8 @@ def is_custom(name: str) -> bool:
 
 def custom_spec(
     name: str, weights: Weights, overrides: Mapping[str, Any], kinds: Sequence[Kind]
-) -> StageSpec:
-    """The stage `module:Class` with `overrides` as its constructor's arguments."""
+) -> tuple[StageSpec, type]:
+    """The stage `module:Class` with `overrides` as constructor arguments, and the class."""
     module, _, attribute = name.partition(":")
     try:
         cls = getattr(importlib.import_module(module), attribute)
@@ -46,7 +46,7 @@ def custom_spec(
     placed = {k: v for k, v in overrides.items() if k in _PLACED}
     settings = {k: v for k, v in overrides.items() if k not in _PLACED}
     placement: Placement = getattr(cls, "placement", Placement())
-    return StageSpec(
+    spec = StageSpec(
         name=attribute,
         kind=kind,
         target=name,
@@ -57,6 +57,7 @@ def custom_spec(
         seeded=getattr(cls, "seeded", kind is Kind.RENDER),
         placement=replace(placement, **placed),
     )
+    return spec, cls
 
 
 def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
@@ -71,7 +72,7 @@ def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
 
 def custom_system(name: str, weights: Weights, overrides: Mapping[str, Any]) -> System:
     """A system whose one stage drafts; pictures it has drawn itself pass through."""
-    draft = custom_spec(name, weights, overrides, [Kind.DRAFT])
+    draft, _ = custom_spec(name, weights, overrides, [Kind.DRAFT])
     passing = StageSpec(
         name="as-drawn",
         kind=Kind.RENDER,

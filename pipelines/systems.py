@@ -88,7 +88,7 @@ def writer_spec(name: str, models: Models) -> StageSpec:
     elif scheme == "openai" and model:
         settings = EndpointSettings(model=model)
     elif is_custom(name):
-        return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])
+        return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])[0]
     else:
         raise unknown("LVLM", name, [*LVLMS, "hf:ORG/NAME", "openai:MODEL"])
     return _spec(name, settings, models)
@@ -102,7 +102,7 @@ def artist_spec(name: str, models: Models) -> StageSpec:
     elif scheme == "diffusers" and model:
         settings = DiffusionSettings(model=model)
     elif is_custom(name):
-        return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])
+        return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])[0]
     else:
         raise unknown("text-to-image model", name, [*T2IS, "diffusers:ORG/NAME"])
     return _spec(name, settings, models)

@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from generators.base import Weights
+from generators.custom import is_custom
 from generators.names import unknown
 from scorers.base import Scorer
+from scorers.custom import custom_scorer
 
 SCORERS: dict[str, str] = {
     "clipscore": "scorers.clipscore:clipscore",
@@ -20,8 +22,10 @@ def resolve_scorer(
     name: str, weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> Scorer:
     """The scorer a user named; UsageError names the valid ones."""
+    if name not in SCORERS and is_custom(name):
+        return custom_scorer(name, weights, overrides)
     if name not in SCORERS:
-        raise unknown("scorer", name, SCORERS)
+        raise unknown("scorer", name, [*SCORERS, "module:Class"])
     module, _, function = SCORERS[name].partition(":")
     make = getattr(importlib.import_module(module), function)
     return make(weights, overrides, gpu_gib)  # type: ignore[no-any-return]

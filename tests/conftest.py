@@ -27,7 +27,7 @@ def ray_address() -> Iterator[str]:
     actors.ray.shutdown()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def trial_env(ray_address: str) -> dict[str, str]:
     """Environment of a driver process that is to use the session's Ray."""
     path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])

@@ -82,8 +82,10 @@ class Writer:
 class Painter:
     """Draws one flat colour per prompt and seed."""
 
-    def __init__(self, hue: int = 0, sleep_s: float = 0.0, **_: Any) -> None:
-        self.hue, self.sleep_s = hue, sleep_s
+    def __init__(
+        self, hue: int = 0, sleep_s: float = 0.0, pixels: int = 0, **_: Any
+    ) -> None:
+        self.hue, self.sleep_s, self.pixels = hue, sleep_s, pixels
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
         time.sleep(self.sleep_s)
@@ -93,10 +95,23 @@ class Painter:
         from PIL import Image as Picture
 
         about = f"{request.prompt}{request.seed}{self.hue}".encode()
+        if self.pixels:
+            return self._noise(about)
         colour = tuple(hashlib.sha256(about).digest()[:3])
         file = io.BytesIO()
         Picture.new("RGB", (16, 16), colour).save(file, "PNG")
         return Image.of(file.getvalue())
+
+    def _noise(self, about: bytes) -> Image:
+        """A picture that does not compress: `pixels` squared, 3 bytes each."""
+        import numpy as np
+
+        from generators.pictures import Drawing
+
+        seed = int.from_bytes(hashlib.sha256(about).digest()[:8], "big")
+        shape = (self.pixels, self.pixels, 3)
+        noise = np.random.default_rng(seed).integers(0, 256, shape, dtype=np.uint8)
+        return Drawing(noise).encoded()
 
 
 class Measure:

@@ -1,0 +1,54 @@
+# Everything runs from a virtual environment in .venv, made on first use.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+export HF_HUB_DISABLE_TELEMETRY := 1
+export RAY_USAGE_STATS_ENABLED := 0
+
+# uv installs the torch stack in under a minute; plain pip does it where uv cannot be had.
+# Compiled bytecode halves the start of every worker process.
+define install
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "plait needs Python 3.11 or newer; name one with make PYTHON=..."; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+	@echo "installing plait and its packages into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv \
+		&& $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode \
+			--constraint constraints.txt --editable '$(1)' \
+		|| $(BIN)/python -m pip install --quiet --disable-pip-version-check \
+			--constraint constraints.txt --editable '$(1)'
+endef
+
+.PHONY: quickstart test check soak bench constraints clean
+
+quickstart: $(VENV)/.installed  ## answer the bundled sample set and show the report
+	$(BIN)/plait run
+
+test: $(VENV)/.installed-dev  ## all tests
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.installed-dev  ## linter, formatter, type checker
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+soak: $(VENV)/.installed-dev  ## kill workers and drivers at random, 20 seeds
+	$(BIN)/python tests/faults.py --seeds 20
+
+bench: $(VENV)/.installed  ## what orchestration costs
+	$(BIN)/plait bench orchestration
+
+constraints: $(VENV)/.installed  ## pin the newest versions that fit pyproject.toml
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \
+		--constraint constraints-base.txt --no-header --upgrade --quiet -o constraints.txt
+
+$(VENV)/.installed: pyproject.toml constraints.txt
+	$(call install,.)
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml constraints.txt
+	$(call install,.[dev,xformers])
+	@touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) build *.egg-info

@@ -1,0 +1,132 @@
+"""`plait list` and `plait fetch`: what can be named, and its weights on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from generators.base import StageSpec
+from generators.checkpoints import CheckpointError, looks_like_path
+from generators.names import UsageError, unknown
+from generators.natives import NATIVE
+from pipelines.artists import T2IS
+from pipelines.systems import Models, artist_spec, is_writer, resolve, writer_spec
+from pipelines.writers import LVLMS, ChatSettings
+from scorers import SCORERS, resolve_scorer
+
+WEIGHTS = {
+    "pretrained": "published checkpoints, from a folder or the Hub",
+    "dummy": "full-size architecture, random values: speed and memory without a download",
+    "tiny": "the same classes at toy size, random values: tests and the quickstart",
+}
+
+
+def show(what: str, console: Console) -> int:
+    """Print the names of `systems`, `scorers` or `weights`."""
+    tables = {"systems": _systems, "scorers": _scorers, "weights": _weights}
+    if what not in tables:
+        raise unknown("list", what, tables)
+    for table in tables[what]():
+        console.print(table)
+    return 0
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, padding=(0, 2, 0, 0))
+    for name in columns:
+        table.add_column(name, overflow="fold")
+    return table
+
+
+def _systems() -> Iterator[Any]:
+    natives = _table("Native interleaved models", "name", "model")
+    for name in NATIVE:
+        stages = resolve(name, Models(weights="tiny")).stages
+        natives.add_row(name, ", ".join(dict.fromkeys(s.identity for s in stages)))
+    yield natives
+    writers = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "settings")
+    for name, settings in LVLMS.items():
+        local = isinstance(settings, ChatSettings)
+        notes = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
+        writers.add_row(name, settings.model, notes)
+    writers.add_row("hf:ORG/NAME", "any AutoModelForImageTextToText", "local")
+    writers.add_row("openai:MODEL", "any OpenAI-compatible endpoint", "OPENAI_BASE_URL")
+    yield writers
+    artists = _table("Text-to-image models: the second half", "name", "model", "settings")
+    for name, drawn in T2IS.items():
+        size = f"{drawn.steps} steps, guidance {drawn.guidance:g}, {drawn.width}x{drawn.height}"
+        artists.add_row(name, drawn.model, size)
+    artists.add_row("diffusers:ORG/NAME", "any AutoPipelineForText2Image", "its own")
+    yield artists
+    yield (
+        "LVLM+T2I[@text|mmie|outline]: the default is mmie, one picture drawn from the whole "
+        "text.\nAlso: gt, the ground truth as a system; module:Class, a class of your own."
+    )
+
+
+def _scorers() -> Iterator[Any]:
+    table = _table("Scorers", "name", "scale")
+    for name in SCORERS:
+        table.add_row(name, resolve_scorer(name, "tiny", {}).scale)
+    table.add_row("module:Class", "a class of your own")
+    yield table
+
+
+def _weights() -> Iterator[Any]:
+    table = _table("Weights", "name", "what")
+    for name, what in WEIGHTS.items():
+        table.add_row(name, what)
+    yield table
+
+
+def fetch(names: Sequence[str], console: Console) -> int:
+    """Download the weights of systems, models and scorers into the Hub cache.
+
+    UsageError for unknown names, CheckpointError where the Hub does not answer.
+    """
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    for repo, revision in _repositories(names):
+        console.print(f"fetching {escape(repo)} ({revision or 'main'})")
+        try:
+            folder = snapshot_download(repo, revision=revision)
+        except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+            said = str(error).strip().splitlines()
+            reason = said[0] if said else type(error).__name__
+            raise CheckpointError(f"{repo!r} cannot be fetched: {reason}") from error
+        console.print(f"  {escape(folder)}", soft_wrap=True)
+    return 0
+
+
+def _repositories(names: Sequence[str]) -> list[tuple[str, str | None]]:
+    """(Hub id, revision) of everything the names need, each once."""
+    found = {}
+    for name in names:
+        for spec in _stages(name):
+            model = spec.identity
+            if "/" in model and not looks_like_path(model):
+                revision = spec.options.get("revision")
+                found[model, revision] = None
+    return list(found)
+
+
+def _stages(name: str) -> tuple[StageSpec, ...]:
+    # With dummy weights a stage is identified by its model's name, nothing is pinned.
+    models = Models(weights="dummy")
+    if name in SCORERS:
+        return resolve_scorer(name, "dummy", {}).stages
+    if name in T2IS or name.startswith("diffusers:"):
+        return (artist_spec(name, models),)
+    if "+" not in name and is_writer(name):
+        return (writer_spec(name, models),)
+    if name in NATIVE or "+" in name:
+        return resolve(name, models).stages
+    raise UsageError(
+        f"{name!r} names no weights; give a system, an LVLM, a text-to-image model or a "
+        "scorer, as `plait list systems` and `plait list scorers` show them"
+    )
