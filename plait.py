@@ -40,7 +40,9 @@ Systems = Annotated[
     list[str] | None,
     typer.Option("--system", help="For example anole or qwen2-vl-72b+sdxl-turbo@outline."),
 ]
-Scorers = Annotated[list[str] | None, typer.Option("--scorer", help="For example clipscore.")]
+Scorers = Annotated[
+    list[str] | None, typer.Option("--scorer", help="For example clipscore.")
+]
 WeightsKind = Annotated[
     str | None, typer.Option(help="pretrained, dummy (full size, random) or tiny.")
 ]
@@ -105,16 +107,21 @@ def plan(
 
 @app.command()
 def score(
-    run: Run,
+    run: Annotated[Path, typer.Argument(help="A run directory, or a folder of answers.")],
     scorer: Scorers = None,
+    weights: WeightsKind = None,
+    out: Out = None,
     address: Address = None,
     set_: Settings = None,
 ) -> None:
-    """Score a run's documents again, or outputs in MMIE's official format."""
+    """Score a run's documents again, or answers in MMIE's official format.
+
+    No system is run: what a run has not answered stays missing.
+    """
     from benchmarks import commands
 
-    status = commands.score(run, scorer or [], address, set_ or [], _console())
-    raise typer.Exit(status)
+    flags = {"weights": weights, "out": out, "address": address, "set": set_ or ()}
+    raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
 
 @app.command()
@@ -172,7 +179,9 @@ def fetch(
 
 @bench.command()
 def orchestration(
-    out: Annotated[Path | None, typer.Option(help="Also write the figures as JSON.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Also write the figures as JSON.")
+    ] = None,
     batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
 ) -> None:
     """What the engine costs beside a loop, ray.util.ActorPool and Ray Data."""

@@ -58,13 +58,14 @@ def _systems() -> Iterator[Any]:
     yield writers
     artists = _table("Text-to-image models: the second half", "name", "model", "settings")
     for name, drawn in T2IS.items():
-        size = f"{drawn.steps} steps, guidance {drawn.guidance:g}, {drawn.width}x{drawn.height}"
-        artists.add_row(name, drawn.model, size)
+        size = f"{drawn.width}x{drawn.height}"
+        told = f"{drawn.steps} steps, guidance {drawn.guidance:g}, {size}"
+        artists.add_row(name, drawn.model, told)
     artists.add_row("diffusers:ORG/NAME", "any AutoPipelineForText2Image", "its own")
     yield artists
     yield (
-        "LVLM+T2I[@text|mmie|outline]: the default is mmie, one picture drawn from the whole "
-        "text.\nAlso: gt, the ground truth as a system; module:Class, a class of your own."
+        "LVLM+T2I[@text|mmie|outline]: the default is mmie, one picture drawn from the "
+        "whole text.\nAlso: gt, the ground truth as a system; module:Class, your own class."
     )
 
 
@@ -105,7 +106,7 @@ def fetch(names: Sequence[str], console: Console) -> int:
 
 def _repositories(names: Sequence[str]) -> list[tuple[str, str | None]]:
     """(Hub id, revision) of everything the names need, each once."""
-    found = {}
+    found: dict[tuple[str, str | None], None] = {}
     for name in names:
         for spec in _stages(name):
             model = spec.identity

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.config import RunConfig
+from benchmarks.config import OFFICIAL, RunConfig, load_config, merged, parsed_setting
 from benchmarks.display import Display
 from benchmarks.experiment import Experiment, open_experiment, reopen
 from benchmarks.leaderboard import terminal_table, write_leaderboard
@@ -20,6 +20,7 @@ from cluster.options import EngineOptions
 from cluster.plan import StageCount, count
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store, read_blob
+from generators.names import UsageError
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
 
@@ -32,12 +33,40 @@ def run(config: RunConfig, console: Console) -> int:
     return _execute(experiment, console, only_scorers=False)
 
 
-def score(root: Path, changes: Mapping[str, Any], console: Console) -> int:
-    """Score the documents of a run, without making any."""
-    experiment = reopen(root, changes)
+def score(
+    root: Path, scorers: Sequence[str], flags: Mapping[str, Any], console: Console
+) -> int:
+    """Score documents that are there: a run's, or a folder in the official format.
+
+    `flags` are `address`, `weights`, `out` and `set`; a run keeps its own weights and
+    directory, and its former scorers beside the new ones.
+    """
+    if (root / MANIFEST).exists():
+        experiment = _to_score_again(root, scorers, flags)
+    else:
+        told = {k: flags[k] for k in ("address", "weights", "out")}
+        told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
+        experiment = _opened(load_config(None, told, flags["set"]), console)
     experiment.refuse_missing_weights()
     refuse_missing_keys(experiment)
     return _execute(experiment, console, only_scorers=True)
+
+
+def _to_score_again(
+    root: Path, scorers: Sequence[str], flags: Mapping[str, Any]
+) -> Experiment:
+    former = reopen(root).config
+    if flags["weights"] not in (None, former.weights):
+        raise UsageError(f"{root} was made with {former.weights} weights and keeps them")
+    if flags["out"] is not None:
+        raise UsageError(
+            "--out is for answers of another tool; a run is scored in its place"
+        )
+    changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
+    changes["address"] = flags["address"]
+    for setting in flags["set"]:
+        changes = merged(changes, parsed_setting(setting))
+    return reopen(root, changes)
 
 
 def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> int:
@@ -66,7 +95,9 @@ def _conclude(
 ) -> None:
     page = write_outputs(experiment, root, console)
     said = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
-    console.print(f"{', '.join(said)}; {result.made:,} records made in {result.seconds:.0f} s")
+    console.print(
+        f"{', '.join(said)}; {result.made:,} records made in {result.seconds:.0f} s"
+    )
     if result.interrupted:
         console.print("Stopped. Issue the same command again to go on from here.")
     console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
@@ -105,8 +136,6 @@ def missing_keys(experiment: Experiment) -> dict[str, list[str]]:
 
 def refuse_missing_keys(experiment: Experiment) -> None:
     """UsageError before anything is started for want of an API key."""
-    from generators.names import UsageError
-
     lines = [
         f"{stage} needs the environment variable {', '.join(names)}"
         for stage, names in missing_keys(experiment).items()
@@ -178,7 +207,9 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
     lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
     if malformed:
         rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
-        lines.append(f"[yellow]malformed rows[/yellow] {escape(rules)}; they count as failed")
+        lines.append(
+            f"[yellow]malformed rows[/yellow] {escape(rules)}; they count as failed"
+        )
     shared = [c for c in counts if c.asked > c.distinct]
     lines += [
         f"{escape(c.spec.name)}: asked for {c.asked:,} times, made once each "
@@ -204,7 +235,9 @@ def export(root: Path, system: str, form: str, out: Path, console: Console) -> i
     from benchmarks.exports import export_documents
 
     written = export_documents(reopen(root), Store(root), system, form, out)
-    console.print(f"{written:,} documents of {escape(system)} written to {escape(str(out))}")
+    console.print(
+        f"{written:,} documents of {escape(system)} written to {escape(str(out))}"
+    )
     return FINISHED
 
 

@@ -15,6 +15,8 @@ from generators.keys import digest
 from generators.names import UsageError, validated
 
 DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
+OFFICIAL = "official:"
+"""Prefix of `data` that holds answers already."""
 DEFAULT_SCORERS = ("clipscore",)
 
 
@@ -25,18 +27,18 @@ class _Section(BaseModel):
 class EngineConfig(_Section):
     """How the engine runs; none of it changes a result."""
 
-    gpu_memory_gib: float = Field(80.0, gt=0)
+    gpu_memory_gib: float = Field(default=80.0, gt=0)
     """Memory of one GPU of the cluster: decides how many GPUs a large model gets."""
-    placement_timeout_s: float = Field(600.0, gt=0)
+    placement_timeout_s: float = Field(default=600.0, gt=0)
     """How long a stage may wait for a place before its records count as failed."""
-    grace_s: float = Field(10.0, ge=0)
+    grace_s: float = Field(default=10.0, ge=0)
     """How long Ctrl-C waits for batches in flight."""
 
 
 class CompositionConfig(_Section):
     """The composition of LVLM and text-to-image model."""
 
-    max_images: int = Field(4, ge=1, le=32)
+    max_images: int = Field(default=4, ge=1, le=32)
     """Most pictures of one answer under the `outline` protocol."""
 
 
@@ -44,7 +46,8 @@ class RunConfig(_Section):
     """Everything that can be said about a run."""
 
     data: str = "sample"
-    """`sample`, a folder or JSON file in MMIE's format, or `hf:ORG/NAME@REVISION`."""
+    """`sample`, a folder or JSON file in MMIE's format, `hf:ORG/NAME@REVISION`, or
+    `official:FOLDER` for answers in the official scorer's format."""
     systems: tuple[str, ...] = ()
     """Names as `plait list systems` shows them."""
     scorers: tuple[str, ...] = ()
@@ -52,12 +55,12 @@ class RunConfig(_Section):
     """`tiny` when neither a system nor a config is named, else `pretrained`."""
     out: Path | None = None
     """Run directory; by default `runs/<data>-<digest of this config>`."""
-    limit: int | None = Field(None, ge=1)
+    limit: int | None = Field(default=None, ge=1)
     """Answer only this many queries, drawn by `seed` and stratified by category."""
     ids: Path | None = None
     """File with one sample id a line: answer only these."""
-    seed: int = Field(0, ge=0)
-    repeats: int = Field(1, ge=1)
+    seed: int = Field(default=0, ge=0)
+    repeats: int = Field(default=1, ge=1)
     """How often each query is answered, with different seeds."""
     address: str | None = None
     """Ray address; by default a Ray of the command's own (or RAY_ADDRESS)."""
@@ -83,7 +86,8 @@ class RunConfig(_Section):
         """The run directory, absolute."""
         if self.out is not None:
             return self.out.expanduser().resolve()
-        name = Path(self.data.removeprefix("hf:").partition("@")[0]).name or "run"
+        place = self.data.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
+        name = Path(place).name or "run"
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
@@ -100,17 +104,18 @@ def load_config(
     """
     values = _read(file) if file else {}
     given = {k: v for k, v in flags.items() if v not in (None, ())}
-    values = _merged(values, given)
+    values = merged(values, given)
     for setting in settings:
-        values = _merged(values, _parsed_setting(setting))
+        values = merged(values, parsed_setting(setting))
     config = validated(RunConfig, values, "")
     return _with_defaults(config, named=file is not None or bool(config.systems))
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
+    answered = config.data.startswith(OFFICIAL)
     return config.model_copy(
         update={
-            "systems": config.systems or DEFAULT_SYSTEMS,
+            "systems": config.systems or (() if answered else DEFAULT_SYSTEMS),
             "scorers": config.scorers or DEFAULT_SCORERS,
             "weights": config.weights or ("pretrained" if named else "tiny"),
             "data": _absolute(config.data),
@@ -121,7 +126,8 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
 def _absolute(data: str) -> str:
     if data == "sample" or data.startswith("hf:"):
         return data
-    return str(Path(data).expanduser().resolve())
+    scheme = OFFICIAL if data.startswith(OFFICIAL) else ""
+    return scheme + str(Path(data.removeprefix(OFFICIAL)).expanduser().resolve())
 
 
 def _read(file: Path) -> dict[str, Any]:
@@ -133,12 +139,12 @@ def _read(file: Path) -> dict[str, Any]:
         raise UsageError(f"config {file} is not valid TOML: {error}") from None
 
 
-def _parsed_setting(setting: str) -> dict[str, Any]:
+def parsed_setting(setting: str) -> dict[str, Any]:
     """`models.sdxl-turbo.steps=2` as a nested dict; the value is TOML, else a string."""
     key, equals, value = setting.partition("=")
     if not equals or not key.strip():
         raise UsageError(
-            f"--set {setting!r} is not of the form key=value, as in models.sdxl-turbo.steps=2"
+            f"--set {setting!r} is not of the form key=value, such as models.flux.steps=2"
         )
     for written in (value, json.dumps(value)):
         try:
@@ -147,14 +153,15 @@ def _parsed_setting(setting: str) -> dict[str, Any]:
             continue
     raise UsageError(
         f"--set: {key!r} is not a dotted key; quote names with dots or colons, "
-        "as in models.\"openai:gpt-4.1\".max_tokens=512"
+        'as in models."openai:gpt-4.1".max_tokens=512'
     )
 
 
-def _merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(values)
+def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with `over` laid over them, tables within tables."""
+    result = dict(values)
     for key, value in over.items():
-        inner = merged.get(key)
+        inner = result.get(key)
         both = isinstance(inner, Mapping) and isinstance(value, Mapping)
-        merged[key] = _merged(inner, value) if both else value  # type: ignore[arg-type]
-    return merged
+        result[key] = merged(inner, value) if both else value  # type: ignore[arg-type]
+    return result

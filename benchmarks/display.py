@@ -14,7 +14,6 @@ from cluster.options import StageProgress
 from cluster.plan import StageCount
 from cluster.run import Watcher
 
-
 _COLUMNS = ("stage", "", "done", "failed", "skipped", "rate", "left", "state")
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.config import RunConfig
+from benchmarks.answered import answered
+from benchmarks.config import OFFICIAL, RunConfig, merged
 from benchmarks.leaderboard import Board
 from benchmarks.tasks import TaskSet, limited, load, selected
 from cluster.plan import Evaluation, Plan, evaluations
@@ -111,27 +112,37 @@ def open_experiment(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Experiment:
     """Read the data and resolve every name; UsageError or TaskError when one is wrong."""
-    task = load(config.data, prompts=config.prompts, on_progress=on_progress)
+    task, given = _task(config, on_progress)
     models = _models(config)
     with pinning(identities or {}) as pins:
-        systems = tuple(resolve(name, models) for name in dict.fromkeys(config.systems))
+        named = tuple(resolve(name, models) for name in dict.fromkeys(config.systems))
         scorers = _scorers(config, models)
     return Experiment(
         config=config,
         task=task,
         samples=_selection(config, task),
-        systems=systems,
+        systems=(*given, *named),
         scorers=scorers,
         identities=pins.known,
         missing_weights=tuple(pins.missing),
     )
 
 
+def _task(
+    config: RunConfig, on_progress: Callable[[int, int], None] | None
+) -> tuple[TaskSet, tuple[System, ...]]:
+    """The queries, and the systems whose answers come with them."""
+    if config.data.startswith(OFFICIAL):
+        return answered(Path(config.data.removeprefix(OFFICIAL)))
+    return load(config.data, prompts=config.prompts, on_progress=on_progress), ()
+
+
 def _selection(config: RunConfig, task: TaskSet) -> tuple[Sample | Malformed, ...]:
     samples = task.samples
     if config.ids is not None:
         try:
-            samples = selected(samples, config.ids.read_text().split())
+            lines = config.ids.read_text().splitlines()
+            samples = selected(samples, [x.strip() for x in lines if x.strip()])
         except OSError as error:
             raise UsageError(f"--ids {config.ids}: {error.strerror}") from None
     if config.limit is not None:
@@ -151,7 +162,8 @@ def _models(config: RunConfig) -> Models:
 def _scorers(config: RunConfig, models: Models) -> tuple[Scorer, ...]:
     names = dict.fromkeys(config.scorers)
     return tuple(
-        resolve_scorer(name, models.weights, models.of(name), models.gpu_gib) for name in names
+        resolve_scorer(name, models.weights, models.of(name), models.gpu_gib)
+        for name in names
     )
 
 
@@ -168,6 +180,6 @@ def reopen(root: Path, changes: Mapping[str, Any] | None = None) -> Experiment:
         raise UsageError(f"{root} is no run directory: it has no {MANIFEST}") from None
     except json.JSONDecodeError as error:
         raise UsageError(f"{path} cannot be read: {error}") from None
-    values = manifest["config"] | {"out": str(root)} | dict(changes or {})
+    values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
     config = validated(RunConfig, values, "")
     return open_experiment(config, identities=manifest.get("identities", {}))

@@ -41,12 +41,15 @@ def _documents(
     experiment: Experiment, store: Store, system: str
 ) -> Iterator[tuple[Sample, Document]]:
     for found in evaluations(experiment.plan, store):
-        if isinstance(found, Evaluation) and found.system == system and found.repeat == 0:
-            if isinstance(found.sample, Sample) and isinstance(found.document, Result):
-                yield found.sample, found.document.value
+        if not isinstance(found, Evaluation) or found.system != system or found.repeat:
+            continue
+        if isinstance(found.sample, Sample) and isinstance(found.document, Result):
+            yield found.sample, found.document.value
 
 
-def _write_parquet(documents: list[tuple[Sample, Document]], system: str, out: Path) -> None:
+def _write_parquet(
+    documents: list[tuple[Sample, Document]], system: str, out: Path
+) -> None:
     """One row a document: text with a mark where each picture stands, and the pictures.
 
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.

@@ -159,7 +159,8 @@ def with_ray_data(spec: StageSpec, samples: list[Sample], root: Path) -> None:
 
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
-    rows = ray.data.from_items(as_rows(jobs_of(spec, samples)), override_num_blocks=len(samples) // BATCH_SIZE)
+    jobs = as_rows(jobs_of(spec, samples))
+    rows = ray.data.from_items(jobs, override_num_blocks=len(jobs) // BATCH_SIZE)
     mapped = rows.map_batches(
         BatchStage,
         fn_constructor_args=[spec, str(root)],
@@ -243,13 +244,13 @@ def _ray_for(method: str) -> Iterator[None]:
     if method == "loop":
         yield
         return
-    from cluster import actors
+    from cluster.actors import start_local, stop_local
 
-    actors.start_local()
+    start_local()
     try:
         yield
     finally:
-        actors.ray.shutdown()
+        stop_local()
 
 
 def measure(method: str, sleep_ms: int, batches: int) -> Measurement:
@@ -297,8 +298,8 @@ def main(out: Path | None, batches: int, console: Console, repeats: int = 3) -> 
 
 def _in_own_process(method: str, batches: int) -> list[Measurement]:
     command = [sys.executable, "-m", "benchmarks.orchestration", method, str(batches)]
-    checkout = Path(__file__).resolve().parents[1]
-    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, check=False)
+    where = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"measuring {method} failed:\n{done.stderr[-2000:]}")
     lines = done.stdout.strip().splitlines()[-len(SLEEPS_MS) :]
@@ -320,9 +321,10 @@ def _summary(method: str, sleep_ms: int, taken: Sequence[Measurement]) -> dict[s
 
 
 def _table(summary: Sequence[dict[str, Any]], batches: int, repeats: int) -> Table:
+    cores = environment()["hardware"]["cpus"]
     title = (
-        f"{batches} batches of {BATCH_SIZE} records, {ACTORS} actors (the loop: none), median "
-        f"of {repeats}; Python {platform.python_version()}, {environment()['hardware']['cpus']} cores"
+        f"{batches} batches of {BATCH_SIZE} records, {ACTORS} actors (the loop: none), "
+        f"median of {repeats}; Python {platform.python_version()}, {cores} cores"
     )
     table = Table(title=title, box=None, padding=(0, 1), title_justify="left")
     for name in ("sleep", "method"):

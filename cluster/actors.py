@@ -91,6 +91,11 @@ def start_local(**options: Any) -> Any:
                 os.environ[name] = value
 
 
+def stop_local() -> None:
+    """End what `start_local` has started."""
+    ray.shutdown()
+
+
 def _join(address: str | None, *, ship: bool) -> None:
     runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
     if ship:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from generators.base import Weights
-from generators.names import unknown, with_overrides
+from generators.names import UsageError, unknown, with_overrides
 from generators.settings import StageSettings
 from generators.system import System
 
@@ -49,5 +49,7 @@ def part_settings(
     for name, settings in stages.items():
         of_all = {k: v for k, v in shared.items() if k in fields[name]}
         own = overrides.get(name, {})
-        told[name] = with_overrides(settings, of_all | own, f"{where}.{name}")
+        if not isinstance(own, Mapping):
+            raise UsageError(f"{where}.{name} must hold settings, not {own!r}")
+        told[name] = with_overrides(settings, of_all | dict(own), f"{where}.{name}")
     return told

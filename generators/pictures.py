@@ -7,12 +7,14 @@ GIF or a CMYK scan looks the same to every model and every judge.
 from __future__ import annotations
 
 import io
+import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from PIL import ExifTags, UnidentifiedImageError
 from PIL import Image as Pillow
-from PIL import ImageOps, UnidentifiedImageError
 
 from generators.document import Image
 
@@ -21,6 +23,18 @@ MAX_PIXELS = 89_478_485
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """What is read. Pillow knows more, but hands some of it to programs outside (EPS)."""
+
+
+_TURNS = {
+    2: Pillow.Transpose.FLIP_LEFT_RIGHT,
+    3: Pillow.Transpose.ROTATE_180,
+    4: Pillow.Transpose.FLIP_TOP_BOTTOM,
+    5: Pillow.Transpose.TRANSPOSE,
+    6: Pillow.Transpose.ROTATE_270,
+    7: Pillow.Transpose.TRANSVERSE,
+    8: Pillow.Transpose.ROTATE_90,
+}
+"""What brings a picture of each EXIF orientation upright."""
 
 
 class PictureError(ValueError):
@@ -45,8 +59,9 @@ def decode(image: Image | bytes) -> Pillow.Image:
         return _as_rgb(_upright(picture))
     except PictureError:
         raise
-    except Pillow.DecompressionBombError:
-        raise BombError(_bomb("far too many")) from None
+    except Pillow.DecompressionBombError as error:
+        # Pillow's own limit is higher, and its message begins with the count.
+        raise BombError(_bomb(re.findall(r"\d+", str(error))[0])) from None
     except UnidentifiedImageError:
         known = ", ".join(FORMATS)
         raise PictureError(f"the bytes are in no known picture format ({known})") from None
@@ -67,11 +82,14 @@ def _bomb(size: str) -> str:
 
 
 def _upright(picture: Pillow.Image) -> Pillow.Image:
+    """The picture turned as its EXIF data asks (Pillow's own way fails on broken data)."""
     try:
-        return ImageOps.exif_transpose(picture)
+        orientation: Any = picture.getexif().get(ExifTags.Base.Orientation)
+        turn = _TURNS.get(orientation)
     except Exception:
-        # Broken metadata says nothing of the pixels, which have been read already.
+        # Metadata beyond reading says nothing of the pixels, which are there already.
         return picture
+    return picture if turn is None else picture.transpose(turn)
 
 
 def _as_rgb(picture: Pillow.Image) -> Pillow.Image:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
@@ -46,7 +46,9 @@ class System:
 
     name: str
     draft: StageSpec | None
-    """None for the ground truth, which needs no model."""
+    """None where the documents are given: the ground truth, or another tool's outputs."""
+    answers: Mapping[str, Document] | None = None
+    """Given documents by sample id; None for the ground truth of each sample."""
     condition: StageSpec | None = None
     render: StageSpec | None = None
     variant: Variant = "interleaved"
@@ -85,9 +87,7 @@ class Asking:
 def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
     """Walk the chain of `system` for one sample."""
     if system.draft is None:
-        if sample.reference is None:
-            return Skip("the sample has no ground truth")
-        return Result(sample.reference)
+        return _given(system, sample)
     written: Content = ()
     drawn = 0
     for round_number in range(system.rounds):
@@ -102,6 +102,14 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
         written += _assembled(draft, images.value)
         drawn += len(images.value)
     return Result(Document(written))
+
+
+def _given(system: System, sample: Sample) -> Outcome[Document]:
+    if system.answers is None:
+        document, lacking = sample.reference, "the sample has no ground truth"
+    else:
+        document, lacking = system.answers.get(sample.id), "no answer of it is given"
+    return Skip(lacking) if document is None else Result(document)
 
 
 def _request(

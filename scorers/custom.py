@@ -30,7 +30,9 @@ class CustomScorer:
         return (yield [Job(self.stage, candidate, sample.id)])[0]
 
 
-def custom_scorer(name: str, weights: Weights, overrides: Mapping[str, Any]) -> CustomScorer:
+def custom_scorer(
+    name: str, weights: Weights, overrides: Mapping[str, Any]
+) -> CustomScorer:
     """The scorer of `module:Class`; its attribute `scale` heads the table."""
     stage, cls = custom_spec(name, weights, overrides, [Kind.SCORE])
     return CustomScorer(name, stage, str(getattr(cls, "scale", "its own")))

@@ -1,0 +1,1 @@
+"""What the bundled sample set is made of: photographs, drawings and queries."""

@@ -1,0 +1,110 @@
+"""The wording of MMIE's queries, per category and kind of model (paper Tables 12-14)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from generators.document import Content, Image, Sample, Text, Turn
+from generators.keys import digest
+from generators.names import UsageError, unknown
+from generators.system import Variant
+
+QUESTION = "{question}"
+"""Where a template has the query's own content; once in each."""
+_TAIL = "\nQuestion:\n{question}\nAnswer:"
+_STORY = "I will give you the beginning of a story. Continue the story with "
+_HOWTO = (
+    "I will give you a question and the first step to complete it. "
+    "I want to know what should I do next. Explain it to me "
+)
+_REASONING = "I will give you a question with image(s). Please solve this question."
+
+PROMPTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "SA": MappingProxyType(
+            {
+                "text": f"{_STORY}detailed description.{_TAIL}",
+                "interleaved": f"{_STORY}text and images.{_TAIL}",
+            }
+        ),
+        "PBL": MappingProxyType(
+            {
+                "text": f"{_HOWTO}in detail.{_TAIL}",
+                "interleaved": f"{_HOWTO}with text and images.{_TAIL}",
+            }
+        ),
+        "MSR": MappingProxyType(
+            {"text": _REASONING + _TAIL, "interleaved": _REASONING + _TAIL}
+        ),
+    }
+)
+"""Protocol constants. The tables write both variants in one line, `with detailed
+description/with text and images`; the second is for models that draw. Their `response`
+after `Answer:` stands for what the model says."""
+
+
+@dataclass(frozen=True)
+class Prompts:
+    """Words a sample's query: a `generators.system.Prompter`."""
+
+    templates: Mapping[str, Mapping[str, str]]
+
+    def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+        """The sample's conversation, its last turn set into the category's template.
+
+        The content's own text stays as it is; its items are set on lines of their own,
+        as the official scorer's flattening does. `plain` leaves everything unchanged.
+        """
+        if variant == "plain":
+            return sample.turns
+        *earlier, last = sample.turns
+        template = self.templates[sample.category][variant]
+        return (*earlier, Turn(last.role, _set(template, last.content)))
+
+    @property
+    def digest(self) -> str:
+        """Names the wording in a manifest."""
+        return digest(self.templates)
+
+
+def prompts(overrides: Mapping[str, Mapping[str, str]] | None = None) -> Prompts:
+    """The published prompts, with `overrides` as {category: {variant: text}}.
+
+    A text that holds `{question}` is the whole template; any other is the instruction
+    before the usual `Question:` and `Answer:`. Raises UsageError for unknown names.
+    """
+    templates = {category: dict(texts) for category, texts in PROMPTS.items()}
+    for category, texts in (overrides or {}).items():
+        if category not in templates:
+            raise unknown("prompt category", category, templates)
+        for variant, text in texts.items():
+            if variant not in PROMPTS[category]:
+                raise unknown(f"prompt variant of {category}", variant, PROMPTS[category])
+            templates[category][variant] = _template(text, f"{category}.{variant}")
+    return Prompts(templates)
+
+
+def _template(text: str, where: str) -> str:
+    if not isinstance(text, str):
+        raise UsageError(f"prompt {where} must be a string, not {text!r}")
+    if text.count(QUESTION) > 1:
+        raise UsageError(f"prompt {where} holds {QUESTION} more than once")
+    return text if QUESTION in text else text + _TAIL
+
+
+def _set(template: str, content: Content) -> Content:
+    """`content` in place of {question}; adjoining text becomes one segment."""
+    before, after = template.split(QUESTION)
+    segments: list[Text | Image] = []
+    text = before
+    for i, segment in enumerate(content):
+        text += "\n" if i else ""
+        if isinstance(segment, Text):
+            text += segment.text
+            continue
+        segments += [Text(text), segment] if text else [segment]
+        text = ""
+    text += after
+    return tuple(segments) + ((Text(text),) if text else ())

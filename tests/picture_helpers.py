@@ -1,0 +1,36 @@
+"""Encoded pictures for the tests, right ones and broken ones."""
+
+from __future__ import annotations
+
+import io
+import struct
+import zlib
+from typing import Any
+
+import numpy as np
+from PIL import Image as Pillow
+
+NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
+
+
+def saved(picture: Pillow.Image, form: str, **options: Any) -> bytes:
+    file = io.BytesIO()
+    picture.save(file, form, **options)
+    return file.getvalue()
+
+
+def png_header(width: int, height: int) -> bytes:
+    """A PNG of one chunk that claims these sizes and holds almost nothing."""
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        crc = zlib.crc32(kind + body)
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", crc)
+
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    body = zlib.compress(bytes(1000))
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", body)
+        + chunk(b"IEND", b"")
+    )
