@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -28,8 +27,7 @@ FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
 def run(config: RunConfig, console: Console) -> int:
     """Answer, score, report. Exit status 1 when records failed."""
     experiment = _opened(config, console)
-    experiment.refuse_missing_weights()
-    refuse_missing_keys(experiment)
+    experiment.refuse_what_is_missing()
     return _execute(experiment, console, only_scorers=False)
 
 
@@ -47,8 +45,7 @@ def score(
         told = {k: flags[k] for k in ("address", "weights", "out")}
         told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, told, flags["set"]), console)
-    experiment.refuse_missing_weights()
-    refuse_missing_keys(experiment)
+    experiment.refuse_what_is_missing()
     return _execute(experiment, console, only_scorers=True)
 
 
@@ -124,26 +121,6 @@ def _opened(config: RunConfig, console: Console) -> Experiment:
     return open_experiment(config, on_progress=progress)
 
 
-def missing_keys(experiment: Experiment) -> dict[str, list[str]]:
-    """Environment variables that stages need and that are not set, by stage."""
-    missing = {}
-    for stage in experiment.plan.stages:
-        names = [name for name in stage.secrets if not os.environ.get(name)]
-        if names:
-            missing[stage.name] = names
-    return missing
-
-
-def refuse_missing_keys(experiment: Experiment) -> None:
-    """UsageError before anything is started for want of an API key."""
-    lines = [
-        f"{stage} needs the environment variable {', '.join(names)}"
-        for stage, names in missing_keys(experiment).items()
-    ]
-    if lines:
-        raise UsageError("\n".join(lines))
-
-
 # -------------------------------------------------------------------------- plan
 
 
@@ -202,7 +179,7 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
     malformed = dict(experiment.task.about).get("malformed") or {}
     lines = [
         f"[red]missing[/red] {escape(stage)} needs {', '.join(names)} in the environment"
-        for stage, names in missing_keys(experiment).items()
+        for stage, names in experiment.missing_keys.items()
     ]
     lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
     if malformed:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +16,7 @@ from benchmarks.tasks import TaskSet, limited, load, selected
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.run import MANIFEST
 from cluster.store import Store
-from generators.checkpoints import CheckpointError, pinning
+from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
 from generators.names import UsageError, validated
 from generators.system import System
@@ -72,10 +73,23 @@ class Experiment:
             "stages": stages,
         }
 
-    def refuse_missing_weights(self) -> None:
-        """CheckpointError that names all weights which cannot be had."""
-        if self.missing_weights:
-            raise CheckpointError("\n".join(self.missing_weights))
+    @property
+    def missing_keys(self) -> dict[str, list[str]]:
+        """Environment variables that stages need and that are not set, by stage."""
+        needed = {s.name: s.secrets for s in self.plan.stages}
+        missing = {
+            n: [k for k in keys if not os.environ.get(k)] for n, keys in needed.items()
+        }
+        return {name: keys for name, keys in missing.items() if keys}
+
+    def refuse_what_is_missing(self) -> None:
+        """UsageError that names all weights and API keys which are not to be had."""
+        keys = self.missing_keys.items()
+        lines = [
+            f"{stage} needs the environment variable {', '.join(k)}" for stage, k in keys
+        ]
+        if lines or self.missing_weights:
+            raise UsageError("\n".join([*lines, *self.missing_weights]))
 
     def board(self, store: Store) -> Board:
         """What the store knows, ready for tables and the page."""

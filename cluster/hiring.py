@@ -86,6 +86,8 @@ class Hiring:
             f"stage {pool.spec.name} needs {need} for one worker; "
             f"the largest node has {largest}"
         )
+        if need.gpus > 0 and not any(n.total.gpus for n in nodes):
+            text += " (to compute on CPUs, set models.NAME.num_gpus=0)"
         fits_nowhere = not any(need.fits(n.total) for n in nodes)
         if fits_nowhere and options.address is None:
             return [self.crew.give_up(pool, text)]

@@ -124,9 +124,9 @@ def _commit(repo_id: str, revision: str | None) -> str:
         sha = HfApi().model_info(repo_id, revision=revision, timeout=10).sha
     except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
         raise CheckpointError(
-            f"weights {repo_id!r} (revision {revision or 'main'}) are not in the Hub "
-            f"cache and the Hub did not answer: {_first_line(error)}. Name a folder, "
-            f"or run `plait fetch {repo_id}` where there is a network."
+            f"weights {repo_id!r} (revision {revision or 'main'}) are not in the Hub cache, "
+            f"and the Hub did not answer ({_first_line(error).rstrip('.')}). Name a folder, "
+            "or run `plait fetch` where there is a network."
         ) from error
     if not sha:
         raise CheckpointError(f"the Hub names no commit for {repo_id!r}")

@@ -137,3 +137,16 @@ class Unloadable:
 
     def __init__(self, **_: Any) -> None:
         raise FileNotFoundError("weights.safetensors is not in the checkpoint folder")
+
+
+class Constant:
+    """A user's own scorer: how many pictures an answer has."""
+
+    kind = "score"
+    scale = "pictures"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        return [Result(Score(float(len(c.document.images)))) for c in inputs]

@@ -1,0 +1,142 @@
+"""The stage behind `clipscore`: documents in, mean similarity of their pairs out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from generators.base import Failure, Fault, Outcome, Result, Unscored, Weights
+from generators.document import Candidate, Score
+from generators.pictures import PictureError
+from scorers.clip_encoder import ClipEncoder, Features
+from scorers.clip_pairs import Pair, pairs_of
+from scorers.clip_text import ClipText, Reading, Tokens
+from scorers.clip_weights import load_clip
+from scorers.clipscore import NO_PICTURE, ClipSettings
+
+HESSEL_WEIGHT = 2.5
+"""w of CLIP-S = w * max(cos, 0): Hessel et al. 2021, section 3."""
+EXCERPT = 100
+"""Characters of a pair's text shown in its parts; the whole is in the document."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A picture, its text, and what CLIP reads of it."""
+
+    pair: Pair
+    reading: Reading
+
+    @property
+    def has_text(self) -> bool:
+        """Whether there is anything to compare the picture with."""
+        return self.reading.n_tokens > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Features of everything that a batch compares."""
+
+    images: Mapping[str, Features | PictureError]
+    texts: Mapping[Tokens, Features]
+
+
+class ClipScore:
+    """Scores documents. All pairs of a batch go through each tower together.
+
+    A result's `value` is the mean of 2.5 * max(cos, 0) over the pairs with text. Its
+    `parts` hold the same mean as `clipscore_hessel`, the mean of 100 * cos (not clamped)
+    as `cosine_100`, and every pair: `text` (its beginning), `n_tokens`, `windows`,
+    `truncated`, `cos`, and both scalings; null where the picture has no text.
+    """
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        chosen = ClipSettings(**settings)
+        clip = load_clip(chosen, weights)
+        context = clip.model.context_length
+        self.encoder = ClipEncoder(
+            clip,
+            forward_size=chosen.forward_size,
+            decoders=chosen.decoders,
+            remembered=chosen.remembered,
+        )
+        self.text = ClipText(chosen.prefix, chosen.long_text, context)
+        self._best_window_only = chosen.long_text == "max"
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        """One score per document; Unscored without pairs, Failure for a broken picture."""
+        asked = [self._comparisons(candidate) for candidate in inputs]
+        encoded = self._encoded([c for group in asked for c in group if c.has_text])
+        return [self._outcome(group, encoded) for group in asked]
+
+    def _comparisons(self, candidate: Candidate) -> list[Comparison]:
+        pairs = pairs_of(candidate.document, self.text.clean)
+        return [Comparison(pair, self.text.read(pair.text)) for pair in pairs]
+
+    def _encoded(self, comparisons: Iterable[Comparison]) -> Encoded:
+        asked = list(comparisons)
+        images = self.encoder.images(c.pair.image for c in asked)
+        texts = self.encoder.texts(w for c in asked for w in c.reading.windows)
+        return Encoded(images, texts)
+
+    def _outcome(self, group: list[Comparison], encoded: Encoded) -> Outcome[Score]:
+        if not group:
+            return Unscored(NO_PICTURE)
+        scored = [c for c in group if c.has_text]
+        if not scored:
+            return Unscored("the document holds no text to compare its pictures with")
+        for comparison in scored:
+            why = encoded.images[comparison.pair.image.digest]
+            if isinstance(why, PictureError):
+                number = comparison.pair.position + 1
+                return Failure(f"picture {number} of {len(group)}: {why}")
+        cosines = {c.pair.position: self._cosine(c, encoded) for c in scored}
+        if not np.isfinite(list(cosines.values())).all():
+            return Failure("CLIP's features are not finite numbers", Fault.ERROR)
+        return _result(group, cosines)
+
+    def _cosine(self, comparison: Comparison, encoded: Encoded) -> float:
+        image = encoded.images[comparison.pair.image.digest]
+        assert not isinstance(image, PictureError)
+        texts = np.stack([encoded.texts[w] for w in comparison.reading.windows])
+        if self._best_window_only:
+            return float(np.max(texts @ image))
+        mean = texts.mean(axis=0)
+        return float(mean @ image / np.linalg.norm(mean))
+
+
+def _result(group: list[Comparison], cosines: Mapping[int, float]) -> Result[Score]:
+    values = list(cosines.values())
+    hessel = float(np.mean([_hessel(v) for v in values]))
+    parts = {
+        "clipscore_hessel": hessel,
+        "cosine_100": float(np.mean([100 * v for v in values])),
+        "scored_pairs": len(values),
+        "unscored_pairs": len(group) - len(values),
+        "pairs": [_part(c, cosines.get(c.pair.position)) for c in group],
+    }
+    windows = sum(len(c.reading.windows) for c in group if c.has_text)
+    usage = {"images": len(values), "texts": windows}
+    truncated = sum(c.reading.truncated for c in group)
+    return Result(Score(hessel, parts), usage, {"truncated_pairs": truncated})
+
+
+def _part(comparison: Comparison, cosine: float | None) -> dict[str, Any]:
+    reading = comparison.reading
+    return {
+        "image": comparison.pair.position,
+        "text": comparison.pair.text[:EXCERPT],
+        "n_tokens": reading.n_tokens,
+        "windows": len(reading.windows) if comparison.has_text else 0,
+        "truncated": reading.truncated,
+        "cos": cosine,
+        "clipscore_hessel": None if cosine is None else _hessel(cosine),
+        "cosine_100": None if cosine is None else 100 * cosine,
+    }
+
+
+def _hessel(cosine: float) -> float:
+    return HESSEL_WEIGHT * max(cosine, 0.0)

@@ -1,0 +1,150 @@
+"""A CLIP model of open_clip, filled with published, random or toy weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import open_clip
+import torch
+
+from generators.base import Weights
+from generators.checkpoints import CheckpointError
+from scorers.clip_checkpoints import read_checkpoint
+from scorers.clip_pixels import Transform, transform_of
+from scorers.clipscore import PUBLISHED, ClipSettings
+
+TINY = {
+    "embed_dim": 32,
+    "quick_gelu": True,
+    "vision_cfg": {
+        "image_size": 32, "patch_size": 8, "width": 64, "head_width": 32, "layers": 2,
+    },
+    "text_cfg": {
+        "context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2,
+    },
+}  # fmt: skip
+"""OpenAI's CLIP at toy size, with the published vocabulary that open_clip ships."""
+
+SEED = 3
+"""Of random weights. With it the toy's cosines spread from -0.1 to 0.4; with many others
+they are all negative, and Hessel's clamp would make every tiny score 0."""
+_PLAIN_KEYS = ("embed_dim", "vision_cfg", "text_cfg", "quick_gelu")
+_FOREIGN_KEYS = {"hf_model_name", "hf_tokenizer_name", "timm_model_name"}
+_PLAIN_TEXT = {"vocab_size": 49408, "pool_type": "argmax"}
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A loaded model and how it wants its pictures."""
+
+    model: Any
+    """`open_clip.CLIP` in evaluation mode."""
+    transform: Transform
+    device: torch.device
+    dtype: torch.dtype
+    """Of the picture tower's input."""
+
+
+def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
+    """The model that `settings` name.
+
+    Raises CheckpointError when the weights cannot be found, are not those of a plain
+    CLIP, or do not fit it key by key and shape by shape.
+    """
+    if weights == "pretrained":
+        return _pretrained(settings)
+    config = TINY if weights == "tiny" else architecture(str(settings.built))
+    device = device_of(settings)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.device(device):
+        torch.manual_seed(SEED)
+        model = build(config, settings.dtype)
+    return _finished(model, device, settings, _preprocessing(settings))
+
+
+def _pretrained(settings: ClipSettings) -> Clip:
+    checkpoint = read_checkpoint(settings)
+    config = architecture(settings.built) if settings.built else checkpoint.config
+    model = build(config, settings.dtype)
+    fill(model, checkpoint.tensors, settings.model)
+    preprocessing = {**checkpoint.preprocessing, **_preprocessing(settings)}
+    return _finished(model, device_of(settings), settings, preprocessing)
+
+
+def device_of(settings: ClipSettings) -> torch.device:
+    """`auto` is the first visible GPU, else the CPU."""
+    if settings.device != "auto":
+        return torch.device(settings.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def architecture(name: str) -> Mapping[str, Any]:
+    """The configuration that open_clip holds under `name`."""
+    config = open_clip.get_model_config(name)
+    if config is None:
+        raise CheckpointError(
+            f"open_clip knows no architecture {name!r}; it lists "
+            f"{', '.join(n for n in open_clip.list_models() if n.startswith('ViT'))}"
+        )
+    return dict(config)
+
+
+def build(config: Mapping[str, Any], dtype: str) -> Any:
+    """A plain `open_clip.CLIP` on the current device; other kinds of tower are refused."""
+    _refuse_foreign(config)
+    half = None if dtype == "float32" else getattr(torch, dtype)
+    plain = {key: config[key] for key in _PLAIN_KEYS if key in config}
+    model = open_clip.CLIP(**plain, cast_dtype=half)
+    if half is not None:
+        # As open_clip's own `bf16` and `fp16`: norms and embeddings stay in float32.
+        open_clip.convert_weights_to_lp(model, half)
+    return model.eval().requires_grad_(False)
+
+
+def _refuse_foreign(config: Mapping[str, Any]) -> None:
+    """CheckpointError unless the tokens and the pooling are those of OpenAI's CLIP."""
+    vision, text = config["vision_cfg"], config["text_cfg"]
+    foreign = [k for k, v in config.items() if v and k not in _PLAIN_KEYS]
+    foreign += [k for k, v in {**vision, **text}.items() if v and k in _FOREIGN_KEYS]
+    foreign += [k for k, plain in _PLAIN_TEXT.items() if text.get(k, plain) != plain]
+    if foreign:
+        raise CheckpointError(
+            "only plain CLIP models with OpenAI's own tokenizer can be scored with; this "
+            f"configuration sets {', '.join(foreign)}"
+        )
+
+
+def fill(model: Any, tensors: Mapping[str, torch.Tensor], source: str) -> None:
+    """Copy `tensors` into `model`; one CheckpointError names all that do not fit."""
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    given = {name: tuple(value.shape) for name, value in tensors.items()}
+    problems = [f"missing {name}" for name in shapes if name not in given]
+    problems += [f"unexpected {name}" for name in given if name not in shapes]
+    problems += [
+        f"{name} is {given[name]}, not {shape}"
+        for name, shape in shapes.items()
+        if given.get(name, shape) != shape
+    ]
+    if problems:
+        shown = "; ".join(problems[:20]) + ("; ..." if len(problems) > 20 else "")
+        raise CheckpointError(
+            f"weights {source!r} do not fit the architecture in {len(problems)} places: "
+            f"{shown}"
+        )
+    model.load_state_dict(tensors)
+
+
+def _preprocessing(settings: ClipSettings) -> Mapping[str, Any]:
+    """What open_clip lists beside a published tag."""
+    if settings.model not in PUBLISHED:
+        return {}
+    return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))
+
+
+def _finished(
+    model: Any, device: torch.device, settings: ClipSettings, about: Mapping[str, Any]
+) -> Clip:
+    transform = transform_of(model.visual.image_size, about)
+    return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))

@@ -1,0 +1,179 @@
+"""CLIPScore (Hessel et al., EMNLP 2021): do pictures show what the text beside them says?
+
+Settings and scorer only; the model lives in `scorers.clip_stage`. The value of a pair is
+2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip_pairs`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from generators.base import Job, Kind, NotApplicable, StageSpec, Unscored, Walk, Weights
+from generators.checkpoints import CheckpointError, identity, looks_like_path
+from generators.document import Candidate, Document, Sample, Score
+from generators.names import unknown, with_overrides
+from generators.settings import Dtype, ModelSettings, unkeyed
+
+LongText = Literal["truncate", "mean", "max"]
+SHARE_OF_GPU = 0.2
+"""What a CLIP model takes of a GPU unless it is told otherwise."""
+NO_PICTURE = "the document holds no picture"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A checkpoint of open_clip's list of pretrained weights."""
+
+    repo: str
+    """Hub repository that open_clip itself loads for the tag."""
+    architecture: str
+    """Configuration of open_clip; `-quickgelu` where the weights were trained so."""
+    params_b: float
+
+
+PUBLISHED: dict[str, Published] = {
+    "ViT-B-32:openai": Published(
+        "timm/vit_base_patch32_clip_224.openai", "ViT-B-32-quickgelu", 0.151
+    ),
+    "ViT-B-16:openai": Published(
+        "timm/vit_base_patch16_clip_224.openai", "ViT-B-16-quickgelu", 0.150
+    ),
+    "ViT-L-14:openai": Published(
+        "timm/vit_large_patch14_clip_224.openai", "ViT-L-14-quickgelu", 0.428
+    ),
+    "ViT-L-14-336:openai": Published(
+        "timm/vit_large_patch14_clip_336.openai", "ViT-L-14-336-quickgelu", 0.428
+    ),
+    "ViT-B-32:laion2b_s34b_b79k": Published(
+        "laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "ViT-B-32", 0.151
+    ),
+    "ViT-L-14:laion2b_s32b_b82k": Published(
+        "laion/CLIP-ViT-L-14-laion2B-s32B-b82K", "ViT-L-14", 0.428
+    ),
+    "ViT-B-32:datacomp_xl_s13b_b90k": Published(
+        "laion/CLIP-ViT-B-32-DataComp.XL-s13B-b90K", "ViT-B-32", 0.151
+    ),
+    "ViT-L-14:datacomp_xl_s13b_b90k": Published(
+        "laion/CLIP-ViT-L-14-DataComp.XL-s13B-b90K", "ViT-L-14", 0.428
+    ),
+    "ViT-H-14:laion2b_s32b_b79k": Published(
+        "laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "ViT-H-14", 0.986
+    ),
+}
+"""`architecture:tag`, as `open_clip.list_pretrained(as_str=True)` spells them."""
+
+
+class ClipSettings(ModelSettings):
+    """How pairs of text and picture are compared."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    target: ClassVar[str] = "scorers.clip_stage:ClipScore"
+
+    batch_size: int = unkeyed(32, ge=1)
+    """Documents scored at once."""
+    model: str = unkeyed("ViT-B-32:openai")
+    """A name in PUBLISHED, a Hub id, a folder, or a weights file. The default are the
+    weights of the official code (github.com/jmhessel/clipscore)."""
+    dtype: Dtype = "float32"
+    """The official code computes in float16 on a GPU and in float32 on a CPU; float32
+    everywhere keeps a score from depending on the machine."""
+    architecture: str | None = None
+    """Configuration of open_clip to build (`ViT-B-32-quickgelu`). Needed for a weights
+    file, and for `dummy` weights of a Hub id; else the checkpoint's own is taken."""
+    prefix: str = "A photo depicts "
+    """Words set before every text, as in the official code. torchmetrics sets none."""
+    long_text: LongText = "truncate"
+    """Text beyond the context: cut after its first tokens as in the official code, or
+    read in windows whose features are averaged (`mean`) or whose best counts (`max`)."""
+    forward_size: int = unkeyed(64, ge=1)
+    """Most pictures or texts in one forward pass."""
+    decoders: int = unkeyed(4, ge=1)
+    """Threads that decode and resize pictures, which takes longer than a GPU's pass."""
+    remembered: int = unkeyed(4096, ge=0)
+    """Features kept from earlier batches, of pictures and of texts each."""
+
+    @model_validator(mode="after")
+    def _names_weights(self) -> "ClipSettings":
+        is_path = looks_like_path(self.model)
+        if self.model not in PUBLISHED and "/" not in self.model and not is_path:
+            choices = [*PUBLISHED, "a Hub id `org/name`", "a folder", "a weights file"]
+            raise unknown("CLIP weights", self.model, choices)
+        is_file = is_path and Path(self.model).expanduser().is_file()
+        if is_file and self.architecture is None:
+            raise ValueError(
+                f"weights file {self.model!r} does not say what it holds: set "
+                "`architecture`, such as 'ViT-B-32-quickgelu' for OpenAI's weights"
+            )
+        return self
+
+    @property
+    def built(self) -> str | None:
+        """Configuration of open_clip to build; None to read it from the checkpoint."""
+        if self.architecture is None and self.model in PUBLISHED:
+            return PUBLISHED[self.model].architecture
+        return self.architecture
+
+    def identity(self, weights: Weights) -> str:
+        """The pinned checkpoint; for `dummy` weights the architecture's name."""
+        if weights == "pretrained":
+            return identity(self.hub_id or self.model, self.revision)
+        if weights == "dummy" and self.built is None:
+            raise CheckpointError(
+                f"dummy weights of {self.model!r} need `architecture`, such as 'ViT-L-14'"
+            )
+        return self.built or self.model
+
+    @property
+    def hub_id(self) -> str | None:
+        """The Hub repository of the weights; None when they are a file or folder."""
+        if self.model in PUBLISHED:
+            return PUBLISHED[self.model].repo
+        return None if looks_like_path(self.model) else self.model
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """Weights plus a fifth, by the published size where none is given."""
+        if self.params_b is None and self.model in PUBLISHED:
+            sized = self.model_copy(update={"params_b": PUBLISHED[self.model].params_b})
+            return sized.memory_estimate_gib(weights)
+        return super().memory_estimate_gib(weights)
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        # Small enough to share a GPU with the models whose pictures it scores.
+        shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
+        return shared if self.num_gpus is None else self.num_gpus
+
+
+@dataclass(frozen=True, slots=True)
+class ClipScorer:
+    """Scores the pictures of a document against the text beside them."""
+
+    stage: StageSpec
+    name: str = "clipscore"
+    scale: str = "0-2.5"
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The CLIP stage alone."""
+        return (self.stage,)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        """One job per document with pictures; samples that want none are not judged."""
+        if not sample.wants_images:
+            return NotApplicable("multi-step reasoning is answered in text alone")
+        if not document.images:
+            return Unscored(NO_PICTURE)
+        outcome = (yield [Job(self.stage, Candidate(document), sample.id)])[0]
+        return outcome
+
+
+def clipscore(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> ClipScorer:
+    """The scorer `clipscore`, with its settings as published but for `overrides`."""
+    settings = with_overrides(ClipSettings(), overrides, "clipscore")
+    return ClipScorer(settings.spec("clipscore", weights, gpu_gib))

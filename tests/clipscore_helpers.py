@@ -1,0 +1,116 @@
+"""Pictures, documents and toy CLIP checkpoints for the tests of CLIPScore."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image as Pillow
+
+from generators.document import Candidate, Document, Image, Text
+
+LONG = " ".join(f"Step {i}: put the red lamp on table {i} and wait." for i in range(30))
+"""About 400 tokens in 30 sentences."""
+
+
+def pixels(seed: int, size: tuple[int, int] = (32, 32)) -> Pillow.Image:
+    """Smooth random colours; `size` is (width, height)."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 8, 3), dtype=np.uint8)
+    return Pillow.fromarray(coarse).resize(size, Pillow.Resampling.BICUBIC)
+
+
+def png(picture: Pillow.Image) -> Image:
+    file = io.BytesIO()
+    picture.save(file, "PNG")
+    return Image.of(file.getvalue())
+
+
+@functools.cache
+def picture(seed: int, size: tuple[int, int] = (32, 32)) -> Image:
+    return png(pixels(seed, size))
+
+
+def candidate(*segments: str | Image) -> Candidate:
+    content = (Text(s) if isinstance(s, str) else s for s in segments)
+    return Candidate(Document(tuple(content)))
+
+
+@functools.cache
+def tiny(**settings: Any) -> Any:
+    """A toy stage; shared, so tests that count or break things copy it."""
+    from scorers.clip_stage import ClipScore
+
+    return ClipScore(weights="tiny", **settings)
+
+
+def fresh(**settings: Any) -> Any:
+    """A toy stage that remembers nothing."""
+    from scorers.clip_stage import ClipScore
+
+    return ClipScore(weights="tiny", **settings)
+
+
+def score(stage: Any, *segments: str | Image) -> Any:
+    """The score of one document."""
+    return stage([candidate(*segments)])[0].value
+
+
+def cosines(outcome: Any) -> list[float | None]:
+    return [pair["cos"] for pair in outcome.value.parts["pairs"]]
+
+
+def reference_cosine(stage: Any, text: str, image: Pillow.Image) -> float:
+    """cos of the tiny model in float64, with open_clip's own tokenizer and formula."""
+    import open_clip
+    import torch
+    from open_clip.transform import image_transform
+
+    model = copy.deepcopy(stage.encoder._clip.model).double()
+    transform = image_transform(model.visual.image_size, is_train=False)
+    with torch.no_grad():
+        v = model.encode_image(transform(image)[None].double())[0].numpy()
+        c = model.encode_text(open_clip.tokenize(text))[0].numpy()
+    return float((v * c).sum() / np.sqrt((v * v).sum()) / np.sqrt((c * c).sum()))
+
+
+def save_transformers_clip(folder: Path, seed: int = 0, **vision: Any) -> Any:
+    """A toy `transformers.CLIPModel` with CLIP's vocabulary, saved with its processor.
+
+    Returns the model and the processor.
+    """
+    import torch
+    from transformers import CLIPConfig, CLIPModel
+
+    towers = {"num_hidden_layers": 2, "num_attention_heads": 2}
+    text = {"hidden_size": 32, "intermediate_size": 80, **towers}
+    ends = {"bos_token_id": 49406, "eos_token_id": 49407}
+    sight = {"hidden_size": 48, "intermediate_size": 96, "patch_size": 8, "image_size": 32}
+    config = CLIPConfig(
+        projection_dim=24,
+        text_config=text | ends,
+        vision_config=sight | towers | vision,
+    )
+    torch.manual_seed(seed)
+    model = CLIPModel(config).eval()
+    processor = _clip_processor()
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return model, processor
+
+
+@functools.cache
+def _clip_processor() -> Any:
+    """transformers' processor with the vocabulary that open_clip ships."""
+    import open_clip
+    from transformers import CLIPImageProcessor, CLIPProcessor, CLIPTokenizer
+
+    bpe = open_clip.SimpleTokenizer()
+    names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+    vocabulary = {names.get(token, token): i for token, i in bpe.encoder.items()}
+    tokenizer = CLIPTokenizer(vocab=vocabulary, merges=list(bpe.bpe_ranks))
+    sizes = {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}}
+    return CLIPProcessor(CLIPImageProcessor(**sizes), tokenizer)

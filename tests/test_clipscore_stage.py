@@ -1,0 +1,308 @@
+"""The stage's numbers: a float64 formula, batches, memory, and broken documents."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+
+import numpy as np
+import pytest
+from clipscore_helpers import (
+    LONG,
+    candidate,
+    cosines,
+    fresh,
+    picture,
+    pixels,
+    png,
+    reference_cosine,
+    score,
+    tiny,
+)
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from PIL import Image as Pillow
+
+from generators.base import Failure, Fault, Result, Unscored
+from generators.document import Image
+
+pytestmark = pytest.mark.models
+
+TOLERANCE = 2e-6
+"""Of cosines: float32 towers against float64 ones, or other batch shapes."""
+
+TEXTS = ["a cat on a table", "The QUICK brown fox; jumps.", "rain over the hills", LONG]
+PREFIX = "A photo depicts "
+
+
+def test_scores_are_hessels_formula_in_float64():
+    segments = [s for i, text in enumerate(TEXTS) for s in (text, picture(i, (64, 48)))]
+    result = tiny()([candidate(*segments)])[0]
+    expected = [
+        reference_cosine(tiny(), PREFIX + text, pixels(i, (64, 48)))
+        for i, text in enumerate(TEXTS)
+    ]
+    assert np.ptp(expected) > 0.05
+    np.testing.assert_allclose(cosines(result), expected, atol=TOLERANCE)
+    hessel = np.mean([2.5 * max(e, 0) for e in expected])
+    assert result.value.value == pytest.approx(hessel, abs=1e-5)
+    parts = result.value.parts
+    assert parts["clipscore_hessel"] == result.value.value
+    assert parts["cosine_100"] == pytest.approx(100 * np.mean(expected), abs=1e-3)
+    assert (parts["scored_pairs"], parts["unscored_pairs"]) == (4, 0)
+    assert result.usage == {"images": 4, "texts": 4}
+    assert result.notes == {"truncated_pairs": 1}
+
+
+def test_each_pair_is_reported():
+    image = picture(5)
+    pair = score(tiny(prefix=""), LONG, image).parts["pairs"][0]
+    cosine = reference_cosine(tiny(), LONG, pixels(5))
+    assert pair["cos"] == pytest.approx(cosine, abs=TOLERANCE)
+    assert pair["clipscore_hessel"] == 2.5 * max(pair["cos"], 0)
+    assert pair["cosine_100"] == 100 * pair["cos"]
+    assert LONG.startswith(pair["text"])
+    assert 50 < len(pair["text"]) <= 100
+    assert (pair["image"], pair["windows"], pair["truncated"]) == (0, 1, True)
+    assert pair["n_tokens"] > 300
+    parts = score(tiny(), "a", image).parts
+    assert json.loads(json.dumps(parts, allow_nan=False)) == parts
+
+
+def negative_pair() -> tuple[str, Image]:
+    """A text and a picture whose cosine is below zero."""
+    for i in range(200):
+        text, image = f"{i} dogs and {2 * i} cats", picture(i)
+        if score(tiny(), text, image).parts["pairs"][0]["cos"] < -0.01:
+            return text, image
+    raise AssertionError("the toy has no negative pair")
+
+
+def test_negative_cosines_are_clamped_pair_by_pair_in_hessels_scale_only():
+    text, image = negative_pair()
+    mixed = score(tiny(), text, image, TEXTS[0], picture(0))
+    below, above = (p["cos"] for p in mixed.parts["pairs"])
+    assert below < 0 < above
+    assert mixed.value == pytest.approx(2.5 * above / 2)
+    assert mixed.parts["cosine_100"] == pytest.approx(50 * (below + above))
+
+
+def test_the_prefix_is_read():
+    for prefix in ("", "An oil painting of"):
+        value = score(tiny(prefix=prefix), TEXTS[0], picture(0)).parts["pairs"][0]["cos"]
+        expected = reference_cosine(tiny(), f"{prefix} {TEXTS[0]}", pixels(0))
+        assert value == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_windows_of_long_text_are_averaged_or_the_best_counts():
+    image = picture(1)
+    vector = tiny().encoder.images([image])[image.digest]
+    windows = tiny(long_text="mean").text.read(LONG).windows
+    found = tiny().encoder.texts(windows)
+    texts = np.stack([found[w] for w in windows])
+    mean = score(tiny(long_text="mean"), LONG, image).parts["pairs"][0]
+    best = score(tiny(long_text="max"), LONG, image).parts["pairs"][0]
+    total = texts.sum(0)
+    assert mean["cos"] == pytest.approx(total @ vector / math.hypot(*total), abs=1e-9)
+    assert best["cos"] == pytest.approx(max(texts @ vector), abs=1e-9)
+    assert best["cos"] > mean["cos"]
+    assert mean["windows"] == best["windows"] == len(windows) > 4
+    assert not mean["truncated"]
+
+
+def test_a_word_past_the_context_counts_only_in_windows():
+    other = LONG.replace("table 29", "lighthouse")
+    for long_text, differs in [("truncate", False), ("mean", True), ("max", True)]:
+        stage = tiny(long_text=long_text, prefix="")
+        one = stage.text.read(LONG).windows
+        two = stage.text.read(other).windows
+        assert (one != two) is differs
+
+
+CANDIDATES = [
+    candidate("a cat", picture(1), "two dogs", picture(2)),
+    candidate(picture(3), "a red lamp on the table"),
+    candidate(LONG, picture(1)),
+    candidate("nothing to see"),
+    candidate(picture(4)),
+    candidate("broken", Image.of(b"no picture")),
+    candidate("a cat", picture(5, (90, 20)), picture(1)),
+]
+ALONE = [None] * len(CANDIDATES)
+
+
+def alone(i: int):
+    """The outcome of a document by itself, with nothing remembered."""
+    if ALONE[i] is None:
+        stage = fresh(forward_size=1, remembered=0, long_text="mean")
+        ALONE[i] = stage([CANDIDATES[i]])[0]
+    return ALONE[i]
+
+
+def assert_same(outcome, expected) -> None:
+    assert type(outcome) is type(expected)
+    if not isinstance(outcome, Result):
+        assert outcome == expected
+        return
+    assert outcome.usage == expected.usage
+    assert outcome.value.value == pytest.approx(expected.value.value, abs=1e-5)
+    np.testing.assert_allclose(cosines(outcome), cosines(expected), atol=TOLERANCE)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(st.integers(0, len(CANDIDATES) - 1), max_size=9),
+    st.sampled_from([1, 2, 5, 64]),
+    st.sampled_from([0, 1, 3, 4096]),
+)
+def test_outcomes_depend_on_no_neighbour_order_or_batch_size(order, forward, remembered):
+    stage = tiny(forward_size=forward, remembered=remembered, long_text="mean")
+    for outcome, i in zip(stage([CANDIDATES[i] for i in order]), order, strict=True):
+        assert_same(outcome, alone(i))
+
+
+def test_identical_pairs_have_identical_scores():
+    first, second = tiny()([candidate("a cat", picture(1)), candidate("a cat", picture(1))])
+    assert first.value == second.value
+    both = score(tiny(), "a cat", picture(1), "a cat", picture(1))
+    assert both.value == pytest.approx(first.value.value, abs=1e-12)
+    assert both.parts["pairs"][0]["cos"] == both.parts["pairs"][1]["cos"]
+
+
+def counted(stage) -> dict[str, list[int]]:
+    """Sizes of every forward pass of both towers from now on."""
+    sizes: dict[str, list[int]] = {"encode_image": [], "encode_text": []}
+    model = stage.encoder._clip.model
+    for name, seen in sizes.items():
+        setattr(model, name, _counting(getattr(model, name), seen))
+    return sizes
+
+
+def _counting(encode, seen):
+    def counting(batch):
+        seen.append(len(batch))
+        return encode(batch)
+
+    return counting
+
+
+def test_a_batch_takes_one_forward_pass_of_each_tower():
+    stage = fresh()
+    sizes = counted(stage)
+    stage([candidate("a", picture(i), "b", picture(i + 10)) for i in range(5)])
+    assert sizes == {"encode_image": [10], "encode_text": [2]}
+    stage([candidate("a", picture(0), "c", picture(20))])
+    assert sizes == {"encode_image": [10, 1], "encode_text": [2, 1]}
+
+
+def test_forward_passes_are_bounded_and_memory_forgets_the_oldest():
+    stage = fresh(forward_size=4, remembered=2)
+    sizes = counted(stage)
+    stage([candidate("a", *(picture(i) for i in range(10)))])
+    assert sizes["encode_image"] == [4, 4, 2]
+    stage([candidate("a", picture(9), picture(8))])
+    assert sizes["encode_image"] == [4, 4, 2]
+    stage([candidate("a", picture(0))])
+    stage([candidate("a", picture(8)), candidate("a", picture(9))])
+    assert sizes["encode_image"] == [4, 4, 2, 1, 1]
+    assert sizes["encode_text"] == [1]
+
+
+def test_what_was_asked_for_last_is_kept():
+    stage = fresh(remembered=2)
+    sizes = counted(stage)
+    for seed in (1, 2, 1, 3, 1):
+        stage([candidate("a", picture(seed))])
+    assert sizes["encode_image"] == [1, 1, 1]
+
+
+def test_what_is_remembered_gives_the_same_score_to_the_last_bit():
+    stage = fresh()
+    first = stage([CANDIDATES[0]])[0]
+    assert stage([CANDIDATES[0]])[0] == first
+
+
+def test_document_without_pictures_is_unscored_by_the_stage_too():
+    assert (
+        tiny()([candidate("words"), candidate()])
+        == [Unscored("the document holds no picture")] * 2
+    )
+
+
+@pytest.mark.parametrize("blank", [(), ("",), (" \n&nbsp;",)])
+def test_pictures_without_any_text_are_unscored(blank):
+    outcome = tiny()([candidate(*blank, picture(1))])[0]
+    assert isinstance(outcome, Unscored)
+    assert "no text" in outcome.reason
+
+
+def test_broken_picture_fails_its_own_document_and_is_named():
+    broken = Image.of(picture(1).read()[:60])
+    outcomes = tiny()([candidate("a", picture(1), "b", broken), CANDIDATES[0]])
+    assert isinstance(outcomes[0], Failure)
+    assert outcomes[0].fault is Fault.BAD_INPUT
+    assert outcomes[0].reason.startswith("picture 2 of 2: ")
+    assert_same(outcomes[1], tiny()([CANDIDATES[0]])[0])
+
+
+def test_features_that_are_no_numbers_are_a_failure():
+    import torch
+
+    stage = fresh()
+    stage.encoder._clip.model.encode_image = lambda batch: torch.full(
+        (len(batch), 32), float("nan")
+    )
+    outcome = stage([candidate("a", picture(1))])[0]
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.ERROR
+
+
+@pytest.mark.parametrize(
+    "size", [(1, 1), (1, 40), (3, 2), (700, 5), (5, 700), (400, 25), (32, 33)]
+)
+def test_tiny_and_elongated_pictures(size):
+    """The middle is cut out of elongated ones; it is what open_clip's crop would keep."""
+    value = score(tiny(), "a cat", png(pixels(7, size))).parts["pairs"][0]["cos"]
+    expected = reference_cosine(tiny(), PREFIX + "a cat", pixels(7, size))
+    assert value == pytest.approx(expected, abs=2e-3 if max(size) >= 40 else TOLERANCE)
+
+
+def test_very_long_pictures_are_not_resized_whole():
+    stage, sizes = fresh(), []
+
+    def looked_at(picture):
+        sizes.append(picture.size)
+        return picture
+
+    steps = stage.encoder._clip.transform.transforms
+    steps.insert([type(s).__name__ for s in steps].index("Resize"), looked_at)
+    for size in [(500_000, 2), (2, 500_001), (64, 4), (65, 4)]:
+        value = score(stage, "a cat", png(Pillow.new("RGB", size, "teal")))
+        square = score(tiny(), "a cat", png(Pillow.new("RGB", (9, 9), "teal")))
+        assert value.value == pytest.approx(square.value, abs=1e-5)
+    assert sizes == [(32, 2), (2, 33), (64, 4), (65, 4)]
+
+
+def test_pictures_are_seen_upright_and_over_white():
+    upright = pixels(3, (48, 32))
+    turned = upright.transpose(Pillow.Transpose.ROTATE_90)
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    turned.save(file, "PNG", exif=exif)
+    clear = Pillow.new("RGBA", (32, 32), (255, 0, 0, 0))
+    white = Pillow.new("RGB", (32, 32), "white")
+    for one, other in [(Image.of(file.getvalue()), png(upright)), (png(clear), png(white))]:
+        assert score(tiny(), "a", one).value == pytest.approx(
+            score(tiny(), "a", other).value, abs=1e-5
+        )
+
+
+def test_encoder_gives_unit_vectors_for_other_scorers():
+    images = [picture(i) for i in range(3)]
+    vectors = tiny().encoder.images(images)
+    assert list(vectors) == [i.digest for i in images]
+    for vector in vectors.values():
+        assert vector.dtype == np.float64
+        assert np.linalg.norm(vector) == pytest.approx(1, abs=1e-12)

@@ -1,0 +1,153 @@
+"""Text as CLIP reads it: cleaning, truncation, windows, and hostile text."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from clipscore_helpers import LONG
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+pytestmark = pytest.mark.models
+
+START, END = 49406, 49407
+
+
+@functools.cache
+def reader(prefix="", long_text="truncate", context=77):
+    from scorers.clip_text import ClipText
+
+    return ClipText(prefix, long_text, context)
+
+
+def read(text, **settings):
+    return reader(**settings).read(reader(**settings).clean(text))
+
+
+def official(text):
+    """open_clip's own tokens, without padding."""
+    import open_clip
+
+    row = open_clip.tokenize(text)[0].tolist()
+    return tuple(row[: row.index(END) + 1])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a cat",
+        "A CAT's photo, on the table: 12 times!",
+        "tom &amp;amp; jerry\n\n  \u00e2\u20ac\u201d caf\u00c3\u00a9 \uff01",
+        "\u4e2d\u6587 \U0001f600 na\u00efve",
+        LONG,
+        "x" * 600,
+        "a < b: entities &amp;amp;amp;amp;lt; twice and no more",
+    ],
+)
+def test_one_window_is_what_open_clip_makes_of_the_text(text):
+    assert read(text).windows == (official(text),)
+    prefix = "A photo depicts "
+    assert read(text, prefix=prefix).windows == (official(prefix + text),)
+
+
+def test_truncation_is_said_and_keeps_the_end_of_text():
+    short, long = read("a cat"), read(LONG)
+    assert (short.n_tokens, short.truncated) == (2, False)
+    assert long.n_tokens > 300
+    assert long.truncated
+    assert len(long.windows[0]) == 77
+    assert long.windows[0][-1] == END
+
+
+@pytest.mark.parametrize("n", [73, 74, 75, 76])
+def test_truncated_from_the_76th_token_on(n):
+    reading = read("cat " * n)
+    assert reading.n_tokens == n
+    assert reading.truncated is (n > 75)
+    assert read("cat " * n, prefix="A photo depicts").truncated is (n > 72)
+
+
+def test_windows_hold_every_token_once_and_whole_sentences():
+    reading = read(LONG, prefix="a photo:", long_text="mean")
+    assert len(reading.windows) > 4
+    assert not reading.truncated
+    prefix = reader().encode("a photo:")
+    bodies = [w[1 + len(prefix) : -1] for w in reading.windows]
+    assert all(list(w[1 : 1 + len(prefix)]) == prefix for w in reading.windows)
+    assert [t for body in bodies for t in body] == reader().encode(LONG)
+    full_stop = reader().encode(".")[0]
+    assert all(body[-1] == full_stop for body in bodies)
+
+
+def test_long_sentences_part_between_words_and_endless_words_anywhere():
+    sentence = " ".join(f"lighthouse{i}" for i in range(60))
+    windows = read(sentence, long_text="max").windows
+    first = reader().encode("lighthouse")[0]
+    assert len(windows) > 1
+    assert all(w[1] == first for w in windows)
+    endless = read("x" * 900, long_text="max")
+    assert len(endless.windows) == -(-endless.n_tokens // 75)
+
+
+def test_short_text_reads_the_same_whatever_is_done_with_long_text():
+    for long_text in ("mean", "max"):
+        assert read("a cat. a dog", long_text=long_text) == read("a cat. a dog")
+
+
+def test_context_and_prefix_share_the_room():
+    from scorers.clip_text import ClipText
+
+    assert len(read(LONG, context=20).windows[0]) == 20
+    with pytest.raises(ValueError, match="leaves no room"):
+        ClipText("word " * 75)
+
+
+@pytest.mark.parametrize(
+    "special",
+    [
+        "<|endoftext|>",
+        "<|startoftext|>",
+        "<end_of_text>",
+        "<start_of_text>",
+        "<END_of_text>",
+        "&lt;end_of_text&gt;",
+        "&amp;amp;lt;end_of_text&amp;amp;gt;",
+        "<<end_of_text>>",
+        "<end_of_text><end_of_text>",
+        "<start_of_<end_of_text>text>",
+        "\uff1cend_of_text\uff1e",
+    ],
+)
+@pytest.mark.parametrize("long_text", ["truncate", "mean"])
+def test_special_tokens_written_out_end_no_text_early(special, long_text):
+    window = read(f"a {special} cat", long_text=long_text).windows[0]
+    assert window[0] == START
+    assert window[-1] == END
+    assert not {START, END} & set(window[1:-1])
+    assert window[-2] == reader().encode("cat")[0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.text(
+        st.one_of(st.sampled_from("a.! \n<>|&;_"), st.characters(codec="utf-8")),
+        max_size=300,
+    ),
+    st.sampled_from(["truncate", "mean", "max"]),
+)
+def test_every_window_of_any_text_is_well_formed(text, long_text):
+    reading = read(text, prefix="A photo", long_text=long_text, context=20)
+    assert reading.windows
+    for window in reading.windows:
+        assert 4 <= len(window) <= 20
+        assert window[0] == START
+        assert window[-1] == END
+        assert not {START, END} & set(window[1:-1])
+    tokens = sum(len(w) - 4 for w in reading.windows)
+    assert tokens == (min(reading.n_tokens, 16) if reading.truncated else reading.n_tokens)
+
+
+@given(st.text(" \t\n\u00a0\u3000\x1c", max_size=5))
+def test_blank_text_has_no_tokens(text):
+    assert read(text + "&nbsp;").n_tokens == 0
