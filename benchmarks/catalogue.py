@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from generators.base import StageSpec
-from generators.checkpoints import CheckpointError, looks_like_path
+from generators.checkpoints import CheckpointError, first_line, looks_like_path, pinning
 from generators.names import UsageError, unknown
 from generators.natives import NATIVE
 from pipelines.artists import T2IS
@@ -90,37 +90,32 @@ def fetch(names: Sequence[str], console: Console) -> int:
     UsageError for unknown names, CheckpointError where the Hub does not answer.
     """
     from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     for repo, revision in _repositories(names):
-        console.print(f"fetching {escape(repo)} ({revision or 'main'})")
+        console.print(f"fetching {escape(repo)} ({revision})")
         try:
             folder = snapshot_download(repo, revision=revision)
-        except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
-            said = str(error).strip().splitlines()
-            reason = said[0] if said else type(error).__name__
+        except Exception as error:
+            # As in `checkpoints`: the errors of whatever HTTP library is underneath.
+            reason = first_line(error)
             raise CheckpointError(f"{repo!r} cannot be fetched: {reason}") from error
         console.print(f"  {escape(folder)}", soft_wrap=True)
     return 0
 
 
-def _repositories(names: Sequence[str]) -> list[tuple[str, str | None]]:
+def _repositories(names: Sequence[str]) -> list[tuple[str, str]]:
     """(Hub id, revision) of everything the names need, each once."""
-    found: dict[tuple[str, str | None], None] = {}
-    for name in names:
-        for spec in _stages(name):
-            model = spec.identity
-            if "/" in model and not looks_like_path(model):
-                revision = spec.options.get("revision")
-                found[model, revision] = None
-    return list(found)
+    with pinning({}) as pins:
+        for name in names:
+            _stages(name)
+    models = (name.rpartition("@") for name in pins.known)
+    return [(model, r) for model, _, r in models if not looks_like_path(model)]
 
 
 def _stages(name: str) -> tuple[StageSpec, ...]:
-    # With dummy weights a stage is identified by its model's name, nothing is pinned.
-    models = Models(weights="dummy")
+    models = Models(weights="pretrained")
     if name in SCORERS:
-        return resolve_scorer(name, "dummy", {}).stages
+        return resolve_scorer(name, "pretrained", {}).stages
     if name in T2IS or name.startswith("diffusers:"):
         return (artist_spec(name, models),)
     if "+" not in name and is_writer(name):

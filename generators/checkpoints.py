@@ -118,15 +118,15 @@ def _commit(repo_id: str, revision: str | None) -> str:
     if cached:
         return cached
     from huggingface_hub import HfApi
-    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
         sha = HfApi().model_info(repo_id, revision=revision, timeout=10).sha
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+    except Exception as error:
+        # Whatever HTTP library the Hub client uses, its errors come through unchanged.
         raise CheckpointError(
-            f"weights {repo_id!r} (revision {revision or 'main'}) are not in the Hub cache, "
-            f"and the Hub did not answer ({_first_line(error).rstrip('.')}). Name a folder, "
-            "or run `plait fetch` where there is a network."
+            f"weights {repo_id!r} (revision {revision or 'main'}) are not in the Hub "
+            f"cache, and the Hub did not answer ({first_line(error)}). Name a folder, or "
+            "run `plait fetch` where there is a network."
         ) from error
     if not sha:
         raise CheckpointError(f"the Hub names no commit for {repo_id!r}")
@@ -141,6 +141,7 @@ def _cached_commit(repo_id: str, revision: str) -> str | None:
     return ref.read_text().strip() if ref.is_file() else None
 
 
-def _first_line(error: BaseException) -> str:
+def first_line(error: BaseException) -> str:
+    """The first line of an error's message, or its kind where it says nothing."""
     lines = str(error).strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    return lines[0].rstrip(".") if lines else type(error).__name__

@@ -65,7 +65,7 @@ def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
     kind = getattr(cls, "kind", None)
     if kind not in [k.value for k in allowed]:
         raise UsageError(
-            f"stage {name!r} has kind {kind!r}; here its class attribute `kind` must be {valid}"
+            f"stage {name!r} has kind {kind!r}; its class attribute `kind` must be {valid}"
         )
     return Kind(kind)
 

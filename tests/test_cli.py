@@ -14,11 +14,12 @@ import pytest
 CHECKOUT = Path(__file__).resolve().parents[1]
 
 
-def plait(*words: str, cwd: Path = CHECKOUT) -> subprocess.CompletedProcess[str]:
+def plait(*words: str, **env_vars: str) -> subprocess.CompletedProcess[str]:
     env = dict(os.environ, NO_COLOR="1", COLUMNS="200", PYTHONPATH=str(CHECKOUT / "tests"))
+    env |= env_vars
     command = [sys.executable, str(CHECKOUT / "plait.py"), *words]
     return subprocess.run(
-        command, cwd=cwd, env=env, capture_output=True, text=True, check=False
+        command, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False
     )
 
 
@@ -81,6 +82,15 @@ def test_weights_that_cannot_be_had_are_named_before_anything_starts() -> None:
     ):
         assert model in done.stderr
     assert "plait fetch" in done.stderr
+
+
+def test_a_hub_that_does_not_answer_is_no_traceback() -> None:
+    dead = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    for words in (["run", "--system", "gt"], ["fetch", "clipscore"]):
+        done = plait(*words, **dead)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        assert "timm/vit_base_patch32_clip_224.openai" in done.stderr
 
 
 def test_plan_shows_shared_text_once_and_writes_nothing(tmp_path: Path) -> None:
