@@ -107,6 +107,10 @@ class Experiment:
         )
 
 
+def _is_public(endpoint: str | None) -> bool:
+    return (endpoint or "").startswith("https:")
+
+
 def _stage_facts(stage: Any) -> dict[str, Any]:
     return {
         "kind": stage.kind.value,

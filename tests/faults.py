@@ -94,7 +94,7 @@ def disturbed(
             time.sleep(rng.uniform(0.3, 2.5))
             if planned[-1] == "driver" and driver.poll() is None:
                 driver.kill()
-            elif planned[-1] == "worker" and not _kill_a_worker(rng):
+            elif planned[-1] == "worker" and not kill_a_worker(rng):
                 continue
             kills[planned.pop()] += 1
         ended = driver.wait(timeout=120) >= 0
@@ -103,8 +103,8 @@ def disturbed(
     return _verdict(root, log, seed, commands, kills, expected)
 
 
-def _kill_a_worker(rng: random.Random) -> bool:
-    """`kill -9` one of plait's workers on this machine."""
+def kill_a_worker(rng: random.Random) -> int:
+    """`kill -9` one of plait's workers on this machine; its pid, 0 where there is none."""
     workers = []
     for status in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -114,12 +114,13 @@ def _kill_a_worker(rng: random.Random) -> bool:
         if name.startswith(b"ray::Worker"):
             workers.append(int(status.parent.name))
     if not workers:
-        return False
+        return 0
+    chosen = rng.choice(sorted(workers))
     try:
-        os.kill(rng.choice(sorted(workers)), signal.SIGKILL)
+        os.kill(chosen, signal.SIGKILL)
     except ProcessLookupError:
-        return False
-    return True
+        return 0
+    return chosen
 
 
 def _verdict(

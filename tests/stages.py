@@ -150,3 +150,16 @@ class Constant:
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         return [Result(Score(float(len(c.document.images)))) for c in inputs]
+
+
+class Paragraphs:
+    """A user's own LVLM: says which pictures it was shown."""
+
+    kind = "draft"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        texts = (f"I was shown {len(r.images)} pictures." for r in inputs)
+        return [Result(Draft((Text(text),))) for text in texts]

@@ -1,0 +1,1 @@
+"""Anole: Chameleon's token stream, in which text and pictures are drafted as one."""

@@ -1,0 +1,171 @@
+"""The drafting stage of Anole: a question in, text and the VQ codes of pictures out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import torch
+
+from generators.anole.devices import chosen_device
+from generators.anole.images import prepared
+from generators.anole.loop import Interleaver, Rules
+from generators.anole.models import load_codec, load_language
+from generators.anole.payload import packed
+from generators.anole.sampling import Sampler
+from generators.anole.settings import AnoleDraftSettings
+from generators.anole.state import Limits, Mode, Track, split
+from generators.base import Failure, Outcome, Result, Skip, Weights
+from generators.document import Draft, Image, ImageRequest, Request, Text
+from generators.pictures import PictureError
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """A request in the model's own tokens."""
+
+    ids: tuple[int, ...]
+    shown: str
+    """For people: the text, with a mark for each picture."""
+    images: int
+
+
+class AnoleDraft:
+    """Writes interleaved answers; takes the fields of `AnoleDraftSettings`."""
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.settings = AnoleDraftSettings(**settings)
+        device = chosen_device(self.settings.device)
+        dtype = getattr(torch, self.settings.dtype)
+        place = (weights, self.settings.model, self.settings.revision, device)
+        self._language = load_language(*place, dtype)
+        self._codec = load_codec(*place)
+        self.limits = self._limits()
+        self._interleave = Interleaver(
+            self._language.model, self._language.vocabulary, self.limits, self._rules()
+        )
+
+    def _limits(self) -> Limits:
+        most = self._language.context
+        context = self.settings.context or most
+        if context > most:
+            raise ValueError(f"context {context} exceeds the model's {most} tokens")
+        return Limits(
+            context=context,
+            image_tokens=self._codec.side**2,
+            max_text_tokens=self.settings.max_text_tokens,
+            max_images=self.settings.max_images,
+        )
+
+    def _rules(self) -> Rules:
+        told = self.settings
+        return Rules(
+            text=Sampler(told.text_temperature, told.text_top_p, told.text_greedy),
+            image=Sampler(told.image_temperature, told.image_top_p, told.image_greedy),
+            repetition_penalty=told.repetition_penalty,
+            guidance_text=told.guidance_text,
+            guidance_image=told.guidance_image,
+        )
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        """One draft per request, in order.
+
+        A request that leaves no room in the context is skipped; one without content,
+        without a seed to sample from, or with an unreadable picture fails.
+        """
+        prompts = [self._prompt(request) for request in inputs]
+        ready = [
+            (i, prompt, inputs[i].seed or 0)
+            for i, prompt in enumerate(prompts)
+            if isinstance(prompt, Prompt)
+        ]
+        tracks = self._interleave([p.ids for _, p, _ in ready], [s for _, _, s in ready])
+        drafts = {
+            i: self._drafted(prompt, track)
+            for (i, prompt, _), track in zip(ready, tracks, strict=True)
+        }
+        return [
+            p if not isinstance(p, Prompt) else drafts[i] for i, p in enumerate(prompts)
+        ]
+
+    def _prompt(self, request: Request) -> Prompt | Skip | Failure:
+        if request.seed is None and self.settings.is_seeded():
+            return Failure("the request has no seed, but tokens are sampled")
+        content = [s for turn in request.turns for s in turn.content]
+        if not any(isinstance(s, Image) or s.text.strip() for s in content):
+            return Failure("the request holds neither text nor pictures")
+        parts = self._parts(request)
+        pieces = [p if isinstance(p, Image) else self._tokenized(p) for p in parts]
+        if reason := self._too_long(pieces):
+            return Skip(reason)
+        try:
+            tokens = [self._image_tokens(p) if isinstance(p, Image) else p for p in pieces]
+        except PictureError as error:
+            return Failure(str(error))
+        shown = "".join("<image>" if isinstance(p, Image) else p for p in parts)
+        ids = (self._language.vocabulary.bos, *chain.from_iterable(tokens))
+        return Prompt(ids, shown, len(request.images))
+
+    def _parts(self, request: Request) -> list[str | Image]:
+        """Text and pictures of all turns in order, without any template."""
+        parts: list[str | Image] = []
+        for turn in request.turns:
+            if parts and turn.content:
+                parts.append(self.settings.turn_separator)
+            parts += [s.text if isinstance(s, Text) else s for s in turn.content]
+        return parts
+
+    def _tokenized(self, text: str) -> list[int]:
+        ids: list[int] = self._language.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def _image_tokens(self, image: Image) -> list[int]:
+        vocabulary = self._language.vocabulary
+        codes = self._codec.encode(prepared(image, self._codec.resolution))
+        tokens = vocabulary.tokens(codes.ravel().tolist())
+        return [vocabulary.begin_image, *tokens, vocabulary.end_image]
+
+    def _too_long(self, pieces: Sequence[Image | list[int]]) -> str | None:
+        limits = self.limits
+        pictures = sum(isinstance(piece, Image) for piece in pieces)
+        words = sum(len(piece) for piece in pieces if not isinstance(piece, Image))
+        length = 1 + pictures * limits.picture + words
+        if length < limits.context:
+            return None
+        return (
+            f"the prompt takes {length} tokens ({pictures} pictures of {limits.picture} "
+            f"and {words} of text); the context holds {limits.context}, the answer "
+            f"included, so at most {(limits.context - 2) // limits.picture} pictures fit"
+        )
+
+    def _drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
+        segments = self._segments(track.generated)
+        usage = {
+            "input_tokens": len(prompt.ids),
+            "input_images": prompt.images,
+            "output_tokens": len(track.generated),
+            "images": track.images,
+            "image_tokens": track.images * self.limits.image_tokens,
+        }
+        notes = {"prompt": prompt.shown, "stop": str(track.stop)}
+        return Result(Draft(segments), usage, notes)
+
+    def _segments(self, tokens: Sequence[int]) -> tuple[Text | ImageRequest, ...]:
+        """Text as the tokenizer spells it (blank runs left out), pictures as requests."""
+        segments: list[Text | ImageRequest] = []
+        for mode, ids in split(tokens, self._language.vocabulary):
+            if mode is Mode.IMAGE:
+                segments.append(self._request(ids))
+                continue
+            text = self._language.tokenizer.decode(list(ids), skip_special_tokens=True)
+            if text.strip():
+                segments.append(Text(text))
+        return tuple(segments)
+
+    def _request(self, tokens: Sequence[int]) -> ImageRequest:
+        codes = np.array(self._language.vocabulary.codes(tokens), dtype=np.int32)
+        grid = codes.reshape(self._codec.side, self._codec.side)
+        return ImageRequest(payload=packed(grid))

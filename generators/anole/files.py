@@ -1,0 +1,57 @@
+"""Files of a checkpoint by name, from a local folder or, one at a time, from the Hub."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from generators.checkpoints import CheckpointError, looks_like_path
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a model's folder or Hub repository holds."""
+
+    model: str
+    revision: str | None = None
+
+    def find(self, name: str) -> Path | None:
+        """The file of that name; None where the checkpoint has none."""
+        if looks_like_path(self.model):
+            path = Path(self.model).expanduser() / name
+            return path if path.is_file() else None
+        from huggingface_hub import hf_hub_download
+        from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
+
+        try:
+            return Path(hf_hub_download(self.model, name, revision=self.revision))
+        except EntryNotFoundError:
+            # Also raised when the Hub does not answer and the file is not cached.
+            return None
+        except HfHubHTTPError as error:
+            first_line = str(error).strip().partition("\n")[0]
+            raise CheckpointError(f"{name} of {self.describe()}: {first_line}") from error
+
+    def need(self, name: str) -> Path:
+        """The file of that name; CheckpointError where the checkpoint has none."""
+        path = self.find(name)
+        if path is None:
+            raise CheckpointError(f"{self.describe()} has no file {name!r}")
+        return path
+
+    def describe(self) -> str:
+        """The checkpoint, for errors."""
+        if looks_like_path(self.model):
+            return f"the folder {self.model!r}"
+        return f"the Hub repository {self.model!r} (or its cached part, when offline)"
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The JSON object in a file; CheckpointError when it is none."""
+    try:
+        content: dict[str, Any] = json.loads(path.read_text())
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from None
+    return content

@@ -1,0 +1,151 @@
+"""Published checkpoints of Anole and its fine-tunes, from a folder or the Hub.
+
+Three layouts: Hugging Face's, with the VQ model inside (`leloy/Anole-7b-v0.1-hf`); a VQ
+model alone (`leloy/Anole-7b-v0.1-vqvae-hf`); and Meta's (`GAIR/Anole-7b-v0.1`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from generators.anole.files import Files, read_json
+from generators.anole.layouts import identical, taming
+from generators.anole.strict import fill
+from generators.checkpoints import CheckpointError
+
+VQ_PREFIX = "model.vqmodel."
+
+
+class Published(ABC):
+    """One checkpoint: its configuration, its tokenizer, and how it fills our modules."""
+
+    vq_config: Mapping[str, Any]
+    """As in `ChameleonVQVAEConfig`."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    @property
+    def source(self) -> str:
+        """The checkpoint's name, for errors."""
+        return f"checkpoint {self.files.model!r}"
+
+    @abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """The text tokenizer."""
+
+    @abstractmethod
+    def language_config(self) -> Any:
+        """The language model's `ChameleonConfig`."""
+
+    @abstractmethod
+    def fill_language(
+        self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """Fill a language model, strictly."""
+
+    @abstractmethod
+    def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """The VQ model's tensors under the names of taming-transformers."""
+
+    def fill_vq(self, model: Any, device: torch.device) -> None:
+        """Fill a `VQModel`, strictly, in float32."""
+        layout = taming(model.state_dict(), len(self.vq_config["channel_multiplier"]))
+        fill(
+            model,
+            self.vq_tensors(),
+            layout,
+            source=f"VQ model of {self.source}",
+            device=device,
+            dtype=torch.float32,
+            tolerated=("loss",),
+        )
+
+
+class HuggingFace(Published):
+    """Safetensors shards with `config.json` and `tokenizer.json`."""
+
+    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
+        super().__init__(files)
+        from transformers import ChameleonVQVAEConfig
+
+        self.config = config
+        # Files may leave out what equals transformers' defaults.
+        self.vq_config = ChameleonVQVAEConfig.from_dict(dict(config["vq_config"])).to_dict()
+
+    def tokenizer(self) -> Tokenizer:
+        """`tokenizer.json`."""
+        return Tokenizer.from_file(str(self.files.need("tokenizer.json")))
+
+    def language_config(self) -> Any:
+        """`config.json`."""
+        from transformers import ChameleonConfig
+
+        return ChameleonConfig.from_dict(dict(self.config))
+
+    def fill_language(
+        self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """All tensors but the VQ model's, shard by shard."""
+        fill(
+            model,
+            self._tensors(lambda name: not name.startswith(VQ_PREFIX)),
+            identical(model.state_dict()),
+            source=self.source,
+            device=device,
+            dtype=dtype,
+        )
+
+    def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Only the shards that hold them are read, or downloaded."""
+        for name, tensor in self._tensors(lambda name: name.startswith(VQ_PREFIX)):
+            yield name.removeprefix(VQ_PREFIX), tensor
+
+    def _tensors(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
+        index = self.files.find("model.safetensors.index.json")
+        if index is None:
+            yield from _in_shard(self.files.need("model.safetensors"), wanted)
+            return
+        shards: Mapping[str, str] = read_json(index)["weight_map"]
+        for shard in sorted({shards[name] for name in shards if wanted(name)}):
+            yield from _in_shard(self.files.need(shard), wanted)
+
+
+class VQAlone(HuggingFace):
+    """A repository that holds nothing but the VQ model, its names without a prefix."""
+
+    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
+        super().__init__(files, {"vq_config": config})
+
+    def language_config(self) -> Any:
+        """There is none."""
+        raise self._no_language()
+
+    def tokenizer(self) -> Tokenizer:
+        """There is none."""
+        raise self._no_language()
+
+    def _no_language(self) -> CheckpointError:
+        return CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
+
+    def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Every tensor of the file."""
+        return self._tensors(lambda _: True)
+
+
+def _in_shard(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
+    try:
+        with safe_open(str(path), framework="pt") as shard:
+            for name in shard.keys():  # noqa: SIM118
+                if wanted(name):
+                    yield name, shard.get_tensor(name)
+    except SafetensorError as error:
+        raise CheckpointError(f"{path} is broken: {error}") from None

@@ -1,0 +1,54 @@
+"""The rendering stage of Anole: VQ codes in, pixels out, many pictures at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from generators.anole.devices import chosen_device
+from generators.anole.models import load_codec
+from generators.anole.payload import Codes, unpacked
+from generators.anole.settings import AnoleRenderSettings
+from generators.base import Failure, Outcome, Result, Weights
+from generators.document import ImageRequest
+from generators.pictures import Drawing
+
+
+class AnoleRender:
+    """Draws what `AnoleDraft` asked for; takes the fields of `AnoleRenderSettings`."""
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        told = AnoleRenderSettings(**settings)
+        device = chosen_device(told.device)
+        self._codec = load_codec(weights, told.model, told.revision, device)
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+        """One picture per request, in order; a request without fitting codes fails."""
+        read = [self._codes(request) for request in inputs]
+        ready = [codes for codes in read if not isinstance(codes, Failure)]
+        pictures = iter(self._codec.decode(np.stack(ready)) if ready else ())
+        return [
+            codes if isinstance(codes, Failure) else _drawn(next(pictures))
+            for codes in read
+        ]
+
+    def _codes(self, request: ImageRequest) -> Codes | Failure:
+        if request.payload is None:
+            return Failure("the request holds no payload; Anole draws from VQ codes only")
+        try:
+            codes = unpacked(request.payload)
+        except ValueError as error:
+            return Failure(str(error))
+        side, size = self._codec.side, self._codec.size
+        if codes.shape != (side, side):
+            return Failure(f"the payload holds {codes.shape} codes, not ({side}, {side})")
+        if codes.min() < 0 or codes.max() >= size:
+            return Failure(f"code {codes.max()} is not in the codebook of {size} entries")
+        return codes
+
+
+def _drawn(pixels: npt.NDArray[np.uint8]) -> Result[Drawing]:
+    return Result(Drawing(pixels), {"images": 1})

@@ -1,0 +1,101 @@
+"""Settings of Anole's two stages, with upstream's defaults, and the system they make.
+
+Defaults are those of `Options` (chameleon/inference/chameleon.py, GAIR-NLP/anole).
+Imports no model code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from generators.base import Kind, Weights
+from generators.natives import part_settings
+from generators.settings import ModelSettings, unkeyed
+from generators.system import System
+
+PUBLISHED = "leloy/Anole-7b-v0.1-hf"
+
+_CACHE_GIB = 4096 * 2 * 32 * 4096 * 2 / 2**30
+"""Keys and values of one full context of the published model, in bfloat16."""
+
+
+class AnoleDraftSettings(ModelSettings):
+    """The language model, which writes text and the codes of pictures."""
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    target: ClassVar[str] = "generators.anole.draft:AnoleDraft"
+    seeded: ClassVar[bool] = True
+
+    model: str = unkeyed(PUBLISHED)
+    """Also `GAIR/Anole-7b-v0.1`, fine-tunes of the architecture, or a folder of either."""
+    params_b: float | None = unkeyed(7.08, gt=0)
+    context: int | None = Field(default=None, ge=1)
+    """Most tokens of prompt and answer together; by default what the model can take."""
+    max_text_tokens: int = Field(default=4096, ge=1)
+    """Most tokens of one run of text; it starts afresh after each picture."""
+    max_images: int = Field(default=3, ge=0)
+    """Most pictures of one answer. A published context has no room for more."""
+    text_temperature: float = Field(default=1.0, gt=0)
+    text_top_p: float = Field(default=0.9, gt=0, le=1)
+    text_greedy: bool = False
+    repetition_penalty: float = Field(default=1.2, gt=0)
+    """On every token of the context, in text only."""
+    image_temperature: float = Field(default=0.7, gt=0)
+    image_top_p: float = Field(default=0.9, gt=0, le=1)
+    image_greedy: bool = False
+    guidance_text: float = 3.0
+    """Weight of what the text adds to a picture."""
+    guidance_image: float = 1.2
+    """Weight of what earlier pictures add to a picture."""
+    turn_separator: str = "\n"
+    """Between the turns of a conversation; within a turn nothing is added."""
+
+    def is_seeded(self) -> bool:
+        """Whether anything is sampled."""
+        return not (self.text_greedy and self.image_greedy)
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """The weights, and the caches of three full streams for each record."""
+        estimate = super().memory_estimate_gib(weights)
+        return estimate + 3 * _CACHE_GIB * self.batch_size if estimate else 0.0
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        # One GPU holds the weights; a batch whose caches do not fit is halved.
+        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+
+
+class AnoleRenderSettings(ModelSettings):
+    """The VQ decoder, which turns codes into pixels. Always in float32."""
+
+    kind: ClassVar[Kind] = Kind.RENDER
+    target: ClassVar[str] = "generators.anole.render:AnoleRender"
+
+    model: str = unkeyed(PUBLISHED)
+    """As for drafting, or the VQ model alone (`leloy/Anole-7b-v0.1-vqvae-hf`)."""
+    params_b: float | None = unkeyed(0.069, gt=0)
+    dtype: Literal["float32"] = "float32"
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """The weights, and a GiB of activations for each picture."""
+        estimate = super().memory_estimate_gib(weights)
+        return estimate + self.batch_size if estimate else 0.0
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+
+
+def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+    """The system draft -> render; UsageError for overrides that no stage takes."""
+    stages = {"draft": AnoleDraftSettings(), "render": AnoleRenderSettings()}
+    told = part_settings(stages, overrides, "models.anole")
+    draft = told["draft"]
+    assert isinstance(draft, AnoleDraftSettings)
+    return System(
+        name="anole",
+        draft=draft.spec("anole-draft", weights, gpu_gib),
+        render=told["render"].spec("anole-render", weights, gpu_gib),
+        max_images=draft.max_images,
+    )

@@ -1,0 +1,80 @@
+"""Requests as the OpenAI chat API takes them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from generators.document import Image, Text, Turn
+from pipelines.endpoint_images import data_url
+from pipelines.writers import EndpointSettings
+
+
+def messages_of(turns: Sequence[Turn], settings: EndpointSettings) -> list[dict[str, Any]]:
+    """What is sent; raises PictureError for a picture that cannot be read.
+
+    The API takes pictures only from users, so those of an assistant's turn follow it in
+    a user's message.
+    """
+    messages = []
+    for turn in turns:
+        if turn.role == "user":
+            messages.append(_message("user", turn, settings))
+            continue
+        text = "".join(s.text for s in turn.content if isinstance(s, Text))
+        messages.append({"role": turn.role, "content": text})
+        pictures = tuple(s for s in turn.content if isinstance(s, Image))
+        if pictures:
+            messages.append(_message("user", Turn("user", pictures), settings))
+    return messages
+
+
+def _message(role: str, turn: Turn, settings: EndpointSettings) -> dict[str, Any]:
+    """Text alone as a plain string, which every server takes."""
+    texts = [s.text for s in turn.content if isinstance(s, Text)]
+    if len(texts) == len(turn.content):
+        return {"role": role, "content": "".join(texts)}
+    return {"role": role, "content": [_part(s, settings) for s in turn.content]}
+
+
+def _part(segment: Text | Image, settings: EndpointSettings) -> dict[str, Any]:
+    if isinstance(segment, Text):
+        return {"type": "text", "text": segment.text}
+    url = data_url(segment, settings.image_max_side, settings.image_format)
+    image = {"url": url}
+    if settings.image_detail != "auto":
+        image["detail"] = settings.image_detail
+    return {"type": "image_url", "image_url": image}
+
+
+def body_of(
+    messages: Sequence[dict[str, Any]], settings: EndpointSettings, seed: int | None
+) -> dict[str, Any]:
+    """Arguments of the SDK's `chat.completions.create`, without those left open."""
+    body: dict[str, Any] = {
+        "model": settings.model,
+        "messages": list(messages),
+        "temperature": settings.temperature,
+        "top_p": settings.top_p,
+        settings.max_tokens_field: settings.max_tokens,
+        "extra_body": settings.extra_body or None,
+    }
+    if settings.send_seed and seed is not None:
+        # Most servers read the seed as a 32-bit integer.
+        body["seed"] = seed % 2**31
+    return {k: v for k, v in body.items() if v is not None}
+
+
+def readable(messages: Sequence[dict[str, Any]], turns: Sequence[Turn]) -> list[Any]:
+    """The messages with each picture's digest in place of its bytes, for the notes."""
+    digests = iter([s.digest for t in turns for s in t.content if isinstance(s, Image)])
+    return [m | {"content": _readable(m["content"], digests)} for m in messages]
+
+
+def _readable(content: Any, digests: Any) -> Any:
+    if isinstance(content, str):
+        return content
+    return [
+        part if part["type"] == "text" else {"type": "image", "sha256": next(digests)}
+        for part in content
+    ]

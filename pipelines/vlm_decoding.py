@@ -1,0 +1,156 @@
+"""Text from a language model, one record independent of the others in its batch.
+
+`transformers` draws all rows from one global generator and lets padding take part in the
+repetition penalty; both would make an answer depend on its neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers import (
+    GenerationConfig,
+    LogitsProcessor,
+    LogitsProcessorList,
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
+
+Finish = Literal["stop", "length"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How the next token is chosen."""
+
+    temperature: float = 0.0
+    """0 takes the likeliest token."""
+    top_p: float = 1.0
+    top_k: int = 0
+    repetition_penalty: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What a model wrote for one record."""
+
+    ids: tuple[int, ...]
+    """Token ids without the one that ended the text."""
+    finish: Finish
+    """Whether the model ended the text itself or ran out of room."""
+    num_tokens: int
+    """Tokens written, the ending one included."""
+
+
+def complete(
+    model: Any,
+    inputs: Any,
+    rooms: Sequence[int],
+    sampling: Sampling,
+    seeds: Sequence[int] | None = None,
+) -> list[Completion]:
+    """Continue each left-padded row of `inputs` by at most `rooms[row]` tokens.
+
+    `inputs` is what a processor returns, with input_ids of shape (rows, length);
+    `seeds`, one a row, are needed when the temperature is above 0.
+    """
+    start = inputs["input_ids"].shape[1]
+    written = model.generate(
+        **inputs,
+        max_new_tokens=max(rooms),
+        do_sample=False,
+        logits_processor=_processors(inputs["attention_mask"], sampling, seeds),
+    )
+    ends = _end_ids(model.generation_config)
+    rows = written[:, start:].tolist()
+    return [_completion(r[:room], ends) for r, room in zip(rows, rooms, strict=True)]
+
+
+def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
+    """A generation config with the checkpoint's special tokens and nothing else of it.
+
+    What a published `generation_config.json` says about sampling would apply silently
+    wherever our own settings are at their defaults.
+    """
+    ends = _end_ids(model.generation_config) | _end_ids(tokenizer)
+    return GenerationConfig(
+        eos_token_id=sorted(ends) or None,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=tokenizer.bos_token_id,
+    )
+
+
+def _end_ids(holder: Any) -> set[int]:
+    ends = holder.eos_token_id
+    return set(ends) if isinstance(ends, list | tuple) else {ends} - {None}
+
+
+def _completion(row: list[int], ends: set[int]) -> Completion:
+    end = next((i for i, token in enumerate(row) if token in ends), None)
+    if end is None:
+        return Completion(tuple(row), "length", len(row))
+    return Completion(tuple(row[:end]), "stop", end + 1)
+
+
+def _processors(
+    attention_mask: torch.Tensor, sampling: Sampling, seeds: Sequence[int] | None
+) -> LogitsProcessorList:
+    processors = LogitsProcessorList()
+    if sampling.repetition_penalty != 1.0:
+        processors.append(RepetitionPenalty(sampling.repetition_penalty, attention_mask))
+    if sampling.temperature == 0:
+        return processors
+    if seeds is None:
+        raise ValueError("drawing text at random needs a seed for each record")
+    processors.append(TemperatureLogitsWarper(sampling.temperature))
+    if sampling.top_k:
+        processors.append(TopKLogitsWarper(sampling.top_k))
+    if sampling.top_p < 1:
+        processors.append(TopPLogitsWarper(sampling.top_p))
+    processors.append(DrawToken(seeds))
+    return processors
+
+
+class RepetitionPenalty(LogitsProcessor):  # type: ignore[misc]
+    """The penalty of Keskar et al. (2019) on all tokens of a row but its padding.
+
+    The padding token often is an end token too: penalised with the padding, a row would
+    end later the longer its neighbours are.
+    """
+
+    def __init__(self, penalty: float, attention_mask: torch.Tensor) -> None:
+        self._penalise = RepetitionPenaltyLogitsProcessor(penalty)
+        self._padding = attention_mask == 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores (rows, vocabulary) after the penalty."""
+        ids = input_ids.clone()
+        prompt = ids[:, : self._padding.shape[1]]
+        last = prompt[:, -1:].expand_as(prompt)
+        prompt[self._padding] = last[self._padding]
+        penalised: torch.Tensor = self._penalise(ids, scores)
+        return penalised
+
+
+class DrawToken(LogitsProcessor):  # type: ignore[misc]
+    """Draws each row's token with the row's own generator and leaves it the only choice.
+
+    The draw inverts the cumulative distribution over the vocabulary in its own order.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Scores (rows, vocabulary) that are 0 at the drawn token and -inf elsewhere."""
+        draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in self._generators]
+        cumulative = scores.double().softmax(-1).cumsum(-1)
+        heights = torch.stack(draws).to(scores.device) * cumulative[:, -1:]
+        drawn = torch.searchsorted(cumulative, heights, right=True)
+        drawn = drawn.clamp(max=scores.shape[-1] - 1)
+        return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)

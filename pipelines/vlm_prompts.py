@@ -1,0 +1,134 @@
+"""Requests as the inputs of a vision-language model: prompt text and pictures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jinja2
+from PIL import Image as Pillow
+
+from generators.base import Failure, Skip
+from generators.document import Request, Text, Turn
+from generators.pictures import PictureError, decode
+from pipelines.vlm_turns import ControlTokens, too_many_images, turns_of
+from pipelines.writers import ChatSettings
+
+_PLACEHOLDERS = ("<image>", "<video>", "<audio>")
+"""What processors replace by pictures even where the tokenizer does not list it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One record, ready to be encoded."""
+
+    text: str
+    """The checkpoint's chat template, filled in."""
+    pictures: tuple[Pillow.Image, ...]
+    seed: int | None
+    neutralised: tuple[str, ...]
+    """Control tokens found in the user's text and broken there."""
+
+
+class PromptWriter:
+    """Fills in a checkpoint's chat template and encodes batches of prompts."""
+
+    def __init__(self, processor: Any, settings: ChatSettings) -> None:
+        """ValueError when `min_pixels` is set for a model of fixed resolution."""
+        self._processor = processor
+        self._settings = settings
+        self._control = ControlTokens(control_tokens(processor))
+        dynamic = _is_dynamic(getattr(processor, "image_processor", None))
+        self._shrink_to = None if dynamic else settings.max_pixels
+        self._image_kwargs = _pixel_budget(processor, settings) if dynamic else {}
+        if settings.min_pixels is not None and not dynamic:
+            raise ValueError(
+                f"min_pixels is for models of dynamic resolution such as Qwen2-VL; "
+                f"{settings.model!r} scales all pictures to fixed tiles"
+            )
+
+    def __call__(self, request: Request) -> Prompt | Skip | Failure:
+        """The prompt of one request, or why there is none."""
+        if skip := too_many_images(request, self._settings.max_images):
+            return skip
+        if self._settings.is_seeded() and request.seed is None:
+            return Failure("text is drawn at random, but the request carries no seed")
+        try:
+            pictures = tuple(self._fitted(decode(image)) for image in request.images)
+            text, found = self._rendered(turns_of(request, self._settings.system))
+        except PictureError as error:
+            return Failure(str(error))
+        except jinja2.TemplateError as error:
+            return Failure(f"the chat template refuses the conversation: {error}")
+        return Prompt(text, pictures, request.seed, tuple(found))
+
+    def _rendered(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
+        plain, found = self._control.neutralised(turns)
+        text: str = self._processor.apply_chat_template(
+            [_message(turn) for turn in plain], tokenize=False, add_generation_prompt=True
+        )
+        return text, found
+
+    def _fitted(self, picture: Pillow.Image) -> Pillow.Image:
+        limit = self._shrink_to
+        if limit is None or picture.width * picture.height <= limit:
+            return picture
+        scale = math.sqrt(limit / (picture.width * picture.height))
+        width, height = int(picture.width * scale), int(picture.height * scale)
+        return picture.resize((max(width, 1), max(height, 1)), Pillow.Resampling.LANCZOS)
+
+    def encoded(self, prompts: Sequence[Prompt]) -> Any:
+        """Model inputs of a batch, padded on the left: input_ids (prompts, length), ..."""
+        pictures = [list(p.pictures) for p in prompts]
+        bos = self._processor.tokenizer.bos_token
+        return self._processor(
+            text=[p.text for p in prompts],
+            images=pictures if any(pictures) else None,
+            padding=True,
+            return_tensors="pt",
+            # Some templates write the first token themselves.
+            add_special_tokens=not (bos and prompts[0].text.startswith(bos)),
+            **self._image_kwargs,
+        )
+
+
+def control_tokens(processor: Any) -> set[str]:
+    """Tokens that only a chat template may write, never a user."""
+    template = str(processor.chat_template)
+    added = processor.tokenizer.added_tokens_decoder.values()
+    tokens = {t.content for t in added if t.special or t.content in template}
+    names = ("image_token", "video_token", "audio_token")
+    own = {getattr(processor, name, None) for name in names}
+    return tokens | {t for t in own if isinstance(t, str)} | set(_PLACEHOLDERS)
+
+
+def _message(turn: Turn) -> dict[str, Any]:
+    content = [
+        {"type": "text", "text": s.text} if isinstance(s, Text) else {"type": "image"}
+        for s in turn.content
+    ]
+    return {"role": turn.role, "content": content}
+
+
+def _is_dynamic(image_processor: Any) -> bool:
+    """Whether the model reads pictures at their own size, within a budget of pixels."""
+    accepted = getattr(image_processor, "valid_kwargs", None)
+    return {"min_pixels", "max_pixels"} <= set(getattr(accepted, "__annotations__", {}))
+
+
+def _pixel_budget(processor: Any, settings: ChatSettings) -> dict[str, Any]:
+    """`size` counts pixels here: transformers' names for it are those of other models.
+
+    A limit that is not set is the checkpoint's own, moved where the other one passes it.
+    """
+    low, high = settings.min_pixels, settings.max_pixels
+    if low is None and high is None:
+        return {}
+    own = processor.image_processor.size
+    if low is None:
+        low = min(own["shortest_edge"], high)
+    if high is None:
+        high = max(own["longest_edge"], low)
+    return {"images_kwargs": {"size": {"shortest_edge": low, "longest_edge": high}}}

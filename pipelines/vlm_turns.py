@@ -1,0 +1,90 @@
+"""A request's turns as chat models read them, and text that cannot pass for control."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from generators.base import Skip
+from generators.document import Content, Request, Text, Turn
+
+
+def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
+    """The turns with `system` said first and neighbouring texts joined into one."""
+    turns = list(request.turns)
+    if system:
+        said = Text(system)
+        if turns and turns[0].role == "system":
+            turns[0] = Turn("system", (Text(f"{system}\n\n"), *turns[0].content))
+        else:
+            turns.insert(0, Turn("system", (said,)))
+    return tuple(Turn(t.role, _joined(t.content)) for t in turns)
+
+
+def _joined(content: Content) -> Content:
+    joined: list[Content] = []
+    for is_text, run in groupby(content, lambda s: isinstance(s, Text)):
+        segments = tuple(run)
+        if is_text:
+            text = "".join(s.text for s in segments if isinstance(s, Text))
+            segments = (Text(text),) if text else ()
+        joined.append(segments)
+    return tuple(s for segments in joined for s in segments)
+
+
+def too_many_images(request: Request, limit: int | None) -> Skip | None:
+    """The skip of a request with more pictures than the model takes."""
+    count = len(request.images)
+    if limit is None or count <= limit:
+        return None
+    return Skip(f"the model reads {limit} image(s) per request; this one has {count}")
+
+
+class ControlTokens:
+    """The tokens by which a chat template structures a prompt: `<image>`, `<|im_end|>`.
+
+    Inside a user's text they would move pictures to other places or open turns, so each
+    is broken by a space after its first character: `< image>`.
+    """
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        # Without the spaces around it, a token stays broken by the space put into it.
+        visible = sorted({t.strip() for t in tokens if len(t.strip()) > 1})
+        longest_first = sorted(visible, key=len, reverse=True)
+        self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
+
+    def neutralised(self, turns: Iterable[Turn]) -> tuple[list[Turn], list[str]]:
+        """The turns with all such tokens broken, and the tokens that were found."""
+        parts = [self._neutralised(turn) for turn in turns]
+        return [turn for turn, _ in parts], [t for _, found in parts for t in found]
+
+    def _neutralised(self, turn: Turn) -> tuple[Turn, list[str]]:
+        """One turn.
+
+        A token cut in two by a picture counts too: some templates (LLaVA's) put all
+        pictures first and so would join its halves.
+        """
+        texts = [s.text for s in turn.content if isinstance(s, Text)]
+        found: list[str] = []
+        while matches := list(self._pattern.finditer("".join(texts))):
+            found += [m.group() for m in matches]
+            texts = _with_spaces(texts, [m.start() + 1 for m in matches])
+        rest = iter(texts)
+        content = tuple(
+            Text(next(rest)) if isinstance(s, Text) else s for s in turn.content
+        )
+        return Turn(turn.role, content), found
+
+
+def _with_spaces(texts: Sequence[str], places: Iterable[int]) -> list[str]:
+    """`texts` with spaces put in at `places`, counted over all texts on end."""
+    new = list(texts)
+    for place in sorted(places, reverse=True):
+        start = 0
+        for i, text in enumerate(texts):
+            if place <= start + len(text):
+                new[i] = new[i][: place - start] + " " + new[i][place - start :]
+                break
+            start += len(text)
+    return new

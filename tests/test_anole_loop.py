@@ -1,0 +1,221 @@
+"""The cached, batched loop against a program that recomputes everything, one by one."""
+
+import copy
+from types import SimpleNamespace
+
+import anole_helpers as helpers
+import numpy as np
+import pytest
+import torch
+
+from generators.anole.loop import Interleaver, Rules
+from generators.anole.sampling import Sampler
+from generators.anole.state import Limits, Stop
+from generators.anole.streams import Streams
+
+pytestmark = pytest.mark.models
+
+DEFAULTS = {
+    "max_text_tokens": 4096,
+    "max_images": 3,
+    "repetition_penalty": 1.2,
+    "text_temperature": 1.0,
+    "text_top_p": 0.9,
+    "text_greedy": False,
+    "image_temperature": 0.7,
+    "image_top_p": 0.9,
+    "image_greedy": False,
+    "guidance_text": 3.0,
+    "guidance_image": 1.2,
+}
+
+
+def settings(**changes) -> SimpleNamespace:
+    return SimpleNamespace(**DEFAULTS | changes)
+
+
+def interleaver(told, context: int) -> Interleaver:
+    language = helpers.language()
+    limits = Limits(context, helpers.SIDE**2, told.max_text_tokens, told.max_images)
+    rules = Rules(
+        Sampler(told.text_temperature, told.text_top_p, told.text_greedy),
+        Sampler(told.image_temperature, told.image_top_p, told.image_greedy),
+        told.repetition_penalty,
+        told.guidance_text,
+        told.guidance_image,
+    )
+    return Interleaver(language.model, language.vocabulary, limits, rules)
+
+
+def prompts() -> list[list[int]]:
+    """Of several lengths, with none, one and two pictures."""
+    language = helpers.language()
+    v = language.vocabulary
+    random = np.random.default_rng(0)
+
+    def text(words: str) -> list[int]:
+        return language.tokenizer.encode(words, add_special_tokens=False).ids
+
+    def picture() -> list[int]:
+        codes = random.integers(0, len(v.image), helpers.SIDE**2).tolist()
+        return [v.begin_image, *v.tokens(codes), v.end_image]
+
+    return [
+        [v.bos, *text(" a red house near the river")],
+        [v.bos, *text(" old"), *picture(), *text(" then what stands here")],
+        [v.bos],
+        [v.bos, *picture(), *picture(), *text(".")],
+        [v.bos, *text("Tell me something about the small bird in the quiet garden.")],
+    ]
+
+
+def answers(told, chosen, seeds, context=4096) -> list[list[int]]:
+    return [t.generated for t in interleaver(told, context)(chosen, seeds)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "context", "records"),
+    [
+        ({"text_greedy": True, "image_greedy": True}, 240, [0, 1]),
+        ({"max_images": 2}, 400, [0, 1, 2, 3, 4]),
+        (
+            {"text_top_p": 1.0, "image_top_p": 0.5, "repetition_penalty": 1.7},
+            230,
+            [0, 1, 4],
+        ),
+        (
+            {"guidance_text": 1.5, "guidance_image": 2.0, "image_temperature": 1.3},
+            230,
+            [1, 2],
+        ),
+        ({"max_text_tokens": 7}, 400, [0, 1, 2, 3]),
+    ],
+)
+def test_ids_equal_the_naive_program(changes, context, records):
+    told = settings(**changes)
+    asked = [prompts()[i] for i in records]
+    seeds = [[11, 12, 17, 14, 16][i] for i in records]
+    ours = answers(told, asked, seeds, context)
+    for prompt, seed, tokens in zip(asked, seeds, ours, strict=True):
+        assert tokens == helpers.naive_answer(told, prompt, seed, context)
+    assert sum(helpers.language().vocabulary.begin_image in t for t in ours) >= 1
+
+
+def test_answers_do_not_depend_on_batch_or_order():
+    told, seeds = settings(), list(range(20, 28))
+    many = [prompts()[i % 5] for i in range(8)]
+    together = answers(told, many, seeds)
+    assert len({len(t) for t in together}) > 3, "records must leave at different times"
+    alone = [answers(told, [p], [s])[0] for p, s in zip(many, seeds, strict=True)]
+    assert together == alone
+    backwards = answers(told, many[::-1], seeds[::-1])
+    assert backwards[::-1] == together
+    # Other neighbours, same record.
+    assert answers(told, [many[3], many[0]], [seeds[3], 99])[0] == together[3]
+
+
+def test_seeds_matter_only_when_sampling():
+    prompt = prompts()[:1]
+    sampled = {tuple(answers(settings(), prompt, [s])[0]) for s in range(4)}
+    assert len(sampled) == 4
+    greedy = settings(text_greedy=True, image_greedy=True)
+    fixed = {tuple(answers(greedy, prompt, [s], 200)[0]) for s in range(2)}
+    assert len(fixed) == 1
+
+
+def test_pictures_are_whole_and_end_of_image_is_forced():
+    v = helpers.language().vocabulary
+    count = helpers.SIDE**2
+    drawn = 0
+    for tokens in answers(settings(), prompts(), [30, 31, 32, 33, 34]):
+        for at in (i for i, t in enumerate(tokens) if t == v.begin_image):
+            codes = tokens[at + 1 : at + 1 + count]
+            assert set(codes) <= set(v.image)
+            assert tokens[at + 1 + count] == v.end_image
+            drawn += 1
+        outside = [t for t in tokens if t not in set(v.image)]
+        allowed = {*v.text, v.begin_image, v.end_image, v.eos}
+        assert set(outside) <= allowed
+    assert drawn >= 4
+
+
+def test_no_picture_begins_where_none_fits():
+    told = settings()
+    told.max_images = 99
+    v = helpers.language().vocabulary
+    longest = 0
+    for track in interleaver(told, 200)([prompts()[0]] * 24, list(range(24))):
+        begins = [i for i, t in enumerate(track.ids) if t == v.begin_image]
+        assert all(i < 200 - 66 for i in begins)
+        assert len(track.ids) <= 200
+        longest = max(longest, *begins, 0)
+    assert longest > 100, "some picture must begin late, or the ban is not tried"
+
+
+def test_context_end_and_budget():
+    quiet = settings(max_images=0)
+    tracks = interleaver(quiet, 40)(prompts()[:1] * 12, list(range(12)))
+    full = [t for t in tracks if t.stop is Stop.CONTEXT]
+    assert full
+    assert all(len(t.ids) == 40 for t in full)
+    short = settings(max_images=0, max_text_tokens=4)
+    tracks = interleaver(short, 400)(prompts()[:1] * 12, list(range(12)))
+    assert {len(t.generated) for t in tracks if t.stop is Stop.BUDGET} == {4}
+
+
+def test_streams_join_and_leave_without_disturbing_others():
+    """Random tokens through streams of all ages, against forward passes without cache."""
+    language = helpers.language()
+    random = np.random.default_rng(3)
+
+    def some(count: int) -> list[int]:
+        return random.integers(0, language.model.vocab_size, count).tolist()
+
+    streams = Streams(language.model, context=64)
+    fed: dict[object, list[int]] = {}
+    for step in range(40):
+        if step % 3 == 0:
+            new = [some(length) for length in random.integers(1, 20, 2)]
+            for stream, prompt in zip(streams.open(new), new, strict=True):
+                fed[stream] = prompt
+        if len(fed) > 4:
+            leaving = list(fed)[int(random.integers(len(fed)))]
+            streams.close(leaving)
+            del fed[leaving]
+        logits = streams.step()
+        assert len(logits) == len(fed) == len(streams)
+        for stream, tokens in fed.items():
+            expected = helpers.last_logits(language.model, tokens)
+            assert np.abs(logits[stream.row].numpy() - expected).max() < 1e-4
+            stream.pending = some(1)[0]
+            fed[stream] = [*tokens, stream.pending]
+
+
+def test_guidance_before_the_first_picture_takes_one_stream(monkeypatch):
+    """Its two contexts are then the same, so one stream serves as both."""
+    opened, made = [], set()
+    usual = Streams.open
+
+    def noted(self, wanted):
+        opened.extend(map(tuple, wanted))
+        made.add(self)
+        return usual(self, wanted)
+
+    monkeypatch.setattr(Streams, "open", noted)
+    told = settings(max_images=2)
+    tracks = interleaver(told, 4096)([prompts()[0]], [42])
+    assert tracks[0].images == 2
+    v = helpers.language().vocabulary
+    nothing = (v.bos, v.begin_image)
+    assert opened.count(nothing) == 2
+    assert len(opened) == 1 + 1 + 2
+    assert [len(streams) for streams in made] == [0], "every stream has left"
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16])
+def test_low_precision_runs(dtype):
+    language = helpers.language()
+    model = copy.deepcopy(language.model).to(dtype)
+    made = interleaver(settings(), 300)
+    made._model = model
+    assert all(t.stop for t in made(prompts()[:2], [1, 2]))

@@ -1,0 +1,203 @@
+"""Real architectures with tiny weights on Ray: answered, scored, reported, resumed."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from faults import kill_a_worker
+from rich.console import Console
+
+from benchmarks import commands
+from benchmarks.config import load_config
+from benchmarks.experiment import reopen
+from cluster.store import Store
+from generators.base import Result
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.models,
+    pytest.mark.usefixtures("ray_address"),
+    pytest.mark.timeout(600),
+]
+PAIR = "qwen2-vl-72b+sdxl-turbo"
+
+
+def run(root: Path, *systems: str, limit: int = 6, **more: Any) -> tuple[int, str]:
+    flags = {"systems": systems, "weights": "tiny", "limit": limit, "out": root} | more
+    said = io.StringIO()
+    status = commands.run(load_config(None, flags), Console(file=said, width=200))
+    return status, said.getvalue()
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Path:
+    """A native and a composite system, answered and scored."""
+    root = tmp_path_factory.mktemp("finished") / "run"
+    status, said = run(root, "anole", PAIR)
+    assert status == 0, said
+    return root
+
+
+def test_a_native_and_a_composite_system_answer_and_are_scored(finished: Path) -> None:
+    board = json.loads((finished / "leaderboard.json").read_text())
+    assert [row["system"] for row in board] == ["anole", PAIR]
+    for row in board:
+        assert (row["n"], row["done"], row["failed"]) == (6, 6, 0)
+        assert row["weights"] == "tiny"
+        assert row["scores"]["clipscore"]["avg_micro"]["n"] > 0
+    manifest = json.loads((finished / "manifest.json").read_text())
+    assert manifest["usage"]["sdxl-turbo"]["images"] >= 3
+    assert manifest["usage"]["qwen2-vl-72b"]["output_tokens"] > 6
+    assert (finished / "report.html").stat().st_size > 1000
+
+
+def test_documents_interleave_text_and_pictures(finished: Path) -> None:
+    experiment = reopen(finished)
+    board = experiment.board(Store(finished))
+    shapes = set()
+    for evaluation in board.evaluations:
+        assert isinstance(evaluation.document, Result)
+        kinds = [type(s).__name__ for s in evaluation.document.value.segments]
+        wants = getattr(evaluation.sample, "wants_images", False)
+        if evaluation.system == PAIR:
+            assert kinds == (["Text", "Image"] if wants else ["Text"])
+        shapes.add((evaluation.system, "Image" in kinds))
+    assert ("anole", True) in shapes
+
+
+def test_the_same_command_again_makes_nothing(finished: Path) -> None:
+    status, said = run(finished, "anole", PAIR)
+    assert status == 0
+    assert "nothing is missing" in said
+    assert "; 0 records made" in said
+
+
+def test_what_was_cut_from_a_long_prompt_is_on_record(finished: Path) -> None:
+    parts = list(finished.glob("stages/sdxl-turbo-*/part-*.parquet"))
+    notes = [json.loads(n) for p in parts for n in pq.read_table(p)["notes"].to_pylist()]
+    encoders = [e for n in notes for e in n["text_encoders"].values()]
+    assert encoders
+    assert all({"kept", "dropped"} <= set(e) for e in encoders)
+
+
+def test_datasets_opens_the_result_with_decoded_pictures(
+    finished: Path, tmp_path: Path
+) -> None:
+    datasets = pytest.importorskip("datasets")
+    files = [str(p) for p in finished.glob("stages/sdxl-turbo-*/part-*.parquet")]
+    data = datasets.load_dataset(
+        "parquet", data_files=files, split="train", cache_dir=str(tmp_path)
+    )
+    assert data[0]["image"].size == (64, 64)
+    out = tmp_path / "documents"
+    commands.export(finished, PAIR, "parquet", out, Console(file=io.StringIO()))
+    data = datasets.load_dataset(
+        "parquet",
+        data_files=str(out / "documents.parquet"),
+        split="train",
+        cache_dir=str(tmp_path),
+    )
+    pictured = [row for row in data if row["images"]]
+    assert pictured
+    assert pictured[0]["images"][0].size == (64, 64)
+    assert pictured[0]["text"].count("<image>") == len(pictured[0]["images"])
+
+
+def scores_of(root: Path) -> dict[tuple[str, str], float]:
+    board = reopen(root).board(Store(root))
+    return {
+        (e.system, e.sample.id): score.value.value
+        for e in board.evaluations
+        for score in e.scores.values()
+        if isinstance(score, Result)
+    }
+
+
+def keys_of(root: Path) -> set[str]:
+    store = Store(root)
+    return {key for stage in reopen(root).plan.stages for key in store.rows(stage)}
+
+
+def test_a_killed_worker_changes_no_key_and_no_score(
+    finished: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "run"
+    killed: list[int] = []
+
+    def kill_once() -> None:
+        import random
+
+        while not list(root.glob("stages/*/part-*")):
+            time.sleep(0.1)
+        while not killed and (pid := kill_a_worker(random.Random(0))):
+            killed.append(pid)
+
+    killer = threading.Thread(target=kill_once, daemon=True)
+    killer.start()
+    status, said = run(root, PAIR)
+    killer.join(timeout=30)
+    assert killed
+    assert status == 0, said
+    calm = {k: v for k, v in scores_of(finished).items() if k[0] == PAIR}
+    rough = scores_of(root)
+    assert rough.keys() == calm.keys()
+    assert all(abs(rough[k] - calm[k]) < 1e-4 for k in calm)
+    assert keys_of(root) <= keys_of(finished)
+
+
+def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
+    """Another CLIP setting is another scorer stage; drafts and pictures stay."""
+    folders = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
+    said = io.StringIO()
+    flags = {"weights": None, "out": None, "address": None}
+    flags["set"] = ["models.clipscore.long_text=mean"]  # type: ignore[assignment]
+    status = commands.score(finished, [], flags, Console(file=said, width=200))
+    assert status == 0, said.getvalue()
+    after = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
+    new = set(after) - set(folders)
+    assert len(new) == 1
+    assert next(iter(new)).startswith("clipscore-")
+    assert all(after[name] == when for name, when in folders.items())
+
+
+def test_a_pretrained_folder_runs_by_path(tmp_path: Path) -> None:
+    """What a user will have: a checkpoint folder in the published layout."""
+    from diffusion_helpers import tiny_pipeline
+
+    folder = tmp_path / "weights"
+    tiny_pipeline("sdxl-turbo").save_pretrained(folder)
+    config = load_config(
+        None,
+        {
+            "systems": ("stages:Paragraphs+sdxl-turbo",),
+            "scorers": ("stages:Constant",),
+            "weights": "pretrained",
+            "limit": 3,
+            "out": tmp_path / "run",
+            "models": {
+                "sdxl-turbo": {
+                    "model": str(folder),
+                    "num_gpus": 0,
+                    "height": 64,
+                    "width": 64,
+                    "dtype": "float32",
+                    "variant": None,
+                }
+            },
+        },
+    )
+    said = io.StringIO()
+    assert commands.run(config, Console(file=said, width=200)) == 0, said.getvalue()
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    identities = [s["identity"] for s in manifest["stages"].values()]
+    assert any(i.startswith("folder:") for i in identities)
+    # The handlers of a run are gone when it is over.
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

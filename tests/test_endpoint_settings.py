@@ -1,0 +1,112 @@
+"""How endpoints and local models are named in keys, placed and planned."""
+
+import subprocess
+import sys
+
+import pytest
+from pydantic import ValidationError
+
+from pipelines.writers import LVLMS, ChatSettings, EndpointSettings
+
+
+def test_planning_imports_no_torch_and_no_sdk():
+    code = (
+        "import sys, pipelines.writers as w\n"
+        "[s.spec(n, 'tiny') for n, s in w.LVLMS.items()]\n"
+        "heavy = {'torch', 'transformers', 'openai', 'PIL', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_an_endpoint_has_no_weights_no_gpu_and_one_secret():
+    spec = EndpointSettings(model="m", api_key_env="K", base_url="http://h:1/v1/").spec(
+        "m", "tiny"
+    )
+    assert spec.weights is None
+    assert spec.secrets == ("K",)
+    assert spec.placement.num_gpus == 0
+    assert spec.placement.num_cpus == pytest.approx(0.1)
+    assert spec.placement.batch_size == 1
+    assert spec.placement.endpoint == "http://h:1/v1"
+    assert spec.placement.concurrency == 16
+    assert spec.options["base_url"] == "http://h:1/v1"
+    assert "weights" not in spec.options
+
+
+def digest(**settings):
+    told = {"model": "m", "base_url": "http://h:1/v1", **settings}
+    return EndpointSettings(**told).spec("m", "pretrained").digest
+
+
+def test_keys_name_the_model_and_the_server_and_nothing_of_how_it_is_asked():
+    assert digest(timeout_s=1, concurrency=3, api_key_env="K", max_cost=None) == digest()
+    assert digest(base_url="https://h:1/v1/") == digest()
+    assert digest(model="n") != digest()
+    assert digest(base_url="http://h:2/v1") != digest()
+    assert digest(base_url="http://h:1/other/v1") != digest()
+    assert digest(temperature=0.1) != digest()
+    assert digest(server="lab") != digest()
+    assert digest(server="lab") == digest(server="lab", base_url="http://elsewhere/v1")
+
+
+def test_the_url_comes_from_the_setting_or_the_environment(monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    assert EndpointSettings(model="m").url == "https://api.openai.com/v1"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:8000/v1/")
+    assert EndpointSettings(model="m").url == "http://127.0.0.1:8000/v1"
+    assert EndpointSettings(model="m", base_url="http://h/v1").url == "http://h/v1"
+    assert LVLMS["gemini-1.5"].url.startswith("https://generativelanguage.")
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["localhost:8000", "ftp://h", "http://", "http://me:pw@h/v1", "http://h/v1?key=k"],
+)
+def test_urls_that_are_none_or_hold_a_key_are_refused(url, monkeypatch):
+    with pytest.raises(ValidationError, match="URL"):
+        EndpointSettings(model="m", base_url=url)
+    monkeypatch.setenv("OPENAI_BASE_URL", url)
+    with pytest.raises(ValueError, match="URL") as caught:
+        EndpointSettings(model="m").spec("m", "pretrained")
+    assert "pw" not in str(caught.value)
+
+
+def test_a_cost_ceiling_needs_prices():
+    with pytest.raises(ValidationError, match="price_per_million_input"):
+        EndpointSettings(model="m", max_cost=1.0)
+
+
+def test_pixel_limits_must_be_in_order():
+    with pytest.raises(ValidationError, match="min_pixels 9 is more than max_pixels 4"):
+        ChatSettings(model="m", min_pixels=9, max_pixels=4)
+
+
+def test_only_what_draws_text_is_seeded():
+    assert not EndpointSettings(model="m").is_seeded()
+    assert EndpointSettings(model="m", temperature=0.2).is_seeded()
+    assert EndpointSettings(model="m", temperature=None).is_seeded()
+    assert not ChatSettings(model="m").is_seeded()
+    assert ChatSettings(model="m", temperature=0.2).is_seeded()
+
+
+def test_the_length_of_an_answer_is_explicit_in_the_key():
+    settings = ChatSettings(model="m")
+    assert settings.keyed("pretrained")["max_new_tokens"] == 1024
+    assert settings.keyed("tiny")["max_new_tokens"] == 48
+    assert settings.keyed("tiny")["dtype"] == "float32"
+    assert ChatSettings(model="m", max_new_tokens=9).keyed("tiny")["max_new_tokens"] == 9
+
+
+def test_a_large_model_is_given_enough_gpus_and_a_tiny_one_none():
+    # 73.4e9 parameters of 2 bytes and a fifth of room: 164 GiB.
+    placement = LVLMS["qwen2-vl-72b"].spec("q", "dummy", gpu_gib=80).placement
+    assert placement.num_gpus == 3
+    assert placement.longest_first
+    assert LVLMS["qwen2-vl-72b"].spec("q", "tiny").placement.num_gpus == 0
+
+
+def test_device_map_and_batch_size_do_not_enter_the_key():
+    one = ChatSettings(model="m", batch_size=1, device_map="none").spec("m", "tiny")
+    assert one.digest == ChatSettings(model="m").spec("m", "tiny").digest
+    assert one.options["device_map"] == "none"

@@ -1,0 +1,69 @@
+"""Drawing tokens and penalising repetition, row by row."""
+
+import pytest
+import torch
+from transformers import RepetitionPenaltyLogitsProcessor, TopKLogitsWarper
+
+from pipelines.vlm_decoding import DrawToken, RepetitionPenalty
+
+pytestmark = pytest.mark.models
+
+
+def drawn(scores, seeds, steps=1):
+    draw = DrawToken(seeds)
+    return torch.stack([draw(None, scores).argmax(-1) for _ in range(steps)], 1)
+
+
+def test_tokens_are_drawn_as_often_as_their_probability_says():
+    """Expected counts n * p, within 5 standard deviations of the binomial."""
+    scores = torch.tensor([0.0, 1.0, -torch.inf, 2.0, -1.0])
+    n = 20_000
+    tokens = drawn(scores.repeat(n, 1), range(n))[:, 0]
+    counts = torch.bincount(tokens, minlength=5).double()
+    p = scores.double().exp() / scores.double().exp().sum()
+    assert counts[2] == 0
+    assert torch.all((counts - n * p).abs() <= 5 * (n * p * (1 - p)).sqrt())
+
+
+def test_successive_draws_of_one_row_differ():
+    scores = torch.zeros(1, 1000)
+    assert len(set(drawn(scores, [7], steps=50)[0].tolist())) > 40
+
+
+def test_a_row_draws_the_same_whatever_its_neighbours():
+    scores = torch.randn(3, 500, generator=torch.Generator().manual_seed(0))
+    together = drawn(scores, [5, 6, 7], steps=20)
+    for row, seed in enumerate([5, 6, 7]):
+        alone = drawn(scores[row : row + 1], [seed], steps=20)
+        assert torch.equal(together[row], alone[0])
+    moved = drawn(scores.flip(0), [7, 6, 5], steps=20)
+    assert torch.equal(moved.flip(0), together)
+
+
+def test_the_only_token_left_is_always_drawn():
+    scores = torch.randn(200, 50, generator=torch.Generator().manual_seed(0))
+    left = TopKLogitsWarper(1)(None, scores)
+    assert torch.equal(drawn(left, range(200))[:, 0], scores.argmax(-1))
+
+
+def test_a_token_without_probability_is_never_drawn(monkeypatch):
+    """Not even where the random number is exactly 0 and the token comes first."""
+    monkeypatch.setattr(
+        torch, "rand", lambda *size, dtype, **_: torch.zeros(size, dtype=dtype)
+    )
+    assert drawn(torch.tensor([[-torch.inf, -torch.inf, 0.0, 1.0]]), [0]).tolist() == [[2]]
+
+
+def test_the_penalty_is_the_librarys_without_the_padding():
+    pad, ids = 0, torch.tensor([[0, 0, 3, 4, 4], [0, 1, 2, 3, 0]])
+    mask = torch.tensor([[0, 0, 1], [1, 1, 1]])
+    scores = torch.tensor([[1.0, -1.0, 2.0, -2.0, 3.0, 0.5]]).repeat(2, 1)
+    penalised = RepetitionPenalty(1.5, mask)(ids, scores)
+    library = RepetitionPenaltyLogitsProcessor(1.5)
+    assert torch.equal(penalised[0], library(ids[:1, 2:], scores[:1])[0])
+    assert torch.equal(penalised[1], library(ids[1:], scores[1:])[0])
+    assert penalised[0, pad] == 1.0
+    assert penalised[1, pad] == pytest.approx(1 / 1.5)
+    assert penalised[0, 3] == -3.0
+    assert penalised[0, 4] == 2.0
+    assert ids.tolist() == [[0, 0, 3, 4, 4], [0, 1, 2, 3, 0]]

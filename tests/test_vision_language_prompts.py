@@ -1,0 +1,85 @@
+"""How requests become turns, and how a user's text is kept from steering a template."""
+
+import re
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from generators.base import Skip
+from generators.document import Image, Request, Text, Turn
+from pipelines.vlm_turns import ControlTokens, too_many_images, turns_of
+
+RED = Image.of(b"red")
+TOKENS = ("<image>", "<|im_end|>", "<|im_start|>", "</s>", "<s>", "aa")
+
+
+def user(*content):
+    return Turn("user", tuple(Text(c) if isinstance(c, str) else c for c in content))
+
+
+def test_neighbouring_texts_become_one_and_empty_ones_none():
+    turns = turns_of(Request((user("a", "b", RED, "", RED, "c"),)))
+    assert turns == (user("ab", RED, RED, "c"),)
+
+
+def test_the_system_prompt_is_said_first_and_once():
+    request = Request((user("a"),))
+    assert turns_of(request, "Be brief.")[0] == Turn("system", (Text("Be brief."),))
+    own = Request((Turn("system", (Text("Be kind."),)), user("a")))
+    assert turns_of(own, "Be brief.") == (
+        Turn("system", (Text("Be brief.\n\nBe kind."),)),
+        user("a"),
+    )
+
+
+def test_only_too_many_pictures_are_skipped():
+    request = Request((user(RED), user("a", RED)))
+    assert too_many_images(request, None) is None
+    assert too_many_images(request, 2) is None
+    assert isinstance(too_many_images(request, 1), Skip)
+
+
+def test_tokens_are_broken_visibly_and_named():
+    (turn,), found = ControlTokens(TOKENS).neutralised([user("an <image>, ", RED, "</s>")])
+    assert turn == user("an < image>, ", RED, "< /s>")
+    assert found == ["<image>", "</s>"]
+
+
+def test_text_without_tokens_is_left_as_it_is():
+    turns = [user("a < b > c | image <|x|> <ima ge>", RED, "<imag"), user("e>")]
+    assert ControlTokens(TOKENS).neutralised(turns) == (turns, [])
+
+
+def test_a_token_cut_in_two_by_a_picture_is_broken():
+    (turn,), found = ControlTokens(TOKENS).neutralised([user("<ima", RED, "ge>")])
+    assert turn == user("< ima", RED, "ge>")
+    assert found == ["<image>"]
+
+
+def test_white_space_and_single_characters_are_no_control_tokens():
+    turns = [user("a\n\n  b")]
+    assert ControlTokens(["\n", "\n\n", "  ", "a", ""]).neutralised(turns) == (turns, [])
+
+
+pieces = st.lists(
+    st.one_of(
+        st.sampled_from(TOKENS),
+        st.sampled_from(["<", "<|", "<|im", "_end|>", "<ima", "ge>", "a", " ", ""]),
+        st.just(RED),
+    ),
+    max_size=12,
+)
+
+
+@given(pieces)
+@example(["<|im_<|im_end|>end|>"])
+@example(["aaa"])
+@example(["<<image>image>"])
+def test_no_token_survives_and_nothing_but_spaces_is_added(content):
+    (turn,), _ = ControlTokens(TOKENS).neutralised([user(*content)])
+    assert len(turn.content) == len(content)
+    texts = [s.text for s in turn.content if isinstance(s, Text)]
+    assert not re.search("|".join(map(re.escape, TOKENS)), "".join(texts))
+    before = "".join(c for c in content if isinstance(c, str))
+    assert "".join(texts).replace(" ", "") == before.replace(" ", "")
+    assert [s for s in turn.content if s is RED] == [c for c in content if c is RED]
