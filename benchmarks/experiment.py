@@ -83,10 +83,16 @@ class Experiment:
         return {name: keys for name, keys in missing.items() if keys}
 
     def refuse_what_is_missing(self) -> None:
-        """UsageError that names all weights and API keys which are not to be had."""
-        keys = self.missing_keys.items()
+        """UsageError that names all weights and API keys which are not to be had.
+
+        A key is asked for only where the endpoint is reached over https: servers of one's
+        own mostly take none, and those that do refuse the stage's first call.
+        """
+        public = {s.name for s in self.plan.stages if _is_public(s.placement.endpoint)}
         lines = [
-            f"{stage} needs the environment variable {', '.join(k)}" for stage, k in keys
+            f"{stage} needs the environment variable {', '.join(keys)}"
+            for stage, keys in self.missing_keys.items()
+            if stage in public
         ]
         if lines or self.missing_weights:
             raise UsageError("\n".join([*lines, *self.missing_weights]))
