@@ -24,6 +24,9 @@ from pipelines.systems import Models, resolve
 from scorers import resolve_scorer
 from scorers.base import Scorer
 
+_MOST_WITH_NOTES = 20_000
+"""Documents up to which a board carries what the stages noted (prompts, truncation)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
@@ -99,7 +102,8 @@ class Experiment:
 
     def board(self, store: Store) -> Board:
         """What the store knows, ready for tables and the page."""
-        found = list(evaluations(self.plan, store))
+        few = len(self.plan) <= _MOST_WITH_NOTES
+        found = list(evaluations(self.plan, store, notes=few))
         made = [e for e in found if isinstance(e, Evaluation)]
         return Board(
             systems=self.systems,
@@ -110,6 +114,7 @@ class Experiment:
             weights=str(self.config.weights),
             selection=self.selection,
             missing=len(found) - len(made),
+            repeats=self.config.repeats,
         )
 
 

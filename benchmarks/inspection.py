@@ -11,7 +11,7 @@ from rich.markup import escape
 from benchmarks.experiment import Experiment
 from cluster.plan import Evaluation, lookup_in, outcome_name
 from cluster.records import Row
-from cluster.store import Store, read_cell
+from cluster.store import Store, notes_of
 from cluster.walks import Pending, read
 from generators.base import Job, Outcome
 from generators.document import (
@@ -101,8 +101,7 @@ def _said(part: Text | Image) -> str:
 def _output(job: Job, row: Row) -> Iterator[str]:
     if row.reason:
         yield f"reason: {row.reason}"
-    notes = json.loads(read_cell(row.part, row.row, "notes") or "{}")
-    for name, value in notes.items():
+    for name, value in notes_of(row).items():
         yield f"{name}: {value}"
     outcome = lookup_value(job, row)
     if isinstance(outcome, Draft):

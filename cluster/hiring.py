@@ -95,5 +95,6 @@ class Hiring:
             fits_nowhere or not self.crew.replicas
         ):
             return [self.crew.give_up(pool, f"{text}; waited {waited:.0f} s")]
-        self.crew.notice(f"waiting: {text}")
+        if fits_nowhere or not self.crew.replicas:
+            self.crew.notice(f"waiting: {text}")
         return []

@@ -81,5 +81,6 @@ def now() -> str:
 def write_json(path: Path, content: Any) -> None:
     """Write `content` so that a reader sees the old file or the new one, whole."""
     temporary = path.with_suffix(path.suffix + ".tmp")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
+    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
     temporary.replace(path)

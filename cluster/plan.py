@@ -9,7 +9,7 @@ from typing import Any
 
 from cluster.options import EngineOptions
 from cluster.records import decode
-from cluster.store import Store
+from cluster.store import Store, notes_of
 from cluster.walks import Lookup, Pending, read, together
 from generators.base import (
     Failure,
@@ -99,19 +99,29 @@ def allowed(plan: Plan, options: EngineOptions) -> set[str]:
     return {stage.digest for scorer in plan.scorers for stage in scorer.stages}
 
 
-def lookup_in(store: Store) -> Lookup:
+def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
     """Look jobs up as a reader does: whatever is recorded counts."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
         row = store.rows(job.spec).get(job.key)
-        return None if row is None else decode(job.spec.kind, row)
+        if row is None:
+            return None
+        outcome = decode(job.spec.kind, row)
+        if notes and isinstance(outcome, Result):
+            return replace(outcome, notes=notes_of(row))
+        return outcome
 
     return lookup
 
 
-def evaluations(plan: Plan, store: Store) -> Iterator[Evaluation | Pending]:
-    """What the store knows of every (sample, repeat, system), in the plan's order."""
-    lookup = lookup_in(store)
+def evaluations(
+    plan: Plan, store: Store, *, notes: bool = False
+) -> Iterator[Evaluation | Pending]:
+    """What the store knows of every (sample, repeat, system), in the plan's order.
+
+    With `notes`, documents carry what their stages noted, by the stage's name.
+    """
+    lookup = lookup_in(store, notes=notes)
     for walk in plan.walks():
         found = read(walk, lookup)
         if isinstance(found, Pending):

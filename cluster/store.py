@@ -7,6 +7,7 @@ are named by key: writing one twice is harmless, readers keep the better one.
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import time
@@ -105,6 +106,16 @@ def read_cell(part: str, row: int, column: str) -> Any:
             raise StoreError(f"part {part} has no row {row}")
     value = table.column(0)[row].as_py()
     return value[column.partition(".")[2]] if "." in column else value
+
+
+@lru_cache(maxsize=16)
+def _notes(part: str) -> list[str | None]:
+    return pq.read_table(part, columns=["notes"]).column(0).to_pylist()  # type: ignore[no-any-return]
+
+
+def notes_of(row: Row) -> dict[str, Any]:
+    """What a stage noted about one record: the exact prompt, truncation, ..."""
+    return json.loads(_notes(row.part)[row.row] or "{}")  # type: ignore[no-any-return]
 
 
 class Store:

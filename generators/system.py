@@ -89,6 +89,7 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
     if system.draft is None:
         return _given(system, sample)
     written: Content = ()
+    notes: dict[str, Any] = {}
     drawn = 0
     for round_number in range(system.rounds):
         request = _request(system, sample, asking, written, round_number)
@@ -101,7 +102,10 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
             return images
         written += _assembled(draft, images.value)
         drawn += len(images.value)
-    return Result(Document(written))
+        _note(notes, system.draft, drafted.notes)
+        for name, value in images.notes.items():
+            notes.setdefault(name, []).extend(value)
+    return Result(Document(written), notes=notes)
 
 
 def _given(system: System, sample: Sample) -> Outcome[Document]:
@@ -160,7 +164,15 @@ def _pictures(
     images = yield [Job(system.render, r, sample.id) for r in requests]
     if stopped := _first_not_done(images):
         return stopped
-    return Result(tuple(i.value for i in images if isinstance(i, Result)))
+    drawn = [i for i in images if isinstance(i, Result)]
+    noted = [dict(i.notes) for i in drawn if i.notes]
+    notes = {system.render.name: noted} if noted else {}
+    return Result(tuple(i.value for i in drawn), notes=notes)
+
+
+def _note(notes: dict[str, Any], stage: StageSpec, noted: Mapping[str, Any]) -> None:
+    if noted:
+        notes.setdefault(stage.name, []).append(dict(noted))
 
 
 def _first_not_done(outcomes: list[Outcome[Any]]) -> Outcome[Any] | None:

@@ -1,0 +1,135 @@
+"""The leaderboard as a page of Markdown tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+from benchmarks.board import Board
+from benchmarks.tables import (
+    AVERAGES,
+    Row,
+    cell_text,
+    counts_shown,
+    decimals,
+    interval_text,
+    kind_text,
+    legend,
+    matrix,
+    printable,
+    reason_text,
+    title_of,
+)
+
+_NUMBER = re.compile(r"[+-]?\d|-|$")
+
+
+def markdown(board: Board, rows: Sequence[Row], pairs: Sequence[Row]) -> str:
+    """The whole leaderboard as one Markdown page."""
+    parts = [f"# Leaderboard: {title_of(board)}"]
+    if board.warning:
+        parts.append(f"> **Attention: {_plain(board.warning)}**")
+    parts += [legend(board)] if board.scorers else []
+    for scorer in board.scorers:
+        parts += _scorer_part(board, rows, scorer.name, scorer.scale)
+        parts += _pairs_part([p for p in pairs if p["scorer"] == scorer.name])
+    parts += _counts_part(rows) + _reasons_part(rows)
+    return "\n\n".join(parts) + "\n"
+
+
+def _scorer_part(board: Board, rows: Sequence[Row], scorer: str, scale: str) -> list[str]:
+    scores = [(row["system"], row["scores"][scorer]) for row in rows]
+    head = ["system", *AVERAGES.values(), *board.category_names]
+    lines = [
+        [name, *(cell_text(s[average]) for average in AVERAGES)]
+        + [cell_text(s["categories"][c]) for c in board.category_names]
+        for name, s in scores
+    ]
+    counted = counts_shown([s["avg_micro"] for _, s in scores])
+    tallies = [[str(s["avg_micro"][k]) for k in counted] for _, s in scores]
+    lines = [line + tally for line, tally in zip(lines, tallies, strict=True)]
+    heading = f"## {_plain(scorer)} ({_plain(scale)})"
+    table = _table([*head, *counted.values()], lines)
+    fields = [
+        [name, *(cell_text(s["fields"][f]) for f in board.field_names)]
+        for name, s in scores
+    ]
+    parts = [heading, table, *_notes(scores)]
+    parts += ["### By field", _table(["system", *board.field_names], fields)]
+    return parts + _matrix_part(board, rows, scorer)
+
+
+def _notes(scores: Iterable[tuple[str, Row]]) -> list[str]:
+    """Why averages are missing, one line per system and average."""
+    lines = [
+        f"- {_plain(system)}, {said}: {_plain(s[average]['reason'])}"
+        for system, s in scores
+        for average, said in AVERAGES.items()
+        if "reason" in s[average]
+    ]
+    return ["\n".join(lines)] if lines else []
+
+
+def _matrix_part(board: Board, rows: Sequence[Row], scorer: str) -> list[str]:
+    found = matrix(board, rows, scorer)
+    if found is None:
+        return []
+    average, cells = found
+    artists = list(dict.fromkeys(a for line in cells.values() for a in line))
+    lines = [
+        [writer, *(cell_text(line[a]) if a in line else "" for a in artists)]
+        for writer, line in cells.items()
+    ]
+    return [
+        f"### LVLM x text-to-image model ({AVERAGES[average]})",
+        _table(["", *artists], lines),
+    ]
+
+
+def _pairs_part(pairs: Sequence[Row]) -> list[str]:
+    if not pairs:
+        return []
+    head = ["a", "b", "a - b", "95% interval", "n"]
+    lines = [
+        [p["a"], p["b"], _signed(p), interval_text(p) or p.get("reason", ""), str(p["n"])]
+        for p in pairs
+    ]
+    said = "Mean over the queries that have a score of both systems."
+    return ["### Paired differences", said, _table(head, lines)]
+
+
+def _signed(pair: Row) -> str:
+    return "-" if pair["mean"] is None else f"{pair['mean']:+.{decimals(pair['scale'])}f}"
+
+
+def _counts_part(rows: Sequence[Row]) -> list[str]:
+    counted = counts_shown(rows)
+    lines = [
+        [r["system"], r["weights"] or "none", str(r["n"]), *(str(r[k]) for k in counted)]
+        for r in rows
+    ]
+    head = ["system", "weights", "queries", *counted.values()]
+    return ["## Outcomes", _table(head, lines)]
+
+
+def _reasons_part(rows: Sequence[Row]) -> list[str]:
+    lines = [
+        [row["system"], str(r["count"]), kind_text(r), reason_text(r)]
+        for row in rows
+        for r in row["reasons"]
+    ]
+    if not lines:
+        return []
+    return ["## Reasons", _table(["system", "count", "outcome", "reason"], lines)]
+
+
+def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    numeric = [all(_NUMBER.match(w) for w in column) for column in zip(*lines, strict=True)]
+    rule = ["---:" if right else "---" for right in numeric or [False] * len(head)]
+    rows = [[_plain(w) for w in head], rule, *([_plain(w) for w in line] for line in lines)]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def _plain(text: str) -> str:
+    """`text` on one line, without what Markdown would take for markup."""
+    return re.sub(r"([\\`*|<]|\](?=[(\[:]))", r"\\\1", printable(text))
