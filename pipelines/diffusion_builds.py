@@ -1,0 +1,133 @@
+"""Pipelines without a checkpoint: full size with random values, or toy size and seeded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import diffusers
+import torch
+import transformers
+from accelerate import init_empty_weights
+from diffusers.pipelines.stable_diffusion.safety_checker import (
+    StableDiffusionSafetyChecker,
+)
+
+from pipelines.diffusion_designs import DESIGNS, Architecture, Design
+from pipelines.diffusion_parts import Config, Part
+from pipelines.diffusion_tokenizers import small_tokenizer
+
+SEED = 20241014
+TINY_CONTRAST = 1.0
+"""Factor on the last convolution of a tiny autoencoder: untrained ones draw flat grey."""
+
+
+def built(
+    architecture: Architecture,
+    weights: Literal["dummy", "tiny"],
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Any:
+    """The pipeline of an architecture with `dummy` or `tiny` weights, on `device`.
+
+    Dummy values are drawn on the device in `dtype`, tensor by tensor, so the device holds
+    no second copy. Tiny values are drawn on the CPU and float32: the same everywhere.
+    """
+    design = DESIGNS[architecture]
+    if weights == "tiny":
+        modules = {k: m.to(device) for k, m in tiny_modules(design).items()}
+    else:
+        empty = {k: empty_module(design, k) for k in design.modules}
+        modules = {k: materialised(m, device, dtype) for k, m in empty.items()}
+    return _assembled(design, modules)
+
+
+def tiny_modules(design: Design) -> dict[str, torch.nn.Module]:
+    """The modules of a design at toy size, float32 on the CPU, always the same values."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(SEED)
+        return {
+            name: _made(part, design.config(name, tiny=True)).eval()
+            for name, part in design.modules.items()
+        }
+
+
+def empty_module(design: Design, name: str) -> torch.nn.Module:
+    """A full-size module with its parameters on the meta device and real buffers."""
+    with init_empty_weights(include_buffers=False):
+        module = _made(design.modules[name], design.config(name, tiny=False))
+    if isinstance(module, transformers.PreTrainedModel):
+        module.tie_weights()
+    return module
+
+
+def materialised(
+    module: torch.nn.Module, device: torch.device, dtype: torch.dtype
+) -> torch.nn.Module:
+    """`module` with random values on `device` instead of meta parameters, in place."""
+    generator = torch.Generator(device).manual_seed(SEED)
+    exact = _kept_exact(module) if dtype == torch.float16 else ()
+    made: dict[int, torch.nn.Parameter] = {}
+    for path, child in module.named_modules():
+        wide = torch.float32 if any(part in exact for part in path.split(".")) else dtype
+        for name, meta in child._parameters.items():
+            if meta is None:
+                continue
+            if id(meta) not in made:
+                value = torch.empty(meta.shape, device=device, dtype=wide)
+                _fill(name, value, generator)
+                made[id(meta)] = torch.nn.Parameter(value, requires_grad=False)
+            child._parameters[name] = made[id(meta)]
+        for name, buffer in child._buffers.items():
+            if buffer is not None:
+                kept = dtype if buffer.is_floating_point() else buffer.dtype
+                child._buffers[name] = buffer.to(device, kept)
+    return module.eval()
+
+
+def _kept_exact(module: torch.nn.Module) -> tuple[str, ...]:
+    """Names of the submodules that stay float32 beside float16 ones (T5's `wo`)."""
+    return tuple(getattr(module, "_keep_in_fp32_modules", None) or ())
+
+
+def _fill(name: str, value: torch.Tensor, generator: torch.Generator) -> None:
+    """Unit gain for matrices and convolutions, identity for norms, no bias.
+
+    `*_weights` are the safety checker's thresholds on a cosine: at 1 it blocks nothing.
+    """
+    if value.ndim >= 2:
+        fan_in = math.prod(value.shape[1:])
+        value.normal_(0.0, fan_in**-0.5, generator=generator)
+    else:
+        value.fill_(1.0 if name.endswith(("weight", "weights")) else 0.0)
+
+
+def _made(part: Part, config: Config) -> torch.nn.Module:
+    kind = module_class(part.name)
+    if issubclass(kind, transformers.PreTrainedModel):
+        return kind(kind.config_class(**config))  # type: ignore[no-any-return]
+    return kind(**config)  # type: ignore[no-any-return]
+
+
+def module_class(name: str) -> Any:
+    """The class of that name in diffusers or transformers."""
+    if name == "StableDiffusionSafetyChecker":
+        return StableDiffusionSafetyChecker
+    return getattr(diffusers if hasattr(diffusers, name) else transformers, name)
+
+
+def _assembled(design: Design, modules: Mapping[str, torch.nn.Module]) -> Any:
+    scheduler, settings = design.scheduler
+    parts: dict[str, Any] = {**modules, **design.arguments}
+    parts["scheduler"] = getattr(diffusers, scheduler)(**settings)
+    for name, kind in design.tokenizers.items():
+        parts[name] = small_tokenizer(kind)
+    if "safety_checker" in modules:
+        parts["feature_extractor"] = _image_processor(modules["safety_checker"])
+    return getattr(diffusers, design.pipeline)(**parts)
+
+
+def _image_processor(checker: Any) -> Any:
+    side = checker.config.vision_config.image_size
+    return transformers.CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side)

@@ -1,0 +1,348 @@
+"""The drawing stage: what it draws, and that neighbours in a batch do not matter."""
+
+from __future__ import annotations
+
+import functools
+import json
+from typing import Any
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from diffusion_helpers import (
+    REQUESTS,
+    Spy,
+    arguments,
+    from_folder,
+    furthest,
+    pixels,
+    shared,
+    stage,
+    tiny_pipeline,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cluster.records import Item, encode
+from generators.base import Failure, Fault, Kind, Result
+from generators.document import ImageRequest, Payload, Text
+from generators.pictures import decode
+from pipelines.artists import T2IS
+from pipelines.diffusion_designs import DESIGNS, PUBLISHED
+from pipelines.text_to_image import TextToImage
+
+pytestmark = pytest.mark.models
+NAMES = list(T2IS)
+
+
+def own_pictures(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.ndarray:
+    """Pictures as a user of diffusers draws them, one by one."""
+    told = arguments(name)
+    extra = {}
+    if told["max_sequence_length"]:
+        extra["max_sequence_length"] = told["max_sequence_length"]
+    pipeline.set_progress_bar_config(disable=True)
+    drawn = [
+        pipeline(
+            r.prompt,
+            num_inference_steps=told["steps"],
+            guidance_scale=told["guidance"],
+            height=told["height"],
+            width=told["width"],
+            generator=torch.Generator().manual_seed(r.seed),
+            **extra,
+        ).images[0]
+        for r in requests
+    ]
+    return np.stack([np.asarray(d) for d in drawn]).astype(np.int16)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_batch_equals_pipeline_called_one_by_one(name, tmp_path):
+    """Against diffusers' own loading and drawing of the same checkpoint on disk."""
+    design = DESIGNS[PUBLISHED[T2IS[name].model]]
+    tiny_pipeline(PUBLISHED[T2IS[name].model]).save_pretrained(tmp_path)
+    theirs = getattr(diffusers, design.pipeline).from_pretrained(tmp_path)
+    wanted = own_pictures(theirs, name, REQUESTS)
+    drawing = from_folder(tmp_path, name)
+    assert furthest(pixels(drawing(REQUESTS)), wanted) <= 1
+    assert furthest(pixels(drawing(REQUESTS[1:2])), wanted[1:2]) == 0
+    assert furthest(wanted[0], wanted[3]) > 20, "the seed must matter"
+    assert wanted[0].std() > 10, "a tiny picture must not be flat"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_prompt_changes_the_picture(name):
+    """Of two requests with one seed; tiny weights are random, so only a little."""
+    first, *_, last = pixels(shared(name)(REQUESTS))
+    assert furthest(first, last) > 1
+
+
+@functools.cache
+def drawn_alone(name: str) -> np.ndarray:
+    return np.concatenate([pixels(shared(name)([r])) for r in REQUESTS])
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.permutations(range(5)), st.integers(1, 5), st.sampled_from(["sdxl-turbo", "sd3"]))
+def test_neighbours_order_and_batch_size_do_not_matter(order, size, name):
+    alone = drawn_alone(name)
+    for i in range(0, len(order), size):
+        part = order[i : i + size]
+        drawn = pixels(shared(name)([REQUESTS[j] for j in part]))
+        for j, picture in zip(part, drawn, strict=True):
+            assert furthest(picture, alone[j]) <= 1
+
+
+def starting_noise(name: str, seed: int) -> torch.Tensor:
+    """The latents the pipeline starts from, before its scheduler scales them."""
+    drawing = stage(name)
+    kept: list[torch.Tensor] = []
+    prepare = drawing.pipeline.prepare_latents
+
+    def keeping(*given, **named):
+        prepared = prepare(*given, **named)
+        kept.append(prepared[0] if isinstance(prepared, tuple) else prepared)
+        return prepared
+
+    drawing.pipeline.prepare_latents = keeping
+    drawing([ImageRequest(prompt="rain", seed=3), ImageRequest(prompt="sun", seed=seed)])
+    return kept[0][1:] / getattr(drawing.pipeline.scheduler, "init_noise_sigma", 1.0)
+
+
+def test_models_with_latents_of_one_shape_start_from_the_same_noise():
+    wanted = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(77))
+    for name in ("openjourney", "sdxl", "sdxl-turbo"):
+        torch.testing.assert_close(starting_noise(name, 77), wanted)
+    wide = torch.randn((1, 16, 8, 8), generator=torch.Generator().manual_seed(77))
+    torch.testing.assert_close(starting_noise("sd3", 77), wide)
+    packed = diffusers.FluxPipeline._pack_latents(wide, 1, 16, 8, 8)
+    torch.testing.assert_close(starting_noise("flux", 77), packed)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        (ImageRequest(seed=1), "empty: None"),
+        (ImageRequest(prompt=" \n", seed=1), "empty"),
+        (ImageRequest(prompt="a cat"), "no seed"),
+        (ImageRequest(prompt="a \ud800 cat", seed=1), "not valid text"),
+        (ImageRequest(prompt="a cat", payload=Payload.of(b"x"), seed=1), "more than"),
+        (ImageRequest(prompt="a cat", context=(Text("x"),), seed=1), "more than"),
+    ],
+)
+def test_a_request_that_cannot_be_drawn_fails_alone(request_, said):
+    first, bad, last = shared("sdxl-turbo")([REQUESTS[0], request_, REQUESTS[4]])
+    assert isinstance(bad, Failure)
+    assert bad.fault is Fault.BAD_INPUT
+    assert said in bad.reason
+    alone = pixels(shared("sdxl-turbo")([REQUESTS[0], REQUESTS[4]]))
+    assert furthest(pixels([first, last]), alone) <= 1
+
+
+def test_nothing_asked_nothing_drawn():
+    assert shared("sdxl-turbo")([]) == []
+    assert isinstance(shared("sdxl-turbo")([ImageRequest()])[0], Failure)
+
+
+def test_result_says_what_was_drawn_and_how():
+    drawn = shared("sdxl-turbo")([REQUESTS[0]])[0]
+    assert isinstance(drawn, Result)
+    assert drawn.value.pixels.shape == (64, 64, 3)
+    assert drawn.value.pixels.dtype == np.uint8
+    assert drawn.usage == {"images": 1, "steps": 1}
+    tokens = {"kept": 9, "dropped": 0, "cut": "", "limit": 77}
+    assert drawn.notes == {
+        "prompt": "a red house",
+        "seed": 11,
+        "size": [64, 64],
+        "text_encoders": {"text_encoder": tokens, "text_encoder_2": tokens},
+    }
+
+
+def test_outcomes_can_be_stored():
+    outcomes = shared("sd3")([REQUESTS[1], ImageRequest(seed=1)])
+    items = [Item(str(i), "sample", r) for i, r in enumerate([REQUESTS[1], ImageRequest()])]
+    table = encode(Kind.RENDER, items, outcomes, 0.1).to_pylist()
+    stored = np.asarray(decode(table[0]["image"]["bytes"])).astype(np.int16)
+    assert furthest(stored, pixels(outcomes[:1])[0]) == 0
+    assert json.loads(table[0]["notes"])["text_encoders"]["text_encoder"]["dropped"] > 0
+    assert table[1]["outcome"] == "failed"
+
+
+def test_prefix_is_part_of_the_prompt_and_noted():
+    prefixed = stage("openjourney", prompt_prefix="mdjrny-v4 style ")
+    drawn = prefixed([ImageRequest(prompt="rain", seed=5)])
+    spelt = shared("openjourney")([ImageRequest(prompt="mdjrny-v4 style rain", seed=5)])
+    assert furthest(pixels(drawn), pixels(spelt)) == 0
+    assert drawn[0].notes["prompt"] == "mdjrny-v4 style rain"
+
+
+def test_negative_prompt_reaches_the_whole_batch():
+    drawing = stage("openjourney", negative_prompt="fog")
+    drawing.pipeline = spy = Spy(drawing.pipeline)
+    with_it = pixels(drawing(REQUESTS[:2]))
+    assert spy.calls[0]["negative_prompt"] == ["fog", "fog"]
+    assert furthest(with_it, pixels(shared("openjourney")(REQUESTS[:2]))) > 1
+
+
+def test_length_of_t5_reaches_the_pipeline():
+    drawing = stage("sd3", max_sequence_length=64)
+    drawing.pipeline = spy = Spy(drawing.pipeline)
+    drawn = drawing(REQUESTS[:2])
+    assert spy.calls[0]["max_sequence_length"] == 64
+    read = drawn[1].notes["text_encoders"]["text_encoder_3"]
+    assert (read["kept"], read["limit"]) == (63, 64)
+    assert furthest(pixels(drawn), pixels(shared("sd3")(REQUESTS[:2]))) > 0
+
+
+def test_pictures_are_never_watermarked(monkeypatch):
+    """diffusers does so of its own accord where another package is installed."""
+
+    class Mark:
+        def apply_watermark(self, pictures):
+            return pictures * 0
+
+    module = "diffusers.pipelines.stable_diffusion_xl.pipeline_stable_diffusion_xl"
+    monkeypatch.setattr(f"{module}.is_invisible_watermark_available", lambda: True)
+    monkeypatch.setattr(f"{module}.StableDiffusionXLWatermarker", Mark, raising=False)
+    assert tiny_pipeline("sdxl").watermark is not None
+    assert pixels(stage("sdxl")(REQUESTS[:1])).std() > 10
+
+
+def blocking_one(drawing: TextToImage, requests: list[ImageRequest]) -> int:
+    """Set the checker's thresholds so that it blocks one picture of these; which one."""
+    pipeline = drawing.pipeline
+    checker = pipeline.safety_checker
+    pictures = list(pixels(drawing(requests)).astype(np.uint8))
+    seen = pipeline.feature_extractor(pictures, return_tensors="pt").pixel_values
+    with torch.no_grad():
+        embedded = checker.visual_projection(checker.vision_model(seen)[1])
+        near = torch.cosine_similarity(embedded[:, None], checker.concept_embeds[None], -1)
+        ranked, order = near[:, 0].sort(descending=True)
+        assert ranked[0] - ranked[1] > 0.002, "the checker rounds to three digits"
+        checker.concept_embeds_weights.fill_(float(ranked[:2].mean()))
+    return int(order[0])
+
+
+def test_blocked_picture_is_a_failure_and_its_neighbours_are_not():
+    drawing = stage("openjourney")
+    before = pixels(drawing(REQUESTS))
+    worst = blocking_one(drawing, REQUESTS)
+    after = drawing(REQUESTS)
+    blocked = after.pop(worst)
+    assert isinstance(blocked, Failure)
+    assert blocked.fault is Fault.UNSAFE
+    assert blocked.notes["prompt"] == REQUESTS[worst].prompt
+    assert furthest(pixels(after), np.delete(before, worst, axis=0)) <= 1
+    unchecked = stage("openjourney", safety_checker="off")
+    assert unchecked.pipeline.safety_checker is None
+    assert furthest(pixels(unchecked(REQUESTS)), before) <= 1
+
+
+@pytest.mark.parametrize(
+    ("value", "said"), [(float("nan"), "overflowed in float32"), (-9.0, "wholly black")]
+)
+def test_values_that_are_no_picture_fail_alone(value, said):
+    drawing = stage("sdxl")
+    before = pixels(drawing(REQUESTS[:3]))
+    decode_all = drawing.pipeline.vae.decode
+
+    def spoilt(latents, **named):
+        pictures = decode_all(latents, **named)[0]
+        pictures[1] = value
+        return (pictures,)
+
+    drawing.pipeline.vae.decode = spoilt
+    first, bad, last = drawing(REQUESTS[:3])
+    assert isinstance(bad, Failure)
+    assert bad.fault is Fault.ERROR
+    assert said in bad.reason
+    assert furthest(pixels([first, last]), before[[0, 2]]) <= 1
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    """Stages believe that they are compiled; the real compiler takes half a minute."""
+    monkeypatch.setattr("pipelines.diffusion_pipeline.compile_denoiser", lambda _: None)
+    return lambda name, size: stage(name, compile=True, batch_size=size)
+
+
+def test_compiled_batches_have_one_size(compiled):
+    drawing = compiled("openjourney", 3)
+    drawing.pipeline = spy = Spy(drawing.pipeline)
+    drawn = drawing(REQUESTS)
+    assert spy.sizes == [3, 3]
+    assert len(drawn) == 5
+    assert furthest(pixels(drawn), pixels(shared("openjourney")(REQUESTS))) <= 1
+
+
+def test_blocked_padding_is_thrown_away_with_the_padding(compiled):
+    drawing = compiled("openjourney", 4)
+    drawing.pipeline.safety_checker.concept_embeds_weights.data.fill_(-1.0)
+    outcomes = drawing(REQUESTS[:3])
+    assert [o.fault for o in outcomes] == [Fault.UNSAFE] * 3
+
+
+def test_compiled_batch_shrinks_when_memory_runs_out(compiled):
+    drawing = compiled("sdxl-turbo", 8)
+    drawing.pipeline = spy = Spy(drawing.pipeline, memory=3)
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError):
+            drawing(REQUESTS[:2])
+    assert len(drawing(REQUESTS)) == 5
+    assert spy.sizes == [8, 4, 2, 2, 2]
+
+
+def test_uncompiled_batches_are_not_padded():
+    drawing = stage("sdxl-turbo", batch_size=3)
+    drawing.pipeline = spy = Spy(drawing.pipeline)
+    drawing(REQUESTS)
+    assert spy.sizes == [5]
+
+
+def test_scheduler_by_name():
+    other = stage("sdxl", scheduler="DDIMScheduler")
+    assert isinstance(other.pipeline.scheduler, diffusers.DDIMScheduler)
+    assert other.pipeline.scheduler.config.beta_end == 0.012
+    assert furthest(pixels(other(REQUESTS)), pixels(shared("sdxl")(REQUESTS))) > 1
+    with pytest.raises(ValueError, match=r"'Eulr'.*choose one of .*EulerDiscreteScheduler"):
+        stage("sdxl", scheduler="Eulr")
+
+
+def test_scheduler_that_mixes_neighbours_is_refused(tmp_path):
+    pipeline = tiny_pipeline("flux")
+    pipeline.scheduler.register_to_config(stochastic_sampling=True)
+    pipeline.save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="neighbours"):
+        from_folder(tmp_path, "flux")
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("openjourney", {"max_sequence_length": 128}, "takes no max_sequence_length"),
+        ("flux", {"negative_prompt": "fog"}, "FluxPipeline takes no negative_prompt"),
+        ("sdxl", {"offload": "model"}, "offload needs a GPU"),
+        ("sdxl", {"device_map": "balanced"}, "device_map needs a GPU"),
+    ],
+)
+def test_settings_a_pipeline_cannot_honour_are_refused(name, changes, said):
+    with pytest.raises(ValueError, match=said):
+        stage(name, **changes)
+
+
+def test_pipeline_defaults_where_nothing_is_set(tmp_path):
+    """`diffusers:ORG/NAME`: no setting of ours, so the pipeline's own 50 steps."""
+    tiny_pipeline("sdxl").save_pretrained(tmp_path)
+    drawing = TextToImage(model=str(tmp_path), dtype="float32")
+    drawn = drawing([REQUESTS[0]])[0]
+    assert drawn.usage == {"images": 1, "steps": 50}
+    assert drawn.notes["size"] == [64, 64]
+
+
+def test_sliced_decoding_draws_the_same():
+    sliced = stage("openjourney", vae_slicing=True)
+    assert sliced.pipeline.vae.use_slicing
+    assert furthest(pixels(sliced(REQUESTS)), pixels(shared("openjourney")(REQUESTS))) <= 1
