@@ -184,6 +184,7 @@ class Crew:
         replica.exclusive = replica.exclusive and not batch.alone
         match receipt.status:
             case "done":
+                replica.busy_s = receipt.busy_s
                 return [(pool, receipt)]
             case "raised":
                 return [(pool, pool.raised(batch, receipt.error))]

@@ -70,7 +70,7 @@ class StagePool:
         """The next batch for one worker; None where it is better to wait for more.
 
         A busy worker is given full batches only, as long as the queue is `growing`;
-        the last records are shared out evenly over the `workers`.
+        the last records are shared out over the `workers`, in halves of a batch at least.
         """
         if self._again and (idle or not self._again[0].alone):
             return self._again.popleft()
@@ -78,7 +78,8 @@ class StagePool:
         if len(self._queue) < size and growing and not idle:
             return None
         if not growing:
-            size = min(size, math.ceil(len(self._queue) / max(1, workers)))
+            share = math.ceil(len(self._queue) / max(1, workers))
+            size = min(size, max(share, math.ceil(size / 2)))
         taken = min(size, len(self._queue))
         jobs = tuple(heapq.heappop(self._queue)[2] for _ in range(taken))
         return Batch(jobs) if jobs else None

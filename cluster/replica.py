@@ -15,6 +15,9 @@ State = Literal["starting", "loading", "ready", "leaving"]
 
 _IN_FLIGHT = 2
 """Batches per worker: one computes while the next one's inputs are read."""
+_SHORT_BATCH_S = 0.02
+_IN_FLIGHT_SHORT = 6
+"""As above where a batch computes for less time than a message takes both ways."""
 _HANG_MARGIN_S = 60.0
 
 
@@ -33,6 +36,8 @@ class Replica:
     shared: bool = True
     """Whether driver and worker see the same run directory."""
     in_flight: dict[Any, Batch] = field(default_factory=dict)
+    busy_s: float = 1.0
+    """How long its last batch computed."""
     exclusive: bool = False
     """It has a batch that must not share the worker with another."""
 
@@ -58,4 +63,6 @@ class Replica:
     def depth(self, others: int) -> int:
         """Batches it may have in flight, `others` being those of its endpoint elsewhere."""
         placement = self.pool.spec.placement
-        return _IN_FLIGHT if placement.endpoint is None else placement.concurrency - others
+        if placement.endpoint is not None:
+            return placement.concurrency - others
+        return _IN_FLIGHT if self.busy_s > _SHORT_BATCH_S else _IN_FLIGHT_SHORT

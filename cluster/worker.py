@@ -25,8 +25,8 @@ import pyarrow as pa
 
 from cluster.records import Item, Row, encode, rows_of
 from cluster.store import StoreError, read_blob, write_part
-from generators.base import Failure, Fault, Outcome, StageInput, StageSpec
-from generators.document import Blob, with_blobs
+from generators.base import Failure, Fault, Outcome, Skip, StageInput, StageSpec
+from generators.document import Blob, Request, with_blobs
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
@@ -69,6 +69,9 @@ def load_class(target: str) -> Callable[..., Any]:
         raise ValueError(f"module {module!r} has no class {name!r}") from None
 
 
+_NO_ITEM = Item("", "", Request(()))
+
+
 class Worker:
     """One replica of a stage."""
 
@@ -105,6 +108,8 @@ class Worker:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:
             return _for_people(error)
+        # Arrow imports what it needs for its first table; not while a batch waits.
+        encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
         return None
 
     def _build(self) -> Any:

@@ -15,10 +15,10 @@ ProtocolName = Literal["text", "mmie", "outline"]
 
 OUTLINE_INSTRUCTION = (
     "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
-    "write <image>what the picture shows</image> on a line of its own, and it will be drawn "
-    "from that description and put in this place. Describe each picture on its own, in one "
-    "or two sentences, without referring to other pictures or to the text. Use at most "
-    "{max_images} pictures."
+    "write <image>what the picture shows</image> on a line of its own. It will be drawn "
+    "from that description and put in this place. Describe each picture on its own, in "
+    "one or two sentences, without referring to other pictures or to the text. Use at "
+    "most {max_images} pictures."
 )
 """Our wording. The mark is the one ISG-Bench's compositional baselines use
 (Dongping-Chen/ISG, compositional_inference.py); MMIE publishes none."""

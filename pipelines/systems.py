@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from generators.natives import NATIVE, native
-
 from generators.base import Kind, StageSpec, Weights
 from generators.custom import custom_spec, custom_system, is_custom
 from generators.names import UsageError, unknown, with_overrides
+from generators.natives import NATIVE, native
 from generators.settings import StageSettings
 from generators.system import System
 from pipelines.artists import T2IS, DiffusionSettings

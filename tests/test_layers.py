@@ -20,15 +20,16 @@ MAY_IMPORT = {
     "plait": {"generators", "pipelines", "scorers", "cluster", "benchmarks"},
 }
 SEEN_BY_SCORERS = {
-    "document",
     "base",
+    "checkpoints",
+    "custom",
+    "document",
     "keys",
+    "names",
     "pictures",
     "settings",
-    "checkpoints",
-    "names",
 }
-"""Values, contracts and settings of `generators`: no model, no system."""
+"""Values, contracts and settings of `generators`: no model code."""
 ONLY_CONTRACTS = {"base", "document", "keys", "system", "checkpoints", "pictures"}
 """What the engine sees of `generators`; stages it knows by name alone."""
 

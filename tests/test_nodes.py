@@ -9,6 +9,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -58,7 +59,8 @@ if remove:
     threading.Thread(target=later, daemon=True).start()
 result = run(plan, root, address=cluster.address)
 hosts = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
-print(json.dumps({"counts": dict(result.counts), "nodes": len(hosts), "board": board(plan, root)}))
+said = {"counts": dict(result.counts), "nodes": len(hosts), "board": board(plan, root)}
+print(json.dumps(said))
 ray.shutdown()
 cluster.shutdown()
 """
@@ -108,7 +110,9 @@ def private_node(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
     root, data = tmp_path / "run", tmp_path / "data"
     root.mkdir()
     data.mkdir()
-    if subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode:
+    if subprocess.run(
+        ["unshare", "-m", "true"], capture_output=True, check=False
+    ).returncode:
         pytest.skip("needs the right to make a mount namespace")
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(CHECKOUT), str(HERE)]))
     python = sys.executable
@@ -118,7 +122,11 @@ def private_node(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
         "print(c.address, flush=True); sys.stdin.read(); c.shutdown()\n"
     )
     first = subprocess.Popen(
-        [python, "-c", head], env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [python, "-c", head],
+        env=env,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     )
     assert first.stdout is not None
     assert first.stdin is not None
@@ -150,7 +158,8 @@ def test_folders_need_not_be_shared(private_node: tuple[Path, Path, str]) -> Non
 
 def test_a_run_is_a_ray_job(tmp_path: Path) -> None:
     """`ray job submit` with the checkout as working directory, on a head of its own."""
-    env = dict(os.environ, RAY_AUTH_MODE="disabled")
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    env = dict(os.environ, RAY_AUTH_MODE="disabled", PATH=path)
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
     ports = ["--port=26379", "--dashboard-port=28265"]
     start = [*ray, "start", "--head", *ports, "--num-cpus=2", "--include-dashboard=true"]
@@ -173,25 +182,31 @@ def test_a_run_is_a_ray_job(tmp_path: Path) -> None:
 
 
 def _submitted(tmp_path: Path, env: dict[str, str], ray: list[str]) -> str:
-    import time
-    import urllib.request
-
+    """What `ray job submit` printed; the head needs some seconds before it takes jobs."""
+    out = str(tmp_path / "run")
+    entry = [
+        "python",
+        "plait.py",
+        "run",
+        "--system",
+        "gt",
+        "--weights",
+        "tiny",
+        "--out",
+        out,
+    ]
     address = "http://127.0.0.1:28265"
-    for _ in range(120):
-        try:
-            urllib.request.urlopen(f"{address}/api/version", timeout=2)
-            break
-        except OSError:
-            time.sleep(0.5)
-    entry = f"python plait.py run --system gt --scorer clipscore --weights tiny --out {tmp_path}/run"
     submit = ["job", "submit", "--address", address, "--working-dir", str(CHECKOUT)]
-    env_vars = json.dumps({"excludes": [".git", ".venv", "tests", "runs"]})
-    done = subprocess.run(
-        [*ray, *submit, "--runtime-env-json", env_vars, "--", *entry.split()],
-        env=env,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    return done.stdout + done.stderr
+    excludes = json.dumps({"excludes": [".git", ".venv", "tests", "runs"]})
+    command = [*ray, *submit, "--runtime-env-json", excludes, "--", *entry]
+    said = ""
+    for _ in range(30):
+        pipe = subprocess.PIPE
+        done = subprocess.run(
+            command, env=env, stdout=pipe, stderr=pipe, text=True, check=False
+        )
+        said = done.stdout + done.stderr
+        if "try again later" not in said and "Failed to connect" not in said:
+            return said
+        time.sleep(1.0)
+    return said
