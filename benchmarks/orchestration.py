@@ -284,7 +284,8 @@ def main(out: Path | None, batches: int, console: Console, repeats: int = 3) -> 
     taken: list[Measurement] = []
     for repeat in range(repeats):
         for method in METHODS:
-            console.print(f"repeat {repeat + 1} of {repeats}: {method}", end="\r")
+            if console.is_terminal:
+                console.print(f"repeat {repeat + 1} of {repeats}: {method}", end="\r")
             taken += _in_own_process(method, batches)
     summary = [_summary(m, s, taken) for s in SLEEPS_MS for m in METHODS]
     console.print(_table(summary, batches, repeats))

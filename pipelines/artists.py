@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 from generators.base import Kind, Weights
 from generators.checkpoints import CheckpointError
 from generators.settings import ModelSettings, unkeyed
-from pipelines.diffusion_designs import DESIGNS, PUBLISHED, Architecture
+from pipelines.diffusion.designs import DESIGNS, PUBLISHED, Architecture
 
 OPENJOURNEY_TRIGGER = "mdjrny-v4 style "
 """The words that call up Openjourney's style, for `prompt_prefix` (its model card).

@@ -14,9 +14,9 @@ import openai
 from generators.base import Failure, Fault, Outcome, Skip, Weights
 from generators.document import Draft, Request
 from generators.pictures import PictureError
-from pipelines.endpoint_budget import Budget
-from pipelines.endpoint_calls import Patience, patiently
-from pipelines.endpoint_errors import (
+from pipelines.endpoints.budget import Budget
+from pipelines.endpoints.calls import Patience, patiently
+from pipelines.endpoints.errors import (
     ERRORS,
     EndpointError,
     Meaning,
@@ -25,9 +25,9 @@ from pipelines.endpoint_errors import (
     remedy,
     retry_after_s,
 )
-from pipelines.endpoint_messages import body_of, messages_of, readable
-from pipelines.endpoint_replies import Reply, outcome, parsed
-from pipelines.vlm_turns import ControlTokens, too_many_images, turns_of
+from pipelines.endpoints.messages import body_of, messages_of, readable
+from pipelines.endpoints.replies import Reply, outcome, parsed
+from pipelines.vlm.turns import ControlTokens, too_many_images, turns_of
 from pipelines.writers import EndpointSettings
 
 _PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]

@@ -13,9 +13,9 @@ from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.document import ImageRequest
 from generators.pictures import Drawing
 from pipelines.artists import DiffusionSettings
-from pipelines.diffusion_loading import quiet
-from pipelines.diffusion_pipeline import call_arguments, loaded
-from pipelines.diffusion_prompts import readers_of, readings
+from pipelines.diffusion.loading import quiet
+from pipelines.diffusion.pipeline import call_arguments, loaded
+from pipelines.diffusion.prompts import readers_of, readings
 
 
 class TextToImage:

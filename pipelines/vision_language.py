@@ -7,9 +7,9 @@ from typing import Any
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.document import Draft, Request, Text
-from pipelines.vlm_decoding import Completion, Sampling, complete
-from pipelines.vlm_loading import load
-from pipelines.vlm_prompts import Prompt, PromptWriter
+from pipelines.vlm.decoding import Completion, Sampling, complete
+from pipelines.vlm.loading import load
+from pipelines.vlm.prompts import Prompt, PromptWriter
 from pipelines.writers import ChatSettings
 
 

@@ -1,7 +1,7 @@
 """CLIPScore (Hessel et al., EMNLP 2021): do pictures show what the text beside them says?
 
-Settings and scorer only; the model lives in `scorers.clip_stage`. The value of a pair is
-2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip_pairs`).
+Settings and scorer only; the model lives in `scorers.clip.stage`. The value of a pair is
+2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip.pairs`).
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class ClipSettings(ModelSettings):
     """How pairs of text and picture are compared."""
 
     kind: ClassVar[Kind] = Kind.SCORE
-    target: ClassVar[str] = "scorers.clip_stage:ClipScore"
+    target: ClassVar[str] = "scorers.clip.stage:ClipScore"
 
     batch_size: int = unkeyed(32, ge=1)
     """Documents scored at once."""

@@ -42,14 +42,14 @@ def candidate(*segments: str | Image) -> Candidate:
 @functools.cache
 def tiny(**settings: Any) -> Any:
     """A toy stage; shared, so tests that count or break things copy it."""
-    from scorers.clip_stage import ClipScore
+    from scorers.clip.stage import ClipScore
 
     return ClipScore(weights="tiny", **settings)
 
 
 def fresh(**settings: Any) -> Any:
     """A toy stage that remembers nothing."""
-    from scorers.clip_stage import ClipScore
+    from scorers.clip.stage import ClipScore
 
     return ClipScore(weights="tiny", **settings)
 

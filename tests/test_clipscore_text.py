@@ -16,7 +16,7 @@ START, END = 49406, 49407
 
 @functools.cache
 def reader(prefix="", long_text="truncate", context=77):
-    from scorers.clip_text import ClipText
+    from scorers.clip.text import ClipText
 
     return ClipText(prefix, long_text, context)
 
@@ -96,7 +96,7 @@ def test_short_text_reads_the_same_whatever_is_done_with_long_text():
 
 
 def test_context_and_prefix_share_the_room():
-    from scorers.clip_text import ClipText
+    from scorers.clip.text import ClipText
 
     assert len(read(LONG, context=20).windows[0]) == 20
     with pytest.raises(ValueError, match="leaves no room"):

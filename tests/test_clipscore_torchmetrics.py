@@ -17,7 +17,7 @@ from clipscore_helpers import (
     save_transformers_clip,
 )
 
-from scorers.clip_stage import ClipScore
+from scorers.clip.stage import ClipScore
 
 pytestmark = pytest.mark.models
 

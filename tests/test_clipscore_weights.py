@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from cluster.worker import load_class
 from generators.checkpoints import CheckpointError
-from scorers.clip_stage import ClipScore
-from scorers.clip_weights import TINY, build, load_clip
+from scorers.clip.stage import ClipScore
+from scorers.clip.weights import TINY, build, load_clip
 from scorers.clipscore import ClipSettings, clipscore
 
 pytestmark = pytest.mark.models
@@ -235,7 +235,7 @@ class Hub:
 def test_hub_id_loads_from_the_hub_at_its_revision(toy, tmp_path, monkeypatch):
     folder = write_open_clip(tmp_path / "clip", toy)
     hub = Hub("org/clip", folder)
-    monkeypatch.setattr("scorers.clip_checkpoints.hf_hub_download", hub)
+    monkeypatch.setattr("scorers.clip.checkpoints.hf_hub_download", hub)
     stage = ClipScore(model="org/clip", revision="abc")
     np.testing.assert_allclose(cosines(stage(DOCUMENT)[0]), expected(toy), atol=2e-6)
     assert hub.asked == [
@@ -268,7 +268,7 @@ def test_published_tag_is_built_as_open_clip_says_whatever_its_folder_says(
     monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "ViT-B-32-quickgelu", TINY)
     folder = write_open_clip(tmp_path / "clip", toy, TINY | {"quick_gelu": False})
     hub = Hub("timm/vit_base_patch32_clip_224.openai", folder)
-    monkeypatch.setattr("scorers.clip_checkpoints.hf_hub_download", hub)
+    monkeypatch.setattr("scorers.clip.checkpoints.hf_hub_download", hub)
     clip = load_clip(ClipSettings(), "pretrained")
     assert activations(clip.model) == {"QuickGELU"}
 

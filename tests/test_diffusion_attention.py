@@ -8,14 +8,14 @@ import pytest
 import torch
 from diffusion_helpers import REQUESTS, furthest, pixels, shared, stage, tiny_pipeline
 
-from pipelines import diffusion_attention
-from pipelines.diffusion_attention import (
+from pipelines.diffusion import attention
+from pipelines.diffusion.attention import (
     AttentionError,
     attention_choices,
     attention_in_force,
     use_attention,
 )
-from pipelines.diffusion_placing import compile_denoiser, denoiser_of, device_of, spread
+from pipelines.diffusion.placing import compile_denoiser, denoiser_of, device_of, spread
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
@@ -90,9 +90,7 @@ def test_a_switch_that_changes_nothing_is_noticed(architecture, like_a_gpu, monk
     model = denoiser(architecture)
     model.set_attention_backend("xformers")
     assert attention_in_force(model) == {"sdpa"}
-    monkeypatch.setattr(
-        diffusion_attention, "_switch", lambda m, n: m.set_attention_backend(n)
-    )
+    monkeypatch.setattr(attention, "_switch", lambda m, n: m.set_attention_backend(n))
     with pytest.raises(AttentionError, match=r"not in force.*uses sdpa; choose one of"):
         told(model, "xformers")
     denoiser("flux").set_attention_backend("native")
@@ -153,7 +151,7 @@ def test_repeated_blocks_are_compiled_where_declared(architecture, compiled, mon
 def test_text_encoders_go_to_further_devices(monkeypatch):
     homes = {}
     monkeypatch.setattr(
-        "pipelines.diffusion_placing.dispatch_model",
+        "pipelines.diffusion.placing.dispatch_model",
         lambda module, where, force_hooks: homes.update({id(module): where[""].index}),
     )
     pipeline = tiny_pipeline("sd3")

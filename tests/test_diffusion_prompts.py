@@ -11,8 +11,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from generators.document import ImageRequest
-from pipelines.diffusion_prompts import Reader, readers_of, readings
-from pipelines.diffusion_tokenizers import small_tokenizer
+from pipelines.diffusion.prompts import Reader, readers_of, readings
+from pipelines.diffusion.tokenizers import small_tokenizer
 
 pytestmark = pytest.mark.models
 

@@ -12,8 +12,8 @@ from endpoint_helpers import KEY, MODEL, Answer, asking, completion, error, says
 
 from generators.base import Failure, Fault, Result
 from pipelines.endpoint import ChatEndpoint
-from pipelines.endpoint_calls import _Wait
-from pipelines.endpoint_errors import EndpointError, retry_after_s
+from pipelines.endpoints.calls import _Wait
+from pipelines.endpoints.errors import EndpointError, retry_after_s
 
 TOO_MANY = Answer(error("slow down"), 429, {"retry-after": "0"})
 

@@ -15,7 +15,7 @@ from vlm_helpers import BLUE, GREEN, RED, save_tiny
 
 from generators.base import Fault
 from pipelines.endpoint import ChatEndpoint
-from pipelines.endpoint_errors import EndpointError
+from pipelines.endpoints.errors import EndpointError
 from pipelines.vision_language import VisionLanguageModel
 
 pytestmark = pytest.mark.models

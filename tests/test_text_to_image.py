@@ -29,7 +29,7 @@ from generators.base import Failure, Fault, Kind, Result
 from generators.document import ImageRequest, Payload, Text
 from generators.pictures import decode
 from pipelines.artists import T2IS
-from pipelines.diffusion_designs import DESIGNS, PUBLISHED
+from pipelines.diffusion.designs import DESIGNS, PUBLISHED
 from pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models
@@ -265,7 +265,7 @@ def test_values_that_are_no_picture_fail_alone(value, said):
 @pytest.fixture
 def compiled(monkeypatch):
     """Stages believe that they are compiled; the real compiler takes half a minute."""
-    monkeypatch.setattr("pipelines.diffusion_pipeline.compile_denoiser", lambda _: None)
+    monkeypatch.setattr("pipelines.diffusion.pipeline.compile_denoiser", lambda _: None)
     return lambda name, size: stage(name, compile=True, batch_size=size)
 
 

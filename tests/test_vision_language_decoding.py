@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import RepetitionPenaltyLogitsProcessor, TopKLogitsWarper
 
-from pipelines.vlm_decoding import DrawToken, RepetitionPenalty
+from pipelines.vlm.decoding import DrawToken, RepetitionPenalty
 
 pytestmark = pytest.mark.models
 

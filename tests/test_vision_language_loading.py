@@ -10,9 +10,9 @@ from vlm_helpers import save_tiny
 
 from generators.checkpoints import CheckpointError
 from generators.document import Request, Text, Turn
-from pipelines import vlm_loading, vlm_random
 from pipelines.vision_language import VisionLanguageModel
-from pipelines.vlm_tokenizer import WORDS
+from pipelines.vlm import loading, random_weights
+from pipelines.vlm.tokenizer import WORDS
 from pipelines.writers import LVLMS, ChatSettings
 
 pytestmark = pytest.mark.models
@@ -131,7 +131,7 @@ def test_sampling_defaults_of_the_checkpoint_do_not_leak(folder):
 )
 def test_dummy_models_have_the_published_size_and_ids(name, billions, ids):
     """Counts of the Hub's safetensors indices: 73.4B, 8.29B and 34.8B parameters."""
-    recipe = vlm_random.RECIPES[LVLMS[name].model]
+    recipe = random_weights.RECIPES[LVLMS[name].model]
     own = recipe.tokenizer(tiny=False)
     config = recipe.full_config(own)
     with torch.device("meta"):
@@ -147,7 +147,7 @@ def test_dummy_models_have_the_published_size_and_ids(name, billions, ids):
 @pytest.mark.parametrize("name", ["qwen2-vl-7b", "llava-34b"])
 def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
     """The real road to dummy weights, with a configuration small enough for a test."""
-    recipe = vlm_random.RECIPES[LVLMS[name].model]
+    recipe = random_weights.RECIPES[LVLMS[name].model]
 
     def small(own):
         config = recipe.tiny_config(own)
@@ -155,7 +155,7 @@ def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
         return config
 
     small_recipe = replace(recipe, full_config=small, first_special=2000)
-    monkeypatch.setitem(vlm_random.RECIPES, LVLMS[name].model, small_recipe)
+    monkeypatch.setitem(random_weights.RECIPES, LVLMS[name].model, small_recipe)
     settings = LVLMS[name].model_copy(update={"max_new_tokens": 12})
     built = stage(settings, "dummy")
     model = built._model
@@ -187,7 +187,7 @@ def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
 def test_several_gpus_share_a_model(gpus, told, where, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert vlm_loading._device_map(ChatSettings(model="m", **told)) == where
+    assert loading._device_map(ChatSettings(model="m", **told)) == where
 
 
 def test_dummy_weights_need_a_known_architecture():

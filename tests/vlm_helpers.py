@@ -17,8 +17,8 @@ from transformers import (
 
 from generators.document import Image
 from generators.pictures import encode
-from pipelines import vlm_random
-from pipelines.vlm_tokenizer import tokenizer
+from pipelines.vlm import random_weights
+from pipelines.vlm.tokenizer import tokenizer
 from pipelines.writers import LVLMS
 
 
@@ -33,7 +33,7 @@ RED, GREEN, BLUE = picture(60, 40, 1), picture(230, 90, 2), picture(33, 150, 3)
 
 def save_tiny(folder: Path, name: str = "qwen2-vl-7b") -> Path:
     """The tiny form of a published model, saved with its processor."""
-    model, processor = vlm_random.tiny(LVLMS[name].model)
+    model, processor = random_weights.tiny(LVLMS[name].model)
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     return folder
@@ -90,7 +90,7 @@ def save_internvl(folder: Path) -> Path:
             "num_hidden_layers": 2,
             "num_attention_heads": 2,
             "num_key_value_heads": 1,
-            "initializer_range": vlm_random.TINY_SPREAD,
+            "initializer_range": random_weights.TINY_SPREAD,
             "bos_token_id": None,
             "eos_token_id": own.eos_token_id,
         },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pipelines.endpoint_replies import TokenCounts
+from pipelines.endpoints.replies import TokenCounts
 from pipelines.writers import EndpointSettings
 
 

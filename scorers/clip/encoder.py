@@ -13,8 +13,8 @@ import torch
 
 from generators.document import Image
 from generators.pictures import PictureError, decode
-from scorers.clip_text import Tokens
-from scorers.clip_weights import Clip
+from scorers.clip.text import Tokens
+from scorers.clip.weights import Clip
 
 Features = npt.NDArray[np.float64]
 """(width,), of length 1."""
@@ -77,7 +77,7 @@ class ClipEncoder:
     def images(self, images: Iterable[Image]) -> dict[str, Features | PictureError]:
         """Features by digest; for a picture that cannot be read, the error that says why.
 
-        A picture is decoded by `generators.pictures` and prepared as `clip_pixels` says.
+        A picture is decoded by `generators.pictures` and prepared as `pixels` says.
         """
         return self._images({image.digest: image for image in images})
 

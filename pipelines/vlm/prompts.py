@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from generators.base import Failure, Skip
 from generators.document import Request, Text, Turn
 from generators.pictures import PictureError, decode
-from pipelines.vlm_turns import ControlTokens, too_many_images, turns_of
+from pipelines.vlm.turns import ControlTokens, too_many_images, turns_of
 from pipelines.writers import ChatSettings
 
 _PLACEHOLDERS = ("<image>", "<video>", "<audio>")

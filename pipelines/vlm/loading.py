@@ -12,8 +12,8 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from generators.base import Weights
 from generators.checkpoints import CheckpointError, looks_like_path
-from pipelines import vlm_random
-from pipelines.vlm_decoding import plain_generation
+from pipelines.vlm import random_weights
+from pipelines.vlm.decoding import plain_generation
 from pipelines.writers import ChatSettings
 
 _SHOWN_KEYS = 8
@@ -38,10 +38,10 @@ def load(settings: ChatSettings, weights: Weights) -> Loaded:
     dtype = getattr(torch, settings.dtype)
     match weights:
         case "tiny":
-            model, processor = vlm_random.tiny(settings.model)
+            model, processor = random_weights.tiny(settings.model)
             model.to("cuda" if where == "auto" else where[""])
         case "dummy":
-            model, processor = vlm_random.dummy(settings.model, dtype, where)
+            model, processor = random_weights.dummy(settings.model, dtype, where)
         case "pretrained":
             model, processor = _pretrained(settings, dtype, where)
     _prepare(processor, settings.model)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from generators.document import Image, Text, Turn
-from pipelines.endpoint_images import data_url
+from pipelines.endpoints.images import data_url
 from pipelines.writers import EndpointSettings
 
 

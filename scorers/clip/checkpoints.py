@@ -15,7 +15,7 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from safetensors.torch import load_file
 
 from generators.checkpoints import CheckpointError
-from scorers.clip_transformers import as_open_clip, config_of, preprocessing_of
+from scorers.clip.from_transformers import as_open_clip, config_of, preprocessing_of
 from scorers.clipscore import ClipSettings
 
 Fetch = Callable[[str], Path | None]

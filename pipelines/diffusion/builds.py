@@ -14,9 +14,9 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
     StableDiffusionSafetyChecker,
 )
 
-from pipelines.diffusion_designs import DESIGNS, Architecture, Design
-from pipelines.diffusion_parts import Config, Part
-from pipelines.diffusion_tokenizers import small_tokenizer
+from pipelines.diffusion.designs import DESIGNS, Architecture, Design
+from pipelines.diffusion.parts import Config, Part
+from pipelines.diffusion.tokenizers import small_tokenizer
 
 SEED = 20241014
 TINY_CONTRAST = 1.0

@@ -10,10 +10,10 @@ import torch
 
 from generators.base import Weights
 from pipelines.artists import DiffusionSettings, architecture_of
-from pipelines.diffusion_attention import OWN, use_attention
-from pipelines.diffusion_builds import built
-from pipelines.diffusion_loading import published, quiet
-from pipelines.diffusion_placing import (
+from pipelines.diffusion.attention import OWN, use_attention
+from pipelines.diffusion.builds import built
+from pipelines.diffusion.loading import published, quiet
+from pipelines.diffusion.placing import (
     DeviceMap,
     compile_denoiser,
     denoiser_of,

@@ -10,7 +10,7 @@ from typing import Any
 
 import openai
 
-from pipelines.endpoint_replies import MalformedReply
+from pipelines.endpoints.replies import MalformedReply
 
 _SHOWN_CHARACTERS = 300
 _FILTER_CODES = ("content_filter", "content_policy_violation")

@@ -11,8 +11,8 @@ import torch
 
 from generators.base import Weights
 from generators.checkpoints import CheckpointError
-from scorers.clip_checkpoints import read_checkpoint
-from scorers.clip_pixels import Transform, transform_of
+from scorers.clip.checkpoints import read_checkpoint
+from scorers.clip.pixels import Transform, transform_of
 from scorers.clipscore import PUBLISHED, ClipSettings
 
 TINY = {

@@ -18,7 +18,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.endpoint_errors import Meaning, meaning, retry_after_s
+from pipelines.endpoints.errors import Meaning, meaning, retry_after_s
 
 _LONGEST_WAIT_S = 60.0
 T = TypeVar("T")

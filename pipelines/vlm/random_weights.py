@@ -17,8 +17,8 @@ from transformers import (
     Qwen2VLForConditionalGeneration,
 )
 
-from pipelines import vlm_llava, vlm_qwen2
-from pipelines.vlm_tokenizer import SPACE, tokenizer
+from pipelines.vlm import llava, qwen2
+from pipelines.vlm.tokenizer import SPACE, tokenizer
 
 TINY_SPREAD = 0.4
 """Standard deviation of tiny weights: with the usual 0.02 a model of two layers writes
@@ -46,23 +46,23 @@ class Recipe:
 def _qwen2(size: str) -> Recipe:
     return Recipe(
         model_class=Qwen2VLForConditionalGeneration,
-        full_config=partial(vlm_qwen2.full_config, size=size),
-        tiny_config=vlm_qwen2.tiny_config,
-        processor=vlm_qwen2.processor,
-        specials=vlm_qwen2.SPECIAL_TOKENS,
-        first_special=vlm_qwen2.FIRST_SPECIAL_ID,
-        roles=vlm_qwen2.ROLES,
+        full_config=partial(qwen2.full_config, size=size),
+        tiny_config=qwen2.tiny_config,
+        processor=qwen2.processor,
+        specials=qwen2.SPECIAL_TOKENS,
+        first_special=qwen2.FIRST_SPECIAL_ID,
+        roles=qwen2.ROLES,
     )
 
 
 _LLAVA = Recipe(
     model_class=LlavaNextForConditionalGeneration,
-    full_config=vlm_llava.full_config,
-    tiny_config=vlm_llava.tiny_config,
-    processor=vlm_llava.processor,
-    specials=vlm_llava.SPECIAL_TOKENS,
-    first_special=vlm_llava.FIRST_SPECIAL_ID,
-    roles=vlm_llava.ROLES,
+    full_config=llava.full_config,
+    tiny_config=llava.tiny_config,
+    processor=llava.processor,
+    specials=llava.SPECIAL_TOKENS,
+    first_special=llava.FIRST_SPECIAL_ID,
+    roles=llava.ROLES,
 )
 RECIPES: dict[str, Recipe] = {
     "Qwen/Qwen2-VL-72B-Instruct": _qwen2("72b"),

@@ -1,0 +1,1 @@
+"""Parts of the text-to-image stage: loading, random weights, prompts, attention."""

@@ -1,0 +1,1 @@
+"""Parts of the endpoint stage: messages, retries, replies, budget."""

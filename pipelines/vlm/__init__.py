@@ -1,0 +1,1 @@
+"""Parts of the vision-language stage: loading, random weights, prompts, decoding."""
