@@ -2,6 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+WITH_TESTS := .[dev,xformers]
 export HF_HUB_DISABLE_TELEMETRY := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
@@ -47,7 +48,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml constraints.txt
-	$(call install,.[dev,xformers])
+	$(call install,$(WITH_TESTS))
 	@touch $@ $(VENV)/.installed
 
 clean:
