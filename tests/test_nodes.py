@@ -161,7 +161,9 @@ def test_a_run_is_a_ray_job(tmp_path: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     env = dict(os.environ, RAY_AUTH_MODE="disabled", PATH=path)
     ray = [sys.executable, "-m", "ray.scripts.scripts"]
-    ports = ["--port=26379", "--dashboard-port=28265"]
+    # Ports of its own: the session's Ray holds the usual ones.
+    agent = "--dashboard-agent-listen-port=28365"
+    ports = ["--port=26379", "--dashboard-port=28265", agent]
     start = [*ray, "start", "--head", *ports, "--num-cpus=2", "--include-dashboard=true"]
     head = subprocess.Popen(
         [*start, "--block", "--disable-usage-stats"],
@@ -200,7 +202,7 @@ def _submitted(tmp_path: Path, env: dict[str, str], ray: list[str]) -> str:
     excludes = json.dumps({"excludes": [".git", ".venv", "tests", "runs"]})
     command = [*ray, *submit, "--runtime-env-json", excludes, "--", *entry]
     said = ""
-    for _ in range(30):
+    for _ in range(15):
         pipe = subprocess.PIPE
         done = subprocess.run(
             command, env=env, stdout=pipe, stderr=pipe, text=True, check=False
