@@ -190,6 +190,17 @@ def orchestration(
     raise typer.Exit(measured.main(out, batches, _console()))
 
 
+@bench.command(
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def stage(context: typer.Context) -> None:
+    """How fast one stage is at several batch sizes, without Ray (--help for options)."""
+    from benchmarks import stage as measured
+
+    raise typer.Exit(measured.main(context.args))
+
+
 def _config(arguments: dict[str, Any]) -> "RunConfig":
     from benchmarks.config import load_config
 

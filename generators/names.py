@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ValidationError
 
 M = TypeVar("M", bound=BaseModel)
+_MOST_SHOWN = 30
 
 
 class UsageError(ValueError):
@@ -20,7 +21,10 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> UsageError:
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"; did you mean {near[0]!r}?" if near else "."
-    return UsageError(f"unknown {what} {name!r}{hint} Valid: {', '.join(names) or 'none'}")
+    shown = ", ".join(names[:_MOST_SHOWN]) or "none"
+    if len(names) > _MOST_SHOWN:
+        shown += f", ... ({len(names):,} in all)"
+    return UsageError(f"unknown {what} {name!r}{hint} Valid: {shown}")
 
 
 def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:

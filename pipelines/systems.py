@@ -77,6 +77,11 @@ def is_writer(name: str) -> bool:
     return name in LVLMS or name.startswith(("hf:", "openai:"))
 
 
+def is_artist(name: str) -> bool:
+    """Whether `name` is a model that draws from text."""
+    return name in T2IS or name.startswith("diffusers:")
+
+
 def writer_spec(name: str, models: Models) -> StageSpec:
     """The stage of an LVLM, `hf:ORG/NAME`, `openai:MODEL` or `module:Class`."""
     scheme, _, model = name.partition(":")

@@ -1,0 +1,89 @@
+"""The benchmark programs measure what they say; no test asserts a time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from benchmarks import orchestration, stage
+from generators.names import UsageError
+from pipelines.systems import Models
+
+
+def records(root: Path) -> dict[str, tuple[str, str]]:
+    """Key -> (outcome, text) of everything written under `root`."""
+    found: dict[str, tuple[str, str]] = {}
+    for part in root.glob("stages/*/part-*.parquet"):
+        table = pq.read_table(part, columns=["key", "outcome", "text"]).to_pylist()
+        assert not found.keys() & {row["key"] for row in table}
+        found |= {row["key"]: (row["outcome"], row["text"]) for row in table}
+    return found
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+def test_all_methods_write_the_same_records(tmp_path: Path) -> None:
+    spec, samples = orchestration.spec_of(0), orchestration.samples_of(3)
+    written = {}
+    for method in orchestration.METHODS:
+        root = tmp_path / method.replace(" ", "")
+        orchestration.RUNNERS[method](spec, samples, root)
+        written[method] = records(root)
+    assert len(written["plait"]) == 3 * orchestration.BATCH_SIZE
+    assert all(found == written["plait"] for found in written.values())
+
+
+def test_a_measurement_counts_sleep_as_ideal() -> None:
+    taken = orchestration.measure("loop", 10, 4)
+    assert taken.records == 4 * orchestration.BATCH_SIZE
+    assert taken.ideal_s == pytest.approx(0.04)
+    assert taken.wall_s >= taken.ideal_s
+    pooled = orchestration.Measurement("plait", 10, 72, 1.0, 0.0, 0.0)
+    assert pooled.ideal_s == pytest.approx(0.05)  # 9 batches over 2 actors: 5 rounds
+
+
+def test_the_clock_counts_this_process_and_its_children() -> None:
+    import subprocess
+    import sys
+    import time
+
+    with orchestration.CpuClock(every_s=0.01) as clock:
+        began = time.time()
+        burn = "import time\nwhile time.process_time() < 0.3: pass"
+        subprocess.run([sys.executable, "-c", burn], check=True)
+        ended = time.time()
+    assert 0.2 < clock.at(ended) - clock.at(began) < 5.0
+
+
+@pytest.mark.models
+def test_a_stage_is_measured_at_every_batch_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "speeds.json"
+    words = ["--system", "sdxl-turbo", "--weights", "tiny", "--batches", "1,3"]
+    assert stage.main([*words, "--calls", "2", "--out", str(out)]) == 0
+    written = json.loads(out.read_text())
+    assert [s["batch_size"] for s in written["speeds"]] == [1, 3]
+    for speed in written["speeds"]:
+        assert speed["usage_per_s"]["images"] == pytest.approx(speed["records_per_s"])
+        assert speed["failures"] == {}
+    assert written["about"]["device"]
+    assert "sdxl-turbo (stabilityai/sdxl-turbo, tiny)" in capsys.readouterr().out
+
+
+@pytest.mark.models
+def test_a_later_stage_is_measured_on_what_the_earlier_ones_give() -> None:
+    spec, inputs = stage.stage_and_inputs("anole", "render", Models(weights="tiny"), 2)
+    assert spec.name == "anole-render"
+    assert len(inputs) == 2
+    assert all(i.payload is not None and i.payload.data for i in inputs)
+
+
+def test_a_part_that_a_system_lacks_is_named() -> None:
+    with pytest.raises(
+        UsageError, match=r"part of system 'anole' 'condition'.*draft, render"
+    ):
+        stage.stage_and_inputs("anole", "condition", Models(weights="tiny"), 1)
