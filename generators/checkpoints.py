@@ -106,6 +106,14 @@ def looks_like_path(model: str) -> bool:
     return model.startswith((".", "/", "~")) or model.count("/") > 1 or Path(model).exists()
 
 
+def with_revision(name: str) -> tuple[str, str | None]:
+    """Model and revision of `ID@REVISION`; folders and plain ids have no revision."""
+    model, at, revision = name.rpartition("@")
+    if not at or looks_like_path(name):
+        return name, None
+    return model, revision
+
+
 def _file_digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()[:32]

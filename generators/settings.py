@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from generators.base import Kind, Placement, StageSpec, Weights
-from generators.checkpoints import identity
+from generators.checkpoints import identity, with_revision
 
 Dtype = Literal["float32", "bfloat16", "float16"]
 
@@ -131,6 +131,9 @@ class ModelSettings(StageSettings):
     """Precision of the weights; tiny weights are always float32."""
 
     placed: ClassVar[frozenset[str]] = StageSettings.placed | {"params_b"}
+    companions: ClassVar[tuple[str, ...]] = ()
+    """Fields, each `unkeyed`, that name further checkpoints this one is used with: a
+    folder, a Hub id, or `ID@REVISION`. None where one is not used."""
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
         """As for every stage; tiny weights are always float32."""
@@ -140,15 +143,26 @@ class ModelSettings(StageSettings):
     def identity(self, weights: Weights) -> str:
         """The pinned checkpoint, or just the architecture's name for random weights."""
         if weights == "pretrained":
-            return identity(self.model, self.revision)
+            return "+".join([self._own_identity(), *self._companions().values()])
         return self.model
 
+    def _own_identity(self) -> str:
+        return identity(self.model, self.revision)
+
+    def _companions(self) -> dict[str, str]:
+        """Identity of each companion in use, by the field that names it."""
+        told = {name: getattr(self, name) for name in self.companions}
+        return {n: identity(*with_revision(m)) for n, m in told.items() if m is not None}
+
     def options(self, weights: Weights) -> dict[str, Any]:
-        """As for every stage, with the revision pinned to its commit."""
+        """As for every stage, with revisions pinned to their commits."""
         options = super().options(weights)
-        if weights == "pretrained" and self.identity(weights).startswith("hub:"):
-            options["revision"] = self.identity(weights).rpartition("@")[2]
-        return options
+        if weights != "pretrained":
+            return options
+        if (own := self._own_identity()).startswith("hub:"):
+            options["revision"] = own.rpartition("@")[2]
+        pinned = {n: i for n, i in self._companions().items() if i.startswith("hub:")}
+        return options | {name: i.removeprefix("hub:") for name, i in pinned.items()}
 
     def memory_estimate_gib(self, weights: Weights) -> float:
         """Weights plus a fifth for activations and caches."""

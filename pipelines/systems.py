@@ -8,11 +8,12 @@ from typing import Any
 
 from generators.base import Kind, StageSpec, Weights
 from generators.custom import custom_spec, custom_system, is_custom
+from generators.diffusion.settings import DiffusionSettings
 from generators.names import UsageError, unknown, with_overrides
 from generators.natives import NATIVE, native
 from generators.settings import StageSettings
 from generators.system import System
-from pipelines.artists import T2IS, DiffusionSettings
+from pipelines.artists import T2IS
 from pipelines.composition import composite, protocol
 from pipelines.writers import LVLMS, ChatSettings, EndpointSettings
 

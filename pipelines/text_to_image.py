@@ -2,87 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-import torch
-
 from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.diffusion.drawer import Drawer
+from generators.diffusion.prompts import readers_of, readings
+from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.pictures import Drawing
-from pipelines.artists import DiffusionSettings
-from pipelines.diffusion.loading import quiet
-from pipelines.diffusion.pipeline import call_arguments, loaded
-from pipelines.diffusion.prompts import readers_of, readings
 
 
 class TextToImage:
     """ImageRequest -> Drawing: uint8 pixels of shape (height, width, 3).
 
-    Each picture's noise comes from a CPU generator of its own, seeded with its request's
-    seed, so neighbours in a batch, its order and the device change a picture by no more
-    than rounding. The pipeline draws the noise in its own dtype: two models with latents
-    of one shape and dtype start from the same noise for the same seed, before each
-    scheduler scales it (openjourney and sdxl-turbo at 512, sd3 and flux at equal dtype).
+    Pictures of a row start from the same noise where two models have latents of one shape
+    and dtype (openjourney and sdxl-turbo at 512, sd3 and flux at equal dtype).
     """
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = DiffusionSettings(**settings)
-        self.pipeline = loaded(self.settings, weights)
-        self.arguments = call_arguments(self.pipeline, self.settings)
-        self.readers = readers_of(self.pipeline, self.settings.max_sequence_length)
-        self.batch = self.settings.batch_size
-        """Pictures in one compiled batch; halved when the device runs out of memory."""
+        self.drawer = Drawer(self.settings, weights)
+        limit = self.settings.max_sequence_length
+        self.readers = readers_of(self.drawer.pipeline, limit)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """One picture per request; a request that cannot be drawn fails alone."""
-        outcomes: dict[int, Outcome[Drawing]] = {}
-        sound: list[int] = []
-        for i, request in enumerate(inputs):
-            fault = _fault_of(request)
-            if fault is None:
-                sound.append(i)
-            else:
-                outcomes[i] = Failure(fault, Fault.BAD_INPUT)
-        for part in self._batches(sound):
-            drawn = self._drawn([inputs[i] for i in part])
-            outcomes.update(zip(part, drawn, strict=True))
-        return [outcomes[i] for i in range(len(inputs))]
-
-    def _batches(self, sound: Sequence[int]) -> list[Sequence[int]]:
-        size = self.batch if self.settings.compile else max(len(sound), 1)
-        return [sound[i : i + size] for i in range(0, len(sound), size)]
+        faults = [_fault_of(request) for request in inputs]
+        sound = [r for r, fault in zip(inputs, faults, strict=True) if fault is None]
+        drawn = iter(self._drawn(sound))
+        return [Failure(f, Fault.BAD_INPUT) if f else next(drawn) for f in faults]
 
     def _drawn(self, requests: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         prompts = [self.settings.prompt_prefix + (r.prompt or "") for r in requests]
         seeds = [r.seed or 0 for r in requests]
-        pictures, unsafe = self._sampled(prompts, seeds)
+        outcomes = self.drawer({"prompt": prompts}, seeds)
         about = [self._notes(p, s) for p, s in zip(prompts, seeds, strict=True)]
-        every = zip(pictures, unsafe, about, strict=True)
-        return [self._outcome(*one) for one in every]
-
-    def _sampled(
-        self, prompts: list[str], seeds: list[int]
-    ) -> tuple[npt.NDArray[np.float32], list[bool]]:
-        """Pictures as (n, height, width, 3) in [0, 1], and which the checker blocked."""
-        padding = self.batch - len(prompts) if self.settings.compile else 0
-        padded = prompts + prompts[:1] * padding
-        generators = [
-            torch.Generator("cpu").manual_seed(s) for s in seeds + seeds[:1] * padding
-        ]
-        arguments = dict(self.arguments)
-        if self.settings.negative_prompt is not None:
-            arguments["negative_prompt"] = [self.settings.negative_prompt] * len(padded)
-        try:
-            with quiet():
-                drawn = self.pipeline(prompt=padded, generator=generators, **arguments)
-        except torch.OutOfMemoryError:
-            self.batch = max(1, self.batch // 2)
-            raise
-        blocked = getattr(drawn, "nsfw_content_detected", None) or [False] * len(padded)
-        return np.asarray(drawn.images)[: len(prompts)], blocked[: len(prompts)]
+        return [_noted(o, notes) for o, notes in zip(outcomes, about, strict=True)]
 
     def _notes(self, prompt: str, seed: int) -> dict[str, Any]:
         return {
@@ -91,25 +48,11 @@ class TextToImage:
             "text_encoders": readings(self.readers, prompt),
         }
 
-    def _outcome(
-        self, picture: npt.NDArray[np.float32], unsafe: bool, notes: dict[str, Any]
-    ) -> Outcome[Drawing]:
-        """A drawing, or the reason why these values are no picture."""
-        usage = {"images": 1, "steps": self.arguments["num_inference_steps"]}
-        height, width = picture.shape[:2]
-        notes = notes | {"size": [width, height]}
-        if unsafe:
-            reason = "the checkpoint's safety checker blocked the picture"
-            return Failure(reason, Fault.UNSAFE, usage, notes)
-        if not np.isfinite(picture).all():
-            reason = (
-                f"the picture overflowed in {self.settings.dtype}; set dtype to bfloat16"
-            )
-            return Failure(reason, Fault.ERROR, usage, notes)
-        pixels = np.rint(picture * 255).astype(np.uint8)
-        if not pixels.any():
-            return Failure("the picture is wholly black", Fault.ERROR, usage, notes)
-        return Result(Drawing(pixels), usage, notes)
+
+def _noted(outcome: Outcome[Drawing], notes: Mapping[str, Any]) -> Outcome[Drawing]:
+    if isinstance(outcome, Result | Failure):
+        return replace(outcome, notes={**notes, **outcome.notes})
+    return outcome
 
 
 def _fault_of(request: ImageRequest) -> str | None:

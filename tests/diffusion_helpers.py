@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from generators.base import Outcome, Result
+from generators.diffusion.builds import built
 from generators.document import ImageRequest
 from generators.pictures import Drawing
 from pipelines.artists import T2IS
-from pipelines.diffusion.builds import built
 from pipelines.text_to_image import TextToImage
 
 CPU = torch.device("cpu")

@@ -13,7 +13,7 @@ from transformers.models.chameleon.modeling_chameleon import (
 from generators.anole.codec import Codec, vq_model
 from generators.anole.layouts import taming
 from generators.anole.sizes import FULL
-from generators.anole.strict import fill
+from generators.loading.strict import fill
 
 pytestmark = pytest.mark.models
 

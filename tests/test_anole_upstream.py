@@ -12,7 +12,7 @@ from generators.anole.draft import AnoleDraft
 from generators.anole.images import prepared
 from generators.anole.payload import packed
 from generators.anole.render import AnoleRender
-from generators.anole.streams import Streams
+from generators.decoding.streams import Streams
 from generators.document import ImageRequest, Request, Turn
 
 pytestmark = pytest.mark.models
@@ -66,11 +66,17 @@ def test_prompts_are_the_same_ids(arrays, stage):
         assert list(ids) == arrays[f"prompt_{i}"].tolist()
 
 
+def next_logits(model, prompts) -> torch.Tensor:
+    """Logits after each prompt, (prompts, vocabulary)."""
+    streams = Streams(model.model, 4096)
+    streams.open([model.model.embed_tokens(torch.tensor(prompt)) for prompt in prompts])
+    return model.lm_head(streams.step()).detach()
+
+
 def test_first_logits(arrays, stage):
     for i in range(3):
-        streams = Streams(stage()._language.model, 4096)
-        streams.open([arrays[f"prompt_{i}"].tolist()])
-        assert np.abs(streams.step()[0].numpy() - arrays[f"logits_{i}"]).max() < 1e-4
+        logits = next_logits(stage()._language.model, [arrays[f"prompt_{i}"].tolist()])
+        assert np.abs(logits[0].numpy() - arrays[f"logits_{i}"]).max() < 1e-4
 
 
 def test_first_logits_of_a_picture(arrays, stage):
@@ -81,9 +87,8 @@ def test_first_logits_of_a_picture(arrays, stage):
     sampler = stage()._rules().image
     for i in range(3):
         full = [*arrays[f"prompt_{i}"].tolist(), vocabulary.begin_image]
-        streams = Streams(language.model, 4096)
-        streams.open([full, [t for t in full if t in kept], [vocabulary.bos, full[-1]]])
-        a, b, c = streams.step()[:, list(vocabulary.image)]
+        contexts = [full, [t for t in full if t in kept], [vocabulary.bos, full[-1]]]
+        a, b, c = next_logits(language.model, contexts)[:, list(vocabulary.image)]
         mixed = (c + 1.2 * (b - c) + 3.0 * (a - b)) / sampler.temperature
         expected = arrays[f"image_logits_{i}"]
         kept_there = np.isfinite(expected)

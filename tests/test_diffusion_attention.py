@@ -8,14 +8,15 @@ import pytest
 import torch
 from diffusion_helpers import REQUESTS, furthest, pixels, shared, stage, tiny_pipeline
 
-from pipelines.diffusion import attention
-from pipelines.diffusion.attention import (
+from generators.diffusion import attention
+from generators.diffusion.attention import (
     AttentionError,
     attention_choices,
     attention_in_force,
     use_attention,
 )
-from pipelines.diffusion.placing import compile_denoiser, denoiser_of, device_of, spread
+from generators.diffusion.placing import compile_denoiser, denoiser_of, spread
+from generators.loading.devices import device_of
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
@@ -71,7 +72,7 @@ def like_a_gpu(monkeypatch):
 @pytest.mark.parametrize("name", ["openjourney", "sdxl", "sd3"])
 def test_xformers_is_in_force_where_the_setter_does_nothing(name, like_a_gpu):
     drawing = stage(name, attention="xformers", device="cpu")
-    assert attention_in_force(denoiser_of(drawing.pipeline)) == {"xformers"}
+    assert attention_in_force(denoiser_of(drawing.drawer.pipeline)) == {"xformers"}
     ATTENDED.clear()
     drawn = pixels(drawing(REQUESTS[:2]))
     assert ATTENDED
@@ -98,7 +99,7 @@ def test_a_switch_that_changes_nothing_is_noticed(architecture, like_a_gpu, monk
 
 def test_native_kernels_of_a_model_that_dispatches():
     drawing = stage("flux", attention="_native_math")
-    assert attention_in_force(drawing.pipeline.transformer) == {"_native_math"}
+    assert attention_in_force(drawing.drawer.pipeline.transformer) == {"_native_math"}
     assert (
         furthest(pixels(drawing(REQUESTS[:2])), pixels(shared("flux")(REQUESTS[:2]))) <= 1
     )
@@ -151,7 +152,7 @@ def test_repeated_blocks_are_compiled_where_declared(architecture, compiled, mon
 def test_text_encoders_go_to_further_devices(monkeypatch):
     homes = {}
     monkeypatch.setattr(
-        "pipelines.diffusion.placing.dispatch_model",
+        "generators.diffusion.placing.dispatch_model",
         lambda module, where, force_hooks: homes.update({id(module): where[""].index}),
     )
     pipeline = tiny_pipeline("sd3")
@@ -165,7 +166,7 @@ def test_text_encoders_go_to_further_devices(monkeypatch):
 @pytest.mark.parametrize("name", ["openjourney", "sdxl", "sd3", "flux"])
 def test_spread_pipeline_draws_the_same(name):
     drawing = stage(name)
-    spread(drawing.pipeline, [CPU, CPU])
+    spread(drawing.drawer.pipeline, [CPU, CPU])
     assert furthest(pixels(drawing(REQUESTS[:3])), pixels(shared(name)(REQUESTS[:3]))) <= 1
 
 

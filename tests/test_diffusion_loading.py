@@ -25,7 +25,7 @@ from diffusion_helpers import (
 from safetensors.torch import load_file
 
 from generators.checkpoints import CheckpointError
-from pipelines.diffusion.loading import published
+from generators.diffusion.loading import published
 
 pytestmark = pytest.mark.models
 

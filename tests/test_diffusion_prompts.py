@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from generators.diffusion.prompts import Reader, readers_of, readings
+from generators.diffusion.tokenizers import small_tokenizer
 from generators.document import ImageRequest
-from pipelines.diffusion.prompts import Reader, readers_of, readings
-from pipelines.diffusion.tokenizers import small_tokenizer
 
 pytestmark = pytest.mark.models
 
@@ -85,12 +85,12 @@ def test_encoders_are_given_exactly_what_is_noted():
     drawing = stage("sd3")
     seen: dict[str, int] = {}
     for name in ("text_encoder", "text_encoder_2", "text_encoder_3"):
-        encoder = drawing.pipeline.components[name]
+        encoder = drawing.drawer.pipeline.components[name]
 
         def count(_, given, name=name):
-            ids, tokenizer = given[0][:1], drawing.pipeline.components["tokenizer"]
+            ids, tokenizer = given[0][:1], drawing.drawer.pipeline.components["tokenizer"]
             if name == "text_encoder_3":
-                tokenizer = drawing.pipeline.tokenizer_3
+                tokenizer = drawing.drawer.pipeline.tokenizer_3
             special = torch.tensor(sorted(set(tokenizer.all_special_ids)))
             seen.setdefault(name, int((~torch.isin(ids, special)).sum()))
 

@@ -11,7 +11,8 @@ from pydantic import ValidationError
 
 from generators.base import Kind
 from generators.checkpoints import CheckpointError
-from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS, DiffusionSettings
+from generators.diffusion.settings import DiffusionSettings
+from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS
 
 ROOT = Path(__file__).parent.parent
 

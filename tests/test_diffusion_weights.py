@@ -7,16 +7,16 @@ import torch
 from diffusers import FluxPipeline, StableDiffusion3Pipeline
 from diffusion_helpers import CPU, tiny_pipeline
 
-from pipelines.diffusion.builds import (
+from generators.diffusion.builds import (
     built,
     empty_module,
     materialised,
     module_class,
     tiny_modules,
 )
-from pipelines.diffusion.designs import DESIGNS
-from pipelines.diffusion.parts import CLIP_L, TINY_VOCABULARY
-from pipelines.diffusion.tokenizers import small_tokenizer
+from generators.diffusion.designs import DESIGNS
+from generators.diffusion.parts import CLIP_L, TINY_VOCABULARY
+from generators.diffusion.tokenizers import small_tokenizer
 
 pytestmark = pytest.mark.models
 

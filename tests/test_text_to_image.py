@@ -26,10 +26,10 @@ from hypothesis import strategies as st
 
 from cluster.records import Item, encode
 from generators.base import Failure, Fault, Kind, Result
+from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.document import ImageRequest, Payload, Text
 from generators.pictures import decode
 from pipelines.artists import T2IS
-from pipelines.diffusion.designs import DESIGNS, PUBLISHED
 from pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models
@@ -99,16 +99,16 @@ def starting_noise(name: str, seed: int) -> torch.Tensor:
     """The latents the pipeline starts from, before its scheduler scales them."""
     drawing = stage(name)
     kept: list[torch.Tensor] = []
-    prepare = drawing.pipeline.prepare_latents
+    prepare = drawing.drawer.pipeline.prepare_latents
 
     def keeping(*given, **named):
         prepared = prepare(*given, **named)
         kept.append(prepared[0] if isinstance(prepared, tuple) else prepared)
         return prepared
 
-    drawing.pipeline.prepare_latents = keeping
+    drawing.drawer.pipeline.prepare_latents = keeping
     drawing([ImageRequest(prompt="rain", seed=3), ImageRequest(prompt="sun", seed=seed)])
-    return kept[0][1:] / getattr(drawing.pipeline.scheduler, "init_noise_sigma", 1.0)
+    return kept[0][1:] / getattr(drawing.drawer.pipeline.scheduler, "init_noise_sigma", 1.0)
 
 
 def test_models_with_latents_of_one_shape_start_from_the_same_noise():
@@ -181,7 +181,7 @@ def test_prefix_is_part_of_the_prompt_and_noted():
 
 def test_negative_prompt_reaches_the_whole_batch():
     drawing = stage("openjourney", negative_prompt="fog")
-    drawing.pipeline = spy = Spy(drawing.pipeline)
+    drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
     with_it = pixels(drawing(REQUESTS[:2]))
     assert spy.calls[0]["negative_prompt"] == ["fog", "fog"]
     assert furthest(with_it, pixels(shared("openjourney")(REQUESTS[:2]))) > 1
@@ -189,7 +189,7 @@ def test_negative_prompt_reaches_the_whole_batch():
 
 def test_length_of_t5_reaches_the_pipeline():
     drawing = stage("sd3", max_sequence_length=64)
-    drawing.pipeline = spy = Spy(drawing.pipeline)
+    drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
     drawn = drawing(REQUESTS[:2])
     assert spy.calls[0]["max_sequence_length"] == 64
     read = drawn[1].notes["text_encoders"]["text_encoder_3"]
@@ -213,7 +213,7 @@ def test_pictures_are_never_watermarked(monkeypatch):
 
 def blocking_one(drawing: TextToImage, requests: list[ImageRequest]) -> int:
     """Set the checker's thresholds so that it blocks one picture of these; which one."""
-    pipeline = drawing.pipeline
+    pipeline = drawing.drawer.pipeline
     checker = pipeline.safety_checker
     pictures = list(pixels(drawing(requests)).astype(np.uint8))
     seen = pipeline.feature_extractor(pictures, return_tensors="pt").pixel_values
@@ -237,7 +237,7 @@ def test_blocked_picture_is_a_failure_and_its_neighbours_are_not():
     assert blocked.notes["prompt"] == REQUESTS[worst].prompt
     assert furthest(pixels(after), np.delete(before, worst, axis=0)) <= 1
     unchecked = stage("openjourney", safety_checker="off")
-    assert unchecked.pipeline.safety_checker is None
+    assert unchecked.drawer.pipeline.safety_checker is None
     assert furthest(pixels(unchecked(REQUESTS)), before) <= 1
 
 
@@ -247,14 +247,14 @@ def test_blocked_picture_is_a_failure_and_its_neighbours_are_not():
 def test_values_that_are_no_picture_fail_alone(value, said):
     drawing = stage("sdxl")
     before = pixels(drawing(REQUESTS[:3]))
-    decode_all = drawing.pipeline.vae.decode
+    decode_all = drawing.drawer.pipeline.vae.decode
 
     def spoilt(latents, **named):
         pictures = decode_all(latents, **named)[0]
         pictures[1] = value
         return (pictures,)
 
-    drawing.pipeline.vae.decode = spoilt
+    drawing.drawer.pipeline.vae.decode = spoilt
     first, bad, last = drawing(REQUESTS[:3])
     assert isinstance(bad, Failure)
     assert bad.fault is Fault.ERROR
@@ -265,13 +265,13 @@ def test_values_that_are_no_picture_fail_alone(value, said):
 @pytest.fixture
 def compiled(monkeypatch):
     """Stages believe that they are compiled; the real compiler takes half a minute."""
-    monkeypatch.setattr("pipelines.diffusion.pipeline.compile_denoiser", lambda _: None)
+    monkeypatch.setattr("generators.diffusion.pipeline.compile_denoiser", lambda _: None)
     return lambda name, size: stage(name, compile=True, batch_size=size)
 
 
 def test_compiled_batches_have_one_size(compiled):
     drawing = compiled("openjourney", 3)
-    drawing.pipeline = spy = Spy(drawing.pipeline)
+    drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
     drawn = drawing(REQUESTS)
     assert spy.sizes == [3, 3]
     assert len(drawn) == 5
@@ -280,14 +280,14 @@ def test_compiled_batches_have_one_size(compiled):
 
 def test_blocked_padding_is_thrown_away_with_the_padding(compiled):
     drawing = compiled("openjourney", 4)
-    drawing.pipeline.safety_checker.concept_embeds_weights.data.fill_(-1.0)
+    drawing.drawer.pipeline.safety_checker.concept_embeds_weights.data.fill_(-1.0)
     outcomes = drawing(REQUESTS[:3])
     assert [o.fault for o in outcomes] == [Fault.UNSAFE] * 3
 
 
 def test_compiled_batch_shrinks_when_memory_runs_out(compiled):
     drawing = compiled("sdxl-turbo", 8)
-    drawing.pipeline = spy = Spy(drawing.pipeline, memory=3)
+    drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline, memory=3)
     for _ in range(2):
         with pytest.raises(torch.OutOfMemoryError):
             drawing(REQUESTS[:2])
@@ -297,15 +297,15 @@ def test_compiled_batch_shrinks_when_memory_runs_out(compiled):
 
 def test_uncompiled_batches_are_not_padded():
     drawing = stage("sdxl-turbo", batch_size=3)
-    drawing.pipeline = spy = Spy(drawing.pipeline)
+    drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
     drawing(REQUESTS)
     assert spy.sizes == [5]
 
 
 def test_scheduler_by_name():
     other = stage("sdxl", scheduler="DDIMScheduler")
-    assert isinstance(other.pipeline.scheduler, diffusers.DDIMScheduler)
-    assert other.pipeline.scheduler.config.beta_end == 0.012
+    assert isinstance(other.drawer.pipeline.scheduler, diffusers.DDIMScheduler)
+    assert other.drawer.pipeline.scheduler.config.beta_end == 0.012
     assert furthest(pixels(other(REQUESTS)), pixels(shared("sdxl")(REQUESTS))) > 1
     with pytest.raises(ValueError, match=r"'Eulr'.*choose one of .*EulerDiscreteScheduler"):
         stage("sdxl", scheduler="Eulr")
@@ -344,5 +344,5 @@ def test_pipeline_defaults_where_nothing_is_set(tmp_path):
 
 def test_sliced_decoding_draws_the_same():
     sliced = stage("openjourney", vae_slicing=True)
-    assert sliced.pipeline.vae.use_slicing
+    assert sliced.drawer.pipeline.vae.use_slicing
     assert furthest(pixels(sliced(REQUESTS)), pixels(shared("openjourney")(REQUESTS))) <= 1

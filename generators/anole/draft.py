@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 import torch
 
-from generators.anole.devices import chosen_device
 from generators.anole.images import prepared
 from generators.anole.loop import Interleaver, Rules
 from generators.anole.models import load_codec, load_language
 from generators.anole.payload import packed
-from generators.anole.sampling import Sampler
 from generators.anole.settings import AnoleDraftSettings
 from generators.anole.state import Limits, Mode, Track, split
 from generators.base import Failure, Outcome, Result, Skip, Weights
+from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
+from generators.loading.devices import device_of
 from generators.pictures import PictureError
 
 
@@ -38,7 +38,7 @@ class AnoleDraft:
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = AnoleDraftSettings(**settings)
-        device = chosen_device(self.settings.device)
+        device = device_of(self.settings.device)
         dtype = getattr(torch, self.settings.dtype)
         place = (weights, self.settings.model, self.settings.revision, device)
         self._language = load_language(*place, dtype)

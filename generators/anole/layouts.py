@@ -7,33 +7,12 @@ The VQ model has the names of taming-transformers in both.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from torch import Tensor
 
-
-def _same(tensor: Tensor) -> Tensor:
-    return tensor
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """The parameter a stored tensor fills, and how the one becomes the other."""
-
-    name: str
-    change: Callable[[Tensor], Tensor] = _same
-
-
-Layout = Mapping[str, Place]
-"""Name in the file -> place in the module."""
-
-
-def identical(names: Iterable[str]) -> Layout:
-    """The layout of a file that uses the module's own names."""
-    return {name: Place(name) for name in names}
-
+from generators.loading.layout import Layout, Place, same
 
 _TAMING = [
     (r"conv_norm_out", "norm_out"),
@@ -118,7 +97,7 @@ def _meta_change(name: str, config: Any) -> Callable[[Tensor], Tensor]:
         )
     if re.search(r"\.[qk]_norm\.(weight|bias)$", name):
         return lambda stored: _halves(stored, 0).expand(heads, -1)
-    return _same
+    return same
 
 
 def _halves(states: Tensor, axis: int) -> Tensor:

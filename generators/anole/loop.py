@@ -8,17 +8,18 @@ its cache at each switch (`Generator`, chameleon.py of GAIR-NLP/anole).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from generators.anole.sampling import Sampler, guided, penalised
+from generators.anole.guidance import guided
 from generators.anole.state import Limits, Mode, Track
-from generators.anole.streams import Stream, Streams
 from generators.anole.vocab import Vocabulary
+from generators.decoding.sampling import Sampler, penalised
+from generators.decoding.streams import Stream, Streams
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,11 @@ class _Record:
     generator: torch.Generator
     guides: tuple[Stream, Stream] | None = None
     """Of the pictures alone, and of nothing; one and the same before the first picture."""
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """Every stream that reads this record's tokens, once."""
+        return tuple(dict.fromkeys((self.stream, *(self.guides or ()))))
 
 
 class Interleaver:
@@ -70,9 +76,9 @@ class Interleaver:
         Prompts must be shorter than the context; a seed fixes a record's samples
         whatever its neighbours.
         """
-        streams = Streams(self._model, self._limits.context)
+        streams = Streams(self._model.model, self._limits.context)
         tracks = [Track(prompt, self._vocabulary, self._limits) for prompt in prompts]
-        opened = streams.open(prompts)
+        opened = streams.open([self._embedded(prompt) for prompt in prompts])
         seen = self._seen(prompts)
         records = [
             _Record(i, track, stream, torch.Generator().manual_seed(seed))
@@ -81,9 +87,26 @@ class Interleaver:
             )
         ]
         while records:
-            self._advance(records, streams.step(), seen)
-            records = _settled(records, streams)
+            # The model's own `forward` forbids image tokens, so its parts are called.
+            logits = self._model.lm_head(streams.step()).float()
+            chosen = self._advance(records, logits, seen)
+            records = self._settled(records, streams)
+            self._feed(chosen, streams)
+            self._open_guides(records, streams)
         return tracks
+
+    def _embedded(self, ids: Sequence[int]) -> Tensor:
+        """Embeddings (ids, width)."""
+        embedded: Tensor = self._model.model.embed_tokens(
+            torch.tensor(list(ids), device=self._device)
+        )
+        return embedded
+
+    def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
+        """Give every open stream its record's new token."""
+        fed = [(s, t) for r, t in chosen.items() if r.track.stop is None for s in r.streams]
+        if fed:
+            streams.feed([s for s, _ in fed], self._embedded([t for _, t in fed]))
 
     def _seen(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Which ids each record's context holds: (records, vocabulary)."""
@@ -93,7 +116,9 @@ class Interleaver:
             row[torch.tensor(prompt, device=self._device)] = True
         return seen
 
-    def _advance(self, records: list[_Record], logits: Tensor, seen: Tensor) -> None:
+    def _advance(
+        self, records: list[_Record], logits: Tensor, seen: Tensor
+    ) -> dict[_Record, int]:
         """Give every record its next token."""
         by_mode: dict[Mode, list[_Record]] = {mode: [] for mode in Mode}
         for record in records:
@@ -104,9 +129,10 @@ class Interleaver:
         if image := by_mode[Mode.IMAGE]:
             chosen |= zip(image, self._image_tokens(image, logits), strict=True)
         for record, token in chosen.items():
-            _take(record, token)
+            record.track.take(token)
         rows = torch.tensor([r.index for r in chosen], device=self._device)
         seen[rows, torch.tensor(list(chosen.values()), device=self._device)] = True
+        return chosen
 
     def _text_tokens(
         self, records: list[_Record], logits: Tensor, seen: Tensor
@@ -145,36 +171,31 @@ class Interleaver:
         tokens: list[int] = ids[columns].tolist()
         return tokens
 
+    def _settled(self, records: list[_Record], streams: Streams) -> list[_Record]:
+        """Close the streams that have ended; the records still to be run."""
+        for record in records:
+            if record.guides is not None and record.track.mode is not Mode.IMAGE:
+                for guide in dict.fromkeys(record.guides):
+                    streams.close(guide)
+                record.guides = None
+            if record.track.stop is not None:
+                streams.close(record.stream)
+        return [r for r in records if r.track.stop is None]
+
+    def _open_guides(self, records: list[_Record], streams: Streams) -> None:
+        """Guidance streams for pictures just begun.
+
+        A record's two share one stream where their contexts are equal.
+        """
+        begun = [r for r in records if r.track.mode is Mode.IMAGE and r.guides is None]
+        wanted = [(r, prompt) for r in begun for prompt in r.track.guidance_prompts()]
+        unique = list(dict.fromkeys(wanted))
+        opened = streams.open([self._embedded(prompt) for _, prompt in unique])
+        guides = dict(zip(unique, opened, strict=True))
+        for record in begun:
+            pictures, nothing = record.track.guidance_prompts()
+            record.guides = (guides[record, pictures], guides[record, nothing])
+
 
 def _uniform(generator: torch.Generator) -> float:
     return float(torch.rand((), generator=generator, dtype=torch.float64))
-
-
-def _take(record: _Record, token: int) -> None:
-    record.track.take(token)
-    for stream in (record.stream, *(record.guides or ())):
-        stream.pending = token
-
-
-def _settled(records: list[_Record], streams: Streams) -> list[_Record]:
-    """Open and close streams as the new tokens ask; the records still to be run."""
-    for record in records:
-        if record.guides is not None and record.track.mode is not Mode.IMAGE:
-            for guide in dict.fromkeys(record.guides):
-                streams.close(guide)
-            record.guides = None
-        if record.track.stop is not None:
-            streams.close(record.stream)
-    begun = [r for r in records if r.track.mode is Mode.IMAGE and r.guides is None]
-    _open_guides(begun, streams)
-    return [r for r in records if r.track.stop is None]
-
-
-def _open_guides(records: list[_Record], streams: Streams) -> None:
-    """Guidance streams for pictures just begun; equal contexts share one stream."""
-    wanted = [(r, prompt) for r in records for prompt in r.track.guidance_prompts()]
-    unique = list(dict.fromkeys(wanted))
-    opened = dict(zip(unique, streams.open([p for _, p in unique]), strict=True))
-    for record in records:
-        pictures, nothing = record.track.guidance_prompts()
-        record.guides = (opened[record, pictures], opened[record, nothing])

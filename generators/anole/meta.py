@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +11,12 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from generators.anole.files import Files, read_json
 from generators.anole.layouts import meta
 from generators.anole.published import Published
-from generators.anole.strict import fill
 from generators.checkpoints import CheckpointError
+from generators.loading.files import Files, read_json
+from generators.loading.strict import fill
+from generators.loading.tensors import in_pickle
 
 PARAMS = "models/7b/params.json"
 _CONSOLIDATED = "models/7b/consolidated.pth"
@@ -43,7 +43,7 @@ class Meta(Published):
     @cached_property
     def _state(self) -> Mapping[str, Any]:
         # Memory-mapped: tensors are read when they are moved to the device.
-        return unpickled(self.files.need(_CONSOLIDATED))
+        return in_pickle(self.files.need(_CONSOLIDATED))
 
     def language_config(self) -> Any:
         """From `params.json` and the tensors' shapes."""
@@ -98,24 +98,7 @@ class Meta(Published):
 
     def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """The `state_dict` of the Lightning checkpoint."""
-        path = self.files.need(_VQ)
-        stored = unpickled(path)
-        if "state_dict" not in stored:
-            raise CheckpointError(f"{path} holds no 'state_dict'")
-        yield from stored["state_dict"].items()
-
-
-def unpickled(path: Path) -> Mapping[str, Any]:
-    """A file of `torch.save`: tensors and plain containers only, memory-mapped."""
-    try:
-        stored = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        raise CheckpointError(
-            f"{path} is broken or holds more than tensors: {str(error).splitlines()[0]}"
-        ) from None
-    if not isinstance(stored, Mapping):
-        raise CheckpointError(f"{path} holds a {type(stored).__name__}, not named tensors")
-    return stored
+        yield from in_pickle(self.files.need(_VQ), "state_dict").items()
 
 
 def _vq_config(path: Path) -> dict[str, Any]:

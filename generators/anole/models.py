@@ -10,15 +10,15 @@ import torch
 from tokenizers import Tokenizer
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.files import Files, read_json
 from generators.anole.meta import PARAMS, Meta
 from generators.anole.published import HuggingFace, Published, VQAlone
 from generators.anole.sizes import FULL, TINY, Size
-from generators.anole.strict import randomised
 from generators.anole.toy import steered, toy_tokenizer, word_ids
 from generators.anole.vocab import Vocabulary
 from generators.base import Weights
 from generators.checkpoints import CheckpointError
+from generators.loading.files import Files, read_json
+from generators.loading.strict import randomised, revived
 
 _SEED = 20_240_708
 """Of the random weights; Anole was published on that day."""
@@ -150,6 +150,5 @@ def _ready(
     vocabulary: Vocabulary,
     device: torch.device,
 ) -> Language:
-    # The rotary frequencies are no parameters: on the meta device they were lost.
-    model.model.rotary_emb = type(model.model.rotary_emb)(config).to(device)
+    revived(model, config, device)
     return Language(model, tokenizer, vocabulary, config.max_position_embeddings)

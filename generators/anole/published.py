@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from generators.anole.files import Files, read_json
-from generators.anole.layouts import identical, taming
-from generators.anole.strict import fill
+from generators.anole.layouts import taming
 from generators.checkpoints import CheckpointError
+from generators.loading.files import Files
+from generators.loading.layout import identical
+from generators.loading.strict import fill
+from generators.loading.tensors import stored_tensors
 
 VQ_PREFIX = "model.vqmodel."
 
@@ -110,13 +110,7 @@ class HuggingFace(Published):
             yield name.removeprefix(VQ_PREFIX), tensor
 
     def _tensors(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
-        index = self.files.find("model.safetensors.index.json")
-        if index is None:
-            yield from _in_shard(self.files.need("model.safetensors"), wanted)
-            return
-        shards: Mapping[str, str] = read_json(index)["weight_map"]
-        for shard in sorted({shards[name] for name in shards if wanted(name)}):
-            yield from _in_shard(self.files.need(shard), wanted)
+        return stored_tensors(self.files, wanted)
 
 
 class VQAlone(HuggingFace):
@@ -139,13 +133,3 @@ class VQAlone(HuggingFace):
     def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Every tensor of the file."""
         return self._tensors(lambda _: True)
-
-
-def _in_shard(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
-    try:
-        with safe_open(str(path), framework="pt") as shard:
-            for name in shard.keys():  # noqa: SIM118
-                if wanted(name):
-                    yield name, shard.get_tensor(name)
-    except SafetensorError as error:
-        raise CheckpointError(f"{path} is broken: {error}") from None

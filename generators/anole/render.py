@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from generators.anole.devices import chosen_device
 from generators.anole.models import load_codec
 from generators.anole.payload import Codes, unpacked
 from generators.anole.settings import AnoleRenderSettings
 from generators.base import Failure, Outcome, Result, Weights
 from generators.document import ImageRequest
+from generators.loading.devices import device_of
 from generators.pictures import Drawing
 
 
@@ -22,7 +22,7 @@ class AnoleRender:
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         told = AnoleRenderSettings(**settings)
-        device = chosen_device(told.device)
+        device = device_of(told.device)
         self._codec = load_codec(weights, told.model, told.revision, device)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:

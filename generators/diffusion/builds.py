@@ -14,9 +14,9 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
     StableDiffusionSafetyChecker,
 )
 
-from pipelines.diffusion.designs import DESIGNS, Architecture, Design
-from pipelines.diffusion.parts import Config, Part
-from pipelines.diffusion.tokenizers import small_tokenizer
+from generators.diffusion.designs import DESIGNS, Architecture, Design
+from generators.diffusion.parts import Config, Part
+from generators.diffusion.tokenizers import small_tokenizer
 
 SEED = 20241014
 TINY_CONTRAST = 1.0

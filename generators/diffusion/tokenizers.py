@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import CLIPTokenizer, T5Tokenizer
 
-from pipelines.diffusion.designs import TokenizerKind
+from generators.diffusion.designs import TokenizerKind
 
 CLIP_LENGTH = 77
 """Positions of CLIP's text tower, start and end tokens included (arXiv:2103.00020)."""

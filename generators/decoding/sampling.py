@@ -1,8 +1,4 @@
-"""From logits to one token id per row: guidance, penalty, temperature, top-p, draw.
-
-The order of the steps is that of upstream's logits processors (chameleon.py,
-logits_processor.py of GAIR-NLP/anole).
-"""
+"""From logits to one token id per row: penalty, temperature, top-k, top-p, draw."""
 
 from __future__ import annotations
 
@@ -10,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from transformers import TopPLogitsWarper
+from transformers import TopKLogitsWarper, TopPLogitsWarper
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,30 +16,29 @@ class Sampler:
     temperature: float
     top_p: float
     greedy: bool
+    top_k: int = 0
+    """How many of the most probable ids are considered; 0 for all."""
 
     def choose(self, logits: Tensor, uniforms: Tensor) -> Tensor:
         """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1)."""
         if self.greedy:
             return logits.argmax(dim=-1)
-        kept = nucleus(logits / self.temperature, self.top_p)
+        kept = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
         return drawn(kept.softmax(dim=-1), uniforms)
-
-
-def guided(
-    full: Tensor, image: Tensor, free: Tensor, *, text: float, picture: float
-) -> Tensor:
-    """Logits under guidance by the text and by earlier pictures (arXiv:2211.09800).
-
-    `full` are the logits given the whole context, `image` given its pictures alone,
-    `free` given neither; all of one shape.
-    """
-    return free + picture * (image - free) + text * (full - image)
 
 
 def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     """Logits with those of `seen` columns divided (if negative multiplied) by `penalty`."""
     lowered = torch.where(logits < 0, logits * penalty, logits / penalty)
     return torch.where(seen, lowered, logits)
+
+
+def shortlist(logits: Tensor, top_k: int) -> Tensor:
+    """Logits of the `top_k` most probable columns, others -inf; all where it is 0."""
+    if top_k == 0:
+        return logits
+    warped: Tensor = TopKLogitsWarper(top_k)(None, logits)
+    return warped
 
 
 def nucleus(logits: Tensor, top_p: float) -> Tensor:

@@ -9,17 +9,17 @@ import diffusers
 import torch
 
 from generators.base import Weights
-from pipelines.artists import DiffusionSettings, architecture_of
-from pipelines.diffusion.attention import OWN, use_attention
-from pipelines.diffusion.builds import built
-from pipelines.diffusion.loading import published, quiet
-from pipelines.diffusion.placing import (
+from generators.diffusion.attention import OWN, use_attention
+from generators.diffusion.builds import built
+from generators.diffusion.loading import published, quiet
+from generators.diffusion.placing import (
     DeviceMap,
     compile_denoiser,
     denoiser_of,
-    device_of,
     place,
 )
+from generators.diffusion.settings import DiffusionSettings, architecture_of
+from generators.loading.devices import device_of
 
 
 def loaded(settings: DiffusionSettings, weights: Weights) -> Any:

@@ -12,13 +12,6 @@ Offload = Literal["model", "sequential"]
 DeviceMap = Literal["balanced"]
 
 
-def device_of(name: str) -> torch.device:
-    """The device a setting names; `auto` is the first visible GPU, else the CPU."""
-    if name != "auto":
-        return torch.device(name)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def place(
     pipeline: Any,
     device: torch.device,

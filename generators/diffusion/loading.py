@@ -17,7 +17,7 @@ import transformers
 from safetensors import SafetensorError
 
 from generators.checkpoints import CheckpointError, looks_like_path
-from pipelines.diffusion.files import components_of, require_files, variant_of
+from generators.diffusion.files import components_of, require_files, variant_of
 
 SafetyPolicy = Literal["checkpoint", "off"]
 NAMED_KEYS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def chosen_device(name: str) -> torch.device:
+def device_of(name: str) -> torch.device:
     """`auto` is the first visible GPU, else the CPU; any other name is taken as it is."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from pipelines.diffusion.parts import (
+from generators.diffusion.parts import (
     CLIP_BIG_G,
     CLIP_L,
     FLUX,

@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.anole.sampling import Sampler, drawn, guided, nucleus, penalised
+from generators.anole.guidance import guided
+from generators.decoding.sampling import Sampler, drawn, nucleus, penalised, shortlist
 
 
 def test_guidance_against_float64():
@@ -90,3 +91,21 @@ def test_rows_do_not_disturb_each_other():
     together = sampler.choose(logits, draws).tolist()
     alone = [sampler.choose(logits[i : i + 1], draws[i : i + 1]).item() for i in range(5)]
     assert together == alone
+
+
+def test_shortlist_keeps_the_most_probable():
+    logits = torch.tensor([[0.1, 3.0, 2.0, -1.0], [5.0, 4.0, 3.0, 2.0]])
+    assert torch.isfinite(shortlist(logits, 2)).tolist() == [
+        [False, True, True, False],
+        [True, True, False, False],
+    ]
+    assert shortlist(logits, 0) is logits
+
+
+def test_top_k_comes_before_top_p():
+    probabilities = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    # Of the two kept, the first alone reaches 0.5 once they are scaled to sum to one.
+    sampler = Sampler(temperature=1.0, top_p=0.5, greedy=False, top_k=2)
+    draws = torch.tensor([0.999], dtype=torch.float64)
+    assert sampler.choose(probabilities.log(), draws).tolist() == [0]
+    assert Sampler(1.0, 0.5, False).choose(probabilities.log(), draws).tolist() == [1]

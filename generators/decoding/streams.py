@@ -12,15 +12,16 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 
 class Stream:
-    """One sequence of tokens: `length` of them are in the cache, `pending` comes next."""
+    """One sequence: `length` of its positions are in the cache, at `row`."""
 
-    __slots__ = ("length", "pending", "row")
+    __slots__ = ("length", "row")
 
-    def __init__(self, row: int, length: int, pending: int) -> None:
-        self.row, self.length, self.pending = row, length, pending
+    def __init__(self, row: int, length: int) -> None:
+        self.row, self.length = row, length
 
 
 class KeyValueRows:
@@ -102,68 +103,83 @@ class KeyValueRows:
         """Tokens before the ones being computed."""
         return 0
 
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """As `get_query_offset`; positions are always given."""
+        return 0
+
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
         """Length and offset of the keys."""
         return query_length, 0
 
 
 class Streams:
-    """The streams in flight over one `ChameleonForConditionalGeneration`.
+    """The streams in flight over one decoder of transformers (LLaMA, OPT, Chameleon).
 
-    Its `forward` forbids image tokens, so the decoder and the head are called apart.
+    Streams are driven by embeddings, so that ids, image features and regressed vectors
+    are all the same to them.
     """
 
-    def __init__(self, model: Any, context: int) -> None:
-        self._model = model
-        self._device = next(model.parameters()).device
+    def __init__(self, decoder: Any, context: int) -> None:
+        self._decoder = decoder
+        weight = decoder.get_input_embeddings().weight
+        self._device, self._dtype = weight.device, weight.dtype
         self._cache = KeyValueRows(context)
         self._open: list[Stream] = []
+        self._pending = torch.empty(0, weight.shape[1], device=self._device)
+        self._pending = self._pending.to(self._dtype)
 
     def __len__(self) -> int:
         return len(self._open)
 
     @torch.inference_mode()
-    def open(self, prompts: Sequence[Sequence[int]]) -> list[Stream]:
-        """New streams; all tokens but each prompt's last are computed, in one pass."""
+    def open(self, prompts: Sequence[Tensor]) -> list[Stream]:
+        """New streams for prompts of embeddings (positions, width).
+
+        All positions but each prompt's last are computed, in one pass; the next `step`
+        computes the last ones, together with whatever other streams are fed.
+        """
         if not prompts:
             return []
         first = len(self._open)
         lengths = [len(prompt) - 1 for prompt in prompts]
-        new = [
-            Stream(first + i, length, prompts[i][-1]) for i, length in enumerate(lengths)
-        ]
+        new = [Stream(first + i, length) for i, length in enumerate(lengths)]
         self._open += new
         longest = max(lengths)
         self._cache.reserve(len(self._open), longest + 1)
         if longest:
-            self._prefill(first, [prompt[:-1] for prompt in prompts], longest)
+            self._prefill(first, [prompt[:-1] for prompt in prompts])
+        lasts = torch.stack([prompt[-1] for prompt in prompts]).to(self._pending)
+        self._pending = torch.cat([self._pending[:first], lasts])
         return new
 
-    def _prefill(self, first: int, prompts: list[Sequence[int]], longest: int) -> None:
-        # Padded on the right: no real token attends to padding, and later tokens
+    def _prefill(self, first: int, prompts: list[Tensor]) -> None:
+        # Padded on the right: no real position attends to padding, and later ones
         # overwrite what padding leaves in the cache before they could see it.
-        padded = [[*prompt, *[0] * (longest - len(prompt))] for prompt in prompts]
+        padded = pad_sequence(prompts, batch_first=True).to(self._device, self._dtype)
+        positions = torch.arange(padded.shape[1], device=self._device)
         self._cache.begin_prefill(first)
-        self._forward(
-            torch.tensor(padded, device=self._device),
-            torch.arange(longest, device=self._device).expand(len(padded), -1),
-            None,
-        )
+        self._forward(padded, positions.expand(len(prompts), -1), None)
+
+    @torch.inference_mode()
+    def feed(self, streams: Sequence[Stream], embeddings: Tensor) -> None:
+        """What the next `step` computes for each stream: (streams, width)."""
+        rows = torch.tensor([s.row for s in streams], device=self._device)
+        self._pending[rows] = embeddings.to(self._pending)
 
     @torch.inference_mode()
     def step(self) -> Tensor:
-        """Feed every stream its pending token; logits (streams, vocabulary), float32."""
+        """Hidden states (streams, width) after the last norm, by row of the streams."""
         columns = max(stream.length for stream in self._open) + 1
         self._cache.reserve(len(self._open), columns)
-        tokens = torch.tensor([s.pending for s in self._open], device=self._device)
         positions = torch.tensor([s.length for s in self._open], device=self._device)
         self._cache.begin_step(positions, columns)
         visible = torch.arange(columns, device=self._device) <= positions[:, None]
-        hidden = self._forward(tokens[:, None], positions[:, None], visible[:, None, None])
+        hidden = self._forward(
+            self._pending[:, None], positions[:, None], visible[:, None, None]
+        )
         for stream in self._open:
             stream.length += 1
-        logits: Tensor = self._model.lm_head(hidden[:, -1])
-        return logits.float()
+        return hidden[:, -1]
 
     @torch.inference_mode()
     def close(self, stream: Stream) -> None:
@@ -171,12 +187,16 @@ class Streams:
         last = self._open.pop()
         if last is not stream:
             self._cache.move(last.row, stream.row)
+            self._pending[stream.row] = self._pending[last.row]
             self._open[stream.row] = last
             last.row = stream.row
+        self._pending = self._pending[: len(self._open)]
 
-    def _forward(self, tokens: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
-        outputs = self._model.model(
-            input_ids=tokens,
+    def _forward(
+        self, embeddings: Tensor, positions: Tensor, mask: Tensor | None
+    ) -> Tensor:
+        outputs = self._decoder(
+            inputs_embeds=embeddings,
             position_ids=positions,
             attention_mask=mask,
             past_key_values=self._cache,

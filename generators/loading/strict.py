@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from generators.anole.layouts import Layout
 from generators.checkpoints import CheckpointError
+from generators.loading.layout import Layout
 
 _NAMED = 8
 """How many keys of one kind an error lists."""
+
+Where = torch.device | Callable[[str], torch.device]
+"""The device of a module, or of each of its parameters by name."""
 
 
 @dataclass
@@ -40,15 +43,16 @@ def fill(
     layout: Layout,
     *,
     source: str,
-    device: torch.device,
+    device: Where,
     dtype: torch.dtype,
     tolerated: Collection[str] = (),
 ) -> None:
     """Put every stored tensor into its place in `module`, on `device` as `dtype`.
 
     `module` may be on the meta device: parameters are replaced, never copied twice.
-    Names in `tolerated` (and below them) may be there or not. Raises CheckpointError
-    that names every missing, unexpected and mis-shaped key.
+    Names in `tolerated` (and below them) may be there or not. Buffers that are not part
+    of the state dict (rotary frequencies) stay on the meta device: see `revived`.
+    Raises CheckpointError that names every missing, unexpected and mis-shaped key.
     """
     shapes = {name: value.shape for name, value in module.state_dict().items()}
     differences = _Differences()
@@ -64,7 +68,8 @@ def fill(
             wanted = tuple(shapes[place.name])
             differences.misshapen.append(f"{key} {tuple(tensor.shape)}, not {wanted}")
             continue
-        _assign(module, place.name, value.to(device, dtype).contiguous())
+        home = device if isinstance(device, torch.device) else device(place.name)
+        _assign(module, place.name, value.to(home, dtype).contiguous())
     differences.missing = sorted(open_places)
     differences.raise_if_any(source)
 
@@ -80,7 +85,11 @@ def _changed(change: Any, tensor: Tensor) -> Tensor | None:
 
 def _assign(module: nn.Module, name: str, value: Tensor) -> None:
     owner, _, leaf = name.rpartition(".")
-    setattr(module.get_submodule(owner), leaf, nn.Parameter(value, requires_grad=False))
+    place = module.get_submodule(owner)
+    if leaf in place._buffers:
+        place._buffers[leaf] = value
+    else:
+        setattr(place, leaf, nn.Parameter(value, requires_grad=False))
 
 
 def _listed(keys: list[str]) -> str:
@@ -88,22 +97,32 @@ def _listed(keys: list[str]) -> str:
     return ", ".join(keys[:_NAMED]) + more
 
 
-def randomised(
-    module: nn.Module, *, device: torch.device, dtype: torch.dtype, seed: int
-) -> None:
+def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: int) -> None:
     """Fill `module` with random values made on `device`: no file, no host memory.
 
     Weights are normal with deviation 1 / sqrt(inputs), so that activations keep their
     size (an embedding has one input); norms are 1 and biases 0.
     """
-    generator = torch.Generator(device).manual_seed(seed)
+    generators: dict[torch.device, torch.Generator] = {}
     for name, value in module.state_dict().items():
-        new = torch.empty(value.shape, device=device, dtype=dtype)
+        home = device if isinstance(device, torch.device) else device(name)
+        if home not in generators:
+            generators[home] = torch.Generator(home).manual_seed(seed)
+        new = torch.empty(value.shape, device=home, dtype=dtype)
         if name.endswith("bias"):
             new.zero_()
         elif value.dim() == 1 or "norm" in name:
             new.fill_(1.0)
         else:
             inputs = 1 if "embed" in name else value[0].numel()
-            new.normal_(0.0, inputs**-0.5, generator=generator)
+            new.normal_(0.0, inputs**-0.5, generator=generators[home])
         _assign(module, name, new)
+
+
+def revived(module: nn.Module, config: Any, device: torch.device) -> None:
+    """Rebuild rotary embeddings that were made on the meta device, where they are lost."""
+    for name, child in list(module.named_modules()):
+        if name.endswith("rotary_emb"):
+            owner, _, leaf = name.rpartition(".")
+            fresh = type(child)(config).to(device)
+            setattr(module.get_submodule(owner), leaf, fresh)

@@ -1,0 +1,1 @@
+"""Token by token through a language model: cache, streams, sampling."""

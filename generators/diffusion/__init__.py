@@ -1,0 +1,1 @@
+"""Pipelines of diffusers: settings, strict loading, random weights, drawing."""

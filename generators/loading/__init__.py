@@ -1,0 +1,1 @@
+"""Published checkpoints of native models: files, layouts, strict filling."""

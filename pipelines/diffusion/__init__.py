@@ -1,1 +1,0 @@
-"""Parts of the text-to-image stage: loading, random weights, prompts, attention."""

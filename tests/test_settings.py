@@ -1,0 +1,61 @@
+"""Which exact weights a stage's settings name, companions included."""
+
+from typing import ClassVar
+
+import pytest
+
+from generators.base import Kind
+from generators.checkpoints import pinning, with_revision
+from generators.settings import ModelSettings, unkeyed
+
+COMMIT = "a" * 40
+
+
+class Paired(ModelSettings):
+    kind: ClassVar[Kind] = Kind.RENDER
+    target: ClassVar[str] = "nowhere:Paired"
+    companions: ClassVar[tuple[str, ...]] = ("eyes", "brush")
+
+    model: str = unkeyed("org/mind")
+    eyes: str = unkeyed("org/eyes")
+    brush: str | None = unkeyed(None)
+
+
+def test_companions_are_part_of_the_identity_and_pinned(tmp_path):
+    (tmp_path / "weights").write_bytes(b"1")
+    told = Paired(revision=COMMIT, eyes=f"org/eyes@{COMMIT}", brush=str(tmp_path))
+    before = told.spec("paired", "pretrained")
+    assert before.identity.startswith(
+        f"hub:org/mind@{COMMIT}+hub:org/eyes@{COMMIT}+folder:"
+    )
+    assert before.options["eyes"] == f"org/eyes@{COMMIT}"
+    assert before.options["revision"] == COMMIT
+    assert before.options["brush"] == str(tmp_path)
+    (tmp_path / "weights").write_bytes(b"2")
+    assert told.spec("paired", "pretrained").digest != before.digest
+
+
+def test_a_branch_of_a_companion_becomes_its_commit():
+    with pinning({"org/eyes@main": f"hub:org/eyes@{COMMIT}"}) as pins:
+        told = Paired(revision=COMMIT)
+        assert told.options("pretrained")["eyes"] == f"org/eyes@{COMMIT}"
+        assert told.options("pretrained")["brush"] is None
+    assert set(pins.known) == {"org/eyes@main", f"org/mind@{COMMIT}"}
+
+
+def test_companions_do_not_touch_random_weights():
+    one, other = Paired(), Paired(eyes="org/others")
+    assert one.spec("x", "tiny").digest == other.spec("x", "tiny").digest
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "revision"),
+    [
+        ("org/x", "org/x", None),
+        ("org/x@v1", "org/x", "v1"),
+        ("./x@v1", "./x@v1", None),
+        ("/some/folder@home", "/some/folder@home", None),
+    ],
+)
+def test_revisions_are_read_of_hub_ids_only(name, model, revision):
+    assert with_revision(name) == (model, revision)
