@@ -196,7 +196,7 @@ def orchestration(
 )
 def stage(context: typer.Context) -> None:
     """How fast one stage is at several batch sizes, without Ray (--help for options)."""
-    from benchmarks import stage as measured
+    from benchmarks.throughput import main as measured
 
     raise typer.Exit(measured.main(context.args))
 

@@ -52,7 +52,7 @@ def grids(outcome) -> list[list[int]]:
 def test_hugging_face_layout_gives_back_the_weights(folder, taming):
     stage = drafting(folder)
     for name, value in helpers.lm_tensors(helpers.language()).items():
-        assert torch.equal(stage._language.model.state_dict()[name], value)
+        assert torch.equal(stage.language.model.state_dict()[name], value)
     tiny = AnoleDraft(weights="tiny", device="cpu", context=300)
     requests = [question(seed=s) for s in range(4)]
     pairs = zip(stage(requests), tiny(requests), strict=True)
@@ -283,8 +283,8 @@ def test_dummy_weights_interleave(monkeypatch):
     small = dataclasses.replace(models.TINY, vocabulary=900, begin_image=0.05, end=0.03)
     monkeypatch.setattr(models, "FULL", small)
     stage = AnoleDraft(weights="dummy", device="cpu", dtype="bfloat16", context=400)
-    assert stage._language.model.dtype == torch.bfloat16
-    assert stage._codec._model.dtype == torch.float32
+    assert stage.language.model.dtype == torch.bfloat16
+    assert stage.codec._model.dtype == torch.float32
     outcomes = stage([question(seed=s) for s in range(6)])
     assert sum(o.usage["images"] for o in outcomes) >= 3
     again = AnoleDraft(weights="dummy", device="cpu", dtype="bfloat16", context=400)
@@ -293,8 +293,8 @@ def test_dummy_weights_interleave(monkeypatch):
 
 def test_precision_of_the_vq_model_never_follows_the_language_model(folder):
     stage = drafting(folder, dtype="bfloat16")
-    assert stage._language.model.dtype == torch.bfloat16
-    assert stage._codec._model.dtype == torch.float32
+    assert stage.language.model.dtype == torch.bfloat16
+    assert stage.codec._model.dtype == torch.float32
 
 
 def test_path_of_a_checkpoint_through_its_settings(folder):

@@ -83,9 +83,9 @@ def test_text_is_clean_and_usage_counts(draft):
 @models
 def test_prompt_has_no_template(draft):
     """`<s>`, then each segment: text as raw ids, a picture between its marks."""
-    language = draft._language
+    language = draft.language
     v = language.vocabulary
-    ids = draft._prompt(request(Text("A red"), picture(), Text(" house"))).ids
+    ids = draft.prompt(request(Text("A red"), picture(), Text(" house"))).ids
     text = [
         language.tokenizer.encode(t, add_special_tokens=False).ids
         for t in ("A red", " house")
@@ -105,7 +105,7 @@ def test_turns_are_set_apart(draft):
     turns = [
         Turn(r, c) for r, c in zip(("system", "user", "assistant"), content, strict=True)
     ]
-    prompt = draft._prompt(Request(tuple(turns), 1))
+    prompt = draft.prompt(Request(tuple(turns), 1))
     assert prompt.shown == "Answer.\nWhat is it?\n A bird<image>"
     assert prompt.images == 1
 
@@ -139,7 +139,7 @@ def test_a_prompt_needs_room_for_one_token(draft):
 
 @models
 def test_blank_text_between_pictures_is_left_out(draft):
-    language = draft._language
+    language = draft.language
     v = language.vocabulary
     blank, word = (language.tokenizer.encode(t).ids for t in (" \n", " boat"))
     code = [v.begin_image, *v.image[:64], v.end_image]

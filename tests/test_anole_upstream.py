@@ -41,7 +41,7 @@ def stage(folder):
 
 def prompts(stage) -> list[tuple[int, ...]]:
     requests = [Request((Turn("user", tuple(c)),), seed=0) for c in upstream.contents()]
-    return [stage._prompt(r).ids for r in requests]
+    return [stage.prompt(r).ids for r in requests]
 
 
 @pytest.mark.parametrize("name", upstream.PICTURES)
@@ -54,7 +54,7 @@ def test_pictures_are_prepared_as_upstream(name, arrays):
 @pytest.mark.parametrize("name", upstream.PICTURES)
 def test_pictures_become_the_same_codes(name, arrays, stage):
     image = upstream._png(upstream.picture(*upstream.PICTURES[name]))
-    codec: Codec = stage()._codec
+    codec: Codec = stage().codec
     assert (
         codec.encode(prepared(image, 64)).ravel().tolist()
         == arrays[f"codes_{name}"].tolist()
@@ -75,16 +75,16 @@ def next_logits(model, prompts) -> torch.Tensor:
 
 def test_first_logits(arrays, stage):
     for i in range(3):
-        logits = next_logits(stage()._language.model, [arrays[f"prompt_{i}"].tolist()])
+        logits = next_logits(stage().language.model, [arrays[f"prompt_{i}"].tolist()])
         assert np.abs(logits[0].numpy() - arrays[f"logits_{i}"]).max() < 1e-4
 
 
 def test_first_logits_of_a_picture(arrays, stage):
     """Three streams, guidance, allow-list, temperature and top-p, in upstream's words."""
-    language = stage()._language
+    language = stage().language
     vocabulary = language.vocabulary
     kept = {*vocabulary.image, vocabulary.bos, vocabulary.begin_image, vocabulary.end_image}
-    sampler = stage()._rules().image
+    sampler = stage().rules.image
     for i in range(3):
         full = [*arrays[f"prompt_{i}"].tolist(), vocabulary.begin_image]
         contexts = [full, [t for t in full if t in kept], [vocabulary.bos, full[-1]]]

@@ -41,26 +41,28 @@ class AnoleDraft:
         device = device_of(self.settings.device)
         dtype = getattr(torch, self.settings.dtype)
         place = (weights, self.settings.model, self.settings.revision, device)
-        self._language = load_language(*place, dtype)
-        self._codec = load_codec(*place)
+        self.language = load_language(*place, dtype)
+        self.codec = load_codec(*place)
         self.limits = self._limits()
         self._interleave = Interleaver(
-            self._language.model, self._language.vocabulary, self.limits, self._rules()
+            self.language.model, self.language.vocabulary, self.limits, self.rules
         )
 
     def _limits(self) -> Limits:
-        most = self._language.context
+        most = self.language.context
         context = self.settings.context or most
         if context > most:
             raise ValueError(f"context {context} exceeds the model's {most} tokens")
         return Limits(
             context=context,
-            image_tokens=self._codec.side**2,
+            image_tokens=self.codec.side**2,
             max_text_tokens=self.settings.max_text_tokens,
             max_images=self.settings.max_images,
         )
 
-    def _rules(self) -> Rules:
+    @property
+    def rules(self) -> Rules:
+        """How tokens are chosen."""
         told = self.settings
         return Rules(
             text=Sampler(told.text_temperature, told.text_top_p, told.text_greedy),
@@ -76,7 +78,7 @@ class AnoleDraft:
         A request that leaves no room in the context is skipped; one without content,
         without a seed to sample from, or with an unreadable picture fails.
         """
-        prompts = [self._prompt(request) for request in inputs]
+        prompts = [self.prompt(request) for request in inputs]
         ready = [
             (i, prompt, inputs[i].seed or 0)
             for i, prompt in enumerate(prompts)
@@ -84,14 +86,15 @@ class AnoleDraft:
         ]
         tracks = self._interleave([p.ids for _, p, _ in ready], [s for _, _, s in ready])
         drafts = {
-            i: self._drafted(prompt, track)
+            i: self.drafted(prompt, track)
             for (i, prompt, _), track in zip(ready, tracks, strict=True)
         }
         return [
             p if not isinstance(p, Prompt) else drafts[i] for i, p in enumerate(prompts)
         ]
 
-    def _prompt(self, request: Request) -> Prompt | Skip | Failure:
+    def prompt(self, request: Request) -> Prompt | Skip | Failure:
+        """The request in the model's tokens, or why it cannot be answered."""
         if request.seed is None and self.settings.is_seeded():
             return Failure("the request has no seed, but tokens are sampled")
         content = [s for turn in request.turns for s in turn.content]
@@ -106,7 +109,7 @@ class AnoleDraft:
         except PictureError as error:
             return Failure(str(error))
         shown = "".join("<image>" if isinstance(p, Image) else p for p in parts)
-        ids = (self._language.vocabulary.bos, *chain.from_iterable(tokens))
+        ids = (self.language.vocabulary.bos, *chain.from_iterable(tokens))
         return Prompt(ids, shown, len(request.images))
 
     def _parts(self, request: Request) -> list[str | Image]:
@@ -119,12 +122,12 @@ class AnoleDraft:
         return parts
 
     def _tokenized(self, text: str) -> list[int]:
-        ids: list[int] = self._language.tokenizer.encode(text, add_special_tokens=False).ids
+        ids: list[int] = self.language.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def _image_tokens(self, image: Image) -> list[int]:
-        vocabulary = self._language.vocabulary
-        codes = self._codec.encode(prepared(image, self._codec.resolution))
+        vocabulary = self.language.vocabulary
+        codes = self.codec.encode(prepared(image, self.codec.resolution))
         tokens = vocabulary.tokens(codes.ravel().tolist())
         return [vocabulary.begin_image, *tokens, vocabulary.end_image]
 
@@ -141,7 +144,8 @@ class AnoleDraft:
             f"included, so at most {(limits.context - 2) // limits.picture} pictures fit"
         )
 
-    def _drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
+    def drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
+        """What a finished track says."""
         segments = self._segments(track.generated)
         usage = {
             "input_tokens": len(prompt.ids),
@@ -156,16 +160,16 @@ class AnoleDraft:
     def _segments(self, tokens: Sequence[int]) -> tuple[Text | ImageRequest, ...]:
         """Text as the tokenizer spells it (blank runs left out), pictures as requests."""
         segments: list[Text | ImageRequest] = []
-        for mode, ids in split(tokens, self._language.vocabulary):
+        for mode, ids in split(tokens, self.language.vocabulary):
             if mode is Mode.IMAGE:
                 segments.append(self._request(ids))
                 continue
-            text = self._language.tokenizer.decode(list(ids), skip_special_tokens=True)
+            text = self.language.tokenizer.decode(list(ids), skip_special_tokens=True)
             if text.strip():
                 segments.append(Text(text))
         return tuple(segments)
 
     def _request(self, tokens: Sequence[int]) -> ImageRequest:
-        codes = np.array(self._language.vocabulary.codes(tokens), dtype=np.int32)
-        grid = codes.reshape(self._codec.side, self._codec.side)
+        codes = np.array(self.language.vocabulary.codes(tokens), dtype=np.int32)
+        grid = codes.reshape(self.codec.side, self.codec.side)
         return ImageRequest(payload=packed(grid))

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import orchestration, stage
-from generators.names import UsageError
-from pipelines.systems import Models
+from benchmarks import orchestration
 
 
 def records(root: Path) -> dict[str, tuple[str, str]]:
@@ -56,34 +53,3 @@ def test_the_clock_counts_this_process_and_its_children() -> None:
         subprocess.run([sys.executable, "-c", burn], check=True)
         ended = time.time()
     assert 0.2 < clock.at(ended) - clock.at(began) < 5.0
-
-
-@pytest.mark.models
-def test_a_stage_is_measured_at_every_batch_size(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = tmp_path / "speeds.json"
-    words = ["--system", "sdxl-turbo", "--weights", "tiny", "--batches", "1,3"]
-    assert stage.main([*words, "--calls", "2", "--out", str(out)]) == 0
-    written = json.loads(out.read_text())
-    assert [s["batch_size"] for s in written["speeds"]] == [1, 3]
-    for speed in written["speeds"]:
-        assert speed["usage_per_s"]["images"] == pytest.approx(speed["records_per_s"])
-        assert speed["failures"] == {}
-    assert written["about"]["device"]
-    assert "sdxl-turbo (stabilityai/sdxl-turbo, tiny)" in capsys.readouterr().out
-
-
-@pytest.mark.models
-def test_a_later_stage_is_measured_on_what_the_earlier_ones_give() -> None:
-    spec, inputs = stage.stage_and_inputs("anole", "render", Models(weights="tiny"), 2)
-    assert spec.name == "anole-render"
-    assert len(inputs) == 2
-    assert all(i.payload is not None and i.payload.data for i in inputs)
-
-
-def test_a_part_that_a_system_lacks_is_named() -> None:
-    with pytest.raises(
-        UsageError, match=r"part of system 'anole' 'condition'.*draft, render"
-    ):
-        stage.stage_and_inputs("anole", "condition", Models(weights="tiny"), 1)

@@ -1,0 +1,1 @@
+"""How fast a stage is: batch sizes against each other, against upstream, against memory."""

@@ -1,0 +1,81 @@
+"""What the machine is and can do: its name, its memory's speed, its peak use."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import torch
+
+_GPU_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**28
+_COPIES = 9
+
+
+def device() -> torch.device:
+    """Where stages told `auto` compute."""
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def device_name() -> str:
+    """The GPU's name, or the number of CPU threads torch uses."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    return f"CPU, {torch.get_num_threads()} threads"
+
+
+def synchronise() -> None:
+    """Wait until the GPU has done what it was told."""
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def copy_bandwidth() -> float:
+    """Bytes per second that a large copy reads and writes on the device, median of 9."""
+    where = device()
+    size = _GPU_COPY_BYTES if where.type == "cuda" else _CPU_COPY_BYTES
+    source = torch.ones(size, dtype=torch.uint8, device=where)
+    target = torch.empty_like(source)
+    seconds = []
+    for _ in range(_COPIES):
+        synchronise()
+        began = time.perf_counter()
+        target.copy_(source)
+        synchronise()
+        seconds.append(time.perf_counter() - began)
+    return 2 * size / median(seconds)
+
+
+class Peak:
+    """Memory in GiB: allocated on the GPU, or resident in the process on a CPU."""
+
+    gib = 0.0
+
+
+@contextlib.contextmanager
+def peak_memory() -> Iterator[Peak]:
+    """The peak of what runs inside; on a CPU what was there before counts too."""
+    gc.collect()
+    peak = Peak()
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+        yield peak
+        peak.gib = torch.cuda.max_memory_allocated() / 2**30
+        return
+    with contextlib.suppress(OSError):
+        # Sets the kernel's high-water mark back to what is resident now (proc(5)).
+        Path("/proc/self/clear_refs").write_text("5")
+    yield peak
+    peak.gib = _resident_peak_kib() / 2**20
+
+
+def _resident_peak_kib() -> int:
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1])
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -1,0 +1,123 @@
+"""Which stage is meant, and inputs for it as a run on the sample set would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tasks import load
+from benchmarks.throughput.measure import loaded
+from generators.base import Job, Outcome, Result, StageInput, StageSpec
+from generators.document import Blob, Document, ImageRequest, Sample, Text, with_blobs
+from generators.names import UsageError, unknown
+from generators.pictures import Drawing
+from generators.system import Asking, System, answer
+from pipelines.systems import (
+    Models,
+    artist_spec,
+    is_artist,
+    is_writer,
+    resolve,
+    writer_spec,
+)
+from scorers import resolve_scorer
+
+PARTS = ("draft", "condition", "render")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A stage and what it is given."""
+
+    spec: StageSpec
+    inputs: Sequence[StageInput]
+
+
+def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
+    """A part of a system, an LVLM or a text-to-image model, on `queries` queries.
+
+    The stages before it are run, one record at a time. UsageError where the system has no
+    such part or the sample set asks nothing of it.
+    """
+    samples = _samples()[:queries]
+    if is_artist(name):
+        spec = artist_spec(name, models)
+        return Workload(spec, [_drawing(sample, i) for i, sample in enumerate(samples)])
+    if is_writer(name):
+        system = System(name=name, draft=writer_spec(name, models))
+    else:
+        system = resolve(name, models)
+    spec = getattr(system, part) or _no_part(name, part, system)
+    earlier = _Earlier(spec)
+    prompt = load("sample").prompt
+    walks = [answer(system, sample, Asking(prompt)) for sample in samples]
+    return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
+
+
+def of_scorer(
+    name: str, weights: Any, settings: Mapping[str, Any], queries: int
+) -> Workload:
+    """The last stage of a scorer, given the ground truth of `queries` queries."""
+    scorer = resolve_scorer(name, weights, dict(settings))
+    spec = scorer.stages[-1]
+    earlier = _Earlier(spec)
+    walks = [scorer.judge(s, s.reference or Document()) for s in _samples()[:queries]]
+    return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
+
+
+def _samples() -> list[Sample]:
+    found = load("sample").samples
+    return [s for s in found if isinstance(s, Sample) and s.wants_images]
+
+
+def _drawing(sample: Sample, seed: int) -> StageInput:
+    """One picture of the question's own words."""
+    words = " ".join(s.text for s in sample.question if isinstance(s, Text))
+    return ImageRequest(prompt=words, seed=seed)
+
+
+def _no_part(name: str, part: str, system: System) -> StageSpec:
+    has = [p for p in PARTS if getattr(system, p) is not None]
+    raise unknown(f"part of system {name!r}", part, has)
+
+
+def _checked(spec: StageSpec, inputs: Sequence[StageInput]) -> Workload:
+    if not inputs:
+        raise UsageError(f"no query of the sample set asks anything of stage {spec.name}")
+    return Workload(spec, inputs)
+
+
+class _Earlier:
+    """Runs the stages before the wanted one."""
+
+    def __init__(self, wanted: StageSpec) -> None:
+        self._wanted = wanted
+        self._stages: dict[str, Any] = {}
+
+    def asked(self, walk: Any) -> list[StageInput]:
+        """What the walk asks of the wanted stage; nothing where it ends before."""
+        try:
+            jobs: list[Job] = next(walk)
+            while jobs[0].spec.digest != self._wanted.digest:
+                jobs = walk.send([self._outcome(job) for job in jobs])
+        except StopIteration:
+            return []
+        return [with_blobs(job.input, _at_hand) for job in jobs]
+
+    def _outcome(self, job: Job) -> Outcome[Any]:
+        if job.spec.digest not in self._stages:
+            settings = {**job.spec.settings, **job.spec.options}
+            self._stages[job.spec.digest] = loaded(job.spec.target)(**settings)
+        stage = self._stages[job.spec.digest]
+        outcome: Outcome[Any] = stage([with_blobs(job.input, _at_hand)])[0]
+        if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
+            return replace(outcome, value=outcome.value.encoded())
+        return outcome
+
+
+def _at_hand(blob: Blob) -> Blob:
+    if blob.data is not None:
+        return blob
+    return replace(blob, data=Path(str(blob.place)).read_bytes())
