@@ -11,10 +11,11 @@ import pytest
 import torch
 
 from benchmarks.throughput import main as throughput
+from benchmarks.throughput import suite
 from benchmarks.throughput.measure import Speed, loaded_stage, measure, ways_of
 from benchmarks.throughput.output import Report
 from benchmarks.throughput.traffic import weight_traffic
-from benchmarks.throughput.workload import of_scorer, of_system
+from benchmarks.throughput.workload import of_scorer, of_system, whole
 from generators.base import Failure, Result
 from generators.names import UsageError
 from pipelines.systems import Models
@@ -122,6 +123,18 @@ def test_a_later_stage_is_measured_on_what_the_earlier_ones_give() -> None:
     assert all(i.payload is not None and i.payload.data for i in workload.inputs)
 
 
+@pytest.mark.models
+def test_whole_systems_are_measured_stage_by_stage(tmp_path: Path) -> None:
+    """Documents are those of the walk; usage is that of all stages together."""
+    system, samples = whole("anole", TINY, 4)
+    together, apart = system(samples), [system([s])[0] for s in samples]
+    assert [o.value.text for o in together] == [o.value.text for o in apart]
+    for outcome in together:
+        assert outcome.usage["images"] == len(outcome.value.images)
+        assert outcome.usage["output_tokens"] > 0
+    assert any(o.value.images for o in together)
+
+
 def test_scorers_are_measured_on_the_ground_truth() -> None:
     workload = of_scorer("clipscore", "tiny", {}, 3)
     assert len(workload.inputs) == 3
@@ -150,3 +163,18 @@ def test_it_runs_where_ray_and_arrow_are_not_installed() -> None:
     )
     assert done.returncode == 0, done.stderr
     assert "batch 1" in done.stdout
+
+
+@pytest.mark.models
+def test_the_suite_names_what_failed_and_goes_on(
+    tmp_path: Path, capfd, monkeypatch
+) -> None:
+    broken = ("--system", "nowhere")
+    monkeypatch.setattr(
+        suite,
+        "MEASUREMENTS",
+        {"broken": broken, "clipscore": suite.MEASUREMENTS["clipscore"]},
+    )
+    assert suite.main(["--weights", "tiny", "--out", str(tmp_path / "results")]) == 1
+    assert "with failures: broken" in capfd.readouterr().err
+    assert [p.name for p in (tmp_path / "results").iterdir()] == ["clipscore.json"]

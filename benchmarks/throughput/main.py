@@ -19,37 +19,53 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.config import merged, parsed_setting
-from benchmarks.throughput.workload import PARTS, Workload, of_scorer, of_system
+from benchmarks.throughput.workload import PARTS, Workload, of_scorer, of_system, whole
 from cluster.manifest import environment
 from pipelines.systems import Models
+
+WHOLE = "all"
+"""The part that is every part."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write JSON where `--out` says."""
     told = _parser().parse_args(arguments)
     from benchmarks.throughput.device import copy_bandwidth, device_name
-    from benchmarks.throughput.measure import loaded_stage, measure, ways_of
+    from benchmarks.throughput.measure import measure
     from benchmarks.throughput.output import Report
 
-    sizes = [int(size) for size in told.batches.split(",")]
-    workload = _workload(told)
-    stage = loaded_stage(workload.spec, sizes)
-    ways = ways_of(workload.spec, stage, sizes, told.upstream)
-    report = Report(measure(ways, workload.inputs, told.rounds), copy_bandwidth())
-    spec = workload.spec
-    print(f"{spec.name} ({spec.identity}, {spec.weights}) on {device_name()}")
+    title, settings, ways, inputs = _measured(told)
+    report = Report(measure(ways, inputs, told.rounds), copy_bandwidth())
+    print(f"{title} on {device_name()}")
     print(
-        f"{len(workload.inputs)} inputs, median of {told.rounds} rounds; a copy reads and "
-        f"writes {report.bandwidth / 1e9:.1f} GB/s"
+        f"{len(inputs)} inputs, median of {told.rounds} rounds; a copy reads and writes "
+        f"{report.bandwidth / 1e9:.1f} GB/s"
     )
     print(report.table())
     if told.out is not None:
-        about = environment() | {"device": device_name(), "stage": spec.folder}
-        about |= {"settings": dict(spec.settings), "bandwidth": report.bandwidth}
+        about = environment() | {"device": device_name(), "measured": title}
+        about |= {"settings": settings, "bandwidth": report.bandwidth}
         about |= {"command": sys.argv[1:] if arguments is None else list(arguments)}
         written = {"about": about, "speeds": report.data()}
         told.out.write_text(json.dumps(written, indent=1) + "\n")
     return 1 if any(speed.failures for speed in report.speeds) else 0
+
+
+def _measured(told: argparse.Namespace) -> tuple[str, Any, Any, Sequence[Any]]:
+    """A title, the settings, the ways to compute and the inputs."""
+    from benchmarks.throughput.measure import in_batches, loaded_stage, ways_of
+
+    sizes = [int(size) for size in told.batches.split(",")]
+    if told.part == WHOLE:
+        system, samples = whole(told.system, _models(told), told.queries)
+        title = f"{told.system}, whole documents ({told.weights})"
+        return title, _settings(told), in_batches(system, sizes), samples
+    workload = _workload(told)
+    spec = workload.spec
+    stage = loaded_stage(spec, sizes)
+    ways = ways_of(spec, stage, sizes, told.upstream)
+    title = f"{spec.name} ({spec.identity}, {spec.weights})"
+    return title, dict(spec.settings), ways, workload.inputs
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -59,7 +75,9 @@ def _parser() -> argparse.ArgumentParser:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--system", help="a system, an LVLM or a text-to-image model")
     what.add_argument("--scorer", help="a scorer")
-    parser.add_argument("--part", default="draft", choices=PARTS, help="of the system")
+    parser.add_argument(
+        "--part", default="draft", choices=(*PARTS, WHOLE), help="of the system"
+    )
     parser.add_argument(
         "--weights", default="dummy", choices=("pretrained", "dummy", "tiny")
     )
@@ -80,13 +98,20 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _workload(told: argparse.Namespace) -> Workload:
+    if told.scorer is not None:
+        return of_scorer(told.scorer, told.weights, _settings(told), told.queries)
+    return of_system(told.system, told.part, _models(told), told.queries)
+
+
+def _models(told: argparse.Namespace) -> Models:
+    return Models(weights=told.weights, overrides={told.system: _settings(told)})
+
+
+def _settings(told: argparse.Namespace) -> dict[str, Any]:
     settings: dict[str, Any] = {}
     for text in told.set:
         settings = merged(settings, parsed_setting(text))
-    if told.scorer is not None:
-        return of_scorer(told.scorer, told.weights, settings, told.queries)
-    models = Models(weights=told.weights, overrides={told.system: settings})
-    return of_system(told.system, told.part, models, told.queries)
+    return settings
 
 
 if __name__ == "__main__":

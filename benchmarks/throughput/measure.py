@@ -17,10 +17,10 @@ from typing import Any
 
 from benchmarks.throughput.device import peak_memory, synchronise
 from benchmarks.throughput.traffic import weight_traffic
-from generators.base import Outcome, Result, StageInput, StageSpec
+from generators.base import Outcome, Result, StageSpec
 from generators.names import UsageError
 
-Compute = Callable[[Sequence[StageInput]], list[Outcome[Any]]]
+Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
 """One way of computing the whole workload."""
 
 
@@ -52,9 +52,7 @@ class Speed:
         return amount / self.median_s
 
 
-def measure(
-    ways: Mapping[str, Compute], inputs: Sequence[StageInput], rounds: int
-) -> list[Speed]:
+def measure(ways: Mapping[str, Compute], inputs: Sequence[Any], rounds: int) -> list[Speed]:
     """Speeds of all ways; a first round warms up and is not counted.
 
     A way that does not fit into the device's memory is left out, and said so on stderr.
@@ -76,7 +74,7 @@ def measure(
     ]
 
 
-def _fits(way: str, compute: Compute, inputs: Sequence[StageInput]) -> bool:
+def _fits(way: str, compute: Compute, inputs: Sequence[Any]) -> bool:
     try:
         compute(inputs)
     except RuntimeError as error:
@@ -87,7 +85,7 @@ def _fits(way: str, compute: Compute, inputs: Sequence[StageInput]) -> bool:
     return True
 
 
-def _read(compute: Compute, inputs: Sequence[StageInput]) -> int:
+def _read(compute: Compute, inputs: Sequence[Any]) -> int:
     with weight_traffic() as traffic:
         compute(inputs)
     return traffic.bytes
@@ -120,16 +118,17 @@ def ways_of(
     spec: StageSpec, stage: Any, sizes: Sequence[int], upstream: bool
 ) -> dict[str, Compute]:
     """The stage at every batch size, and its upstream loop where one is written."""
-    ways: dict[str, Compute] = {}
-    if upstream and (loop := upstream_loop(spec, stage)) is not None:
-        ways["upstream"] = loop
-    for size in sizes:
-        ways[f"batch {size}"] = _in_batches(stage, size)
-    return ways
+    loop = upstream_loop(spec, stage) if upstream else None
+    return ({} if loop is None else {"upstream": loop}) | in_batches(stage, sizes)
 
 
-def _in_batches(stage: Any, size: int) -> Compute:
-    def compute(inputs: Sequence[StageInput]) -> list[Outcome[Any]]:
+def in_batches(compute: Compute, sizes: Sequence[int]) -> dict[str, Compute]:
+    """`compute` called with so many inputs at a time."""
+    return {f"batch {size}": _in_batches(compute, size) for size in sizes}
+
+
+def _in_batches(stage: Compute, size: int) -> Compute:
+    def compute(inputs: Sequence[Any]) -> list[Outcome[Any]]:
         batches = [inputs[i : i + size] for i in range(0, len(inputs), size)]
         return [outcome for batch in batches for outcome in stage(batch)]
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
 from benchmarks.tasks import load
-from benchmarks.throughput.measure import loaded
-from generators.base import Job, Outcome, Result, StageInput, StageSpec
-from generators.document import Blob, Document, ImageRequest, Sample, Text, with_blobs
+from benchmarks.throughput.whole import Stages, Whole, at_hand
+from generators.base import Job, StageInput, StageSpec
+from generators.document import Document, ImageRequest, Sample, Text, with_blobs
 from generators.names import UsageError, unknown
-from generators.pictures import Drawing
 from generators.system import Asking, System, answer
 from pipelines.systems import (
     Models,
@@ -33,6 +31,11 @@ class Workload:
 
     spec: StageSpec
     inputs: Sequence[StageInput]
+
+
+def whole(name: str, models: Models, queries: int) -> tuple[Whole, list[Sample]]:
+    """A whole system and the samples it answers."""
+    return Whole(resolve(name, models), load("sample").prompt), _samples()[:queries]
 
 
 def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
@@ -94,30 +97,14 @@ class _Earlier:
 
     def __init__(self, wanted: StageSpec) -> None:
         self._wanted = wanted
-        self._stages: dict[str, Any] = {}
+        self._stages = Stages()
 
     def asked(self, walk: Any) -> list[StageInput]:
         """What the walk asks of the wanted stage; nothing where it ends before."""
         try:
             jobs: list[Job] = next(walk)
             while jobs[0].spec.digest != self._wanted.digest:
-                jobs = walk.send([self._outcome(job) for job in jobs])
+                jobs = walk.send(self._stages.outcomes(jobs))
         except StopIteration:
             return []
-        return [with_blobs(job.input, _at_hand) for job in jobs]
-
-    def _outcome(self, job: Job) -> Outcome[Any]:
-        if job.spec.digest not in self._stages:
-            settings = {**job.spec.settings, **job.spec.options}
-            self._stages[job.spec.digest] = loaded(job.spec.target)(**settings)
-        stage = self._stages[job.spec.digest]
-        outcome: Outcome[Any] = stage([with_blobs(job.input, _at_hand)])[0]
-        if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
-            return replace(outcome, value=outcome.value.encoded())
-        return outcome
-
-
-def _at_hand(blob: Blob) -> Blob:
-    if blob.data is not None:
-        return blob
-    return replace(blob, data=Path(str(blob.place)).read_bytes())
+        return [with_blobs(job.input, at_hand) for job in jobs]
