@@ -15,8 +15,8 @@ from benchmarks.config import OFFICIAL, RunConfig, load_config, merged, parsed_s
 from benchmarks.display import Display
 from benchmarks.experiment import Experiment, open_experiment, reopen
 from benchmarks.leaderboard import terminal_table, write_leaderboard
+from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
-from cluster.plan import StageCount, count
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store, read_blob
 from generators.names import UsageError

@@ -10,8 +10,8 @@ from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 
+from cluster.counts import StageCount
 from cluster.options import StageProgress
-from cluster.plan import StageCount
 from cluster.run import Watcher
 
 _COLUMNS = ("stage", "", "done", "failed", "skipped", "rate", "left", "state")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.throughput.measure import Speed
+from generators.document import Score
 from generators.pictures import Drawing
 
 PER_MINUTE = frozenset({"images"})
@@ -91,8 +93,10 @@ def _times(ratio: float | None) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two results are equal; pixels may differ by one grey level."""
+    """Whether two results are equal; pixels may differ by one grey level, scores by 1e-4."""
     if isinstance(one, Drawing) and isinstance(other, Drawing):
         difference = one.pixels.astype(np.int16) - other.pixels
         return bool(np.abs(difference).max() <= 1)
+    if isinstance(one, Score) and isinstance(other, Score):
+        return math.isclose(one.value, other.value, abs_tol=1e-4)
     return bool(one == other)

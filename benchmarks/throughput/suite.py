@@ -33,7 +33,10 @@ MEASUREMENTS: Mapping[str, Sequence[str]] = {
         *("--queries", "2", "--rounds", "1"),
     ),
     "qwen2-vl-7b": ("--system", "qwen2-vl-7b", "--batches", "1,8", "--rounds", "1"),
-    "clipscore": ("--scorer", "clipscore", "--batches", "1,16"),
+    "clipscore": (
+        *("--scorer", "clipscore", "--batches", "1,16"),
+        *("--set", "remembered=0"),
+    ),
 }
 """Name -> arguments of `benchmarks.throughput`."""
 
