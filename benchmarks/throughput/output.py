@@ -93,7 +93,7 @@ def _times(ratio: float | None) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two results are equal; pixels may differ by one grey level, scores by 1e-4."""
+    """Whether results are equal: pixels within one grey level, scores within 1e-4."""
     if isinstance(one, Drawing) and isinstance(other, Drawing):
         difference = one.pixels.astype(np.int16) - other.pixels
         return bool(np.abs(difference).max() <= 1)
