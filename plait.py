@@ -10,6 +10,7 @@ which is imported when a command runs, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from benchmarks.config import RunConfig
+
+_REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
+"""What a machine says when files cannot be written, through no defect of ours."""
 
 app = typer.Typer(
     help="Run and judge models that answer with interleaved text and images.",
@@ -242,8 +246,9 @@ def _status_of(error: Exception) -> int | None:
 
     if isinstance(error, UsageError | TaskError | CheckpointError | RunInUse):
         return 2
+    refused = isinstance(error, OSError) and error.errno in _REFUSALS
     broken = isinstance(error, StoreError) or type(error).__name__ == "ClusterError"
-    return 1 if broken else None
+    return 1 if broken or refused else None
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.controls import CONTROLS
 from generators.base import StageSpec
 from generators.checkpoints import CheckpointError, first_line, looks_like_path, pinning
 from generators.names import UsageError, unknown
@@ -65,7 +66,8 @@ def _systems() -> Iterator[Any]:
     yield artists
     yield (
         "LVLM+T2I[@text|mmie|outline]: the default is mmie, one picture drawn from the "
-        "whole text.\nAlso: gt, the ground truth as a system; module:Class, your own class."
+        "whole text.\nAlso: gt, the ground truth as a system; controls made from it to "
+        f"validate a judge, {', '.join(CONTROLS)}; module:Class, your own class."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,7 @@ def _to_score_again(
 
 def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> int:
     root = experiment.config.root
+    _refuse_unless_writable(root)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
@@ -85,6 +87,18 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     if result.interrupted:
         return INTERRUPTED
     return FAILED_RECORDS if result.failed else FINISHED
+
+
+def _refuse_unless_writable(root: Path) -> None:
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"run directory {root} cannot be written ({error.strerror}); "
+            "name another with --out"
+        ) from None
 
 
 def _conclude(

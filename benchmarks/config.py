@@ -119,6 +119,7 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
             "scorers": config.scorers or DEFAULT_SCORERS,
             "weights": config.weights or ("pretrained" if named else "tiny"),
             "data": _absolute(config.data),
+            "ids": config.ids and config.ids.expanduser().resolve(),
         }
     )
 

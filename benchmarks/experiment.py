@@ -11,6 +11,7 @@ from typing import Any
 
 from benchmarks.answered import answered
 from benchmarks.config import OFFICIAL, RunConfig, merged
+from benchmarks.controls import control, is_control
 from benchmarks.leaderboard import Board
 from benchmarks.tasks import TaskSet, limited, load, selected
 from cluster.plan import Evaluation, Plan, evaluations
@@ -18,10 +19,13 @@ from cluster.run import MANIFEST
 from cluster.store import Store
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
-from generators.names import UsageError, validated
+from generators.names import UsageError, unknown, validated
+from generators.natives import NATIVE
 from generators.system import System
+from pipelines.artists import T2IS
 from pipelines.systems import Models, resolve
-from scorers import resolve_scorer
+from pipelines.writers import LVLMS
+from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
 
 _MOST_WITH_NOTES = 20_000
@@ -141,10 +145,12 @@ def open_experiment(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Experiment:
     """Read the data and resolve every name; UsageError or TaskError when one is wrong."""
+    _refuse_settings_of_nothing(config)
     task, given = _task(config, on_progress)
     models = _models(config)
     with pinning(identities or {}) as pins:
-        named = tuple(resolve(name, models) for name in dict.fromkeys(config.systems))
+        names = dict.fromkeys(config.systems)
+        named = tuple(_system(name, task, models, config.seed) for name in names)
         scorers = _scorers(config, models)
     return Experiment(
         config=config,
@@ -155,6 +161,21 @@ def open_experiment(
         identities=pins.known,
         missing_weights=tuple(pins.missing),
     )
+
+
+def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
+    """The system `name`; controls are made from all samples, whichever are asked."""
+    return control(name, task.samples, seed) if is_control(name) else resolve(name, models)
+
+
+def _refuse_settings_of_nothing(config: RunConfig) -> None:
+    """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
+    named = (*config.systems, *config.scorers)
+    parts = {p for name in named for p in (name, *name.partition("@")[0].split("+"))}
+    valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
+    for name in config.models:
+        if name not in valid:
+            raise unknown("name in models", name, valid)
 
 
 def _task(
@@ -169,14 +190,21 @@ def _task(
 def _selection(config: RunConfig, task: TaskSet) -> tuple[Sample | Malformed, ...]:
     samples = task.samples
     if config.ids is not None:
-        try:
-            lines = config.ids.read_text().splitlines()
-            samples = selected(samples, [x.strip() for x in lines if x.strip()])
-        except OSError as error:
-            raise UsageError(f"--ids {config.ids}: {error.strerror}") from None
+        samples = selected(samples, _ids(config.ids))
     if config.limit is not None:
         samples = limited(samples, config.limit, config.seed)
     return samples
+
+
+def _ids(file: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in file.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--ids {file}: {reason}") from None
+    if not any(lines):
+        raise UsageError(f"--ids {file} holds no sample id; give one a line")
+    return [line for line in lines if line]
 
 
 def _models(config: RunConfig) -> Models:
@@ -196,19 +224,27 @@ def _scorers(config: RunConfig, models: Models) -> tuple[Scorer, ...]:
     )
 
 
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{path.parent} is no run directory: it has no {MANIFEST}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
+        raise UsageError(f"{path} is no manifest of a run: it holds no config")
+    return manifest
+
+
 def reopen(root: Path, changes: Mapping[str, Any] | None = None) -> Experiment:
     """The experiment a run directory holds, from its manifest.
 
     Checkpoints keep the identity they had when the run was made, so that a report needs
     neither the weights nor the network.
     """
-    path = root / MANIFEST
-    try:
-        manifest = json.loads(path.read_text())
-    except FileNotFoundError:
-        raise UsageError(f"{root} is no run directory: it has no {MANIFEST}") from None
-    except json.JSONDecodeError as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
+    manifest = _manifest(root / MANIFEST)
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
     config = validated(RunConfig, values, "")
     return open_experiment(config, identities=manifest.get("identities", {}))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,13 @@ def export_documents(
 def _documents(
     experiment: Experiment, store: Store, system: str
 ) -> Iterator[tuple[Sample, Document]]:
-    for found in evaluations(experiment.plan, store):
-        if not isinstance(found, Evaluation) or found.system != system or found.repeat:
+    chosen = [s for s in experiment.systems if s.name == system]
+    # Without scorers: a document is exported whether or not it has been judged.
+    plan = replace(experiment.plan, systems=chosen, scorers=(), repeats=1)
+    for found in evaluations(plan, store):
+        if not isinstance(found, Evaluation) or not isinstance(found.sample, Sample):
             continue
-        if isinstance(found.sample, Sample) and isinstance(found.document, Result):
+        if isinstance(found.document, Result):
             yield found.sample, found.document.value
 
 

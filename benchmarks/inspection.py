@@ -21,37 +21,41 @@ from generators.document import (
     ImageRequest,
     Malformed,
     Request,
+    Sample,
     Text,
 )
 from generators.names import unknown
+from generators.system import System
 
 
 def describe(
     experiment: Experiment, store: Store, sample_id: str, system: str | None
 ) -> Iterator[str]:
     """Lines for the terminal; UsageError for an unknown sample or system."""
-    samples = {s.id: s for s in experiment.samples}
-    if sample_id not in samples:
-        raise unknown("sample", sample_id, samples)
-    names = [s.name for s in experiment.systems]
-    if system is not None and system not in names:
-        raise unknown("system", system, names)
-    sample = samples[sample_id]
-    yield f"[bold]{escape(sample.id)}[/bold]  {sample.category}, {sample.field}"
-    if isinstance(sample, Malformed):
-        yield f"malformed: {escape(sample.reason)}"
-        return
-    for chosen in experiment.systems:
-        if system in (None, chosen.name):
+    chosen = [s for s in experiment.samples if s.id == sample_id]
+    if not chosen:
+        raise unknown("sample", sample_id, (s.id for s in experiment.samples))
+    systems = [s for s in experiment.systems if system in (None, s.name)]
+    if not systems:
+        raise unknown("system", str(system), (s.name for s in experiment.systems))
+    for sample in chosen:
+        yield f"[bold]{escape(sample.id)}[/bold]  {escape(_group(sample))}"
+        if isinstance(sample, Malformed):
+            yield f"malformed: {escape(sample.reason)}"
+            continue
+        for one in systems:
             for repeat in range(experiment.config.repeats):
-                yield from _system(experiment, store, chosen.name, sample_id, repeat)
+                yield from _system(experiment, store, one, sample, repeat)
+
+
+def _group(sample: Sample | Malformed) -> str:
+    return f"{sample.category}, {sample.field}"
 
 
 def _system(
-    experiment: Experiment, store: Store, system: str, sample_id: str, repeat: int
+    experiment: Experiment, store: Store, system: System, sample: Sample, repeat: int
 ) -> Iterator[str]:
-    plan = experiment.plan.only(system, sample_id)
-    yield f"\n[bold]{escape(system)}[/bold]" + (f", repeat {repeat}" if repeat else "")
+    yield f"\n[bold]{escape(system.name)}[/bold]" + (f", repeat {repeat}" if repeat else "")
     asked: list[Job] = []
     look = lookup_in(store)
 
@@ -59,7 +63,7 @@ def _system(
         asked.append(job)
         return look(job)
 
-    found = read(list(plan.walks())[repeat], noting)
+    found = read(experiment.plan.evaluation(system, sample, repeat), noting)
     for job in {j.key: j for j in asked}.values():
         yield from _job(store, job)
     if isinstance(found, Pending):
@@ -74,7 +78,8 @@ def _job(store: Store, job: Job) -> Iterator[str]:
     row = store.rows(job.spec).get(job.key)
     state = "not made" if row is None else row.outcome
     settings = json.dumps(dict(job.spec.settings), ensure_ascii=False)
-    yield f"  [cyan]{job.spec.name}[/cyan] ({job.spec.kind.value}) {state}, key {job.key}"
+    about = f"({job.spec.kind.value}) {state}, key {job.key}"
+    yield f"  [cyan]{escape(job.spec.name)}[/cyan] {about}"
     yield f"    model {escape(job.spec.identity or job.spec.target)}"
     yield f"    settings {escape(settings)}"
     for line in _input(job.input):
@@ -92,6 +97,7 @@ def _input(value: Request | ImageRequest | Candidate) -> Iterator[str]:
     elif isinstance(value, ImageRequest):
         yield f"seed {value.seed}"
         yield f"prompt: {value.prompt if value.payload is None else '(payload)'}"
+        yield from (f"context: {_said(part)}" for part in value.context)
 
 
 def _said(part: Text | Image) -> str:

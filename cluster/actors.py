@@ -50,19 +50,23 @@ def connected(address: str | None) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    inside_job = "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
-    local = address is None and "RAY_ADDRESS" not in os.environ and not inside_job
-    try:
-        if local:
-            start_local()
-        else:
-            _join(address, ship=not inside_job)
-    except ConnectionError as error:
-        raise ClusterError(f"no Ray cluster answers at {address!r}: {error}") from error
+    if is_local(address):
+        start_local()
+    else:
+        _join(address, ship=not _inside_job())
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def is_local(address: str | None) -> bool:
+    """Whether a run with this address has a Ray of its own, which never grows."""
+    return address is None and "RAY_ADDRESS" not in os.environ and not _inside_job()
+
+
+def _inside_job() -> bool:
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
 
 
 def start_local(**options: Any) -> Any:
@@ -100,12 +104,16 @@ def _join(address: str | None, *, ship: bool) -> None:
     runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
     if ship:
         runtime_env |= {"working_dir": str(CHECKOUT), "excludes": _NOT_SHIPPED}
-    ray.init(
-        address=address or "auto",
-        runtime_env=runtime_env,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
+    try:
+        ray.init(
+            address=address or "auto",
+            runtime_env=runtime_env,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        named = address or os.environ.get("RAY_ADDRESS", "auto")
+        raise ClusterError(f"no Ray cluster answers at {named!r}: {error}") from error
 
 
 def _import_path() -> list[str]:

@@ -46,6 +46,8 @@ class Crew:
         self._probe = probe
         self._refs: dict[Any, Replica] = {}
         self._nodes_read = 0.0
+        self._held: list[tuple[float, str, Need]] = []
+        """When, where and how much room turned out to be held by others than this run."""
         self._loading_deaths: Counter[str] = Counter()
 
     # ------------------------------------------------------------ coming and going
@@ -59,16 +61,13 @@ class Crew:
         if now or time.monotonic() - self._nodes_read > _NODES_AGE_S:
             self.nodes, self._nodes_read = actors.nodes(), time.monotonic()
 
-    def room(self, *, after_leaving: bool = False) -> dict[str, Need]:
-        """What is free on each node, or will be once those who leave are gone."""
-        return free_room(
-            self.nodes,
-            (
-                (r.handle.node, r.need)
-                for r in self.replicas
-                if not (after_leaving and r.state == "leaving")
-            ),
-        )
+    def room(self) -> dict[str, Need]:
+        """What is free on each node, as far as is known."""
+        lately = time.monotonic() - self.options.placement_timeout_s
+        self._held = [held for held in self._held if held[0] > lately]
+        others = [(node, need) for _, node, need in self._held]
+        own = [(r.handle.node, r.need) for r in self.replicas]
+        return free_room(self.nodes, own + others)
 
     def start(self, pool: StagePool, node: str) -> None:
         """Ask for one more worker of a stage."""
@@ -169,14 +168,25 @@ class Crew:
         replica.shared = hello.token is not None and token.exists()
         token.unlink(missing_ok=True)
         replica.become("loading")
+        replica.pool.unplaced = 0
         self._refs[replica.handle.call("load", replica.shared)] = replica
 
     def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
         if error is None:
+            self._loading_deaths.pop(replica.pool.spec.digest, None)
             replica.become("ready")
             return []
         self.dismiss(replica)
-        return [self.give_up(replica.pool, error)]
+        return self._never_ready(replica.pool, error)
+
+    def _never_ready(self, pool: StagePool, reason: str) -> list[Event]:
+        """A worker did not come to work: the others go on, the last gives the stage up."""
+        others = len(self.of(pool))
+        if not others:
+            return [self.give_up(pool, reason)]
+        pool.most_workers = others
+        self.notice(f"stage {pool.spec.name} goes on with fewer workers: {reason}")
+        return []
 
     def _received(self, replica: Replica, batch: Batch, receipt: Receipt) -> list[Event]:
         pool = replica.pool
@@ -222,7 +232,8 @@ class Crew:
         self._loading_deaths[pool.spec.digest] += 1
         if self._loading_deaths[pool.spec.digest] < _LOADING_DEATHS:
             return []
-        return [self.give_up(pool, f"{reason}, {_LOADING_DEATHS} times while loading")]
+        times = f"{reason}, {_LOADING_DEATHS} times in a row while loading"
+        return self._never_ready(pool, times)
 
     def _blamed(
         self, pool: StagePool, batches: list[Batch], reason: str, fault: Fault
@@ -252,13 +263,32 @@ class Crew:
                 events.append((pool, self._blamed(pool, batches, reason, Fault.TIMEOUT)))
                 self.dismiss(replica)
             elif replica.state == "leaving" and waited > limit:
+                self._taken_back(replica)
                 self.replicas.remove(replica)
             elif replica.state in ("starting", "loading") and waited > limit:
-                self._taken_back(replica)
-                self.dismiss(replica)
-                reason = f"a worker was still {replica.state} after {waited:.0f} s"
-                events.append(self.give_up(pool, reason))
+                events += self._written_off(replica, waited)
         return events
+
+    def _written_off(self, replica: Replica, waited: float) -> list[Event]:
+        """Part from a worker that takes too long to start or to load."""
+        pool, placed = replica.pool, replica.state != "starting"
+        reason = f"a worker was still {replica.state} after {waited:.0f} s"
+        self._taken_back(replica)
+        self.dismiss(replica)
+        if placed or not self._may_find_room(pool):
+            return self._never_ready(pool, reason)
+        self._held.append((time.monotonic(), replica.handle.node, replica.need))
+        self.notice(f"stage {pool.spec.name} waits for room: {reason}")
+        return []
+
+    def _may_find_room(self, pool: StagePool) -> bool:
+        """Others hold the room it was promised: whether workers of this run may leave some.
+
+        They will where they are still at work; where they idle, it is tried once more.
+        """
+        pool.unplaced += 1
+        own = [r for r in self.replicas if r.state != "leaving"]
+        return any(r.in_flight for r in own) or (bool(own) and pool.unplaced == 1)
 
 
 def _limit_of(replica: Replica, options: EngineOptions) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
+from cluster import actors
 from cluster.crew import Crew, Event
 from cluster.placement import Need, best_node
 from cluster.pool import StagePool
@@ -38,7 +39,7 @@ class Hiring:
         for pool in starved:
             if not self._start(pool):
                 events += self._make_room(pool)
-        if not starved:
+        if not any(self._fits_somewhere(p) for p in starved):
             for pool in filter(self._wants_more, wanting):
                 self._start(pool)
         return events
@@ -52,7 +53,8 @@ class Hiring:
     def _wants_more(self, pool: StagePool) -> bool:
         """Whether another worker would pay for its own start."""
         workers, most = len(self.crew.of(pool)), pool.spec.placement.workers
-        if pool.spec.placement.endpoint or (most is not None and workers >= most):
+        limits = (n for n in (most, pool.most_workers) if n is not None)
+        if pool.spec.placement.endpoint or any(workers >= n for n in limits):
             return False
         batches = _BATCHES_PER_WORKER if most is None else 1
         return pool.pending > batches * pool.limit * workers
@@ -60,21 +62,40 @@ class Hiring:
     def _make_room(self, pool: StagePool) -> list[Event]:
         """Let drained stages go for one that cannot be placed; give it up at last."""
         waited = pool.wait_for_place()
+        need = Need.of_placement(pool.spec.placement)
+        if not self._fits_somewhere(pool):
+            return self._explain(pool, need, waited)
         if any(r.state == "leaving" for r in self.crew.replicas):
             return []
-        need = Need.of_placement(pool.spec.placement)
-        for replica in filter(self._may_leave, list(self.crew.replicas)):
-            self.crew.dismiss(replica)
-            if best_node(need, self.crew.room(after_leaving=True)) is not None:
-                return []
+        if leavers := self._in_the_way(need):
+            for replica in leavers:
+                self.crew.dismiss(replica)
+            return []
         if self.crew.replicas and waited < _QUIET_WAIT_S:
             return []
         return self._explain(pool, need, waited)
+
+    def _in_the_way(self, need: Need) -> list[Replica]:
+        """The fewest drained workers of one node whose leaving makes room for `need`."""
+        found: list[list[Replica]] = []
+        for node, room in self.crew.room().items():
+            chosen: list[Replica] = []
+            for replica in filter(self._may_leave, self.crew.replicas):
+                if replica.handle.node == node and need.gains(room, replica.need):
+                    chosen.append(replica)
+                    room += replica.need
+            if need.fits(room):
+                found.append(chosen)
+        return min(found, key=len, default=[])
 
     def _may_leave(self, replica: Replica) -> bool:
         idle_s = time.monotonic() - replica.heard
         settled = not self._growing(replica.pool) or idle_s > _IDLE_BEFORE_EVICTION_S
         return replica.idle and settled
+
+    def _fits_somewhere(self, pool: StagePool) -> bool:
+        need = Need.of_placement(pool.spec.placement)
+        return any(need.fits(n.total) for n in self.crew.nodes)
 
     def _explain(self, pool: StagePool, need: Need, waited: float) -> list[Event]:
         """Say what is missing; give the stage up when it can never come."""
@@ -88,8 +109,8 @@ class Hiring:
         )
         if need.gpus > 0 and not any(n.total.gpus for n in nodes):
             text += " (to compute on CPUs, set models.NAME.num_gpus=0)"
-        fits_nowhere = not any(need.fits(n.total) for n in nodes)
-        if fits_nowhere and options.address is None:
+        fits_nowhere = not self._fits_somewhere(pool)
+        if fits_nowhere and actors.is_local(options.address):
             return [self.crew.give_up(pool, text)]
         if waited > options.placement_timeout_s and (
             fits_nowhere or not self.crew.replicas

@@ -94,8 +94,8 @@ class RunLock:
         """Raise when the holder lives; else move its lock out of the way, atomically."""
         try:
             age_s = self._now() - self.path.stat().st_mtime
-            holder = json.loads(self.path.read_text() or "{}")
-        except (FileNotFoundError, json.JSONDecodeError):
+            holder = _holder(self.path)
+        except FileNotFoundError:
             time.sleep(0.1)
             return
         if age_s < _STALE_S and not _is_dead(holder):
@@ -108,7 +108,7 @@ class RunLock:
         grave = self.path.with_suffix(f".{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError, FileExistsError):
             self.path.rename(grave)
-            if json.loads(grave.read_text() or "{}") != holder:
+            if _holder(grave) != holder:
                 # Somebody else broke it first and holds it now: give it back.
                 os.link(grave, self.path)
             grave.unlink(missing_ok=True)
@@ -122,9 +122,13 @@ class RunLock:
         return now
 
     def _is_mine(self) -> bool:
-        with contextlib.suppress(OSError):
+        try:
             return self.path.read_text() == self._mine
-        return False
+        except FileNotFoundError:
+            return False
+        except OSError:
+            # A file server that falters has given the lock to nobody.
+            return True
 
     def _beat(self) -> None:
         while not self._stop.wait(_BEAT_S):
@@ -133,6 +137,14 @@ class RunLock:
                 return
             with contextlib.suppress(OSError):
                 os.utime(self.path)
+
+
+def _holder(path: Path) -> dict[str, Any]:
+    """Who holds the lock; nothing is known of a holder that crashed while writing it."""
+    with contextlib.suppress(ValueError):
+        holder = json.loads(path.read_bytes())
+        return holder if isinstance(holder, dict) else {}
+    return {}
 
 
 def _is_dead(holder: dict[str, Any]) -> bool:

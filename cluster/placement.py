@@ -43,8 +43,16 @@ class Need:
 
     def fits(self, room: "Need") -> bool:
         """Whether `room` has at least this much of everything."""
-        left = room - self
-        return min(left.cpus, left.gpus, left.memory) >= -_ROUNDING
+        return min((room - self)._amounts) >= -_ROUNDING
+
+    def gains(self, room: "Need", offered: "Need") -> bool:
+        """Whether `offered` has some of what `room` lacks for this."""
+        pairs = zip((self - room)._amounts, offered._amounts, strict=True)
+        return any(lacking > _ROUNDING and some > 0 for lacking, some in pairs)
+
+    @property
+    def _amounts(self) -> tuple[float, float, float]:
+        return self.cpus, self.gpus, self.memory
 
     def __str__(self) -> str:
         parts = [f"{self.gpus:g} GPU"] if self.gpus else []

@@ -1,13 +1,12 @@
-"""Systems x samples x scorers as walks, and what of them is known, missing or shared."""
+"""Systems x samples x scorers as walks, and what of them is known."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from cluster.options import EngineOptions
 from cluster.records import decode
 from cluster.store import Store, notes_of
 from cluster.walks import Lookup, Pending, read, together
@@ -18,12 +17,16 @@ from generators.base import (
     NotApplicable,
     Outcome,
     Result,
+    Skip,
     StageSpec,
     Walk,
 )
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Asking, Prompter, System, answer
 from scorers.base import Scorer
+
+Scores = dict[str, Outcome[Score]]
+"""What every scorer said of one document, by the scorer's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +37,7 @@ class Evaluation:
     sample: Sample | Malformed
     repeat: int
     document: Outcome[Document]
-    scores: dict[str, Outcome[Score]]
+    scores: Scores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,48 +58,60 @@ class Plan:
         depth = max((len(c) for c in chains), default=0)
         ordered = [c[i] for i in range(depth) for c in chains if i < len(c)]
         ordered += [stage for scorer in self.scorers for stage in scorer.stages]
-        return list({stage.digest: stage for stage in ordered}.values())
+        found: dict[str, StageSpec] = {}
+        for stage in ordered:
+            found.setdefault(stage.digest, stage)
+        return list(found.values())
 
-    def only(self, system: str, sample_id: str) -> "Plan":
-        """The part of the plan about one system and one sample."""
-        return replace(
-            self,
-            systems=[s for s in self.systems if s.name == system],
-            samples=[s for s in self.samples if s.id == sample_id],
-        )
+    @property
+    def feeders(self) -> Mapping[str, set[str]]:
+        """By a stage's digest, the digests of the stages whose results make it work."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for system in self.systems:
+            chain = [stage.digest for stage in system.stages]
+            for i, own in enumerate(chain):
+                found[own].update(chain if system.rounds > 1 else chain[:i])
+        answering = set(found)
+        for scorer in self.scorers:
+            chain = [stage.digest for stage in scorer.stages]
+            for i, own in enumerate(chain):
+                found[own].update(answering, chain[:i])
+        return {own: feeders - {own} for own, feeders in found.items()}
 
     def __len__(self) -> int:
         return len(self.systems) * len(self.samples) * self.repeats
 
-    def walks(self) -> Iterator[Walk[Evaluation]]:
-        """One walk per (sample, repeat, system); systems that share a stage adjoin."""
+    def asked(self) -> Iterator[tuple[System, Sample | Malformed, int]]:
+        """Every (system, sample, repeat); systems that share a stage adjoin."""
         for repeat in range(self.repeats):
             for sample in self.samples:
                 for system in self.systems:
-                    yield self._evaluation(system, sample, repeat)
+                    yield system, sample, repeat
 
-    def _evaluation(
+    def walks(self) -> Iterator[Walk[Evaluation]]:
+        """One walk per (system, sample, repeat)."""
+        return (self.evaluation(*what) for what in self.asked())
+
+    def evaluation(
         self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Evaluation]:
-        if isinstance(sample, Malformed):
-            failed = Failure(sample.reason, Fault.BAD_INPUT)
-            return Result(Evaluation(system.name, sample, repeat, failed, {}))
-        asking = Asking(self.prompt, self.seed, repeat)
-        document = yield from answer(system, sample, asking)
-        scores: dict[str, Outcome[Score]] = {}
-        if isinstance(document, Result):
+        """The whole walk: an answer, and where there is one, what all scorers say."""
+        document = yield from self.answer(system, sample, repeat)
+        scores: Scores = {}
+        if isinstance(document, Result) and isinstance(sample, Sample):
             judging = [s.judge(sample, document.value) for s in self.scorers]
             outcomes = yield from together(judging)
             names = (s.name for s in self.scorers)
             scores = dict(zip(names, outcomes, strict=True))
         return Result(Evaluation(system.name, sample, repeat, document, scores))
 
-
-def allowed(plan: Plan, options: EngineOptions) -> set[str]:
-    """Digests of the stages that may run."""
-    if not options.only_scorers:
-        return {stage.digest for stage in plan.stages}
-    return {stage.digest for scorer in plan.scorers for stage in scorer.stages}
+    def answer(
+        self, system: System, sample: Sample | Malformed, repeat: int
+    ) -> Walk[Document]:
+        """The first part of an evaluation: the document of one system."""
+        if isinstance(sample, Malformed):
+            return Failure(sample.reason, Fault.BAD_INPUT)
+        return (yield from answer(system, sample, Asking(self.prompt, self.seed, repeat)))
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
@@ -110,6 +125,16 @@ def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
         if notes and isinstance(outcome, Result):
             return replace(outcome, notes=notes_of(row))
         return outcome
+
+    return lookup
+
+
+def standing_in(store: Store) -> Lookup:
+    """Look jobs up as a run does: failures to be tried again are missing."""
+
+    def lookup(job: Job) -> Outcome[Any] | None:
+        row = store.rows(job.spec).get(job.key)
+        return decode(job.spec.kind, row) if row is not None and row.final else None
 
     return lookup
 
@@ -130,82 +155,6 @@ def evaluations(
             yield found.value
 
 
-@dataclass
-class StageCount:
-    """The jobs of one stage, as a plan shows them."""
-
-    spec: StageSpec
-    asked: int = 0
-    """How often systems ask for a job; more than `distinct` where they share."""
-    distinct: int = 0
-    """Different jobs known so far."""
-    done: int = 0
-    """Of these, the ones with a record that stands."""
-    later: int = 0
-    """Upper bound of jobs that depend on records still missing."""
-    keys: set[str] = field(default_factory=set, repr=False)
-
-    @property
-    def to_run(self) -> int:
-        """Jobs a run would execute now, the later ones as an upper bound."""
-        return self.distinct - self.done + self.later
-
-
-def count(plan: Plan, store: Store) -> list[StageCount]:
-    """Jobs per stage: known keys exactly, what follows from them as an upper bound."""
-    counts = {s.digest: StageCount(s) for s in plan.stages}
-    stands = _standing(store, counts)
-    walks = plan.walks()
-    for _ in range(plan.repeats):
-        for sample in plan.samples:
-            for system in plan.systems:
-                found = read(next(walks), stands)
-                if isinstance(found, Pending):
-                    _count_later(plan, system, sample, found, counts)
-    return list(counts.values())
-
-
-def _standing(store: Store, counts: dict[str, StageCount]) -> Lookup:
-    """A lookup that counts what it is asked; failures to be tried again are missing."""
-
-    def lookup(job: Job) -> Outcome[Any] | None:
-        row = store.rows(job.spec).get(job.key)
-        stands = row is not None and row.final
-        tally = counts[job.spec.digest]
-        tally.asked += 1
-        if job.key not in tally.keys:
-            tally.keys.add(job.key)
-            tally.distinct += 1
-            tally.done += stands
-        return decode(job.spec.kind, row) if row is not None and stands else None
-
-    return lookup
-
-
-def _count_later(
-    plan: Plan,
-    system: System,
-    sample: Sample | Malformed,
-    pending: Pending,
-    counts: dict[str, StageCount],
-) -> None:
-    """Bound what comes after the stage at which a walk stands still."""
-    here = {job.spec.digest for job in pending.missing}
-    chain = [s.digest for s in system.stages]
-    reached = max((chain.index(d) for d in here if d in chain), default=len(chain))
-    for stage in system.stages[reached + 1 :]:
-        counts[stage.digest].later += system.max_images
-    if reached < len(chain):
-        for scorer in plan.scorers:
-            for stage in scorer.stages:
-                counts[stage.digest].later += 1
-
-
-def tally(outcomes: Sequence[Outcome[Any]]) -> Counter[str]:
-    """How many of each outcome, under the names the manifest and tables use."""
-    return Counter(outcome_name(o) for o in outcomes)
-
-
 def outcome_name(outcome: Outcome[Any]) -> str:
     """`done`, `failed`, `skipped`, `unscored` or `not_applicable`."""
     if isinstance(outcome, Result):
@@ -214,4 +163,4 @@ def outcome_name(outcome: Outcome[Any]) -> str:
         return "failed"
     if isinstance(outcome, NotApplicable):
         return "not_applicable"
-    return "skipped" if type(outcome).__name__ == "Skip" else "unscored"
+    return "skipped" if isinstance(outcome, Skip) else "unscored"

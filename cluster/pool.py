@@ -45,6 +45,10 @@ class StagePool:
     """When its first record was made."""
     unusable: str | None = None
     """Why the stage cannot be run at all, once that is known."""
+    most_workers: int | None = None
+    """Workers beyond which one more was tried in vain."""
+    unplaced: int = 0
+    """Workers in a row that the cluster had no place for after all."""
     waiting_since: float | None = None
     """When its jobs began to wait for a place on the cluster."""
     _queue: list[tuple[int, int, Job]] = field(default_factory=list)

@@ -124,7 +124,7 @@ def encode(
     now = time.time_ns() // 1000
     rows = []
     for item, outcome in zip(items, outcomes, strict=True):
-        row = _head(outcome) | {"key": item.key, "label": item.label}
+        row = _head(outcome) | {"key": item.key, "label": _storable(item.label)}
         rows.append(row | {"seconds": seconds, "at": now} | _body(kind, item, outcome))
     return pa.Table.from_pylist(rows, schema=SCHEMAS[kind])
 
@@ -145,8 +145,19 @@ def _head(outcome: Outcome[Any]) -> dict[str, Any]:
         case _:
             raise TypeError(f"a stage gave {type(outcome).__name__}, not an outcome")
     for name in ("usage", "notes"):
-        about[name] = json.dumps(dict(about.get(name, {})), ensure_ascii=False)
-    return about
+        about[name] = _json(dict(about.get(name, {})))
+    return about | {"reason": _storable(about.get("reason"))}
+
+
+def _json(value: Any) -> str:
+    """`value` as JSON that UTF-8 can hold: readable, unless it has lone surrogates."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _storable(text) == text else json.dumps(value)
+
+
+def _storable(text: str | None) -> str | None:
+    """`text` with lone surrogates, which models do emit and UTF-8 lacks, as escapes."""
+    return text and text.encode("utf-8", "backslashreplace").decode()
 
 
 def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
@@ -163,11 +174,10 @@ def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
             drawn = value if isinstance(value, Image) else value.encoded()
             path = f"{drawn.digest[:16]}.{_extension(drawn.read())}"
             image = {"bytes": drawn.read(), "path": path}
-            prompt = getattr(item.input, "prompt", None)
+            prompt = _storable(getattr(item.input, "prompt", None))
             return {"digest": drawn.digest, "image": image, "prompt": prompt}
         case Kind.SCORE:
-            parts = json.dumps(dict(value.parts), ensure_ascii=False)
-            return {"value": float(value.value), "parts": parts}
+            return {"value": float(value.value), "parts": _json(dict(value.parts))}
 
 
 def _extension(data: bytes) -> str:
@@ -190,8 +200,8 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
             about["payload"] = segment.payload.digest
             payloads.append(segment.payload.read())
         segments.append(about)
-    stored = json.dumps(segments, ensure_ascii=False)
-    return {"text": draft.text, "segments": stored, "payload": payloads}
+    text = _storable(draft.text)
+    return {"text": text, "segments": _json(segments), "payload": payloads}
 
 
 def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, Row]:

@@ -14,18 +14,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from cluster.counts import StageCount, count
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import environment, now, write_json
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import (
-    Evaluation,
-    Plan,
-    StageCount,
-    allowed,
-    count,
-    evaluations,
-    outcome_name,
-)
+from cluster.plan import Evaluation, Plan, evaluations, outcome_name
 from cluster.store import Store
 
 MANIFEST = "manifest.json"
@@ -103,13 +96,12 @@ def execute(
         store.sweep()
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
         write_json(root / MANIFEST, manifest)
-        counts = count(plan, store)
+        counts = count(plan, store, only_scorers=options.only_scorers)
         for text in store.notices:
             watcher.notice(text)
         watcher.starting(counts)
         made, interrupted = 0, False
-        may_run = allowed(plan, options)
-        if any(c.to_run for c in counts if c.spec.digest in may_run):
+        if any(c.to_run for c in counts):
             made, interrupted = _on_ray(plan, store, options, watcher, lock)
         for spec in plan.stages:
             store.compact(spec)
@@ -171,17 +163,20 @@ def totals_of(plan: Plan, store: Store) -> dict[str, int]:
         "unscored": scores["unscored"],
         "not_applicable": scores["not_applicable"],
         "failed_scores": scores["failed"],
+        "skipped_scores": scores["skipped"],
     }
 
 
 def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
-    """Tokens, images, steps and busy seconds per stage, over all records of the run."""
-    usage = {}
+    """Tokens, images, steps and busy seconds by the stages' names, over all records."""
+    usage: dict[str, dict[str, float]] = {}
     for spec in plan.stages:
-        total: dict[str, float] = defaultdict(float)
+        total = usage.setdefault(spec.name, defaultdict(float))
         for record in store.columns(spec, ["usage", "seconds"]):
             for name, amount in json.loads(record["usage"]).items():
                 total[name] += amount
             total["busy_seconds"] += record["seconds"] or 0.0
-        usage[spec.name] = {k: round(v, 3) for k, v in sorted(total.items())}
-    return usage
+    return {
+        name: {k: round(v, 3) for k, v in sorted(total.items())}
+        for name, total in usage.items()
+    }

@@ -14,14 +14,15 @@ from typing import Any
 from cluster.crew import Crew, Event
 from cluster.hiring import Hiring
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, allowed, outcome_name
+from cluster.plan import Evaluation, Plan, outcome_name, standing_in
 from cluster.pool import Casualties, StagePool
 from cluster.records import Item, decode, encode
 from cluster.store import Store
-from cluster.walks import Walker
+from cluster.walks import Pending, Walker, read
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
-from generators.document import Image
+from generators.document import Image, Malformed, Sample
+from generators.system import System
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
@@ -55,9 +56,9 @@ class Scheduler:
         """Documents by outcome."""
         self._on_notice = on_notice
         self._noticed: set[str] = set()
-        self._allowed = allowed(plan, options)
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
-        self._walks = iter(plan.walks())
+        self._feeders = plan.feeders
+        self._asked = plan.asked()
         self._more_walks = True
         self._waiting: dict[str, list[Walker[Evaluation]]] = defaultdict(list)
         self._failed_now: set[str] = set()
@@ -107,21 +108,23 @@ class Scheduler:
     def _open_walks(self) -> None:
         until = time.monotonic() + _OPENING_S
         while self._more_walks and time.monotonic() < until:
-            walk = next(self._walks, None)
-            if walk is None:
+            what = next(self._asked, None)
+            if what is None:
                 self._more_walks = False
-            else:
-                self._advance(Walker(walk))
+            elif not self.options.only_scorers or self._is_answered(*what):
+                self._advance(Walker(self.plan.evaluation(*what)))
+
+    def _is_answered(self, system: System, sample: Sample | Malformed, repeat: int) -> bool:
+        walk = self.plan.answer(system, sample, repeat)
+        return not isinstance(read(walk, standing_in(self.store)), Pending)
 
     def _advance(self, walker: Walker[Evaluation]) -> None:
         outcome = walker.advance(self._lookup)
         if isinstance(outcome, Result):
             self.finished[outcome_name(outcome.value.document)] += 1
         elif walker.pending is not None:
-            missing = walker.pending.missing
-            if all(job.spec.digest in self._allowed for job in missing):
-                for job in missing:
-                    self._want(job, walker)
+            for job in walker.pending.missing:
+                self._want(job, walker)
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
         row = self.store.rows(job.spec).get(job.key)
@@ -156,7 +159,8 @@ class Scheduler:
         if self._more_walks:
             return True
         busy = {id(r.pool) for r in self._crew.replicas if r.in_flight}
-        before = (p for p in self._pools.values() if p.rank < pool.rank)
+        feeders = self._feeders[pool.spec.digest]
+        before = (p for d, p in self._pools.items() if d in feeders)
         return any(p.pending or id(p) in busy for p in before)
 
     # ------------------------------------------------------------- what came of it
@@ -239,8 +243,9 @@ def _state(pool: StagePool, replicas: int, busy: bool, ready: int) -> str:
 
 def _probe_of(plan: Plan) -> list[tuple[str, str]]:
     """(path, digest) of one picture file, to see which workers can read the data."""
-    for sample in plan.samples:
-        for image in getattr(sample, "question", ()):
+    for sample in (s for s in plan.samples if isinstance(s, Sample)):
+        answer = sample.reference.segments if sample.reference else ()
+        for image in (*sample.question, *answer):
             if isinstance(image, Image) and image.data is None and image.place:
                 return [(image.place, image.digest)]
     return []

@@ -29,6 +29,7 @@ _MOST_ROWS_PER_GROUP = 64
 _SMALL_PART_BYTES = 32 << 20
 _COMPACTED_PART_BYTES = 256 << 20
 _STALE_TEMPORARY_S = 3600.0
+_MOST_LOOKS = 5
 
 
 class StoreError(RuntimeError):
@@ -77,10 +78,11 @@ def read_blob(blob: Blob) -> bytes:
         return blob.data
     if blob.place is None:
         raise StoreError(f"bytes {blob.digest[:12]} have no place to be read from")
-    if ".parquet#" not in blob.place:
+    part, in_store, cell_name = blob.place.rpartition(".parquet#")
+    if not in_store:
         return Path(blob.place).read_bytes()
-    part, row, column, *item = blob.place.split("#")
-    cell = read_cell(part, int(row), column)
+    row, column, *item = cell_name.split("#")
+    cell = read_cell(f"{part}.parquet", int(row), column)
     return cell[int(item[0])] if item else cell  # type: ignore[no-any-return]
 
 
@@ -108,14 +110,15 @@ def read_cell(part: str, row: int, column: str) -> Any:
     return value[column.partition(".")[2]] if "." in column else value
 
 
-@lru_cache(maxsize=16)
-def _notes(part: str) -> list[str | None]:
-    return pq.read_table(part, columns=["notes"]).column(0).to_pylist()  # type: ignore[no-any-return]
+@lru_cache(maxsize=4096)
+def _notes(part: str) -> pa.ChunkedArray:
+    # Readers go from stage to stage for every sample: all parts must stay at hand.
+    return pq.read_table(part, columns=["notes"]).column(0)
 
 
 def notes_of(row: Row) -> dict[str, Any]:
     """What a stage noted about one record: the exact prompt, truncation, ..."""
-    return json.loads(_notes(row.part)[row.row] or "{}")  # type: ignore[no-any-return]
+    return json.loads(_notes(row.part)[row.row].as_py() or "{}")  # type: ignore[no-any-return]
 
 
 class Store:
@@ -149,20 +152,32 @@ class Store:
         return rows
 
     def _load(self, spec: StageSpec) -> dict[str, Row]:
-        known: dict[str, Row] = {}
-        for part in self._parts(spec):
+        for _ in range(_MOST_LOOKS):
+            known: dict[str, Row] = {}
             try:
-                table = pq.read_table(part, columns=head_columns(spec.kind))
-            except (pa.ArrowInvalid, OSError) as error:
-                broken = part.with_suffix(".unreadable")
-                part.rename(broken)
-                self.notices.append(
-                    f"part {part} cannot be read ({error}); it is set aside as "
-                    f"{broken.name} and its records are made anew"
-                )
+                for part in self._parts(spec):
+                    if (table := self._heads(spec, part)) is not None:
+                        _merge(known, rows_of(spec.kind, table, str(part)))
+            except FileNotFoundError:
+                # A run that is under way has just joined its parts: look again.
                 continue
-            _merge(known, rows_of(spec.kind, table, str(part)))
-        return known
+            return known
+        raise StoreError(f"{self.folder(spec)} changes while it is read; try again")
+
+    def _heads(self, spec: StageSpec, part: Path) -> pa.Table | None:
+        """The light columns of a part; a part that cannot be read is set aside."""
+        try:
+            return pq.read_table(part, columns=head_columns(spec.kind))
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowInvalid, OSError) as error:
+            broken = part.with_suffix(".unreadable")
+            part.rename(broken)
+            self.notices.append(
+                f"part {part} cannot be read ({error}); it is set aside as "
+                f"{broken.name} and its records are made anew"
+            )
+            return None
 
     def _parts(self, spec: StageSpec) -> list[Path]:
         folder = self.root / "stages"
@@ -193,7 +208,10 @@ class Store:
         small = [p for p in self._parts(spec) if p.stat().st_size < _SMALL_PART_BYTES]
         if len(small) < 2:
             return
-        for group in _groups(small):
+        # A worker that was stopped may have committed what it could not report.
+        self._rows.pop(spec.digest, None)
+        self.rows(spec)
+        for group in _groups([part for part in small if part.exists()]):
             self._join(spec, group)
         self._rows.pop(spec.digest, None)
         _open.cache_clear()

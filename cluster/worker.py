@@ -15,8 +15,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -122,9 +121,8 @@ class Worker:
         at_hand, outcomes = self._bring_to_hand(items)
         try:
             computed, busy_s = self._computed(at_hand)
-        except FutureTimeout:
-            limit = self.spec.placement.batch_timeout_s
-            return Receipt("timeout", f"took longer than {limit:g} s")
+        except _Overdue as error:
+            return Receipt("timeout", str(error))
         except Exception as error:
             return _receipt_of(error)
         for (position, _), outcome in zip(at_hand, computed, strict=True):
@@ -154,7 +152,10 @@ class Worker:
             return call(), call.busy_s
         future: Future[list[Outcome[Any]]] = self._compute.submit(call)
         call.started.wait()
-        return future.result(self.spec.placement.batch_timeout_s), call.busy_s
+        limit = self.spec.placement.batch_timeout_s
+        if wait([future], limit).not_done:
+            raise _Overdue(f"took longer than {limit:g} s")
+        return future.result(), call.busy_s
 
     def _committed(
         self, items: list[Item], outcomes: list[Outcome[Any]], busy_s: float
@@ -170,6 +171,10 @@ class Worker:
         except Exception as error:
             return _receipt_of(error)
         return Receipt("done", rows=rows_of(kind, table, part, first), busy_s=busy_s)
+
+
+class _Overdue(Exception):
+    """A batch is still computing; not a TimeoutError, which a stage may raise itself."""
 
 
 class _Timed:
@@ -265,8 +270,11 @@ def _receipt_of(error: Exception) -> Receipt:
     text = str(error)
     names = {c.__name__ for c in type(error).__mro__}
     if "OutOfMemoryError" in names or "out of memory" in text.lower():
+        receipt = Receipt("out of memory", _for_people(error))
+        # The frames of the error still hold the batch's tensors.
+        traceback.clear_frames(error.__traceback__)
         _release_device_memory()
-        return Receipt("out of memory", _for_people(error))
+        return receipt
     if "CUDA error" in text:
         return Receipt("broken", _for_people(error))
     return Receipt("raised", _for_people(error))

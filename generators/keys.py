@@ -6,9 +6,13 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from typing import Any
 
 from generators.document import Blob
+
+_ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
+_PLAIN = (str, int, float, bool, type(None))
 
 
 def canonical(value: Any) -> Any:
@@ -17,24 +21,31 @@ def canonical(value: Any) -> Any:
     Dataclasses become objects without their empty fields, so that a field added later
     with an empty default changes no existing digest; blobs are named by their digest.
     """
+    # A plan of a large task set asks for a million keys: the usual types come first.
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, (tuple, list)):
+        return [canonical(v) for v in value]
     if isinstance(value, Blob):
         return {type(value).__name__: value.digest}
-    if is_dataclass(value) and not isinstance(value, type):
-        content = {f.name: canonical(getattr(value, f.name)) for f in fields(value)}
+    kind: type = type(value)
+    if (names := _field_names(kind)) is not None:
+        content = {name: canonical(getattr(value, name)) for name in names}
         kept = {k: v for k, v in content.items() if v not in (None, [], {})}
-        return {type(value).__name__: kept}
+        return {kind.__name__: kept}
     if isinstance(value, Mapping):
         return {str(k): canonical(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [canonical(v) for v in value]
-    if value is None or isinstance(value, str | int | float | bool):
-        return value
     raise TypeError(f"{type(value).__name__} has no canonical form: {value!r}")
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...] | None:
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else None
 
 
 def digest(*values: Any) -> str:
     """Hex digest (32 characters) of the canonical form of `values`."""
-    text = json.dumps(canonical(values), sort_keys=True, separators=(",", ":"))
+    text = _ENCODER.encode(canonical(values))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

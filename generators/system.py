@@ -47,8 +47,9 @@ class System:
     name: str
     draft: StageSpec | None
     """None where the documents are given: the ground truth, or another tool's outputs."""
-    answers: Mapping[str, Document] | None = None
-    """Given documents by sample id; None for the ground truth of each sample."""
+    answers: Mapping[str, Document | Skip] | None = None
+    """Given documents by sample id, or why there is none; None for the ground truth of
+    each sample."""
     condition: StageSpec | None = None
     render: StageSpec | None = None
     variant: Variant = "interleaved"
@@ -109,11 +110,13 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
 
 
 def _given(system: System, sample: Sample) -> Outcome[Document]:
-    if system.answers is None:
-        document, lacking = sample.reference, "the sample has no ground truth"
-    else:
-        document, lacking = system.answers.get(sample.id), "no answer of it is given"
-    return Skip(lacking) if document is None else Result(document)
+    given: Document | Skip | None = sample.reference
+    lacking = "the sample has no ground truth"
+    if system.answers is not None:
+        given, lacking = system.answers.get(sample.id), "no answer of it is given"
+    if given is None:
+        return Skip(lacking)
+    return given if isinstance(given, Skip) else Result(given)
 
 
 def _request(
@@ -150,12 +153,15 @@ def _pictures(
         return Result(())
     if system.render is None:
         raise ValueError(f"system {system.name!r} asks for pictures but renders none")
+    notes: dict[str, Any] = {}
     if system.condition is not None:
         # Conditioning draws no noise, so the picture's seed is none of its business.
         jobs = [Job(system.condition, replace(r, seed=None), sample.id) for r in requests]
         payloads = yield jobs
         if stopped := _first_not_done(payloads):
             return stopped
+        for payload in payloads:
+            _note(notes, system.condition, getattr(payload, "notes", {}))
         requests = tuple(
             replace(r, payload=p.value, prompt=None, context=())
             for r, p in zip(requests, payloads, strict=True)
@@ -165,8 +171,8 @@ def _pictures(
     if stopped := _first_not_done(images):
         return stopped
     drawn = [i for i in images if isinstance(i, Result)]
-    noted = [dict(i.notes) for i in drawn if i.notes]
-    notes = {system.render.name: noted} if noted else {}
+    for image in drawn:
+        _note(notes, system.render, image.notes)
     return Result(tuple(i.value for i in drawn), notes=notes)
 
 

@@ -22,6 +22,7 @@ from generators.document import (
     Draft,
     Image,
     ImageRequest,
+    Payload,
     Request,
     Score,
     Text,
@@ -40,17 +41,19 @@ def _log(path: str | None, line: str) -> None:
 
 
 class Writer:
-    """Drafts an answer from the question's text: words, then one picture request."""
+    """Drafts an answer from the question's text: words, then picture requests."""
 
     def __init__(
         self,
         style: str = "plain",
+        pictures: int = 1,
         sleep_s: float = 0.0,
         memory: int = 10**9,
         log: str | None = None,
         **_: Any,
     ) -> None:
         self.style, self.sleep_s, self.memory, self.log = style, sleep_s, memory, log
+        self.pictures = pictures
         _log(log, f"load {os.getpid()}")
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
@@ -76,7 +79,20 @@ class Writer:
             return Failure("the model refused", Fault.REFUSED)
         seen = "".join(hashlib.sha256(i.read()).hexdigest()[:4] for i in request.images)
         words = f"{self.style}: {text} {seen}"
-        return Result(Draft((Text(words), ImageRequest(prompt=words))), {"tokens": 1})
+        numbers = ("", *map(str, range(1, self.pictures)))
+        requests = (ImageRequest(prompt=f"{words}{number}") for number in numbers)
+        return Result(Draft((Text(words), *requests)), {"tokens": 1})
+
+
+class Conditioner:
+    """Turns a request's prompt into the payload that is drawn from."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
+        made = (Payload.of(f"matrix of {r.prompt}".encode()) for r in inputs)
+        return [Result(payload, notes={"conditioned": 1}) for payload in made]
 
 
 class Painter:
@@ -94,7 +110,8 @@ class Painter:
     def _paint(self, request: ImageRequest) -> Image:
         from PIL import Image as Picture
 
-        about = f"{request.prompt}{request.seed}{self.hue}".encode()
+        given = request.payload.read() if request.payload else b""
+        about = f"{request.prompt}{request.seed}{self.hue}".encode() + given
         if self.pixels:
             return self._noise(about)
         colour = tuple(hashlib.sha256(about).digest()[:3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -10,6 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
+
+from benchmarks.experiment import reopen
+from generators.names import UsageError
+from plait import _status_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 
@@ -63,12 +68,51 @@ def test_help_is_light() -> None:
         (["run", "--system", "gpt-4o+sdxl-turbo"], "OPENAI_API_KEY"),
         (["fetch", "sdxl-trubo"], "names no weights"),
         (["score", "."], "data.json"),
+        (["run", "--set", "models.sdxl-trubo.steps=2"], "did you mean 'sdxl-turbo'"),
+        (["run", "--ids", "tests"], "tests: Is a directory"),
+        (["run", "--limit", "0"], "limit"),
+        (["run", "--system", "gt", "--weights", "tiny", "--out", "README.md"], "--out"),
     ],
 )
 def test_wrong_use_is_explained_without_a_traceback(words: list[str], said: str) -> None:
     done = plait(*words)
     assert done.returncode == 2, done.stderr
     assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "holds no sample id"), (b"SA-\xff", "can't decode"), (b"SA-404", "SA-404")],
+)
+def test_a_list_of_ids_that_names_nothing_is_refused(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "ids").write_bytes(content)
+    done = plait("plan", "--system", "gt", "--weights", "tiny", "--ids", f"{tmp_path}/ids")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"\xff", b"{", b'{"config": 1}'])
+def test_a_broken_manifest_is_explained(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"manifest\.json"):
+        reopen(tmp_path)
+
+
+def test_what_the_machine_refuses_is_no_defect_of_ours() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "x")
+    assert _status_of(full) == 1
+    assert _status_of(OSError(errno.EBADF, "Bad file descriptor")) is None
+
+
+def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> None:
+    words = ["--system", "qwen2-vl-72b+sd3", "--weights", "tiny", "--limit", "1"]
+    done = plait("run", *words, "--address", "nonsense", "--out", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert "no Ray cluster answers at 'nonsense'" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -146,3 +146,13 @@ def test_systems_that_share_an_lvlm_share_its_stage() -> None:
     assert pairs[2].render is None
     assert pairs[2].name == "qwen2-vl-72b+sdxl-turbo@text"
     assert resolve("qwen2-vl-72b+sd3@mmie", models).name == "qwen2-vl-72b+sd3"
+
+
+def test_paths_do_not_depend_on_where_a_later_command_is_issued(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = load_config(None, {"data": "d", "ids": Path("ids.txt"), "out": Path("run")})
+    assert config.data == str(tmp_path / "d")
+    assert config.ids == tmp_path / "ids.txt"
+    assert config.root == tmp_path / "run"

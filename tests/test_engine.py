@@ -6,11 +6,23 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trial import LIGHT, Witness, board, outcomes, painter, plan_of, run, sample, writer
+from trial import (
+    LIGHT,
+    Measuring,
+    Witness,
+    board,
+    outcomes,
+    painter,
+    plan_of,
+    run,
+    sample,
+    writer,
+)
 
+from cluster.schedule import _probe_of
 from cluster.store import Store
-from generators.base import Failure, Fault, Result, Skip
-from generators.document import Image, Malformed
+from generators.base import Failure, Fault, Job, Result, Skip, Walk
+from generators.document import Document, Image, Malformed, Request, Sample, Score, Turn
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 
@@ -219,6 +231,61 @@ def test_pictures_of_a_query_are_read_where_the_worker_runs(tmp_path: Path) -> N
     bad = found["writer+painter0", "PBL-1"]
     assert isinstance(bad, Failure)
     assert "gone.png" in bad.reason
+
+
+def test_judgements_that_fail_are_failures_of_the_run(tmp_path: Path) -> None:
+    plan = plan_of([sample(0)], paint=[painter()])
+    broken = Measuring()
+    broken.stage = replace(broken.stage, target="stages:Unloadable")
+    broken.stages = (broken.stage,)
+    result = run(replace(plan, scorers=[broken]), tmp_path)
+    assert (result.counts["failed"], result.counts["failed_scores"]) == (0, 1)
+    assert result.failed == 1
+
+
+def test_whether_workers_see_the_data_is_tried_on_a_picture_they_will_need() -> None:
+    """Scorers read pictures of references where no question has any."""
+    asked, answer = (Image("0" * 64, place=f"{name}.png") for name in ("asked", "answer"))
+    told = replace(sample(0), reference=Document((answer,)))
+    assert _probe_of(plan_of([sample(0)])) == []
+    assert _probe_of(plan_of([sample(0), told])) == [("answer.png", "0" * 64)]
+    assert _probe_of(plan_of([sample(0, images=[asked]), told]))[0][0] == "asked.png"
+
+
+class Juror:
+    """A judge that asks the very stage that has drafted."""
+
+    name = "juror"
+    scale = "characters"
+    stages = (writer(),)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        turn = Turn("user", document.segments[:1])
+        reply = (yield [Job(self.stages[0], Request((turn,)), sample.id)])[0]
+        if not isinstance(reply, Result):
+            return reply
+        return Result(Score(float(len(reply.value.text))))
+
+
+def test_scoring_again_answers_nothing_though_the_judge_is_a_writer_too(
+    tmp_path: Path,
+) -> None:
+    samples = [sample(i, "!refuse" if i == 1 else "") for i in range(5)]
+    run(plan_of(samples[:3], paint=[painter()]), tmp_path)
+    plan = replace(plan_of(samples, paint=[painter()]), scorers=[Juror()])
+    witness = Witness()
+    result = run(plan, tmp_path, witness, only_scorers=True)
+    assert {k: result.counts[k] for k in ("done", "failed", "missing", "scored")} == {
+        "done": 2,
+        "failed": 1,
+        "missing": 2,
+        "scored": 2,
+    }
+    assert [(c.spec.name, c.to_run) for c in witness.counts if c.to_run] == [("writer", 2)]
+    assert len(Store(tmp_path).rows(writer())) == 3 + 2
+    again = Witness()
+    assert run(plan, tmp_path, again, only_scorers=True).made == 0
+    assert again.turns == 0  # nothing can be done: Ray is not started
 
 
 def test_repeats_differ_in_their_noise(tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def test_an_empty_field_added_later_changes_no_key() -> None:
     assert canonical(ImageRequest(prompt="a cat")) == {"ImageRequest": {"prompt": "a cat"}}
 
 
+def test_keys_are_those_of_records_already_made() -> None:
+    """A change here makes every run directory start anew."""
+    assert SPEC.digest == "1549df222248bd7b603f0c93153414c1"
+    assert key() == "894158b8f6752402b305e0d29cd2140a"
+
+
 def test_values_without_a_canonical_form_are_refused() -> None:
     with pytest.raises(TypeError, match="object has no canonical form"):
         digest(object())

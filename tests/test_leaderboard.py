@@ -347,7 +347,9 @@ def test_no_matrix_without_composed_systems(tmp_path):
 
 
 def test_reasons_are_ranked_and_those_of_one_shape_counted_together():
-    broken = [Failure(f"row {i}: no file './{i}.jpg'", Fault.BAD_INPUT) for i in (3, 1, 2)]
+    broken = [
+        Failure(f"row {i}: no file './{i}.jpg'", Fault.BAD_INPUT) for i in (3, 1, 2, 1)
+    ]
     outcomes = [*broken, Skip("one picture only")]
     found = [evaluation("a", sample(i), None, document=o) for i, o in enumerate(outcomes)]
     found.append(evaluation("a", sample(9), Unscored("unreadable")))
@@ -357,7 +359,7 @@ def test_reasons_are_ranked_and_those_of_one_shape_counted_together():
         "outcome": "failed",
         "fault": "bad input",
         "reason": "row 1: no file './1.jpg'",
-        "count": 3,
+        "count": 4,
         "alike": 3,
     }
     assert [r["outcome"] for r in reasons[1:]] == ["skipped", "unscored"]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import multiprocessing
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -109,3 +111,36 @@ def test_of_many_that_try_at_once_one_wins_even_over_a_stale_lock(tmp_path: Path
         won.get()
         winners += 1
     assert winners == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[1]", b"\xff"])
+def test_a_lock_that_cannot_be_read_is_held_until_it_is_stale(
+    tmp_path: Path, content: bytes
+) -> None:
+    path = tmp_path / "run.lock"
+    path.write_bytes(content)
+    with pytest.raises(RunInUse, match="in use"), RunLock(tmp_path):
+        pass
+    old = time.time() - 2 * lock._STALE_S
+    os.utime(path, (old, old))
+    with RunLock(tmp_path):
+        pass
+
+
+def test_a_file_server_that_falters_has_not_given_the_lock_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock, "_BEAT_S", 0.01)
+    asked = threading.Event()
+
+    def falter(path: Path) -> str:
+        asked.set()
+        raise OSError(errno.EIO, "Input/output error")
+
+    with RunLock(tmp_path) as held:
+        monkeypatch.setattr(Path, "read_text", falter)
+        assert asked.wait(5)
+        time.sleep(0.05)
+        monkeypatch.undo()
+        assert not held.lost
+    assert not (tmp_path / "run.lock").exists()

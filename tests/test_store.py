@@ -7,41 +7,33 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from trial import painter, writer
+from store_helpers import SPEC, draft_table, drafted, item
+from trial import painter
 
 from cluster.records import SCHEMAS, Item, Row, decode, encode
-from cluster.store import Store, StoreError, read_blob, write_part
+from cluster.store import Store, StoreError, notes_of, read_blob, write_part
 from cluster.worker import Committer
-from generators.base import Failure, Fault, Kind, Outcome, Result, Skip, Unscored
+from generators.base import (
+    Failure,
+    Fault,
+    Kind,
+    Outcome,
+    Result,
+    Skip,
+    Unscored,
+)
 from generators.document import (
     Draft,
     Image,
     ImageRequest,
     Payload,
-    Request,
     Score,
     Text,
-    Turn,
 )
-
-SPEC = writer()
-
-
-def item(key: str) -> Item:
-    return Item(key, "label", Request((Turn("user", (Text("q"),)),)))
-
-
-def draft_table(*outcomes: tuple[str, Outcome[Any]]) -> pa.Table:
-    return encode(Kind.DRAFT, [item(k) for k, _ in outcomes], [o for _, o in outcomes], 0.5)
-
-
-def drafted(text: str = "hello") -> Result[Draft]:
-    return Result(Draft((Text(text),)), {"output_tokens": 3}, {"finish": "stop"})
 
 
 def test_a_draft_comes_back_as_it_went_in(tmp_path: Path) -> None:
@@ -133,47 +125,6 @@ def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
         assert shown["200-0"].size == (8, 8)
         assert shown["200-0"].getpixel((0, 0)) == (200, 200, 200)
         assert shown["0-1"] is None
-
-
-def rows_of_parts(folder: Path) -> list[str]:
-    keys = []
-    for part in folder.glob("stages/*/part-*.parquet"):
-        keys += pq.read_table(part, columns=["key"]).column("key").to_pylist()
-    return sorted(keys)
-
-
-def test_compaction_keeps_the_better_record_once(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.commit(
-        SPEC, draft_table(("a", Failure("dead", Fault.ENDPOINT)), ("b", drafted("b")))
-    )
-    store.commit(SPEC, draft_table(("a", drafted("a")), ("b", drafted("b again"))))
-    store.commit(SPEC, draft_table(("a", Failure("dead again", Fault.ENDPOINT))))
-    store.compact(SPEC)
-    assert rows_of_parts(tmp_path) == ["a", "b"]
-    fresh = Store(tmp_path)
-    texts = {k: decode(Kind.DRAFT, r).value.text for k, r in fresh.rows(SPEC).items()}  # type: ignore[union-attr]
-    assert texts == {"a": "a", "b": "b"}
-
-
-def test_a_crash_in_the_middle_of_compaction_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    store = Store(tmp_path)
-    for name in "abc":
-        store.commit(SPEC, draft_table((name, drafted(name))))
-
-    def crash(self: Path, missing_ok: bool = False) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "unlink", crash)
-    with pytest.raises(KeyboardInterrupt):
-        store.compact(SPEC)
-    monkeypatch.undo()
-    again = Store(tmp_path)
-    assert set(again.rows(SPEC)) == {"a", "b", "c"}
-    again.compact(SPEC)
-    assert rows_of_parts(tmp_path) == ["a", "b", "c"]
 
 
 kinds = st.sampled_from(
@@ -275,3 +226,65 @@ def test_rows_prefer_final_then_first_then_latest_failure() -> None:
     assert dead_2.supersedes(dead_1)
     assert done_2.supersedes(dead_1)
     assert not dead_2.supersedes(done_1)
+
+
+LONE = "half a smiley \ud83d and no more"
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        Result(Draft((Text(LONE), ImageRequest(prompt=LONE)))),
+        Result(Draft((Text("x"),)), notes={"prompt": LONE}),
+        Failure(LONE, Fault.REFUSED, notes={"reply": LONE}),
+        Skip(LONE),
+    ],
+)
+def test_text_that_utf8_cannot_hold_is_kept(tmp_path: Path, outcome: Outcome[Any]) -> None:
+    """Models and servers do emit lone surrogates."""
+    store = Store(tmp_path)
+    store.commit(SPEC, draft_table(("k", outcome)))
+    row = Store(tmp_path).rows(SPEC)["k"]
+    back = decode(Kind.DRAFT, row)
+    assert type(back) is type(outcome)
+    if isinstance(outcome, Result):
+        assert back.value == outcome.value  # type: ignore[union-attr]
+    else:
+        assert back.reason == LONE.replace("\ud83d", "\\ud83d")  # type: ignore[union-attr]
+    assert notes_of(row) == getattr(outcome, "notes", {})
+
+
+def test_readable_text_is_stored_readable(tmp_path: Path) -> None:
+    part = Store(tmp_path)
+    part.commit(SPEC, draft_table(("k", drafted("Zo\u00eb \U0001f600"))))
+    file = next(tmp_path.glob("stages/*/part-*"))
+    assert "Zo\u00eb \U0001f600" in pq.read_table(file).column("segments")[0].as_py()
+
+
+def test_a_run_directory_may_have_any_name(tmp_path: Path) -> None:
+    store, spec = Store(tmp_path / "run#1 [a]"), painter()
+    picture = Image.of(b"\x89PNG not really")
+    items = [Item("p", "l", ImageRequest(prompt="a dog"))]
+    store.commit(spec, encode(Kind.RENDER, items, [Result(picture)], 0.1))
+    back = decode(Kind.RENDER, Store(store.root).rows(spec)["p"])
+    assert read_blob(back.value) == picture.data  # type: ignore[union-attr]
+
+
+def test_notes_of_many_parts_are_read_once_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A report goes through all parts again for every sample."""
+    store = Store(tmp_path)
+    names = [f"k{i}" for i in range(40)]
+    for name in names:
+        outcome = Result(Draft((Text("x"),)), notes={"prompt": name})
+        store.commit(SPEC, draft_table((name, outcome)))
+    reads = []
+    read_table = pq.read_table
+    monkeypatch.setattr(
+        pq, "read_table", lambda *a, **k: reads.append(a) or read_table(*a, **k)
+    )
+    rows = store.rows(SPEC)
+    for _ in range(3):
+        assert [notes_of(rows[name])["prompt"] for name in names] == names
+    assert len(reads) == 40

@@ -9,7 +9,7 @@ from typing import Any
 
 from trial import Measuring, as_asked, painter, plan_of, sample, writer
 
-from cluster.plan import count
+from cluster.counts import count
 from cluster.store import Store
 from cluster.walks import Pending, read, together
 from generators.base import Failure, Job, Kind, Outcome, Result, Skip, StageSpec, Walk
@@ -72,6 +72,16 @@ def test_greedy_text_has_no_seed_and_sampled_text_has_one() -> None:
         request = asked[0].input
         assert isinstance(request, Request)
         assert (request.seed is not None) is seeded
+
+
+def test_sampled_text_of_every_round_has_a_seed_of_its_own() -> None:
+    drafting = replace(writer(), seeded=True)
+    system = System(name="s", draft=drafting, render=painter(), rounds=3)
+    _, asked = follow(answer(system, sample(0), ASKING), drawing)
+    seeds = [j.input.seed for j in asked if isinstance(j.input, Request)]
+    pictures = [j.input.seed for j in asked if isinstance(j.input, ImageRequest)]
+    assert len(seeds) == 3
+    assert len({*seeds, *pictures}) == 3 + 6
 
 
 def test_a_failed_picture_fails_the_document_and_a_skip_skips_it() -> None:

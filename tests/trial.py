@@ -6,6 +6,7 @@ python tests/trial.py RUN --samples 40 --address ADDRESS
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -13,11 +14,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cluster.counts import StageCount
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, StageCount, evaluations, outcome_name
+from cluster.plan import Evaluation, Plan, evaluations, outcome_name, standing_in
+from cluster.records import Item, encode
 from cluster.run import RunResult, Watcher, execute
 from cluster.store import Store
-from generators.base import Job, Kind, Placement, StageSpec, Walk
+from cluster.walks import Lookup, Pending, read
+from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk
 from generators.document import (
     Candidate,
     Content,
@@ -56,6 +60,11 @@ def painter(hue: int = 0, placement: Placement = LIGHT, **options: Any) -> Stage
         seeded=True,
         placement=placement,
     )
+
+
+CONDITIONER = StageSpec(
+    name="conditioner", kind=Kind.CONDITION, target="stages:Conditioner", placement=LIGHT
+)
 
 
 class Measuring:
@@ -114,6 +123,47 @@ def plan_of(
         seed=seed,
         repeats=repeats,
     )
+
+
+def stage_of(spec: StageSpec) -> Any:
+    """The stage itself, in this process."""
+    module, _, name = spec.target.partition(":")
+    return getattr(importlib.import_module(module), name)(**spec.settings)
+
+
+def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:
+    """A lookup that asks the stages themselves, without engine or store."""
+    made: dict[str, Any] = {}
+    known: dict[str, Outcome[Any]] = {} if records is None else records
+
+    def lookup(job: Job) -> Outcome[Any]:
+        if job.key not in known:
+            stage = made.setdefault(job.spec.digest, stage_of(job.spec))
+            known[job.key] = stage([job.input])[0]
+        return known[job.key]
+
+    return lookup
+
+
+def missing(plan: Plan, store: Store, *kinds: Kind) -> Job | None:
+    """The next job (of these kinds) that a run of `plan` would have to do."""
+    for walk in plan.walks():
+        found = read(walk, standing_in(store))
+        if isinstance(found, Pending) and found.missing[0].spec.kind in (kinds or Kind):
+            return found.missing[0]
+    return None
+
+
+def filled(plan: Plan, root: Path, *kinds: Kind) -> Store:
+    """A store with every record of `plan`, or every one of these kinds."""
+    store, records = Store(root), dict[str, Outcome[Any]]()
+    lookup = answering(records)
+    for what in plan.asked():
+        read(plan.evaluation(*what), lookup)
+    while job := missing(plan, store, *kinds):
+        item = Item(job.key, job.label, job.input)
+        store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
+    return store
 
 
 class Witness(Watcher):

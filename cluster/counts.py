@@ -1,0 +1,115 @@
+"""How many jobs a plan comes to, stage by stage: known, shared, done, and still to come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cluster.plan import Plan, standing_in
+from cluster.store import Store
+from cluster.walks import Lookup, Pending, read
+from generators.base import Job, Outcome, Result, StageSpec
+from generators.document import Document, Sample
+from generators.system import System
+
+
+@dataclass
+class StageCount:
+    """The jobs of one stage, as a plan shows them."""
+
+    spec: StageSpec
+    asked: int = 0
+    """How often systems ask for a job; more than `distinct` where they share."""
+    distinct: int = 0
+    """Different jobs known so far."""
+    done: int = 0
+    """Of these, the ones with a record that stands."""
+    later: int = 0
+    """Upper bound of jobs that depend on records still missing."""
+    keys: set[str] = field(default_factory=set, repr=False)
+
+    @property
+    def to_run(self) -> int:
+        """Jobs a run would execute now, the later ones as an upper bound."""
+        return self.distinct - self.done + self.later
+
+
+def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[StageCount]:
+    """Jobs per stage: known keys exactly, what follows from them as an upper bound.
+
+    With `only_scorers`, only the jobs that judge documents which are there already.
+    """
+    counts = {s.digest: StageCount(s) for s in plan.stages}
+    stands = standing_in(store)
+    counted = _counting(stands, counts)
+    for system, sample, repeat in plan.asked():
+        asked: list[Job] = []
+        walk = plan.answer(system, sample, repeat)
+        found = read(walk, stands if only_scorers else _noting(counted, asked))
+        if isinstance(found, Result) and isinstance(sample, Sample):
+            _count_judging(plan, sample, found.value, counted, counts)
+        elif isinstance(found, Pending) and not only_scorers:
+            _count_later(plan, system, asked, found, counts)
+    return list(counts.values())
+
+
+def _counting(stands: Lookup, counts: dict[str, StageCount]) -> Lookup:
+    def lookup(job: Job) -> Outcome[Any] | None:
+        outcome = stands(job)
+        tally = counts[job.spec.digest]
+        tally.asked += 1
+        if job.key not in tally.keys:
+            tally.keys.add(job.key)
+            tally.distinct += 1
+            tally.done += outcome is not None
+        return outcome
+
+    return lookup
+
+
+def _noting(lookup: Lookup, asked: list[Job]) -> Lookup:
+    def note(job: Job) -> Outcome[Any] | None:
+        asked.append(job)
+        return lookup(job)
+
+    return note
+
+
+def _count_judging(
+    plan: Plan,
+    sample: Sample,
+    document: Document,
+    lookup: Lookup,
+    counts: dict[str, StageCount],
+) -> None:
+    """Count the jobs of every scorer, and bound those behind the first missing one."""
+    for scorer in plan.scorers:
+        found = read(scorer.judge(sample, document), lookup)
+        if isinstance(found, Pending):
+            for stage in scorer.stages[_reached(scorer.stages, found) + 1 :]:
+                counts[stage.digest].later += 1
+
+
+def _count_later(
+    plan: Plan,
+    system: System,
+    asked: Sequence[Job],
+    pending: Pending,
+    counts: dict[str, StageCount],
+) -> None:
+    """Bound what comes after the stage at which an answer stands still."""
+    rounds = sum(job.spec is system.draft for job in asked)
+    reached = _reached(system.stages, pending)
+    for i, stage in enumerate(system.stages):
+        left = system.rounds - rounds + (i > reached)
+        each = 1 if stage is system.draft else system.max_images
+        counts[stage.digest].later += left * each
+    for scorer in plan.scorers:
+        for stage in scorer.stages:
+            counts[stage.digest].later += 1
+
+
+def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:
+    """Position in a chain of the stage at which a walk stands still."""
+    return [stage.digest for stage in chain].index(pending.missing[0].spec.digest)

@@ -1,0 +1,160 @@
+"""Conditioning and several rounds: plan, run, resume, show and export agree on them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from trial import (
+    CONDITIONER,
+    Measuring,
+    Witness,
+    answering,
+    as_asked,
+    filled,
+    missing,
+    outcomes,
+    painter,
+    run,
+    sample,
+    writer,
+)
+
+from cluster.counts import count
+from cluster.plan import Plan
+from cluster.records import Item, encode
+from cluster.store import Store, read_blob
+from cluster.walks import read
+from generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
+from generators.document import Candidate, Document, Request, Sample, Score, Turn
+from generators.system import System
+
+WRITER = replace(writer(pictures=2), name="writer2")
+
+
+def deep(**changes: Any) -> System:
+    """Three stages, two rounds, two pictures a draft."""
+    chain = {"draft": WRITER, "condition": CONDITIONER, "render": painter()}
+    return System(**({"name": "deep", "max_images": 2, "rounds": 2} | chain | changes))
+
+
+def plan_with(*systems: System, samples: int = 3) -> Plan:
+    return Plan(
+        systems=systems,
+        samples=[sample(i) for i in range(samples)],
+        scorers=[Measuring()],
+        prompt=as_asked,
+    )
+
+
+def shown(document: Document) -> list[str]:
+    """Text and the digests of pictures, in order."""
+    return [getattr(s, "text", None) or s.digest for s in document.segments]  # type: ignore[union-attr]
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+def test_the_engine_makes_what_the_stages_make_when_called_one_by_one(
+    tmp_path: Path,
+) -> None:
+    shallow = deep(name="shallow", rounds=1, condition=None)
+    plan = plan_with(deep(), shallow)
+    witness = Witness()
+    result = run(plan, tmp_path, witness)
+    assert result.counts["done"] == result.counts["scored"] == 6
+    found = outcomes(plan, tmp_path)
+    for system in plan.systems:
+        for query in plan.samples:
+            expected: Any = read(plan.answer(system, query, 0), answering())  # type: ignore[arg-type]
+            assert shown(found[system.name, query.id].value) == shown(expected.value)
+            images = found[system.name, query.id].value.images
+            assert len({i.digest for i in images}) == 2 * system.rounds
+            assert all(read_blob(i).startswith(b"\x89PNG") for i in images)
+    records = {s.name: len(Store(tmp_path).rows(s)) for s in plan.stages}
+    # The first round's drafts are shared; its pictures are not (payload, not prompt).
+    expected_records = {"writer2": 6, "conditioner": 12, "painter0": 18, "measure": 6}
+    assert records == expected_records
+    assert {s.name: sum(s.outcomes.values()) for s in witness.stages} == expected_records
+    again = run(plan, tmp_path)
+    assert again.made == 0
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+@pytest.mark.parametrize("condition", [None, CONDITIONER])
+def test_a_plan_never_counts_fewer_jobs_than_are_made(
+    tmp_path: Path, rounds: int, condition: StageSpec | None
+) -> None:
+    """At every moment of a run: what is done and what is left make up the end."""
+    plan = plan_with(deep(rounds=rounds, condition=condition), samples=2)
+    records: dict[str, Outcome[Any]] = {}
+    for what in plan.asked():
+        read(plan.evaluation(*what), answering(records))
+    store, bounds = Store(tmp_path), []
+    while True:
+        bounds.append(sum(c.distinct + c.later for c in count(plan, store)))
+        job = missing(plan, store)
+        if job is None:
+            break
+        item = Item(job.key, job.label, job.input)
+        store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
+    # Exact, for a system that asks for as many pictures as it may.
+    assert bounds == [len(records)] * (len(records) + 1)
+
+
+class TwoStages(Measuring):
+    """A scorer whose second stage reads what its first has said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = writer(style="judge"), self.stage
+        self.stages = (self.first, self.second)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        turn = Turn("user", document.segments)
+        reply = (yield [Job(self.first, Request((turn,)), sample.id)])[0]
+        assert isinstance(reply, Result)
+        return (yield [Job(self.second, Candidate(document), sample.id)])[0]
+
+
+def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path) -> None:
+    plan = replace(plan_with(deep(), samples=2), scorers=[TwoStages()])
+    store = filled(replace(plan, scorers=[]), tmp_path)
+    counts = {c.spec.name: c for c in count(plan, store)}
+    assert (counts["writer"].distinct, counts["writer"].later) == (2, 0)
+    assert (counts["measure"].distinct, counts["measure"].later) == (0, 2)
+    store = filled(plan, tmp_path, Kind.DRAFT)
+    counts = {c.spec.name: c for c in count(plan, store)}
+    assert (counts["measure"].distinct, counts["measure"].later) == (2, 0)
+
+
+def test_a_stage_is_fed_by_those_before_it_and_by_later_rounds() -> None:
+    once = deep(name="once", rounds=1, render=painter(1))
+    plan = plan_with(once)
+    names = {s.digest: s.name for s in plan.stages}
+    fed = {names[d]: sorted(names[f] for f in by) for d, by in plan.feeders.items()}
+    assert fed == {
+        "writer2": [],
+        "conditioner": ["writer2"],
+        "painter1": ["conditioner", "writer2"],
+        "measure": ["conditioner", "painter1", "writer2"],
+    }
+    again = plan_with(deep()).feeders
+    assert again[WRITER.digest] == {CONDITIONER.digest, painter().digest}
+    other = deep(name="other", draft=writer(), condition=None, rounds=1, render=painter(1))
+    both = plan_with(deep(rounds=1), other).feeders
+    assert both[painter(1).digest] == {writer().digest}
+
+
+def test_a_stage_bears_the_name_it_was_first_given() -> None:
+    again = replace(WRITER, name="the same by another name")
+    plan = plan_with(deep(), deep(name="other", draft=again))
+    assert next(iter(plan.stages)).name == "writer2"
+    assert len(plan.stages) == 4
+
+
+def test_notes_of_every_stage_and_round_are_kept() -> None:
+    query = sample(0)
+    found: Any = read(plan_with(deep()).answer(deep(), query, 0), answering())
+    assert found.notes == {"conditioner": [{"conditioned": 1}] * 4}
