@@ -1,0 +1,110 @@
+"""The interleaved loop of GILL: many records, one cached step at a time.
+
+Upstream runs one record and recomputes its whole sequence, all layers' states kept, for
+every token (`GILLModel.generate`, gill/models.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from generators.decoding.sampling import Sampler
+from generators.decoding.streams import Stream, Streams
+from generators.gill.language import Language
+from generators.gill.state import Limits, Track
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How tokens are chosen."""
+
+    sampler: Sampler
+    scales: tuple[float, ...]
+    """Each above 1 makes the logit of [IMG0] its absolute value times the scale."""
+
+
+@dataclass(eq=False)
+class _Record:
+    """A track with its stream and its source of random numbers."""
+
+    track: Track
+    stream: Stream
+    generator: torch.Generator
+
+
+class Interleaver:
+    """Answers prompts with one language model."""
+
+    def __init__(self, language: Language, limits: Limits, rules: Rules) -> None:
+        self._language = language
+        self._limits = limits
+        self._rules = rules
+        self._device = language.embeddings.device
+
+    @torch.inference_mode()
+    def __call__(self, prompts: Sequence[Tensor], seeds: Sequence[int]) -> list[Track]:
+        """The tracks of all prompts, in order, each run to its stop.
+
+        Prompts are embeddings (positions, width), shorter than the context; a seed fixes
+        a record's samples whatever its neighbours.
+        """
+        streams = Streams(self._language.decoder, self._limits.context)
+        tracks = [Track(len(p), self._language.tokens, self._limits) for p in prompts]
+        records = [
+            _Record(track, stream, torch.Generator().manual_seed(seed))
+            for track, stream, seed in zip(
+                tracks, streams.open(prompts), seeds, strict=True
+            )
+        ]
+        while records:
+            chosen = self._advance(records, streams.step())
+            for record in records:
+                if record.track.stop is not None:
+                    streams.close(record.stream)
+            records = [r for r in records if r.track.stop is None]
+            if records:
+                tokens = [chosen[r] for r in records]
+                embeddings = self._language.embedded(tokens)
+                streams.feed([r.stream for r in records], embeddings)
+        return tracks
+
+    def _advance(self, records: list[_Record], hidden: Tensor) -> Mapping[_Record, int]:
+        """Give every record that goes on its next token."""
+        for record in records:
+            record.track.read(hidden[record.stream.row])
+        going = [r for r in records if r.track.stop is None]
+        forced = {r: r.track.forced for r in going}
+        chosen = {r: token for r, token in forced.items() if token is not None}
+        if free := [r for r, token in forced.items() if token is None]:
+            chosen |= zip(free, self._chosen(free, hidden), strict=True)
+        for record, token in chosen.items():
+            record.track.take(token)
+        return chosen
+
+    def _chosen(self, records: list[_Record], hidden: Tensor) -> list[int]:
+        rows = torch.tensor([r.stream.row for r in records], device=self._device)
+        logits = self._language.logits(hidden[rows])
+        self._weigh_vokens(records, logits)
+        sampler = self._rules.sampler
+        draws = [0.0 if sampler.greedy else _uniform(r.generator) for r in records]
+        uniforms = torch.tensor(draws, dtype=torch.float64)
+        tokens: list[int] = sampler.choose(logits, uniforms).tolist()
+        return tokens
+
+    def _weigh_vokens(self, records: list[_Record], logits: Tensor) -> None:
+        """Scale or forbid [IMG0], forbid the others, in place."""
+        first, *others = self._language.tokens.vokens
+        logits[:, others] = -torch.inf
+        for scale in self._rules.scales:
+            if scale > 1:
+                logits[:, first] = logits[:, first].abs() * scale
+        banned = [not r.track.may_ask for r in records]
+        logits[torch.tensor(banned, device=self._device), first] = -torch.inf
+
+
+def _uniform(generator: torch.Generator) -> float:
+    return float(torch.rand((), generator=generator, dtype=torch.float64))

@@ -1,0 +1,137 @@
+"""GILL's own checkpoint: `pretrained_ckpt.pth.tar` and `model_args.json`.
+
+It holds what was trained beside the frozen OPT and CLIP, 50 million parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from generators.checkpoints import CheckpointError
+from generators.gill.sizes import MapperSize
+from generators.loading.files import Files, read_json
+from generators.loading.layout import Layout, Place
+from generators.loading.strict import fill
+from generators.loading.tensors import in_pickle
+
+CHECKPOINT = "pretrained_ckpt.pth.tar"
+ARGUMENTS = "model_args.json"
+
+VOKENS = "model.input_embeddings.weight"
+VISUAL = "model.visual_embeddings"
+MAPPER = "model.gen_text_hidden_fcs.0"
+RETRIEVAL = ("model.logit_scale", "model.visual_fc", "model.ret_text_hidden_fcs")
+"""Parts that look pictures up in a collection instead of drawing them."""
+
+
+class Additions(nn.Module):
+    """What the language model reads beyond its own words."""
+
+    def __init__(self, vokens: int, states: int, pooled: int, visual: int) -> None:
+        """Take counts of image tokens, and widths of states, CLIP and projection."""
+        super().__init__()
+        self.vokens = nn.Parameter(torch.empty(vokens, states))
+        self.visual = nn.Linear(pooled, visual)
+
+
+class Published:
+    """The files of one GILL."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    @property
+    def source(self) -> str:
+        """The checkpoint's name, for errors."""
+        return f"checkpoint {self.files.model!r}"
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """`model_args.json`."""
+        return read_json(self.files.need(ARGUMENTS))
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        """By name, memory-mapped; upstream too drops the prefix of parallel training."""
+        stored = in_pickle(self.files.need(CHECKPOINT), "state_dict")
+        return {name.removeprefix("module."): t for name, t in stored.items()}
+
+    def argument(self, name: str) -> int:
+        """A count in `model_args.json`; CheckpointError where there is none."""
+        value = self.arguments.get(name)
+        if not isinstance(value, int) or value < 1:
+            raise CheckpointError(f"{ARGUMENTS} of {self.source}: {name} is {value!r}")
+        return value
+
+    def shape(self, name: str, rank: int) -> tuple[int, ...]:
+        """Of a stored tensor; CheckpointError when it is missing or of another rank."""
+        if name not in self._tensors:
+            raise CheckpointError(f"{CHECKPOINT} of {self.source} lacks {name}")
+        shape = tuple(self._tensors[name].shape)
+        if len(shape) != rank:
+            raise CheckpointError(
+                f"{CHECKPOINT} of {self.source}: {name} has the shape {shape}, not one of "
+                f"{rank} dimensions"
+            )
+        return shape
+
+    def additions(self, device: torch.device, dtype: torch.dtype) -> Additions:
+        """The image tokens' embeddings and the projection of pictures."""
+        vokens = self.argument("num_tokens")
+        wide, pooled = self.shape(f"{VISUAL}.weight", 2)
+        with torch.device("meta"):
+            states = self.shape(VOKENS, 2)[1]
+            module = Additions(vokens, states, pooled, wide)
+
+        def last(tensor: Tensor) -> Tensor:
+            """Checkpoints of training hold all rows, published ones the image tokens'."""
+            return tensor[-vokens:]
+
+        layout = {f"{VISUAL}.{n}": Place(f"visual.{n}") for n in ("weight", "bias")}
+        layout[VOKENS] = Place("vokens", last)
+        self.fill(module, layout, (MAPPER, *RETRIEVAL), device, dtype)
+        return module
+
+    def mapper_size(self) -> MapperSize:
+        """From the tensors' shapes."""
+        width, states = self.shape(f"{MAPPER}.fc.weight", 2)
+        layers = {
+            name.removeprefix(f"{MAPPER}.tfm.encoder.layers.").partition(".")[0]
+            for name in self._tensors
+            if name.startswith(f"{MAPPER}.tfm.encoder.layers.")
+        }
+        return MapperSize(
+            states=states,
+            width=width,
+            layers=len(layers),
+            inner=self.shape(f"{MAPPER}.tfm.encoder.layers.0.linear1.weight", 2)[0],
+            queries=self.shape(f"{MAPPER}.query_embs", 3)[1],
+            out=self.shape(f"{MAPPER}.model.weight", 2)[0],
+        )
+
+    def fill(
+        self,
+        module: nn.Module,
+        layout: Layout,
+        others: tuple[str, ...],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Fill a part of the model, strictly; `others` are the keys of other parts."""
+        fill(
+            module,
+            self._stored(),
+            layout,
+            source=self.source,
+            device=device,
+            dtype=dtype,
+            tolerated=others,
+        )
+
+    def _stored(self) -> Iterator[tuple[str, Tensor]]:
+        yield from self._tensors.items()

@@ -1,0 +1,135 @@
+"""Settings of GILL's two stages, with upstream's defaults, and the system they make.
+
+Upstream is kohjingyu/gill: `generate_for_images_and_texts` (gill/models.py), and
+`generate_dialogue` of GILL_Inference_Examples.ipynb, whose dialogue form is used here.
+Imports no model code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from generators.base import Kind, Weights
+from generators.natives import part_settings
+from generators.settings import ModelSettings, unkeyed
+from generators.system import System
+from generators.vokens.settings import VokenRenderSettings
+
+PUBLISHED = "jykoh/gill"
+
+_CACHE_GIB = 2048 * 2 * 32 * 4096 * 2 / 2**30
+"""Keys and values of one full context of the published model, in bfloat16."""
+
+NewlineRule = Literal["upstream", "first_line", "never"]
+
+
+class GillDraftSettings(ModelSettings):
+    """The language model, which writes text and the states of image tokens."""
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    target: ClassVar[str] = "generators.gill.draft:GillDraft"
+    seeded: ClassVar[bool] = True
+    companions: ClassVar[tuple[str, ...]] = ("language", "vision")
+
+    model: str = unkeyed(PUBLISHED)
+    """Hub id or folder with `pretrained_ckpt.pth.tar` and `model_args.json`."""
+    language: str = unkeyed("facebook/opt-6.7b")
+    """The frozen OPT: a folder, a Hub id, or `ID@REVISION`."""
+    vision: str = unkeyed("openai/clip-vit-large-patch14")
+    """The frozen CLIP, of which the vision tower is read, named likewise."""
+    params_b: float | None = unkeyed(7.03, gt=0)
+
+    num_words: int = Field(default=64, ge=1)
+    """Tokens written, an image counting as one. Upstream's dialogues have 32."""
+    max_num_rets: int = Field(default=4, ge=0)
+    """Most images of one answer. Upstream's default is 1."""
+    min_word_tokens: int = Field(default=0, ge=0)
+    """Tokens before an image may be asked for."""
+    ret_scale_factor: float = Field(default=1.4, ge=0)
+    """Above 1, the logit of [IMG0] becomes its absolute value times this. 1.4 in the
+    notebook's dialogue, 1.3 in the demo, 1.0 in the function itself."""
+    gen_scale_factor: float = Field(default=1.0, ge=0)
+    """Works on the same logit, after the other; their effects multiply."""
+    temperature: float = Field(default=0.0, ge=0)
+    """0 is greedy."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """The demo uses 0.95 whenever it samples."""
+
+    newline: NewlineRule = "upstream"
+    """Where an answer ends: `upstream` at the first newline, but nowhere if the first
+    token is one; `first_line` at the first newline after something else; `never`."""
+    truncate_caption: bool = True
+    """Cut each text after its first line, else after its first full stop."""
+    trailing_text: bool = False
+    """Keep text after the last image, which upstream drops."""
+    show_vokens: bool = False
+    """Leave the literal [IMG...] names in the text, as upstream returns it."""
+
+    question: str = "Q: "
+    """Put before the text of a user's turn; pictures that open the turn precede it."""
+    answer: str = "\nA:"
+    """Put after a user's turn."""
+    answer_end: str = "\n"
+    """Put after an earlier answer."""
+    history_images: Literal["pictures", "vokens"] = "pictures"
+    """Pictures of earlier answers: seen like any other, or (upstream) left out, with the
+    names of the image tokens in their place."""
+    always_add_bos: bool = False
+    """Open every piece of text with `</s>`, not only the first of a prompt."""
+    resize: Literal["squash", "crop"] = "squash"
+    """Pictures are squashed to the vision tower's square, as in upstream's programs, or
+    scaled and cropped to it by CLIP's own processor."""
+
+    @model_validator(mode="after")
+    def _sampling(self) -> GillDraftSettings:
+        if self.temperature == 0 and self.top_p != 1:
+            raise ValueError(
+                f"top_p {self.top_p:g} has no effect at temperature 0, which is greedy; "
+                "set a temperature or leave top_p at 1"
+            )
+        return self
+
+    def is_seeded(self) -> bool:
+        """Whether anything is sampled."""
+        return self.temperature > 0
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """The weights, and the cache of a full context for each record."""
+        estimate = super().memory_estimate_gib(weights)
+        return estimate + _CACHE_GIB * self.batch_size if estimate else 0.0
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        # One GPU holds the weights; a batch whose caches do not fit is halved.
+        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+
+
+class GillRenderSettings(VokenRenderSettings):
+    """GILLMapper, in float32, before Stable Diffusion 1.5, in float16 as upstream.
+
+    Guidance leads away from CLIP's encoding of `negative_prompt`, by default of "".
+    """
+
+    target: ClassVar[str] = "generators.gill.render:GillRender"
+
+    model: str = unkeyed(PUBLISHED)
+    """Hub id or folder with `pretrained_ckpt.pth.tar`."""
+    diffusion: str = unkeyed("stable-diffusion-v1-5/stable-diffusion-v1-5")
+    """Upstream's `runwayml/stable-diffusion-v1-5`, which is no longer on the Hub."""
+    params_b: float | None = unkeyed(1.42, gt=0)
+
+
+def gill(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+    """The system draft -> render; UsageError for overrides that no stage takes."""
+    stages = {"draft": GillDraftSettings(), "render": GillRenderSettings()}
+    told = part_settings(stages, overrides, "models.gill")
+    draft = told["draft"]
+    assert isinstance(draft, GillDraftSettings)
+    return System(
+        name="gill",
+        draft=draft.spec("gill-draft", weights, gpu_gib),
+        render=told["render"].spec("gill-render", weights, gpu_gib),
+        max_images=draft.max_num_rets,
+    )

@@ -1,0 +1,109 @@
+"""OPT's vocabulary with GILL's nine additions, and text in upstream's spelling.
+
+Upstream used transformers' slow tokenizer, to which it added `<|image|>` and [IMG0] to
+[IMG7] (`load_gill`, gill/models.py). Around those names it takes white space away.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+
+from generators.checkpoints import CheckpointError
+from generators.loading.files import Files
+
+BOS, PAD = "</s>", "<pad>"
+"""OPT begins texts with the token that ends them (facebook/opt-6.7b, config.json)."""
+CLS = "<|image|>"
+
+_TIDIED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
+"""What loses its spaces, in this order (`clean_up_tokenization` of transformers)."""
+
+
+def voken_name(index: int) -> str:
+    """Name of an image token."""
+    return f"[IMG{index}]"
+
+
+def opt_tokenizer(files: Files) -> Tokenizer:
+    """The tokenizer of an OPT checkpoint: `tokenizer.json`, else vocabulary and merges."""
+    whole = files.find("tokenizer.json")
+    if whole is not None:
+        return Tokenizer.from_file(str(whole))
+    vocabulary, merges = files.need("vocab.json"), files.need("merges.txt")
+    return byte_level(models.BPE.from_file(str(vocabulary), str(merges)))
+
+
+def byte_level(model: models.BPE) -> Tokenizer:
+    """The tokenizer over a byte-level BPE, as OPT has it."""
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([BOS, PAD])
+    return tokenizer
+
+
+class Tokens:
+    """Ids of text, and of the `vokens` image tokens that follow OPT's own ids."""
+
+    def __init__(self, tokenizer: Tokenizer, vokens: int) -> None:
+        self.tokenizer = tokenizer
+        own = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.cls = own
+        self.vokens = tuple(range(own + 1, own + 1 + vokens))
+        """Ids of [IMG0], [IMG1], ..."""
+        self.size = own + 1 + vokens
+        names = [CLS, *(voken_name(i) for i in range(vokens))]
+        self.voken_names = "".join(names[1:])
+        """[IMG0][IMG1]..., as upstream writes an image into text."""
+        self._added = {name: own + i for i, name in enumerate(names)}
+        self._names = {i: name for name, i in self._added.items()}
+        self._split = re.compile(f"({'|'.join(map(re.escape, names))})")
+        self.bos, pad = self._id(BOS), self._id(PAD)
+        self._hidden = {self.bos, pad, self.cls}
+        self.newline = self._plain("\n")[0]
+
+    def _id(self, name: str) -> int:
+        found: int | None = self.tokenizer.token_to_id(name)
+        if found is None:
+            raise CheckpointError(f"the vocabulary of the language model lacks {name!r}")
+        return found
+
+    def _plain(self, text: str) -> list[int]:
+        ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a piece of text, in which the added names stand for their tokens."""
+        parts = self._split.split(text)
+        ids: list[int] = []
+        for i, part in enumerate(parts):
+            if i % 2:
+                ids.append(self._added[part])
+                continue
+            kept = part if i == 0 else part.lstrip()
+            ids += self._plain(kept if i == len(parts) - 1 else kept.rstrip())
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Text of ids, without special tokens, image tokens by name.
+
+        Runs of text and names are joined by a space, and the spaces before punctuation
+        taken away, as transformers' slow tokenizers did by default.
+        """
+        shown = [i for i in ids if i not in self._hidden]
+        runs = groupby(shown, key=lambda i: self._names.get(i, ""))
+        parts = [p for name, run in runs for p in self._spelled(name, run)]
+        text = " ".join(parts)
+        for spaced in _TIDIED:
+            text = text.replace(spaced, spaced.strip())
+        return text
+
+    def _spelled(self, name: str, run: Iterable[int]) -> list[str]:
+        if name:
+            return [name for _ in run]
+        text: str = self.tokenizer.decode(list(run), skip_special_tokens=False)
+        return [text]

@@ -1,0 +1,1 @@
+"""Voken renderers: hidden states of a language model's image tokens become pictures."""

@@ -1,0 +1,100 @@
+"""The rendering stage of voken models: hidden states in, pictures out, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from generators.base import Failure, Outcome, Weights
+from generators.checkpoints import CheckpointError
+from generators.diffusion.drawer import Drawer
+from generators.diffusion.placing import denoiser_of
+from generators.diffusion.settings import DiffusionSettings
+from generators.document import ImageRequest
+from generators.pictures import Drawing
+from generators.vokens.mapper import VokenMapper
+from generators.vokens.payload import States, unpacked
+
+
+class VokenRender:
+    """Draws from voken states with a mapper and a diffusion pipeline."""
+
+    def __init__(
+        self,
+        drawing: DiffusionSettings,
+        weights: Weights,
+        mapper: VokenMapper,
+        shape: tuple[int, int],
+        unconditional: Tensor | None = None,
+    ) -> None:
+        """Take the loaded mapper and the (vokens, width) of the states it reads.
+
+        `unconditional` states of that shape are what guidance leads away from; without
+        them it is the pipeline's own text encoding of the negative prompt, or of "".
+        """
+        self._mapper = mapper.eval().requires_grad_(False)
+        self._shape = shape
+        self._drawer = Drawer(drawing, weights)
+        self._unconditional = None if unconditional is None else self._mapped(unconditional)
+        self._check(drawing)
+
+    def _check(self, drawing: DiffusionSettings) -> None:
+        reads = denoiser_of(self._drawer.pipeline).config.cross_attention_dim
+        gives = self._mapped(torch.zeros(self._shape)).shape[-1]
+        if gives != reads:
+            raise CheckpointError(
+                f"the mapper gives vectors of {gives}, but the denoiser of "
+                f"{drawing.model!r} reads vectors of {reads}"
+            )
+        if self._unconditional is not None and drawing.negative_prompt is not None:
+            raise ValueError(
+                "negative_prompt has no effect: this model guides away from states of "
+                "its own; leave it unset"
+            )
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+        """One picture per request, in order.
+
+        A request without a seed, or without finite states of the right shape, fails.
+        """
+        read = [self._read(request) for request in inputs]
+        drawn = iter(self._drawn([r for r in read if not isinstance(r, Failure)]))
+        return [r if isinstance(r, Failure) else next(drawn) for r in read]
+
+    def _read(self, request: ImageRequest) -> tuple[States, int] | Failure:
+        """States and seed."""
+        if request.payload is None:
+            return Failure("the request holds no payload; this model draws from states")
+        if request.seed is None:
+            return Failure("the request has no seed to draw its noise from")
+        try:
+            states = unpacked(request.payload)
+        except ValueError as error:
+            return Failure(str(error))
+        if states.shape != self._shape:
+            return Failure(f"the payload holds states {states.shape}, not {self._shape}")
+        if not np.isfinite(states).all():
+            return Failure("the payload holds states that are not finite numbers")
+        return states, request.seed
+
+    def _drawn(self, pictures: Sequence[tuple[States, int]]) -> list[Outcome[Drawing]]:
+        if not pictures:
+            return []
+        states = torch.from_numpy(np.stack([states for states, _ in pictures]))
+        conditions: dict[str, Any] = {"prompt_embeds": self._mapped(states)}
+        if self._unconditional is not None:
+            negative = self._unconditional.expand(len(pictures), -1, -1)
+            conditions["negative_prompt_embeds"] = negative
+        return self._drawer(conditions, [seed for _, seed in pictures])
+
+    @torch.inference_mode()
+    def _mapped(self, states: Tensor) -> Tensor:
+        """Embeddings (pictures, queries, out) of one picture's states or several's."""
+        batch = states if states.dim() == 3 else states[None]
+        home = self._mapper.queries
+        mapped: Tensor = self._mapper(batch.to(home.device, home.dtype))
+        return mapped

@@ -1,0 +1,50 @@
+"""Settings of a renderer that draws from voken states. Imports no model code."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from generators.checkpoints import with_revision
+from generators.diffusion.designs import Architecture
+from generators.diffusion.settings import DiffusionSettings
+from generators.settings import Dtype, unkeyed
+
+
+class VokenRenderSettings(DiffusionSettings):
+    """A mapper, always in float32, before a diffusion pipeline of a repository of its own.
+
+    Steps, guidance and size are those both upstream programs leave to diffusers'
+    `StableDiffusionPipeline` of their time.
+    """
+
+    companions: ClassVar[tuple[str, ...]] = ("diffusion",)
+
+    model: str = unkeyed(...)
+    """Hub id or folder of the native model, which holds the mapper."""
+    diffusion: str = unkeyed(...)
+    """Folder, Hub id or `ID@REVISION` of the diffusion pipeline."""
+    architecture: Architecture | None = "sd15"
+    dtype: Dtype = "float16"
+    """Precision of the pipeline."""
+    steps: int | None = Field(default=50, ge=1)
+    guidance: float | None = Field(default=7.5, ge=0)
+    height: int | None = Field(default=512, ge=16, multiple_of=16)
+    width: int | None = Field(default=512, ge=16, multiple_of=16)
+
+    @model_validator(mode="after")
+    def _without_prompts(self) -> VokenRenderSettings:
+        """Refuse settings of prompts: pictures are drawn from states."""
+        if self.prompt_prefix or self.max_sequence_length is not None:
+            raise ValueError(
+                "prompt_prefix and max_sequence_length have no effect: pictures are drawn "
+                "from hidden states, not from prompts"
+            )
+        return self
+
+    def drawing(self) -> DiffusionSettings:
+        """The settings of the pipeline alone, as `generators.diffusion` takes them."""
+        model, revision = with_revision(self.diffusion)
+        told: dict[str, Any] = {n: getattr(self, n) for n in DiffusionSettings.model_fields}
+        return DiffusionSettings(**told | {"model": model, "revision": revision})
