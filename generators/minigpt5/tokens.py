@@ -1,0 +1,188 @@
+"""LLaMA's pieces as upstream reads them, and the ids that MiniGPT-5 adds behind them.
+
+Upstream uses the slow tokenizer of transformers 4.31 with `legacy=True`: it splits at
+added tokens, takes the white space beside them away, and gives every part between them
+to SentencePiece alone. Here the parts never meet an added token, so that words of a
+question such as `[IMG0]` or `</s>` are read as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from generators.checkpoints import CheckpointError
+from generators.loading.files import Files, read_json
+from generators.minigpt5.sizes import ADDED, VOKENS
+
+MARK = "###"
+"""Begins every turn; the answer ends where the model writes it."""
+_SPELLINGS = (("\u2581###",), ("##", "#"))
+"""Pieces that make the mark: ids [835] and [2277, 29937] of upstream's `predict`."""
+_MODEL, _JSON = "tokenizer.model", "tokenizer.json"
+_SPECIAL_MAPS = ("special_tokens_map.json", "tokenizer_config.json")
+_UNKNOWN, _BOS, _EOS = "<unk>", "<s>", "</s>"
+
+
+class Tokenizer(Protocol):
+    """Text to pieces and back, without any special tokens."""
+
+    size: int
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text's pieces, a space assumed before the first word."""
+        ...
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text; control and unknown pieces are left out."""
+        ...
+
+    def id_of(self, piece: str) -> int | None:
+        """The id of a piece; None when there is no such piece."""
+        ...
+
+
+class SentencePiece:
+    """`tokenizer.model`, read by the library that made it."""
+
+    def __init__(self, proto: bytes) -> None:
+        from sentencepiece import SentencePieceProcessor
+
+        self._pieces: Any = SentencePieceProcessor(model_proto=proto)
+        self.size: int = self._pieces.get_piece_size()
+
+    def encode(self, text: str) -> list[int]:
+        """As in `Tokenizer`."""
+        ids: list[int] = self._pieces.encode(text)
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """As in `Tokenizer`."""
+        plain = [i for i in ids if not self._is_special(i)]
+        text: str = self._pieces.decode(plain)
+        return text
+
+    def id_of(self, piece: str) -> int | None:
+        """As in `Tokenizer`."""
+        found: int = self._pieces.piece_to_id(piece)
+        return found if self._pieces.id_to_piece(found) == piece else None
+
+    def _is_special(self, token: int) -> bool:
+        return bool(self._pieces.is_control(token) or self._pieces.is_unknown(token))
+
+
+class FromJson:
+    """`tokenizer.json`; the same ids, for checkpoints without a `tokenizer.model`."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        # Else `</s>` in a question would be read as the end of a sequence.
+        self._tokenizer.encode_special_tokens = True
+        self._special = {tokenizer.token_to_id(t) for t in (_UNKNOWN, _BOS, _EOS)}
+        self.size: int = tokenizer.get_vocab_size(with_added_tokens=False)
+
+    def encode(self, text: str) -> list[int]:
+        """As in `Tokenizer`."""
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """As in `Tokenizer`."""
+        plain = [i for i in ids if i not in self._special]
+        text: str = self._tokenizer.decode(plain, skip_special_tokens=False)
+        return text
+
+    def id_of(self, piece: str) -> int | None:
+        """As in `Tokenizer`."""
+        found: int | None = self._tokenizer.token_to_id(piece)
+        return found
+
+
+def stored_tokenizer(files: Files) -> Tokenizer:
+    """The tokenizer of a LLaMA checkpoint; CheckpointError where there is none."""
+    if (path := files.find(_MODEL)) is not None:
+        try:
+            return SentencePiece(path.read_bytes())
+        except (RuntimeError, OSError) as error:
+            raise CheckpointError(f"{path} is no SentencePiece model: {error}") from None
+    if (path := files.find(_JSON)) is not None:
+        from tokenizers import Tokenizer as Fast
+
+        try:
+            return FromJson(Fast.from_file(str(path)))
+        except Exception as error:
+            # The library raises plain `Exception` for whatever it cannot read.
+            raise CheckpointError(f"{path} is no tokenizer: {error}") from None
+    raise CheckpointError(f"{files.describe()} has neither {_MODEL} nor {_JSON}")
+
+
+def stored_bos(files: Files, tokenizer: Tokenizer) -> int:
+    """The id a prompt begins with, by the name the checkpoint gives its `bos_token`.
+
+    Conversions of LLaMA-1 name `<s>`, `</s>` or nothing at all; a name without a piece is
+    the unknown piece, as in transformers.
+    """
+    name = _BOS
+    for file in _SPECIAL_MAPS:
+        path = files.find(file)
+        stored = None if path is None else read_json(path).get("bos_token")
+        if stored is not None:
+            name = stored["content"] if isinstance(stored, dict) else str(stored)
+            break
+    found = tokenizer.id_of(name)
+    return (tokenizer.id_of(_UNKNOWN) or 0) if found is None else found
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """What the loop has to know of the ids."""
+
+    tokenizer: Tokenizer
+    rows: int
+    """Rows of the embedding table; the added ids are the last of them."""
+    bos: int
+    stops: tuple[tuple[int, ...], ...]
+    """Runs of ids that spell the mark."""
+
+    @classmethod
+    def of(cls, tokenizer: Tokenizer, rows: int, bos: int) -> "Vocabulary":
+        """CheckpointError where the ids of the tokenizer reach into the added ones."""
+        if tokenizer.size > rows - ADDED:
+            raise CheckpointError(
+                f"the tokenizer has {tokenizer.size} pieces, but of the {rows} rows of the "
+                f"embedding table the last {ADDED} are the vokens and <ImageHere>"
+            )
+        spelled = [[tokenizer.id_of(p) for p in pieces] for pieces in _SPELLINGS]
+        stops = tuple(
+            tuple(i for i in ids if i is not None) for ids in spelled if None not in ids
+        )
+        if not stops:
+            raise CheckpointError(f"the tokenizer has no pieces that spell {MARK!r}")
+        return cls(tokenizer, rows, bos, stops)
+
+    @property
+    def vokens(self) -> range:
+        """Ids of `[IMG0]` to `[IMG7]`."""
+        return range(self.rows - ADDED, self.rows - ADDED + VOKENS)
+
+    @property
+    def begin_image(self) -> int:
+        """Id of `[IMG0]`, which is all of a picture that is ever sampled."""
+        return self.vokens[0]
+
+    def added_name(self, token: int) -> str:
+        """What upstream calls an id behind the tokenizer's."""
+        if token == self.rows - 1:
+            return "<ImageHere>"
+        voken = token - self.begin_image
+        return f"[IMG{voken}]" if voken >= 0 else f"id {token}"
+
+    def marked(self, ids: Sequence[int]) -> int:
+        """How many of the last ids spell the mark; 0 when they do not."""
+        found = [len(s) for s in self.stops if tuple(ids[-len(s) :]) == s]
+        return max(found, default=0)
+
+    def text(self, ids: Sequence[int]) -> str:
+        """The text of generated ids, without the added ones."""
+        return self.tokenizer.decode([i for i in ids if i < self.tokenizer.size])

@@ -1,0 +1,121 @@
+"""A small LLaMA-like tokenizer, and random weights that interleave all the same."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers
+from torch import Tensor
+
+WORDS = """
+ the a of and to in on with under near small large red blue green bright quiet old new
+ river house tree road window garden mountain street boat bird table cup light morning
+ stands shows holds opens turns grows then here slowly again , .
+"""
+"""What toy models write."""
+
+_SPACE = "\u2581"
+"""How LLaMA's pieces write a space."""
+MARK_PIECE = _SPACE + "###"
+_MARK_MERGES = [(_SPACE, "#"), (_SPACE + "#", "#"), (_SPACE + "##", "#"), ("#", "#")]
+_SPECIALS = ("<unk>", "<s>", "</s>")
+
+
+def toy_tokenizer(size: int | None = None) -> Tokenizer:
+    """Pieces in LLaMA's order: special ones, bytes, words; filled up to `size` pieces."""
+    names, merges = _pieces()
+    if size is not None:
+        names += [f"{_SPACE}w{i:05d}" for i in range(size - len(names))]
+    ids = {name: i for i, name in enumerate(names)}
+    model = models.BPE(
+        vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
+    )
+    tokenizer = Tokenizer(model)
+    spaces = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    spelling = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    first = decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([*spelling, first])
+    tokenizer.add_special_tokens(list(_SPECIALS))
+    return tokenizer
+
+
+def _pieces() -> tuple[list[str], list[tuple[str, str]]]:
+    """All pieces, and the pairs that are joined."""
+    names = [*_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), _SPACE]
+    names += [chr(code) for code in range(33, 127)]
+    merges = list(_MARK_MERGES)
+    names += [a + b for a, b in _MARK_MERGES]
+    for word in _spelled():
+        for end in range(1, len(word)):
+            if word[: end + 1] not in names:
+                names.append(word[: end + 1])
+                merges.append((word[:end], word[end]))
+    return names, merges
+
+
+def word_ids(tokenizer: Tokenizer) -> list[int]:
+    """Ids of the whole words of a toy tokenizer."""
+    ids = tokenizer.get_vocab()
+    return [ids[word] for word in _spelled()]
+
+
+def _spelled() -> list[str]:
+    """The words as pieces; punctuation takes no space before it."""
+    return [w if w in ",." else _SPACE + w for w in WORDS.split()]
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Makes a random LLaMA ask for pictures and end its answers now and then.
+
+    Channel 0 of the residual stream is held constant, out of the layers' reach, and the
+    head reads from it a bias: text is written in `words`; after each of them a picture
+    begins with probability about `begin`, the answer ends with about `end`.
+    """
+
+    words: Sequence[int]
+    image: int
+    """Id that begins a picture."""
+    mark: int
+    """Id that ends the answer."""
+    begin: float
+    end: float
+
+    @torch.no_grad()
+    def apply(self, language: Any, encoder: Any) -> None:
+        """Change the weights of both in place."""
+        self._hold_channel(language, encoder)
+        level = self._channel_level(language)
+        # Words have logits of unit variance, so each weighs exp(1/2) on average.
+        mass = math.log(len(self.words)) + 0.5
+        head: Tensor = language.lm_head.weight
+        written = head[list(self.words)]
+        head[:, 0] = -12.0 / level
+        head[list(self.words)] = written
+        head[list(self.words), 0] = 0.0
+        for token, share in ((self.image, self.begin), (self.mark, self.end)):
+            head[token] = 0.0
+            head[token, 0] = (math.log(share) + mass) / level
+
+    def _hold_channel(self, language: Any, encoder: Any) -> None:
+        embeddings: Tensor = language.model.embed_tokens.weight
+        held = math.sqrt(embeddings.shape[1]) / 2
+        embeddings[:, 0] = held
+        encoder.llama_proj.weight[0] = 0.0
+        encoder.llama_proj.bias[0] = held
+        for layer in language.model.layers:
+            layer.self_attn.o_proj.weight[0] = 0.0
+            layer.mlp.down_proj.weight[0] = 0.0
+            layer.input_layernorm.weight[0] = 0.0
+            layer.post_attention_layernorm.weight[0] = 0.0
+
+    def _channel_level(self, language: Any) -> float:
+        """What the head finds in channel 0, averaged over some context."""
+        ids = torch.tensor([list(self.words[:40])], device=language.lm_head.weight.device)
+        hidden: Tensor = language.model(input_ids=ids, use_cache=False).last_hidden_state
+        return float(hidden[0, :, 0].float().mean())
