@@ -1,0 +1,164 @@
+"""The judge's model and tokenizer under each of the three kinds of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import InternVLForConditionalGeneration
+
+from generators.base import Weights
+from generators.checkpoints import CheckpointError
+from generators.loading.devices import device_of
+from generators.loading.files import Files, read_json
+from generators.loading.strict import fill, randomised
+from generators.loading.tensors import stored_tensors
+from scorers.internvl.config import model_config
+from scorers.internvl.layout import published_layout, separated
+from scorers.internvl.rope import LongRope
+from scorers.internvl.settings import MmieScoreSettings
+from scorers.internvl.sizes import FULL, TINY
+from scorers.internvl.template import CONTROLS
+from scorers.internvl.tokenizer import Tokenizer, added_tokens
+from scorers.internvl.toy import steered, toy_tokenizer
+
+_SEED = 20_241_015
+"""Of the random weights; one whose tiny judge writes varied replies that end."""
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A model that reads tiles and token ids, and the tokenizer that makes the ids."""
+
+    model: Any
+    """`InternVLForConditionalGeneration`."""
+    tokenizer: Tokenizer
+    rope: LongRope
+
+    @property
+    def decoder(self) -> Any:
+        """The Phi-3 without its head."""
+        return self.model.model.language_model
+
+    @property
+    def tile_side(self) -> int:
+        """Pixels along a side of a tile."""
+        side: int = self.model.config.vision_config.image_size[0]
+        return side
+
+    @property
+    def tile_tokens(self) -> int:
+        """Tokens one tile takes in a prompt."""
+        tokens: int = self.model.config.image_seq_length
+        return tokens
+
+    @property
+    def positions(self) -> int:
+        """Most tokens the model can hold, the reply included."""
+        most: int = self.model.config.text_config.max_position_embeddings
+        return most
+
+    @torch.inference_mode()
+    def features(self, tiles: Tensor, at_once: int) -> Tensor:
+        """The decoder's (tiles, tokens, width) for tiles (tiles, 3, side, side)."""
+        where = self.model.lm_head.weight
+        parts = [
+            self.model.get_image_features(
+                part.to(where.device, where.dtype), return_dict=True
+            ).pooler_output
+            for part in torch.split(tiles, at_once)
+        ]
+        return torch.cat(parts)
+
+    @torch.inference_mode()
+    def embeddings(self, ids: Tensor) -> Tensor:
+        """The decoder's embeddings of ids."""
+        embed = self.decoder.get_input_embeddings()
+        found: Tensor = embed(ids.to(embed.weight.device))
+        return found
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores of the next token: (rows, vocabulary) of (rows, width)."""
+        scores: Tensor = self.model.lm_head(hidden)
+        return scores
+
+
+def load(weights: Weights, settings: MmieScoreSettings) -> Judge:
+    """The judge; CheckpointError names what does not fit in a published checkpoint."""
+    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
+    if weights == "pretrained":
+        return published(Files(settings.model, settings.revision), device, dtype)
+    if weights == "tiny":
+        return random_judge(TINY, device, torch.float32)
+    return random_judge(FULL, device, dtype)
+
+
+def empty_model(config: Any) -> Any:
+    """A model of `config` on the meta device."""
+    with torch.device("meta"):
+        model = InternVLForConditionalGeneration._from_config(
+            config, attn_implementation="sdpa"
+        )
+    return model.eval().requires_grad_(False)
+
+
+def published(files: Files, device: torch.device, dtype: torch.dtype) -> Judge:
+    """The judge of a checkpoint in the published layout."""
+    source = f"checkpoint {files.model!r}"
+    model = empty_model(model_config(read_json(files.need("config.json")), source))
+    tokenizer = published_tokenizer(files)
+    _require_controls(tokenizer, model.config.text_config.vocab_size, source)
+    fill(
+        model,
+        separated(stored_tensors(files, pickled=None)),
+        published_layout(model.state_dict()),
+        source=source,
+        device=device,
+        dtype=dtype,
+    )
+    return _ready(model, tokenizer, device)
+
+
+def published_tokenizer(files: Files) -> Tokenizer:
+    """The tokenizer of a checkpoint, from the files transformers 4.37 reads."""
+    config = read_json(files.need("tokenizer_config.json"))
+    listed = None
+    if "added_tokens_decoder" not in config:
+        listed = read_json(files.need("added_tokens.json"))
+    model = files.need("tokenizer.model").read_bytes()
+    return Tokenizer(model, config, added_tokens(config, listed))
+
+
+def _require_controls(tokenizer: Tokenizer, rows: int, source: str) -> None:
+    lacking = [c.name for c in CONTROLS if c.name not in tokenizer.names]
+    if lacking:
+        raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(lacking)}")
+    beyond = [c.name for c in CONTROLS if tokenizer.id(c) >= rows]
+    if beyond:
+        raise CheckpointError(
+            f"{source}: the ids of {', '.join(beyond)} are beyond the vocabulary of {rows}"
+        )
+
+
+def random_judge(
+    described: Mapping[str, Any], device: torch.device, dtype: torch.dtype
+) -> Judge:
+    """A seeded random judge of a size, with a tokenizer of our own."""
+    tokenizer, words, size = toy_tokenizer()
+    language = {"vocab_size": size} | described["llm_config"]
+    config = model_config({**described, "llm_config": language}, "our own size")
+    model = empty_model(config)
+    randomised(model, device=device, dtype=dtype, seed=_SEED)
+    judge = _ready(model, tokenizer, device)
+    steered(judge, words)
+    return judge
+
+
+def _ready(model: Any, tokenizer: Tokenizer, device: torch.device) -> Judge:
+    rope = LongRope(model.config.text_config, device)
+    model.model.language_model.rotary_emb = rope
+    return Judge(model, tokenizer, rope)

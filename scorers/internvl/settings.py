@@ -1,0 +1,103 @@
+"""Settings of the MMIE-Score model, with the official scorer's defaults.
+
+Defaults are those of `main.py` (Lillianwei-h/MMIE@eb0fd6e) and of the `phi3-chat` template
+(internvl/conversation.py, OpenGVLab/InternVL@2410d1d). Imports no model code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from pydantic import Field, model_validator
+
+from generators.base import Kind, StageSpec, Weights
+from generators.names import with_overrides
+from generators.settings import ModelSettings, unkeyed
+
+PUBLISHED = "MMIE/MMIE-Score"
+
+SYSTEM = (
+    "\u4f60\u662f\u7531\u4e0a\u6d77\u4eba\u5de5\u667a\u80fd\u5b9e\u9a8c\u5ba4\u8054\u5408"
+    "\u5546\u6c64\u79d1\u6280\u5f00\u53d1\u7684\u4e66\u751f\u591a\u6a21\u6001\u5927\u6a21"
+    "\u578b\uff0c\u82f1\u6587\u540d\u53ebInternVL, \u662f\u4e00\u4e2a\u6709\u7528\u65e0"
+    "\u5bb3\u7684\u4eba\u5de5\u667a\u80fd\u52a9\u624b\u3002"
+)
+"""What the model is told it is, in Chinese: the template's `system_message`, which the
+model was trained and is published with."""
+
+_NEW_TOKENS, _TINY_NEW_TOKENS = 1024, 96
+_CACHE_GIB = 4096 * 2 * 32 * 3072 * 2 / 2**30
+"""Keys and values of one full context of the published model, in bfloat16."""
+
+
+class MmieScoreSettings(ModelSettings):
+    """How the judge reads pictures and answers. Always greedy, as published."""
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    target: ClassVar[str] = "scorers.internvl.stage:MmieScore"
+
+    model: str = unkeyed(PUBLISHED)
+    """Also `OpenGVLab/InternVL2-4B`, fine-tunes of it, or a folder in its layout. The
+    weights of the default were once replaced: pin a revision to compare results."""
+    params_b: float | None = unkeyed(4.15, gt=0)
+    system: str = SYSTEM
+    """The system message of requests that bring none."""
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    """Longest reply; by default 1024 tokens, 96 with `tiny` weights: some never end."""
+    min_tiles: int = Field(default=1, ge=1)
+    """Fewest tiles a picture is cut into. A tile has 448 x 448 pixels and takes 256
+    tokens in published checkpoints."""
+    max_tiles: int = Field(default=12, ge=1)
+    """Most tiles a picture is cut into."""
+    thumbnail: bool = True
+    """Whether the whole picture follows as one more tile where there are several."""
+    context: int = Field(default=4096, ge=1)
+    """Tokens of prompt and reply the judge was trained for (the tokenizer's
+    `model_max_length`). It reads longer prompts, but loses its format and its score."""
+    fit_context: bool = True
+    """Whether all pictures get fewer tiles where the prompt would exceed `context`. The
+    official scorer does not: False cuts by `max_tiles` alone and notes the excess."""
+    reply_room: int = Field(default=512, ge=1)
+    """Tokens kept for the reply when tiles are made to fit; a prompt that was made to
+    fit is answered within `context`."""
+    tiles_at_once: int = unkeyed(32, ge=1)
+    """Most tiles in one pass of the vision model."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> "MmieScoreSettings":
+        if self.min_tiles > self.max_tiles:
+            raise ValueError(
+                f"min_tiles {self.min_tiles} exceeds max_tiles {self.max_tiles}"
+            )
+        return self
+
+    def new_tokens(self, weights: Weights) -> int:
+        """Longest reply in tokens."""
+        default = _TINY_NEW_TOKENS if weights == "tiny" else _NEW_TOKENS
+        return default if self.max_new_tokens is None else self.max_new_tokens
+
+    def keyed(self, weights: Weights) -> dict[str, Any]:
+        """As for every model, with the length of the reply made explicit."""
+        return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """The weights, and the cache of one context for each record."""
+        estimate = super().memory_estimate_gib(weights)
+        width = self.context / 4096 * (2 if self.dtype == "float32" else 1)
+        return estimate + _CACHE_GIB * width * self.batch_size if estimate else 0.0
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        # One GPU holds the weights; a batch whose caches do not fit is halved.
+        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+
+
+def mmie_score(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> StageSpec:
+    """The judge as a stage; UsageError for overrides it does not take.
+
+    The official scorer's way of reading pictures is the override `fit_context=False`.
+    """
+    settings = with_overrides(MmieScoreSettings(), overrides, "mmie-score")
+    return settings.spec("mmie-score", weights, gpu_gib)

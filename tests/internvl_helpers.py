@@ -1,0 +1,246 @@
+"""Tiny checkpoints in the layout of MMIE/MMIE-Score, written down from its sources."""
+
+from __future__ import annotations
+
+import copy
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import sentencepiece
+import torch
+from PIL import Image as Pillow
+from safetensors.torch import save_file
+
+from generators.document import Image, Request, Text, Turn
+from generators.pictures import encode
+from scorers.internvl.toy import toy_pieces
+
+Tensors = dict[str, torch.Tensor]
+
+CHAT = ("<|endoftext|>", "<|assistant|>", "<|system|>", "<|end|>", "<|user|>")
+"""Phi-3's own added tokens; they take the white space after them."""
+PICTURES = ("<img>", "</img>", "<IMG_CONTEXT>")
+"""What InternVL adds to them."""
+
+
+def config(vocabulary: int) -> dict[str, Any]:
+    """`config.json` of a toy with everything a published one has to say."""
+    return {
+        "architectures": ["InternVLChatModel"],
+        "auto_map": {"AutoModel": "modeling_internvl_chat.InternVLChatModel"},
+        "downsample_ratio": 0.5,
+        "dynamic_image_size": True,
+        "force_image_size": 28,
+        "max_dynamic_patch": 12,
+        "min_dynamic_patch": 1,
+        "model_type": "internvl_chat",
+        "pad2square": False,
+        "ps_version": "v2",
+        "select_layer": -1,
+        "template": "phi3-chat",
+        "tie_word_embeddings": False,
+        "torch_dtype": "float32",
+        "use_backbone_lora": 0,
+        "use_llm_lora": 0,
+        "use_thumbnail": True,
+        "vision_config": {
+            "architectures": ["InternVisionModel"],
+            "attention_dropout": 0.0,
+            "drop_path_rate": 0.0,
+            "dropout": 0.0,
+            "hidden_act": "gelu",
+            "hidden_size": 32,
+            "image_size": 28,
+            "initializer_factor": 1.0,
+            "intermediate_size": 48,
+            "layer_norm_eps": 1e-04,
+            "model_type": "intern_vit_6b",
+            "norm_type": "layer_norm",
+            "num_attention_heads": 2,
+            "num_channels": 3,
+            "num_hidden_layers": 2,
+            "patch_size": 7,
+            "qk_normalization": False,
+            "qkv_bias": True,
+            "use_flash_attn": False,
+        },
+        "llm_config": {
+            "architectures": ["Phi3ForCausalLM"],
+            "attn_implementation": "eager",
+            "bos_token_id": 1,
+            "eos_token_id": 2,
+            "hidden_act": "silu",
+            "hidden_size": 48,
+            "intermediate_size": 80,
+            "max_position_embeddings": 880,
+            "model_type": "phi3",
+            "num_attention_heads": 4,
+            "num_hidden_layers": 3,
+            "num_key_value_heads": 4,
+            "original_max_position_embeddings": 220,
+            "pad_token_id": 2,
+            "rms_norm_eps": 1e-03,
+            "rope_scaling": {
+                "long_factor": [1.1, 1.9, 3.3, 5.5, 8.0, 12.0],
+                "short_factor": [1.0, 1.05, 1.1, 1.3, 1.6, 2.0],
+                "type": "su",
+            },
+            "rope_theta": 5000.0,
+            "sliding_window": 1760,
+            "tie_word_embeddings": False,
+            "use_cache": True,
+            "vocab_size": vocabulary,
+        },
+    }
+
+
+def shapes(told: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of the stored tensors, from the published modules' sources."""
+    v, t = told["vision_config"], told["llm_config"]
+    width, inner, patch = v["hidden_size"], v["intermediate_size"], v["patch_size"]
+    positions = (told["force_image_size"] // patch) ** 2 + 1
+    found: dict[str, tuple[int, ...]] = {
+        "vision_model.embeddings.class_embedding": (1, 1, width),
+        "vision_model.embeddings.position_embedding": (1, positions, width),
+        "vision_model.embeddings.patch_embedding.weight": (width, 3, patch, patch),
+        "vision_model.embeddings.patch_embedding.bias": (width,),
+    }
+
+    def linear(name: str, outputs: int, inputs: int, bias: bool = True) -> None:
+        found[f"{name}.weight"] = (outputs, inputs)
+        if bias:
+            found[f"{name}.bias"] = (outputs,)
+
+    def norm(name: str, size: int, bias: bool = True) -> None:
+        found[f"{name}.weight"] = (size,)
+        if bias:
+            found[f"{name}.bias"] = (size,)
+
+    for i in range(v["num_hidden_layers"]):
+        layer = f"vision_model.encoder.layers.{i}"
+        linear(f"{layer}.attn.qkv", 3 * width, width)
+        linear(f"{layer}.attn.proj", width, width)
+        linear(f"{layer}.mlp.fc1", inner, width)
+        linear(f"{layer}.mlp.fc2", width, inner)
+        norm(f"{layer}.norm1", width)
+        norm(f"{layer}.norm2", width)
+        found[f"{layer}.ls1"] = found[f"{layer}.ls2"] = (width,)
+    hidden, joint = t["hidden_size"], 4 * width
+    norm("mlp1.0", joint)
+    linear("mlp1.1", hidden, joint)
+    linear("mlp1.3", hidden, hidden)
+    language = "language_model.model"
+    found[f"{language}.embed_tokens.weight"] = (t["vocab_size"], hidden)
+    for i in range(t["num_hidden_layers"]):
+        layer = f"{language}.layers.{i}"
+        linear(f"{layer}.self_attn.qkv_proj", 3 * hidden, hidden, bias=False)
+        linear(f"{layer}.self_attn.o_proj", hidden, hidden, bias=False)
+        linear(f"{layer}.mlp.gate_up_proj", 2 * t["intermediate_size"], hidden, bias=False)
+        linear(f"{layer}.mlp.down_proj", hidden, t["intermediate_size"], bias=False)
+        norm(f"{layer}.input_layernorm", hidden, bias=False)
+        norm(f"{layer}.post_attention_layernorm", hidden, bias=False)
+    norm(f"{language}.norm", hidden, bias=False)
+    linear("language_model.lm_head", t["vocab_size"], hidden, bias=False)
+    return found
+
+
+def tensors(told: dict[str, Any], end: int, seed: int = 5) -> Tensors:
+    """Random tensors, norms and biases included; `end` is likelier than other tokens."""
+    random = np.random.RandomState(seed)
+    made: Tensors = {}
+    for name, shape in shapes(told).items():
+        value = torch.from_numpy(random.standard_normal(shape)).float()
+        is_scale = "norm" in name or ".ls" in name or name == "mlp1.0.weight"
+        if "embed" in name and len(shape) < 4:
+            made[name] = value
+        elif len(shape) == 1:
+            made[name] = 0.2 * value + (is_scale and name.endswith(("weight", "1", "2")))
+        else:
+            made[name] = value * 1.5 / math.sqrt(math.prod(shape[1:]))
+    made["language_model.lm_head.weight"][end] *= 1.5
+    return made
+
+
+def tokenizer_config(pieces: bytes, **told: Any) -> dict[str, Any]:
+    """`tokenizer_config.json` of a toy: Phi-3's with the tokens of InternVL."""
+    first = sentencepiece.SentencePieceProcessor(model_proto=pieces).get_piece_size()
+    roles = [("<unk>", 0, False), ("<s>", 1, False), ("</s>", 2, True)]
+    names = [*CHAT, *PICTURES]
+    roles += [(name, first + i, name in CHAT) for i, name in enumerate(names)]
+    added = {
+        str(i): {
+            "content": name,
+            "lstrip": False,
+            "normalized": False,
+            "rstrip": rstrip,
+            "single_word": False,
+            "special": name != "</s>",
+        }
+        for name, i, rstrip in roles
+    }
+    return {
+        "add_bos_token": True,
+        "add_eos_token": False,
+        "added_tokens_decoder": added,
+        "additional_special_tokens": list(PICTURES),
+        "bos_token": "<s>",
+        "clean_up_tokenization_spaces": False,
+        "eos_token": "<|endoftext|>",
+        "legacy": False,
+        "model_max_length": 4096,
+        "pad_token": "<|endoftext|>",
+        "padding_side": "right",
+        "tokenizer_class": "LlamaTokenizer",
+        "unk_token": "<unk>",
+        "use_default_system_prompt": False,
+    } | told
+
+
+def save(
+    folder: Path,
+    change: Callable[[Tensors, dict[str, Any]], None] = lambda tensors, config: None,
+    pieces: bytes | None = None,
+    **tokenizer: Any,
+) -> Path:
+    """A checkpoint in two shards, with an index, configuration and tokenizer."""
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces = pieces or toy_pieces()
+    own = tokenizer_config(pieces, **tokenizer)
+    ids = {t["content"]: int(i) for i, t in own["added_tokens_decoder"].items()}
+    told = config(max(ids.values()) + 1)
+    made = tensors(told, ids["<|end|>"])
+    told = copy.deepcopy(told)
+    change(made, told)
+    names = sorted(made)
+    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
+    where = {n: files[i >= len(names) // 2] for i, n in enumerate(names)}
+    for file in files:
+        part = {n: made[n] for n in names if where[n] == file}
+        save_file(part, folder / file, metadata={"format": "pt"})
+    index = {"metadata": {"total_size": 0}, "weight_map": where}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "config.json").write_text(json.dumps(told))
+    (folder / "tokenizer_config.json").write_text(json.dumps(own))
+    (folder / "tokenizer.model").write_bytes(pieces)
+    return folder
+
+
+def picture(seed: int, width: int, height: int) -> Image:
+    """Random colours that change slowly, so that small copies differ from one another."""
+    few = np.random.RandomState(seed).randint(0, 256, (4, 5, 3)).astype(np.uint8)
+    large = Pillow.fromarray(few).resize((width, height), Pillow.Resampling.BICUBIC)
+    return encode(large)
+
+
+def asked(*content: str | Image, role: str = "user") -> Turn:
+    """A turn of texts and pictures."""
+    return Turn(role, tuple(Text(c) if isinstance(c, str) else c for c in content))
+
+
+def request(*content: str | Image) -> Request:
+    """One question."""
+    return Request((asked(*content),))

@@ -1,0 +1,81 @@
+"""How many tiles fit the judge's context."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from scorers.internvl.budget import Budget, budgeted
+from scorers.internvl.settings import MmieScoreSettings
+
+WIKIHOW, SQUARE, LARGE = (460, 345), (512, 512), (1024, 1024)
+
+
+def budget(sizes, words, positions=131_072, **told) -> Budget:
+    settings = MmieScoreSettings(**told)
+    fixed = {"new_tokens": 1024, "side": 448, "tile_tokens": 256}
+    return budgeted(sizes, words, settings, positions=positions, **fixed)
+
+
+def test_three_wikihow_pictures_as_the_official_scorer_reads_them():
+    """The case of MMIE's issue 8: 10,825 tokens for a context of 4,096."""
+    official = budget([WIKIHOW] * 3, 841, fit_context=False)
+    assert official.tiles == (13, 13, 13)
+    assert official.prompt == 3 * 13 * 256 + 841 == 10_825
+    assert official.reply == 1024
+
+
+def test_the_same_pictures_made_to_fit():
+    """4,096 - 512 - 841 leave ten tiles. A grid of 4:3 takes 13, of 3:2 it takes 7."""
+    fitted = budget([WIKIHOW] * 3, 841)
+    assert fitted.tiles == (1, 1, 1)
+    assert fitted.max_tiles == 5
+    assert fitted.prompt == 3 * 256 + 841 == 1609
+    assert fitted.reply == 1024
+    single = budget([WIKIHOW], 841)
+    assert single.tiles == (7,)
+    assert single.max_tiles == 11
+    assert budget([WIKIHOW], 841, reply_room=1).reply == 1024
+    assert budget([WIKIHOW], 841, reply_room=1, context=2700).reply == 2700 - 2633
+
+
+def test_nothing_is_lowered_without_need():
+    assert budget([SQUARE] * 4, 900).max_tiles == 12
+    assert budget([LARGE], 900) == Budget(((3, 3),), (10,), 12, 3460, 636)
+    assert budget([], 900) == Budget((), (), 12, 900, 1024)
+
+
+def test_where_even_one_tile_each_does_not_fit():
+    over = budget([WIKIHOW] * 4, 3000)
+    assert over.tiles == (1, 1, 1, 1)
+    assert over.prompt == 4024
+    assert over.reply == 1024, "the context is exceeded anyway"
+    assert budget([WIKIHOW] * 4, 3000, min_tiles=2).tiles == (3, 3, 3, 3)
+
+
+def test_a_reply_ends_with_the_model():
+    assert budget([], 900, positions=1000, fit_context=False).reply == 100
+    assert budget([], 900, positions=1000).reply == 100
+    assert budget([], 900, positions=900).reply == 0
+    assert budget([], 900, positions=800).reply < 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 2000), st.integers(1, 2000)), max_size=6),
+    st.integers(1, 5000),
+)
+def test_whatever_fits_stays_within_the_context(sizes, words):
+    got = budget(sizes, words)
+    assert got.prompt == words + 256 * sum(got.tiles)
+    if words + 256 * len(sizes) <= 4096 - 512:
+        assert got.prompt + got.reply <= 4096
+        assert got.reply >= 512
+    else:
+        assert got.max_tiles == 1
+
+
+def test_fewest_tiles_may_not_exceed_the_most():
+    with pytest.raises(ValidationError, match="min_tiles 5 exceeds max_tiles 4"):
+        MmieScoreSettings(min_tiles=5, max_tiles=4)

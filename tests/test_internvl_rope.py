@@ -1,0 +1,75 @@
+"""Rotary embeddings of rows that are long and rows that are not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from internvl_helpers import config
+from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
+
+from scorers.internvl.config import model_config
+from scorers.internvl.rope import LongRope
+
+CONFIG = model_config(config(64), "a toy").text_config
+CPU = torch.device("cpu")
+X = torch.zeros(1, 1)
+
+
+def exact(positions, long: bool):
+    """The formula of Phi-3's LongRoPE in float64."""
+    told = config(64)["llm_config"]
+    factors = np.array(told["rope_scaling"]["long_factor" if long else "short_factor"])
+    rates = 1 / (factors * 5000.0 ** (np.arange(6) / 6))
+    angles = np.outer(positions, np.concatenate([rates, rates]))
+    scale = np.sqrt(1 + np.log(880 / 220) / np.log(220))
+    return np.cos(angles) * scale, np.sin(angles) * scale
+
+
+@pytest.mark.parametrize("long", [False, True])
+def test_prompts_by_the_formula(long):
+    rope = LongRope(CONFIG, CPU)
+    positions = torch.arange(240)
+    with rope.prompts(long):
+        ours = rope(X, positions.expand(3, -1))
+    for got, wanted in zip(ours, exact(positions, long), strict=True):
+        np.testing.assert_allclose(got[2], wanted, atol=2e-5)
+        assert torch.equal(got[0], got[2])
+
+
+@pytest.mark.parametrize(("length", "long"), [(220, False), (221, True), (700, True)])
+def test_as_transformers_for_one_sequence(length, long):
+    rope, theirs = LongRope(CONFIG, CPU), Phi3RotaryEmbedding(CONFIG)
+    positions = torch.arange(length)[None]
+    assert rope.is_long(length) is long
+    with rope.prompts(long):
+        ours = rope(X, positions)
+    for got, wanted in zip(ours, theirs(X, positions), strict=True):
+        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=0)
+
+
+def test_every_row_of_a_step_by_its_own_position():
+    rope = LongRope(CONFIG, CPU)
+    positions = [3, 219, 220, 500]
+    cosines, _ = rope(X, torch.tensor(positions)[:, None])
+    for row, position in enumerate(positions):
+        wanted, _ = exact([position], position >= 220)
+        np.testing.assert_allclose(cosines[row], wanted, atol=2e-5)
+
+
+def test_without_factors_all_lengths_are_the_same():
+    told = config(64)
+    told["llm_config"]["rope_scaling"] = None
+    plain = model_config(told, "a toy").text_config
+    rope = LongRope(plain, CPU)
+    assert not rope.is_long(10**9)
+    positions = torch.arange(300)[None]
+    for got, wanted in zip(
+        rope(X, positions), Phi3RotaryEmbedding(plain)(X, positions), strict=True
+    ):
+        torch.testing.assert_close(got, wanted)
+
+
+def test_the_type_is_that_of_the_states():
+    cosines, _ = LongRope(CONFIG, CPU)(X.bfloat16(), torch.arange(4)[None])
+    assert cosines.dtype == torch.bfloat16
