@@ -1,0 +1,104 @@
+"""Corrected mode: the whole document in its own order, and a strict reader of replies."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from string import Formatter
+
+from generators.base import NotApplicable
+from generators.document import Content, Document, Image, Sample, Text
+from scorers.judging.asking import Asked, joined
+from scorers.judging.replies import Unreadable, Verdict, read_reply
+from scorers.judging.rubrics import Rubric
+
+NOTHING = "(no text and no picture)"
+UNKNOWN = "(not known)"
+_CONTROL = re.compile(
+    r"<(?P<tag>image>|/?img>|IMG_CONTEXT>)|^(?P<heading>#{1,6}[ \t]*"
+    r"(?:question|answer|correct answer|feedback|verdicts|score)\b)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""Placeholders of pictures (InternVL's and most others'), and our own headings."""
+
+
+@dataclass(frozen=True)
+class Corrected:
+    """Asks about whole documents and takes no reply for more than it says."""
+
+    rubrics: Mapping[str, Rubric]
+    max_images: int | None = None
+
+    def ask(self, sample: Sample, document: Document) -> Asked | NotApplicable:
+        """The question about one document; queries outside the rubrics have none."""
+        rubric = self.rubrics.get(sample.category)
+        if rubric is None:
+            valid = ", ".join(self.rubrics)
+            return NotApplicable(f"there are rubrics for {valid}, not {sample.category!r}")
+        pages = _Pages(self.max_images)
+        fields = {
+            "question": pages.written(sample.question),
+            "answer": pages.written(document.segments),
+            "gt_answer": pages.truth(sample.reference),
+        }
+        content = _filled(rubric.template, fields)
+        return Asked(
+            rubric, content, left_out=pages.left_out, neutralised=tuple(pages.neutralised)
+        )
+
+    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+        """The verdict of a reply in the rubric's form."""
+        return read_reply(reply, rubric)
+
+
+@dataclass
+class _Pages:
+    """Writes question and answer with pictures numbered through, as the release does."""
+
+    limit: int | None
+    """Most pictures shown; None for all."""
+    shown: int = 0
+    left_out: int = 0
+    neutralised: list[str] = field(default_factory=list)
+
+    def written(self, content: Content) -> Content:
+        """Each segment on lines of its own, each picture behind its number."""
+        segments: list[Text | Image] = []
+        for segment in content:
+            if isinstance(segment, Text):
+                segments.append(Text(self._neutral(segment.text).rstrip("\n") + "\n"))
+            else:
+                segments += self._numbered(segment)
+        return joined(segments) or (Text(f"{NOTHING}\n"),)
+
+    def _numbered(self, image: Image) -> Content:
+        number = self.shown + self.left_out
+        if self.shown == self.limit:
+            self.left_out += 1
+            return (Text(f"Image-{number}: (not shown)\n"),)
+        self.shown += 1
+        return (Text(f"Image-{number}: "), image, Text("\n"))
+
+    def truth(self, reference: Document | None) -> Content:
+        """The text of the ground truth."""
+        text = reference.text.strip() if reference else ""
+        return (Text(self._neutral(text) or UNKNOWN),)
+
+    def _neutral(self, text: str) -> str:
+        """`text` with a space in placeholders and a backslash before headings."""
+
+        def broken(match: re.Match[str]) -> str:
+            self.neutralised.append(match.group())
+            return f"< {tag}" if (tag := match["tag"]) else f"\\{match['heading']}"
+
+        return _CONTROL.sub(broken, text)
+
+
+def _filled(template: str, fields: Mapping[str, Content]) -> Content:
+    """The template with content in its fields, as `str.format` fills in text."""
+    segments: list[Text | Image] = []
+    for literal, name, _, _ in Formatter().parse(template):
+        segments.append(Text(literal))
+        segments += fields[name] if name else ()
+    return joined(segments)

@@ -1,0 +1,105 @@
+"""A judge as a scorer: request, chat stage, reading, and asking again."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk
+from generators.document import Document, Draft, Sample, Score
+from generators.keys import derived_seed
+from scorers.judging.asking import Asked, asked_again
+from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.rubrics import TOP, Rubric
+
+_NOTED = (
+    "input_tokens", "output_tokens", "finish", "image_sizes", "tiles", "max_tiles",
+    "over_context",
+)  # fmt: skip
+"""What of the chat stage's usage and notes a score repeats, where it is there."""
+
+
+class Examiner(Protocol):
+    """A way to ask and to read: `Corrected` or `Released`."""
+
+    def ask(self, sample: Sample, document: Document) -> Asked | Unscored | NotApplicable:
+        """The question about one document, or why there is none."""
+        ...
+
+    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+        """What a reply says."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Judge:
+    """Scores documents by a rubric, through any chat stage. Implements `Scorer`."""
+
+    name: str
+    stage: StageSpec
+    examiner: Examiner
+    retries: int = 1
+    seed: int = 0
+    scale: str = "0-100"
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The chat stage alone."""
+        return (self.stage,)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        """Ask, read, and ask again where the reply cannot be read; then Unscored.
+
+        What the chat stage fails or skips is returned as it is.
+        """
+        asked = self.examiner.ask(sample, document)
+        if not isinstance(asked, Asked):
+            return asked
+        request = asked.request(self._seed(sample, 0))
+        attempt = 0
+        while True:
+            attempt += 1
+            outcome = (yield [Job(self.stage, request, sample.id)])[0]
+            if not isinstance(outcome, Result):
+                return outcome
+            reply = outcome.value.text
+            found = self.examiner.read(reply, asked.rubric)
+            if isinstance(found, Verdict):
+                parts = _parts(found) | _about(asked, outcome, attempt)
+                return Result(Score(found.raw / TOP * 100, parts))
+            if attempt > self.retries:
+                return Unscored(f"the reply cannot be read: {found.reason}")
+            seed = self._seed(sample, attempt)
+            request = asked_again(request, reply, found.reason, asked.rubric, seed)
+
+    def _seed(self, sample: Sample, attempt: int) -> int | None:
+        """Of the judge's own sampling; None for one that decodes greedily."""
+        if not self.stage.seeded:
+            return None
+        return derived_seed(self.seed, sample.id, 0, attempt)
+
+
+def _parts(found: Verdict) -> dict[str, Any]:
+    return {
+        "raw": found.raw,
+        "source": found.source,
+        "stated": found.stated,
+        "summed": found.summed,
+        "consistent": found.consistent,
+        "criteria": dict(found.criteria),
+        "penalty": found.penalty,
+    }
+
+
+def _about(asked: Asked, reply: Result[Draft], attempts: int) -> dict[str, Any]:
+    said = {**reply.notes, **reply.usage}
+    return {
+        "rubric": asked.rubric.id,
+        "prompt_sha256": asked.rubric.sha256,
+        "attempts": attempts,
+        "images": asked.images,
+        "images_left_out": asked.left_out,
+        "text_cut": asked.cut,
+        "neutralised": list(asked.neutralised),
+        **{name: said[name] for name in _NOTED if name in said},
+    }

@@ -1,0 +1,170 @@
+"""Official mode: request, limits, reading and averages of the released scorer.
+
+After dataset.py and main.py of Lillianwei-h/MMIE@eb0fd6e, quirks included. What that
+program drops without a word is unscored here, with the reason.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from generators.base import Unscored
+from generators.document import Content, Document, Image, Sample, Text
+from scorers.judging.asking import Asked, joined
+from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.rubrics import TOP, Rubric
+
+MOST_IMAGES = 4
+"""Samples with more pictures are dropped (dataset.py, `len(images) <= 4`)."""
+_LAST = 2
+"""The answer ends once a picture has a number above this (dataset.py, `image_no>2`)."""
+PLACEHOLDER = "<image>"
+"""What InternVL's `chat` replaces by the pictures, one after another, wherever it stands:
+such letters in a question or an answer shift all pictures after them."""
+_FOUND = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
+"""main.py, `find_score`: the first number after the first such heading."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flattened:
+    """Question and answer as text with placeholders, and the pictures in their order."""
+
+    question: str
+    answer: str
+    images: tuple[Image, ...]
+    left_out: int
+    """Pictures of the answer beyond the limit."""
+    cut: bool
+    """Whether text of the answer stands after the last picture that is read."""
+
+
+@dataclass
+class _Flattening:
+    images: list[Image] = field(default_factory=list)
+
+    def text(self, segment: Text | Image) -> str:
+        if isinstance(segment, Text):
+            return f"{segment.text}\n"
+        self.images.append(segment)
+        return f"Image-{len(self.images) - 1}: {PLACEHOLDER}\n"
+
+
+def flattened(question: Content, answer: Content) -> Flattened:
+    """dataset.py, `get_dataset`: all of the question, and the answer as far as is read."""
+    state = _Flattening()
+    asked = "".join(state.text(s) for s in question)
+    said, read = "", 0
+    for segment in answer:
+        # A text is read before the limit is looked at, a picture after.
+        full = len(state.images) > _LAST
+        if isinstance(segment, Text) or not full:
+            said += state.text(segment)
+            read += 1
+        if full or len(state.images) > _LAST:
+            break
+    rest = answer[read:]
+    return Flattened(
+        asked,
+        said,
+        tuple(state.images),
+        left_out=sum(isinstance(s, Image) for s in rest),
+        cut=any(isinstance(s, Text) for s in rest),
+    )
+
+
+def kind_of(id: str) -> str | None:
+    """The rubric an id gets: prompts.py looks for the letters anywhere in it."""
+    return next((kind for kind in ("SA", "PBL", "MSR") if kind in id), None)
+
+
+@dataclass(frozen=True)
+class Released:
+    """Asks and reads as the released scorer does."""
+
+    rubrics: Mapping[str, Rubric]
+
+    def ask(self, sample: Sample, document: Document) -> Asked | Unscored:
+        """The question about one document, or why the released program has none."""
+        flat = flattened(sample.question, document.segments)
+        if len(flat.images) > MOST_IMAGES:
+            return Unscored(
+                f"the released scorer drops samples with more than {MOST_IMAGES} pictures"
+            )
+        kind = kind_of(sample.id)
+        if kind is None:
+            return Unscored("the released scorer stops at ids without SA, PBL or MSR")
+        rubric = self.rubrics[kind]
+        prompt = rubric.template.format(
+            question=flat.question, answer=flat.answer, gt_answer=_truth(sample)
+        )
+        content = _illustrated(prompt, flat.images)
+        return Asked(rubric, content, left_out=flat.left_out, cut=flat.cut)
+
+    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+        """The score that the released reader finds."""
+        try:
+            score = find_score(reply)
+        except OverflowError:
+            return Unreadable("the released scorer stops at a number beyond all floats")
+        if score is None:
+            return Unreadable("the released scorer finds no number after '### Score'")
+        if not 0 <= score <= TOP:
+            return Unreadable(f"the released scorer drops the score {score}")
+        return Verdict(score, "score", stated=score)
+
+
+def _truth(sample: Sample) -> str | None:
+    """`gt_answer[0]["text"]` of the exported row."""
+    segments = sample.reference.segments if sample.reference else ()
+    first = segments[0] if segments else None
+    return first.text if isinstance(first, Text) else None
+
+
+def _illustrated(prompt: str, images: tuple[Image, ...]) -> Content:
+    """The prompt with its first placeholders replaced, in order; others stay letters."""
+    pieces = prompt.split(PLACEHOLDER, len(images))
+    segments: list[Text | Image] = [Text(pieces[0])]
+    for image, piece in zip(images, pieces[1:], strict=True):
+        segments += [image, Text(piece)]
+    return joined(segments)
+
+
+def find_score(reply: str) -> int | None:
+    """main.py, `find_score`: rounded half to even. OverflowError as there."""
+    match = _FOUND.search(reply)
+    return None if match is None else round(float(match.group(1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Averages:
+    """What the released scorer prints, on the raw scale of 0 to 6."""
+
+    n: int
+    """Scores that could be read."""
+    average: float | None
+    """Over all of them (a micro average), rounded to 3 decimals."""
+    kinds: Mapping[str, float | None]
+    """By SA, PBL and MSR, rounded likewise."""
+
+
+def averages(scores: Iterable[tuple[str, int]]) -> Averages:
+    """main.py's last lines, for (sample id, raw score of 0 to 6)."""
+    found = list(scores)
+    kinds = {
+        kind: _average([score for id, score in found if kind_of(id) == kind])
+        for kind in ("SA", "PBL", "MSR")
+    }
+    return Averages(len(found), _average([score for _, score in found]), kinds)
+
+
+def _average(scores: list[int]) -> float | None:
+    return float(np.round(np.mean(scores), 3)) if scores else None
+
+
+def percent(average: float) -> float:
+    """The paper's scale: its authors divide by 6 (MMIE, issue 10 of the repository)."""
+    return average / TOP * 100

@@ -1,0 +1,129 @@
+"""What a judge's reply says: a verdict for each criterion and a score, or what is missing.
+
+Nothing is guessed: a value out of range, or said twice in two ways, is no value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Literal
+
+from scorers.judging.rubrics import TOP, Rubric
+
+_NUMBER = r"(?P<value>[+-]?\d{1,9}(?:\.\d{1,9})?)"
+_SCORE = re.compile(
+    r"^[ \t#>*_`|-]*(?:(?:final|overall|total)[ ]+)?score\b(?:[ ]*\([^)\n]*\))?"
+    rf"[\s*_`:=|<]*{_NUMBER}"
+    r"(?:[ \t]*(?:/|out of)[ \t]*(?P<of>\d{1,3}))?"
+    r"[*_`>]*(?:[ ]+points?)?[ \t]*[.|]?[ \t]*(?:\([^)\n]*\)[.]?[ \t]*)?$",
+    re.IGNORECASE | re.MULTILINE | re.ASCII,
+)
+_VERDICTS = re.compile(r"^[ \t#>*_]*verdicts\b[\s*_:]*$", re.IGNORECASE | re.MULTILINE)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """A judgement of one document on the raw scale of 0 to 6."""
+
+    raw: int
+    source: Literal["verdicts", "score"]
+    """What `raw` is: the sum of the verdicts less the penalty, which the rubric defines
+    the score to be (MMIE, appendix A.9) and which wins over a stated score; or the stated
+    score, where not every verdict can be read."""
+    stated: int | None = None
+    """The score as the reply states it."""
+    summed: int | None = None
+    """The sum of the verdicts less the penalty, at least 0; None where one is missing."""
+    criteria: Mapping[str, int | None] = field(default_factory=dict)
+    penalty: int | None = None
+
+    @property
+    def consistent(self) -> bool | None:
+        """Whether both say the same; None where there is only one of them."""
+        known = self.stated is not None and self.summed is not None
+        return self.stated == self.summed if known else None
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A reply without a judgement."""
+
+    reason: str
+    """Names what is missing."""
+
+
+def read_reply(reply: str, rubric: Rubric) -> Verdict | Unreadable:
+    """The judgement in `reply`; the last score counts, and verdicts after their heading."""
+    stated, trouble = _stated(reply)
+    found = {name: _verdict(reply, name) for name in rubric.criteria}
+    penalty = _verdict(reply, rubric.penalty, signed=True) if rubric.penalty else 0
+    summed = _summed([*found.values(), penalty])
+    raw = stated if summed is None else summed
+    if raw is None:
+        return Unreadable("; ".join([trouble, *_missing(found, rubric, penalty)]))
+    return Verdict(
+        raw=raw,
+        source="score" if summed is None else "verdicts",
+        stated=stated,
+        summed=summed,
+        criteria=found,
+        penalty=penalty if rubric.penalty else None,
+    )
+
+
+def _stated(reply: str) -> tuple[int | None, str]:
+    """The score of the last score line, and what is wrong where there is none."""
+    lines = list(_SCORE.finditer(reply))
+    if not lines:
+        return None, "there is no score"
+    value, of = lines[-1]["value"], lines[-1]["of"]
+    number, on_scale = float(value), of is None or int(of) == TOP
+    if on_scale and number.is_integer() and 0 <= number <= TOP:
+        return int(number), ""
+    said = value if of is None else f"{value}/{of}"
+    return None, f"the score {said!r} is no integer from 0 to {TOP}"
+
+
+def _summed(values: list[int | None]) -> int | None:
+    """Criteria less the penalty, which stands last; None without criteria."""
+    if len(values) < 2 or None in values:
+        return None
+    *criteria, penalty = (v for v in values if v is not None)
+    return max(0, sum(criteria) - penalty)
+
+
+def _verdict(reply: str, name: str, *, signed: bool = False) -> int | None:
+    """0 or 1; a penalty (`signed`) may be written -1."""
+    headings = list(_VERDICTS.finditer(reply))
+    start = headings[-1].end() if headings else 0
+    said = {m["value"] for m in _line(name).finditer(reply, start)}
+    if signed:
+        said = {v.removeprefix("-") for v in said}
+    return int(said.pop()) if said in ({"0"}, {"1"}) else None
+
+
+@cache
+def _line(name: str) -> re.Pattern[str]:
+    """A line that gives a criterion its verdict: `1. **Name** (strict): 1/1 - because`."""
+    return re.compile(
+        rf"^[ \t#>*_|-]*(?:\d+[ ]*[.)])?[ \t*_|]*{re.escape(name)}(?:[ ]+score)?[*_]*"
+        r"(?:[ ]*\([^)\n]*\))?[*_]*"
+        rf"(?:[ \t]*[:=|]|[ \t]+-(?=[ \t]))[ \t*_`<]*{_NUMBER}(?:[ ]*/[ ]*1\b)?"
+        r"[*_`>]*(?:[ ]+points?)?"
+        r"(?=[ \t]*$|[ \t]*[.,;:](?!\d)|[ \t]*[(|]|[ \t]+(?:-|\u2013|\u2014)[ \t])",
+        re.IGNORECASE | re.MULTILINE | re.ASCII,
+    )
+
+
+def _missing(
+    found: Mapping[str, int | None], rubric: Rubric, penalty: int | None
+) -> list[str]:
+    names = [name for name, value in found.items() if value is None]
+    if rubric.penalty and penalty is None:
+        names.append(rubric.penalty)
+    if len(names) == len(found) + bool(rubric.penalty) > 0:
+        return ["there are no verdicts"]
+    return [f"no verdict of 0 or 1 on {', '.join(names)}"] if names else []

@@ -1,0 +1,117 @@
+"""From a judge's name and settings to the judge."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from generators.base import Kind, StageSpec, Weights
+from generators.names import UsageError, unknown, with_overrides
+from scorers.judging.corrected import Corrected
+from scorers.judging.judge import Judge
+from scorers.judging.published import read_published
+from scorers.judging.released import Released
+from scorers.judging.rubrics import OWN
+from scorers.judging.settings import JudgeSettings
+
+PREFIX = "judge:"
+
+
+class OwnStage(NamedTuple):
+    """A judge's model that is no chat model of the caller's."""
+
+    module: str
+    make: str
+    """Function of (weights, overrides, gpu_gib) that gives the stage."""
+    settings: str
+    """Class of the overrides it takes."""
+
+
+JUDGES: dict[str, OwnStage] = {
+    "mmie-score": OwnStage("scorers.internvl.settings", "mmie_score", "MmieScoreSettings")
+}
+"""Judges with a model of their own; any other name is a chat model of the caller's."""
+
+Chat = Callable[[str], StageSpec]
+"""The stage of a chat model by name (`gpt-4o`, `hf:ORG/NAME`, `anole`); UsageError for
+names it does not know."""
+
+
+def resolve_judge(
+    name: str,
+    weights: Weights,
+    overrides: Mapping[str, Any],
+    gpu_gib: float = 80.0,
+    chat: Chat | None = None,
+) -> Judge:
+    """The judge `judge:NAME`; UsageError for unknown names, settings and rubrics.
+
+    `overrides` are fields of `JudgeSettings`; those of `judge:mmie-score` may also be
+    fields of its model.
+    """
+    model = name.removeprefix(PREFIX)
+    if model in JUDGES:
+        told, rest = _split(name, JUDGES[model], overrides)
+        settings = with_overrides(JudgeSettings(), told, name)
+        stage = _own_stage(JUDGES[model], weights, rest, gpu_gib, settings)
+    else:
+        settings = with_overrides(JudgeSettings(), overrides, name)
+        stage = _chat_stage(name, model, chat)
+    return judge(name, stage, settings)
+
+
+def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> Judge:
+    """The judge that asks `stage`; UsageError where the official rubrics are not there."""
+    path = settings.official_path
+    rubrics = OWN if path is None else read_published(path)
+    official = settings.mode == "official"
+    return Judge(
+        name=name,
+        stage=stage,
+        examiner=Released(rubrics) if official else Corrected(rubrics, settings.max_images),
+        retries=settings.most_retries,
+        seed=settings.seed,
+    )
+
+
+def _split(
+    name: str, own: OwnStage, overrides: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings of the judge, and those of its model; UsageError for keys of neither."""
+    fields = JudgeSettings.model_fields
+    of_model = getattr(importlib.import_module(own.module), own.settings).model_fields
+    for key in overrides:
+        if key not in fields and key not in of_model:
+            raise unknown(f"key in {name}", key, {*fields, *of_model})
+    told = {k: v for k, v in overrides.items() if k in fields}
+    return told, {k: v for k, v in overrides.items() if k not in fields}
+
+
+def _own_stage(
+    own: OwnStage,
+    weights: Weights,
+    overrides: Mapping[str, Any],
+    gpu_gib: float,
+    settings: JudgeSettings,
+) -> StageSpec:
+    make = getattr(importlib.import_module(own.module), own.make)
+    # The released scorer cuts pictures into tiles whatever the context holds.
+    as_released = {"fit_context": False} if settings.mode == "official" else {}
+    return make(weights, as_released | dict(overrides), gpu_gib)  # type: ignore[no-any-return]
+
+
+def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
+    if chat is None or not model:
+        valid = (f"{PREFIX}{known}" for known in [*JUDGES, "MODEL"])
+        raise unknown("judge", name, valid)
+    try:
+        stage = chat(model)
+    except UsageError as error:
+        raise UsageError(f"judge {name!r}: {error}") from None
+    if stage.kind is not Kind.DRAFT:
+        raise UsageError(
+            f"judge {name!r} must be a chat model (stage of kind 'draft'), but {model!r} "
+            f"is of kind {stage.kind.value!r}"
+        )
+    return stage

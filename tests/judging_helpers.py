@@ -1,0 +1,161 @@
+"""Queries, documents and a judge that says what it is told to, for the judging tests."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from generators.base import Failure, Fault, Job, Kind, Outcome, Result, StageSpec
+from generators.document import (
+    Content,
+    Document,
+    Draft,
+    Image,
+    Request,
+    Sample,
+    Score,
+    Text,
+    Turn,
+)
+from scorers.judging.judge import Judge
+from scorers.judging.resolve import judge
+from scorers.judging.settings import JudgeSettings
+
+STAND_IN = '''
+SA_SYSTEM_PROMPT = """Story. Reply with ### Score
+and a number."""
+PBL_SYSTEM_PROMPT = """Method."""
+MSR_PROMPT = """Problem."""
+
+
+def get_prompt(data_id):
+    if "SA" in data_id:
+        return SA_SYSTEM_PROMPT + "# Q\\n{question}\\n# A\\n{answer}\\n# F\\n"
+    elif "PBL" in data_id:
+        return PBL_SYSTEM_PROMPT + "# Q\\n{question}\\n# A\\n{answer}\\n# F\\n"
+    elif "MSR" in data_id:
+        return MSR_PROMPT + "# Q\\n{question}\\n# A\\n{answer}\\n# T\\n{gt_answer}\\n# F\\n"
+    else:
+        print("?")
+'''
+"""A prompts.py of the released one's shape, in words of our own."""
+
+STAND_IN_TEXTS = {
+    "SA": "Story. Reply with ### Score\nand a number.# Q\n{question}\n# A\n{answer}\n# F\n",
+    "PBL": "Method.# Q\n{question}\n# A\n{answer}\n# F\n",
+    "MSR": "Problem.# Q\n{question}\n# A\n{answer}\n# T\n{gt_answer}\n# F\n",
+}
+
+
+def stand_in_digests() -> dict[str, str]:
+    """To be put in the place of the released ones."""
+    return {k: hashlib.sha256(t.encode()).hexdigest() for k, t in STAND_IN_TEXTS.items()}
+
+
+def picture(name: str) -> Image:
+    """A picture that is known by its bytes alone."""
+    return Image.of(name.encode())
+
+
+def content(*parts: str | Image) -> Content:
+    return tuple(Text(p) if isinstance(p, str) else p for p in parts)
+
+
+def document(*parts: str | Image) -> Document:
+    return Document(content(*parts))
+
+
+def sample(
+    id: str = "SA-1", *question: str | Image, truth: Document | None = None
+) -> Sample:
+    asked = content(*question) or content("Once upon a time.", picture("q0"))
+    category = id.partition("-")[0]
+    turns = (Turn("user", asked),)
+    return Sample(id=id, category=category, field="x", turns=turns, reference=truth)
+
+
+def chat_spec(**about: Any) -> StageSpec:
+    told = {"name": "chatty", "kind": Kind.DRAFT, "target": "stages:Writer"} | about
+    return StageSpec(**told)
+
+
+def judge_of(stage: StageSpec | None = None, **settings: Any) -> Judge:
+    return judge("judge:chatty", stage or chat_spec(), JudgeSettings(**settings))
+
+
+Reply = str | Outcome[Draft]
+
+
+def converse(
+    asking: Judge, sample: Sample, document: Document, replies: Sequence[Reply]
+) -> tuple[list[Job], Outcome[Score]]:
+    """The jobs a judge asks for when it is given `replies`, and what it ends in."""
+    walk = asking.judge(sample, document)
+    jobs: list[Job] = []
+    given = iter(replies)
+    try:
+        asked = next(walk)
+        while True:
+            jobs += asked
+            asked = walk.send([_outcome(next(given)) for _ in asked])
+    except StopIteration as stop:
+        assert next(given, None) is None, "the judge asked less often than expected"
+        return jobs, stop.value
+
+
+def through(
+    asking: Judge, sample: Sample, document: Document, stage: Callable[..., Any]
+) -> tuple[list[Job], Outcome[Score]]:
+    """The same with a real stage, called directly."""
+    walk = asking.judge(sample, document)
+    jobs: list[Job] = []
+    try:
+        asked = next(walk)
+        while True:
+            jobs += asked
+            asked = walk.send(stage([job.input for job in asked]))
+    except StopIteration as stop:
+        return jobs, stop.value
+
+
+def _outcome(reply: Reply) -> Outcome[Draft]:
+    return Result(Draft((Text(reply),))) if isinstance(reply, str) else reply
+
+
+def shown(request: Request | Content) -> str:
+    """A request as text, with the bytes of each (named) picture in brackets."""
+    parts = request
+    if isinstance(request, Request):
+        parts = tuple(s for t in request.turns for s in t.content)
+    return "".join(
+        s.text if isinstance(s, Text) else f"[{s.read().decode()}]" for s in parts
+    )
+
+
+def reply_of(
+    criteria: Sequence[str], values: Sequence[int | str], score: int | str | None = None
+) -> str:
+    """A reply in the form our rubrics ask for."""
+    rows = zip(criteria, values, strict=True)
+    lines = [f"{i}. {name}: {value}" for i, (name, value) in enumerate(rows, 1)]
+    end = [] if score is None else ["### Score", str(score)]
+    return "\n".join(["### Feedback", "Some words.", "### Verdicts", *lines, *end])
+
+
+class Oracle:
+    """A judge without a model; the answer says how it behaves: `!mute`, `!late`, `!no`."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [self._reply(request) for request in inputs]
+
+    def _reply(self, request: Request) -> Outcome[Draft]:
+        asked = "".join(s.text for s in request.turns[0].content if isinstance(s, Text))
+        if "!no" in asked:
+            return Failure("the model refused", Fault.REFUSED)
+        mute = "!mute" in asked or ("!late" in asked and len(request.turns) == 1)
+        text = "A fine answer." if mute else f"### Score\n{1 + asked.count('good')}"
+        return Result(Draft((Text(text),)), {"input_tokens": len(asked)})

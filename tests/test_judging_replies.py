@@ -1,0 +1,214 @@
+"""What is read from a judge's reply, and what is not."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from judging_helpers import reply_of
+
+from scorers.judging.replies import Unreadable, Verdict, read_reply
+from scorers.judging.rubrics import OWN, Rubric
+
+SA, MSR = OWN["SA"], OWN["MSR"]
+NAMES = [*SA.criteria, "Emotional Impact (penalty)"]
+SCORE_ALONE = Rubric("official:SA", "", "")
+
+
+def read(reply: str, rubric: Rubric = SA) -> Verdict:
+    found = read_reply(reply, rubric)
+    assert isinstance(found, Verdict), found
+    return found
+
+
+def reason(reply: str, rubric: Rubric = SA) -> str:
+    found = read_reply(reply, rubric)
+    assert isinstance(found, Unreadable), found
+    return found.reason
+
+
+@pytest.mark.parametrize("values", itertools.product((0, 1), repeat=7))
+def test_the_sum_less_the_penalty_is_the_score(values):
+    *met, harm = values
+    expected = max(0, sum(met) - harm)
+    found = read(reply_of(NAMES, values, expected))
+    assert (found.raw, found.stated, found.summed) == (expected, expected, expected)
+    assert found.source == "verdicts"
+    assert found.consistent is True
+    assert list(found.criteria.values()) == met
+    assert found.penalty == harm
+
+
+def test_the_verdicts_win_over_another_score_and_both_are_kept():
+    found = read(reply_of(NAMES, [1, 1, 0, 0, 0, 0, 0], 5))
+    assert (found.raw, found.source) == (2, "verdicts")
+    assert (found.stated, found.summed, found.consistent) == (5, 2, False)
+
+
+def test_a_score_alone_is_read_where_a_verdict_is_missing():
+    found = read(reply_of(NAMES[:5], [1, 1, 1, 0, 0], 4))
+    assert (found.raw, found.source, found.summed) == (4, "score", None)
+    assert found.consistent is None
+    assert found.criteria["Innovation"] == 0
+    assert found.criteria["Stylistic Consistency and Correspondence"] is None
+    assert found.penalty is None
+
+
+def test_reasoning_has_no_penalty():
+    found = read(reply_of(MSR.criteria, [1, 1, 1, 1, 1, 0]), MSR)
+    assert (found.raw, found.penalty, found.stated, found.consistent) == (
+        5,
+        None,
+        None,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Text Quality: 1",
+        "1. Text Quality: 1",
+        "1) **Text Quality**: 1",
+        "- **Text Quality:** 1",
+        "**1. Text Quality (clarity):** 1/1",
+        "text quality = 1",
+        "| Text Quality | 1 | it is clear |",
+        "Text Quality - 1",
+        "Text Quality: 1 - the story is clear",
+        "Text Quality: 1 (clear)",
+        "Text Quality: 1, since it is clear.",
+        "Text Quality: `1`",
+        "Text Quality: <1>",
+        "### Text Quality: 1 point",
+        "Text Quality score: 1.",
+    ],
+)
+def test_a_verdict_may_be_dressed(line):
+    reply = "\n".join(
+        [line, reply_of(NAMES[1:], [0, 0, 0, 0, 0, 0]).split("Verdicts\n")[1]]
+    )
+    found = read(reply)
+    assert (found.criteria["Text Quality"], found.raw) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Text Quality: 2",
+        "Text Quality: -1",
+        "Text Quality: 0.5",
+        "Text Quality: <0 or 1>",
+        "Text Quality: 0 or 1",
+        "Text Quality: yes",
+        "Text Quality: 10",
+        "Text Quality",
+        "the Text Quality: 1",
+        "Text Quality: 1\nText Quality: 0",
+        "Text Quality and Image Quality: 1",
+        "Text Quality: 1 out of 6 points",
+    ],
+)
+def test_what_is_neither_0_nor_1_is_no_verdict(line):
+    reply = "\n".join(
+        [line, reply_of(NAMES[1:], [0, 0, 0, 0, 0, 0]).split("Verdicts\n")[1]]
+    )
+    assert reason(reply) == "there is no score; no verdict of 0 or 1 on Text Quality"
+
+
+def test_a_penalty_may_be_written_as_what_it_takes_off():
+    found = read(reply_of(NAMES, [1, 1, 1, 1, 1, 1, -1]))
+    assert (found.penalty, found.raw) == (1, 5)
+
+
+def test_verdicts_before_their_heading_do_not_count():
+    drafts = "Text Quality: 0\nImage Quality: 0\n"
+    assert read(drafts + reply_of(NAMES, [1, 1, 0, 0, 0, 0, 0])).raw == 2
+
+
+@pytest.mark.parametrize(
+    ("reply", "score"),
+    [
+        ("### Score\n5", 5),
+        ("### Feedback\nGood.\n\n### Score\n5\n", 5),
+        ("### Score\nScore: 5/6", 5),
+        ("### Score: 5", 5),
+        ("**Score:** 5", 5),
+        ("**Final Score: 5/6**", 5),
+        ("### Final Score\n**5**", 5),
+        ("Overall score = 5 out of 6.", 5),
+        ("### Score (0-6)\n5", 5),
+        ("Score: 0", 0),
+        ("Score: 6 points", 6),
+        ("### Score\n<5>", 5),
+        ("### Score\n5 (of six)", 5),
+        ("### Score\n5.0", 5),
+        ("Score: 2\nOn reflection:\nScore: 3", 3),
+    ],
+)
+def test_score(reply, score):
+    assert read(reply, SCORE_ALONE) == Verdict(score, "score", stated=score)
+
+
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        ("", "there is no score"),
+        ("5", "there is no score"),
+        ("### Score\nfive", "there is no score"),
+        ("### Score\nI assign 0-6 scale: 4", "there is no score"),
+        ("### Score 1) text: good 5", "there is no score"),
+        ("### Score\n5 - 1 = 4", "there is no score"),
+        ("### Score\n<an integer from 0 to 6>", "there is no score"),
+        ("The score is between 3 and 5", "there is no score"),
+        ("### Score\n\u0665", "there is no score"),
+        ("### Score\n" + "9" * 400, "there is no score"),
+        ("### Score\n4.5", "the score '4.5' is no integer from 0 to 6"),
+        ("### Score\n-1", "the score '-1' is no integer from 0 to 6"),
+        ("### Score\n7", "the score '7' is no integer from 0 to 6"),
+        ("Score: 4/5", "the score '4/5' is no integer from 0 to 6"),
+        ("Score: 50/100", "the score '50/100' is no integer from 0 to 6"),
+        ("Score: 3\nScore: 8", "the score '8' is no integer from 0 to 6"),
+    ],
+)
+def test_no_score_is_guessed(reply, why):
+    assert reason(reply, SCORE_ALONE) == why
+
+
+def test_what_is_missing_is_named():
+    said = reason(reply_of(NAMES[:6], [1, 1, 1, 1, 1, 1]))
+    assert said == "there is no score; no verdict of 0 or 1 on Emotional Impact"
+    said = reason(reply_of(NAMES[2:], [1, 1, 1, 1, 0]))
+    assert said == "there is no score; no verdict of 0 or 1 on Text Quality, Image Quality"
+    assert reason("It is good.") == "there is no score; there are no verdicts"
+    assert reason("It is good.", MSR) == "there is no score; there are no verdicts"
+    assert reason("It is good.", SCORE_ALONE) == "there is no score"
+
+
+@pytest.mark.parametrize("category", OWN)
+def test_the_form_we_ask_for_is_what_is_read(category):
+    rubric = OWN[category]
+    assert reason(rubric.form, rubric).endswith("there are no verdicts")
+    filled = rubric.form.replace("<0 or 1>", "1")
+    head, _, _ = filled.rpartition("\n")
+    found = read(f"{head}\n5", rubric)
+    assert (found.raw, found.stated) == (5 if rubric.penalty else 6, 5)
+    assert set(found.criteria.values()) == {1}
+
+
+@given(st.text(st.sampled_from("0123456789/-. \n#*|:<>()Score")), st.sampled_from([*OWN]))
+def test_whatever_is_read_is_on_the_scale(reply, category):
+    for rubric in (OWN[category], SCORE_ALONE):
+        found = read_reply(reply, rubric)
+        assert isinstance(found, Unreadable) or found.raw in range(7)
+
+
+@given(
+    st.permutations(list(enumerate([1, 0, 1, 1, 0, 1, 1]))), st.text("ab \n", max_size=9)
+)
+def test_the_order_of_verdicts_and_words_around_them_do_not_matter(order, words):
+    lines = [f"{NAMES[i]}: {value}" for i, value in order]
+    found = read("\n".join([words, "### Verdicts", *lines, "", words]))
+    assert (found.raw, found.penalty) == (3, 1)
