@@ -1,0 +1,124 @@
+"""Style of an answer: its length, its markup, its pictures.
+
+Counts and their differences as ProBench takes them (Yan98/ProBench_eval@c17b7ae,
+engine/markdown_info.py, engine/utils_math.py, show_result.py), and beside them the number
+of pictures, which its text-only answers did not have.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
+from typing import Literal
+
+from generators.names import UsageError
+
+Mode = Literal["official", "corrected"]
+"""`official`: constants and quirks of a released program; `corrected`: this project's."""
+Counter = Callable[[str], int]
+"""How many tokens a text has."""
+
+NAMES = ("tokens", "headers", "lists", "bold", "images")
+PUBLISHED = NAMES[:4]
+"""The features of the released program, in the order of its columns."""
+_HEADER = re.compile(r"^#{1,6}\s", re.MULTILINE)
+_LISTS = (
+    re.compile(r"^\s*\d+\.\s", re.MULTILINE),
+    re.compile(r"^\s*[-*+]\s", re.MULTILINE),
+)
+_BOLD = (re.compile(r"\*\*[^*\n]+\*\*"), re.compile(r"__[^_\n]+__"))
+_OFFICIAL_CODE = re.compile(r"```([^`]*)```")
+_CODE = re.compile(r"^(```+|~~~+).*?^\1[^\S\n]*$", re.MULTILINE | re.DOTALL)
+_WORD = re.compile(
+    # Scripts written without spaces: Thai to Khmer, kana, Han, Hangul, one each.
+    r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"
+    r"|[^\W\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]+"
+    r"|[^\w\s]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """Counts of one answer."""
+
+    tokens: int = 0
+    headers: int = 0
+    lists: int = 0
+    """List items, ordered and unordered."""
+    bold: int = 0
+    images: int = 0
+
+
+def words(text: str) -> int:
+    """Words, punctuation marks, and characters of scripts that set no spaces.
+
+    A length that needs no vocabulary file and no download.
+    """
+    return len(_WORD.findall(text))
+
+
+def gpt_tokens() -> Counter:
+    """Tokens of tiktoken's encoding for gpt-3.5-turbo, as the official program counts.
+
+    Raises UsageError when tiktoken is not installed or cannot load its vocabulary.
+    """
+    try:
+        import tiktoken
+
+        encoding = tiktoken.encoding_for_model("gpt-3.5-turbo")
+    except ImportError as error:
+        raise UsageError("official token counts need `pip install tiktoken`") from error
+    except Exception as error:
+        # Whatever the HTTP library underneath raises where there is no connection.
+        raise UsageError(
+            "tiktoken cannot load its vocabulary cl100k_base; where there is no network, "
+            f"set TIKTOKEN_CACHE_DIR to a folder that holds it ({error})"
+        ) from error
+    return lambda text: len(encoding.encode(text, disallowed_special=()))
+
+
+def style(
+    parts: Sequence[str],
+    images: int = 0,
+    *,
+    count: Counter = words,
+    mode: Mode = "corrected",
+    stripped: bool = True,
+) -> Style:
+    """Counts over the turns `parts` of one answer.
+
+    `stripped` is whether white space around the turns counts as tokens; the official
+    program strips the model's answers and not the baseline's.
+    """
+    told = " ".join(p.strip() for p in parts) if stripped else " ".join(parts)
+    prose = without_code(" ".join(parts) if mode == "official" else "\n".join(parts), mode)
+    return Style(
+        tokens=count(told),
+        headers=len(_HEADER.findall(prose)),
+        lists=sum(len(p.findall(prose)) for p in _LISTS),
+        bold=sum(len(p.findall(prose)) for p in _BOLD),
+        images=images,
+    )
+
+
+def without_code(text: str, mode: Mode = "corrected") -> str:
+    """`text` without its fenced code blocks.
+
+    The official program deletes what stands inside a fence wherever it occurs in the
+    text, and leaves the fences: a fence around one blank deletes every blank.
+    """
+    if mode == "corrected":
+        return _CODE.sub("", text)
+    for block in _OFFICIAL_CODE.findall(text):
+        text = text.replace(block, "")
+    return text
+
+
+def difference(
+    first: Style, second: Style, names: Sequence[str] = NAMES
+) -> tuple[float, ...]:
+    """(a - b) / (a + b + 1) for each of the features `names`, between -1 and 1."""
+    pairs = zip(astuple(first), astuple(second), strict=True)
+    ratios = dict(zip(NAMES, ((a - b) / (a + b + 1) for a, b in pairs), strict=True))
+    return tuple(ratios[name] for name in names)

@@ -1,0 +1,50 @@
+"""Pairwise judging as Creation-MMBench, MLLM-Bench and ProBench do it, for any systems."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from generators.names import unknown
+from scorers.pairwise.protocol import Mode, Pairwise
+
+PROTOCOLS: dict[str, str] = {
+    "creation": "scorers.pairwise.creation:Creation",
+    "mllm-bench": "scorers.pairwise.mllm_bench:MllmBench",
+    "probench": "scorers.pairwise.probench:ProBench",
+}
+"""Name -> `module:Class` of the protocol."""
+
+
+def resolve_protocol(
+    name: str, mode: Mode = "corrected", official: Path | None = None, **options: Any
+) -> Pairwise:
+    """The protocol a user named.
+
+    `official` is a checkout of the benchmark's repository, or the file with its prompts,
+    whose wording is then used; by default it is this project's. `options` are the fields
+    of the protocol's class. Raises UsageError for unknown names and for texts that are
+    not the published ones.
+    """
+    if name not in PROTOCOLS:
+        raise unknown("protocol", name, PROTOCOLS)
+    module, _, attribute = PROTOCOLS[name].partition(":")
+    made = getattr(importlib.import_module(module), attribute)
+    if official is None:
+        return made(mode=mode, **options)  # type: ignore[no-any-return]
+    return made(mode=mode, wording=made.published(official), **options)  # type: ignore[no-any-return]
+
+
+def pairs(systems: Sequence[str], baseline: str | None = None) -> list[tuple[str, str]]:
+    """Who is compared with whom, (first, second): with the baseline, or all with all.
+
+    Raises UsageError when the baseline is not among the systems.
+    """
+    if baseline is None:
+        return list(combinations(systems, 2))
+    if baseline not in systems:
+        raise unknown("baseline", baseline, systems)
+    return [(baseline, s) for s in systems if s != baseline]

@@ -1,0 +1,201 @@
+"""ProBench: five-level verdicts on three tracks, and ratings with style held equal.
+
+Tracks are single-round, multi-linguistic (an answer in another language than the request
+is not correct) and multi-round (one answer per turn, judged together). Constants after
+Yan98/ProBench_eval@c17b7ae (engine/constant.py, gen_judgement.py, show_result.py) and
+section 2 of the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from generators.base import StageSpec, Walk
+from generators.document import Content, Document, Sample, Turn
+from scorers.features import Counter, Style, style, words
+from scorers.pairwise import wording
+from scorers.pairwise.counts import by_pair
+from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
+from scorers.pairwise.likert import corrected_rows
+from scorers.pairwise.likert_official import official_row
+from scorers.pairwise.official import checked, constants
+from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Judgement, Mode, Read
+from scorers.pairwise.readers import level, official_probench
+from scorers.pairwise.table import Table, groups
+from scorers.pairwise.turns import asked, documents, history, whole
+from scorers.pairwise.walk import judged
+
+TRACK = "chat_type"
+"""Metadata of a sample: one of `TRACKS`; by default told by the number of user turns."""
+TRACKS = ("singleround", "multi-linguistic", "multi-round")
+
+_DIGESTS = {
+    "singleround_system_prompt": (
+        "59341618cb7521fcb057cc0c0161c51849e1731171a1c8ab0ea8dc27cb6bf812"
+    ),
+    "multilinguistic_system_prompt": (
+        "c2b12505f8dd44a8cf2a38880d7f932af727783c23c33aa354e3914f6ab5b065"
+    ),
+    "multiround_system_prompt": (
+        "e6323e7f8265855de0ab84707bfdfc8bfd809ba78a9ea8023134213c9062065c"
+    ),
+}
+_PAIR = (
+    "Textual Instruction:\n<inst/>\n{question}\n</inst>\n\n"
+    "Assistant A's Answer:\n<a/>\n{first}\n</a>\n\n"
+    "Assistant B's Answer:\n<b/>\n{second}\n</b>"
+)
+"""The layout that the published prompts describe (`format_input` in gen_judgement.py)."""
+_TURN = "<turn{i}/>\n{pair}\n</turn{i}>"
+
+
+def _own_wording() -> Mapping[str, str]:
+    return wording.LIKERT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProBench:
+    """The protocol. Official mode fits each system alone with the baseline."""
+
+    mode: Mode = "corrected"
+    wording: Mapping[str, str] = field(default_factory=_own_wording)
+    """The judge's task by track."""
+    count: Counter = words
+    """Counts tokens; the official program's is `features.gpt_tokens()`."""
+    strong: int = 3
+    """How often a verdict `>>` counts."""
+    first_order_only: bool = False
+    """Whether to leave out the games that show the pair's second answer first."""
+    draws: int = 300
+    name: str = "probench"
+
+    @classmethod
+    def published(cls, path: Path) -> Mapping[str, str]:
+        """The prompts of the user's copy of `constant.py`; UsageError unless published."""
+        found = checked(constants(path, "engine/constant.py"), _DIGESTS, path)
+        return dict(zip(TRACKS, (found[name] for name in _DIGESTS), strict=True))
+
+    def track(self, sample: Sample) -> str:
+        """The sample's track."""
+        plain = "multi-round" if len(asked(sample)) > 1 else "singleround"
+        told_track = sample.metadata.get(TRACK, plain)
+        return told_track if told_track in TRACKS else plain
+
+    def requests(self, sample: Sample, first: Answer, second: Answer) -> tuple[Ask, ...]:
+        """Both orders of showing.
+
+        The pictures of the question come first officially, else where it has them. An
+        answer is one document per user turn; a single document for several turns answers
+        the last one, after the earlier turns as they were (corrected mode only).
+        ValueError for any other number of documents.
+        """
+        shown = ((False, first, second), (True, second, first))
+        return tuple(
+            Ask("preference", swapped, self._turns(sample, a, b))
+            for swapped, a, b in shown
+            if not (swapped and self.first_order_only)
+        )
+
+    def _turns(self, sample: Sample, first: Answer, second: Answer) -> tuple[Turn, ...]:
+        track = self.track(sample)
+        if track == "multi-round" and not self._last_alone(sample, first, second):
+            pairs = self._rounds(sample, first, second)
+        elif self.mode == "official":
+            _matching(sample, first, second)
+            pairs = fill(_PAIR, _listed(sample, first, second))
+        else:
+            last = spaced(asked(sample)[-1].content)
+            pair = {"question": last, "first": whole(first), "second": whole(second)}
+            pairs = joined((*history(sample), *fill(_PAIR, pair)))
+        before = pictures(sample.question) if self.mode == "official" else ()
+        system = Turn("system", told(self.wording[track]))
+        return (system, Turn("user", joined((*before, *pairs))))
+
+    def _last_alone(self, sample: Sample, first: Answer, second: Answer) -> bool:
+        single = len(documents(first)) == len(documents(second)) == 1
+        return single and self.mode == "corrected"
+
+    def _rounds(self, sample: Sample, first: Answer, second: Answer) -> Content:
+        _matching(sample, first, second)
+        place = texts if self.mode == "official" else spaced
+        rounds: list[Content] = []
+        turns = zip(asked(sample), documents(first), documents(second), strict=True)
+        for i, (turn, a, b) in enumerate(turns):
+            pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
+            fields = {"i": told(str(i)), "pair": fill(_PAIR, pair)}
+            rounds += [told("\n\n" if i else ""), fill(_TURN, fields)]
+        return joined(s for content in rounds for s in content)
+
+    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+        """A five-level verdict."""
+        return official_probench(reply) if self.mode == "official" else level(reply)
+
+    def judge(
+        self,
+        sample: Sample,
+        first: Answer,
+        second: Answer,
+        chat: StageSpec,
+        *,
+        seed: int = 0,
+        repeat: int = 0,
+    ) -> Walk[Judgement]:
+        """Walk to the judgement of one pair, asking the stage `chat`."""
+        # Officially white space around the baseline's answers counts, the model's not.
+        styles = (self._style(first, self.mode == "corrected"), self._style(second, True))
+        return judged(self, sample, (first, second), chat, (seed, repeat), styles)
+
+    def _style(self, answer: Answer, stripped: bool) -> Style:
+        parts = [d.text for d in documents(answer)]
+        images = sum(len(d.images) for d in documents(answer))
+        return style(parts, images, count=self.count, mode=self.mode, stripped=stripped)
+
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
+        """Ratings and win rates against the baseline, overall and on every group.
+
+        Without a baseline the first system of each pair is the baseline officially, the
+        first by name otherwise.
+        """
+        played = by_pair(games, baseline)
+        if self.mode == "official":
+            rows = [
+                official_row(pair, part, group, found, self.strong)
+                for pair, own in played.items()
+                for part, group, found in groups(own)
+            ]
+        else:
+            together = [g for own in played.values() for g in own]
+            rows = [
+                row
+                for part, group, found in groups(together)
+                for row in corrected_rows(
+                    found, baseline, part, group, strong=self.strong, draws=self.draws
+                )
+            ]
+        return Table(
+            protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
+        )
+
+
+def _matching(sample: Sample, first: Answer, second: Answer) -> None:
+    wanted = len(asked(sample))
+    for answer in (first, second):
+        if (n := len(documents(answer))) != wanted:
+            raise ValueError(
+                f"sample {sample.id!r} has {wanted} user turns and an answer of {n} turns"
+            )
+
+
+def _listed(sample: Sample, first: Answer, second: Answer) -> Mapping[str, Content]:
+    """Question and answers as the official program prints them: as Python lists.
+
+    Answers with pictures, which it never had, are set as they are.
+    """
+    fields = {"question": told(repr([Document(t.content).text for t in asked(sample)]))}
+    for name, answer in (("first", first), ("second", second)):
+        plain = not any(d.images for d in documents(answer))
+        listed = told(repr([d.text for d in documents(answer)]))
+        fields[name] = listed if plain else whole(answer)
+    return fields

@@ -1,0 +1,1 @@
+"""Ratings of systems from pairwise games: Bradley-Terry, Elo, intervals by question."""

@@ -1,0 +1,149 @@
+"""Replies read by hand: what counts as a verdict in either mode, and what never does."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generators.base import NotApplicable, Unscored
+from scorers.pairwise import readers
+from scorers.pairwise.protocol import Marks, Verdict
+
+
+@pytest.mark.parametrize(
+    ("reply", "preference"),
+    [
+        ("Final Verdict is: [[A>>B]]", 2),
+        ("**Final verdict:**\n\n[[ b > a ]]", -1),
+        ("[[A=B]]", 0),
+        ("[[B=A]] in short", 0),
+        ("[[A<<B]]", -2),
+        ("[[B&lt;A]]", 1),
+        ("[[A\u226bB]]", 2),
+        ("[[Assistant B >> Assistant A]]", -2),
+        ("first order [[A>B]], second [[A=B]]\nFinal Verdict is: [[A=B]]", 0),
+        ("Final Verdict is: see below\nFinal Verdict is: [[B>A]]", -1),
+        ("so [[A>B]] and again [[A>B]]", 1),
+    ],
+)
+def test_levels_are_read_however_dressed(reply: str, preference: int) -> None:
+    found = readers.level(reply)
+    assert isinstance(found, Verdict)
+    assert found.preference == preference
+    assert readers.LEVELS[found.said] == preference
+
+
+@pytest.mark.parametrize(
+    "reply", ["", "A is better", "[[C>B]]", "[A>B]", "A>B", "[[A>B]] or [[B>A]]"]
+)
+def test_no_level_is_made_of_nothing_or_of_several(reply: str) -> None:
+    assert isinstance(readers.level(reply), Unscored)
+
+
+def test_several_levels_are_named() -> None:
+    found = readers.level("[[A>B]] or [[B>A]]")
+    assert found == Unscored("several verdicts: A>B, B>A")
+
+
+@given(st.sampled_from(sorted(readers.LEVELS)))
+def test_swapping_the_letters_turns_the_preference(form: str) -> None:
+    swapped = form.translate(str.maketrans("AB", "BA"))
+    one, other = readers.level(f"[[{form}]]"), readers.level(f"[[{swapped}]]")
+    assert isinstance(one, Verdict)
+    assert isinstance(other, Verdict)
+    assert one.preference == -other.preference
+
+
+@pytest.mark.parametrize(
+    ("reply", "preference"),
+    [
+        ("[[A>>B]]", 2),
+        ("[[A>B]] so [[A>B]]", 1),
+        ("[[A>B]] not [[A=B]]", None),
+        ("[[A<B]]", None),
+        ("[[B=A]]", None),
+        ("[[A > B]]", None),
+        ("[[a>b]]", None),
+        ("", None),
+    ],
+)
+def test_probench_officially_takes_five_forms_exactly(
+    reply: str, preference: int | None
+) -> None:
+    found = readers.official_probench(reply)
+    assert (found.preference if isinstance(found, Verdict) else None) == preference
+
+
+@pytest.mark.parametrize(
+    ("reply", "corrected", "official"),
+    [
+        ("thoughts\nAnswer1", "Answer1", "Answer1"),
+        ("Answer1\nno, on second thoughts\nAnswer2", "Answer2", "Answer1"),
+        ("ANSWER2", "Answer2", "Answer2"),
+        ("**Answer2**", "Answer2", None),
+        ("Answer 1.\n\n", "Answer1", None),
+        ("Answer2\nThat is my vote.", "Answer2", "Answer2"),
+        ("Unable to decide: Situation One", readers.SITUATION_ONE, readers.SITUATION_ONE),
+        ("unable to decide: situation two", readers.SITUATION_TWO, readers.SITUATION_TWO),
+        (" Answer1", "Answer1", None),
+        ("Answer1\nAnswer2\nboth are fine", None, "Answer1"),
+        ("I prefer Answer1", None, None),
+        ("unable to decide", None, None),
+        ("", None, None),
+    ],
+)
+def test_votes(reply: str, corrected: str | None, official: str | None) -> None:
+    for read, wanted in ((readers.vote, corrected), (readers.official_vote, official)):
+        found = read(reply)
+        assert (found.said if isinstance(found, Verdict) else None) == wanted
+
+
+def test_undecided_votes_prefer_nobody() -> None:
+    assert readers.VOTES == {
+        "Answer1": 1,
+        "Answer2": -1,
+        readers.SITUATION_ONE: 0,
+        readers.SITUATION_TWO: 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("reply", "wanted"),
+    [
+        (
+            "Response A Visual Factuality Score: 7/10\n"
+            "Response B Visual Factuality Score: 8.5/10",
+            Marks(7, 8.5),
+        ),
+        (
+            '- "response a visual factuality score": **3**\n'
+            "- Response B Visual Factuality Score = 10 / 10",
+            Marks(3, 10),
+        ),
+        (
+            "Response A Visual Factuality Score: 1/10 at first\n"
+            "Response B Visual Factuality Score: 2/10\n"
+            "Response A Visual Factuality Score: 4/10",
+            Marks(4, 2),
+        ),
+    ],
+)
+def test_marks_are_the_last_ones_given(reply: str, wanted: Marks) -> None:
+    assert readers.marks(reply) == wanted
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("7/10", "n/a"), ("11/10", "1/10"), ("-1/10", "1/10"), ("4/5", "1/5"), ("", "3/10")],
+)
+def test_marks_out_of_range_or_alone_are_unscored(first: str, second: str) -> None:
+    named = zip("AB", (first, second), strict=True)
+    lines = [f"Response {x} Visual Factuality Score: {value}" for x, value in named]
+    assert isinstance(readers.marks("\n".join(lines)), Unscored)
+    assert isinstance(readers.marks(lines[1]), Unscored)
+
+
+def test_an_empty_reply_officially_means_no_criteria() -> None:
+    assert isinstance(readers.official_marks(""), NotApplicable)
+    assert isinstance(readers.official_marks(" "), Unscored)

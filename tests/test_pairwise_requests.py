@@ -1,0 +1,287 @@
+"""What judges are shown: both orders, pictures in their places, criteria, turns."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pairwise_helpers import CHAT, DRAWN, PICTURE, document, said, sample, walked
+
+from generators.base import Failure, Fault, Result, Unscored
+from generators.document import Content, Document, Text, Turn
+from generators.names import UsageError
+from scorers.pairwise import (
+    PROTOCOLS,
+    creation,
+    mllm_bench,
+    pairs,
+    probench,
+    resolve_protocol,
+    wording,
+)
+from scorers.pairwise.protocol import Mode, Pairwise, Verdict
+from scorers.pairwise.text_only import describe, text_only
+
+ONE = document("Once", DRAWN, "the end")
+OTHER = document("Another {story}")
+ALL = [(name, mode) for name in PROTOCOLS for mode in ("corrected", "official")]
+
+
+def flat(content: Content) -> str:
+    """`content` with its pictures as marks."""
+    marks = {PICTURE.digest: "<Q>", DRAWN.digest: "<D>"}
+    return "".join(s.text if isinstance(s, Text) else marks[s.digest] for s in content)
+
+
+def shown(protocol: Pairwise, number: int = 0, **about: str) -> str:
+    asks = protocol.requests(sample("See", PICTURE, "and write", **about), ONE, OTHER)
+    return flat(asks[number].turns[-1].content)
+
+
+@pytest.mark.parametrize(("name", "mode"), ALL)
+def test_both_orders_are_asked_and_differ_in_nothing_else(name: str, mode: Mode) -> None:
+    protocol, query = resolve_protocol(name, mode), sample("See", PICTURE)
+    forward, swapped = protocol.requests(query, ONE, OTHER)
+    assert (forward.swapped, swapped.swapped) == (False, True)
+    other_way = protocol.requests(query, OTHER, ONE)
+    assert forward.turns == other_way[1].turns
+    assert swapped.turns == other_way[0].turns
+    assert forward.turns != swapped.turns
+
+
+@pytest.mark.parametrize(("name", "mode"), ALL)
+def test_pictures_of_answers_stand_where_the_answers_have_them(
+    name: str, mode: Mode
+) -> None:
+    text = shown(resolve_protocol(name, mode))
+    if (name, mode) == ("probench", "official"):
+        assert "Once\n<D>\nthe end" in text
+        assert "['Another {story}']" in text
+    else:
+        assert text.index("Once\n<D>\nthe end") < text.index("Another {story}")
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "wanted"),
+    [
+        ("creation", "corrected", "See\n<Q>\nand write"),
+        ("mllm-bench", "corrected", "See\n<Q>\nand write"),
+        ("probench", "corrected", "See\n<Q>\nand write"),
+        ("creation", "official", "See\nand write"),
+        ("mllm-bench", "official", "See\nand write"),
+        ("probench", "official", "['See\\nand write']"),
+    ],
+)
+def test_pictures_of_questions(name: str, mode: Mode, wanted: str) -> None:
+    text = shown(resolve_protocol(name, mode))
+    assert wanted in text
+    assert text.count("<Q>") == 1
+    if mode == "official":
+        at_end = name == "mllm-bench"
+        assert text.endswith("<Q>") if at_end else text.startswith("<Q>")
+
+
+@pytest.mark.parametrize("name", ["creation", "mllm-bench"])
+def test_criteria_are_those_of_the_sample(name: str) -> None:
+    protocol = resolve_protocol(name)
+    assert "look at the {hat}" in shown(protocol, criteria="look at the {hat}")
+    assert "look at the" not in shown(protocol)
+    without = wording.NO_CRITERIA if name == "creation" else "compound\n\n# Answer1"
+    assert without in shown(protocol, metadata={mllm_bench.QUESTION_TYPE: "compound"})
+
+
+def test_every_protocol_asks_for_exactly_its_own_verdicts() -> None:
+    for form in ("[[A>>B]]", "[[A>B]]", "[[A=B]]", "[[B>A]]", "[[B>>A]]"):
+        assert form in wording.CREATION
+        assert all(form in text for text in wording.LIKERT.values())
+    assert "Final Verdict is: [[...]]" in wording.CREATION
+    for vote in ("Answer1\n", "Answer2\n", "situation one\n", "situation two\n"):
+        assert vote in wording.VOTE
+    assert "Response B Visual Factuality Score: Y/10" in wording.FACTUALITY_WITH_TRUTH
+
+
+def test_factuality_is_asked_where_it_has_criteria_and_without_pictures() -> None:
+    protocol = resolve_protocol("creation")
+    about = {creation.FACTUALITY: "a red hat", creation.TRUTH: "the hat is red"}
+    asks = protocol.requests(sample("See", PICTURE, metadata=about), ONE, OTHER)
+    assert [(a.aspect, a.swapped) for a in asks] == [
+        ("preference", False),
+        ("preference", True),
+        ("factuality", False),
+        ("factuality", True),
+    ]
+    text = flat(asks[2].turns[0].content)
+    assert "<Q>" not in text
+    assert "a red hat" in text
+    assert "the hat is red" in text
+    untold = sample("See", metadata={creation.FACTUALITY: "a red hat"})
+    assert "What is true" not in flat(
+        protocol.requests(untold, ONE, OTHER)[2].turns[0].content
+    )
+
+
+def test_the_kind_of_question_is_told() -> None:
+    kind = {mllm_bench.QUESTION_TYPE: "close-ended"}
+    assert "close-ended\n" in shown(resolve_protocol("mllm-bench"), metadata=kind)
+
+
+def conversation() -> tuple[Turn, ...]:
+    return (
+        Turn("user", (PICTURE, Text("who?"))),
+        Turn("assistant", (Text("a cat"),)),
+        Turn("user", (Text("where?"),)),
+    )
+
+
+@pytest.mark.parametrize("mode", ["corrected", "official"])
+def test_answers_of_several_turns_are_shown_turn_by_turn(mode: Mode) -> None:
+    protocol = resolve_protocol("probench", mode)
+    first = (document("Tom"), document("here"))
+    second = (document("Tim"), document("there"))
+    (forward, _) = protocol.requests(sample(turns=conversation()), first, second)
+    text = flat(forward.turns[1].content)
+    order = ["<Q>", "who?", "Tom", "Tim", "</turn0>", "where?", "here", "there", "</turn1>"]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    assert "a cat" not in text
+    assert forward.turns[0].content[0] == Text(wording.LIKERT["multi-round"])
+
+
+def test_one_answer_to_a_conversation_is_judged_as_the_last_turn() -> None:
+    query = sample(turns=conversation())
+    (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
+    text = flat(forward.turns[1].content)
+    order = ["<Q>", "who?", "a cat", "<inst/>\nwhere?", "Once", "Another"]
+    places = [text.index(part) for part in order]
+    assert places == sorted(places)
+    walk = resolve_protocol("probench", "official").judge(query, ONE, OTHER, CHAT)
+    _, outcome = walked(walk, [])
+    assert isinstance(outcome, Failure)
+    assert outcome.fault is Fault.BAD_INPUT
+    assert "2 user turns and an answer of 1" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("track", "wanted"),
+    [
+        ("multi-linguistic", "multi-linguistic"),
+        ("singleround", "singleround"),
+        ("", "singleround"),
+    ],
+)
+def test_the_track_chooses_the_task(track: str, wanted: str) -> None:
+    query = sample("See", metadata={probench.TRACK: track})
+    (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
+    assert forward.turns[0] == Turn("system", (Text(wording.LIKERT[wanted]),))
+    assert len(set(wording.LIKERT.values())) == 3
+
+
+def test_replies_become_readings_and_keep_their_outcomes() -> None:
+    protocol = resolve_protocol("creation")
+    query = sample("See", metadata={creation.FACTUALITY: "a red hat"})
+    timeout = Failure("no reply", Fault.TIMEOUT)
+    replies = [said("[[A>B]]"), said("well"), timeout, said("none")]
+    jobs, outcome = walked(protocol.judge(query, ONE, OTHER, CHAT), replies)
+    assert [j.input.turns for j in jobs] == [
+        a.turns for a in protocol.requests(query, ONE, OTHER)
+    ]
+    assert isinstance(outcome, Result)
+    found = [r.outcome for r in outcome.value.readings]
+    assert found[0] == Result(Verdict("A>B", 1))
+    assert isinstance(found[1], Unscored)
+    assert found[2] == timeout
+    assert isinstance(found[3], Unscored)
+    assert outcome.value.verdict(swapped=True) is None
+
+
+@pytest.mark.parametrize("seeded", [False, True])
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_pair_named_the_other_way_asks_for_the_same_records(
+    name: str, seeded: bool
+) -> None:
+    protocol, chat = resolve_protocol(name), replace(CHAT, seeded=seeded)
+    query = sample("See", PICTURE)
+    keys = []
+    for first, second in ((ONE, OTHER), (OTHER, ONE)):
+        jobs, _ = walked(protocol.judge(query, first, second, chat), [said("")] * 2)
+        keys.append({job.key for job in jobs})
+    assert keys[0] == keys[1]
+    assert len(keys[0]) == 2
+    jobs, _ = walked(protocol.judge(query, ONE, OTHER, chat, repeat=1), [said("")] * 2)
+    assert ({job.key for job in jobs} == keys[0]) is not seeded
+
+
+def test_style_is_measured_with_pictures() -> None:
+    walk = resolve_protocol("probench").judge(sample("See"), ONE, OTHER, CHAT)
+    _, outcome = walked(walk, [said("[[A>B]]")] * 2)
+    first, second = outcome.value.styles
+    assert (first.images, second.images) == (1, 0)
+    assert (first.tokens, second.tokens) == (3, 4)
+
+
+def test_a_text_only_sample_has_the_description_for_its_pictures() -> None:
+    query = sample("See", PICTURE, "and write", metadata={"image_description": "a cat"})
+    turned = text_only(query)
+    assert turned.id == query.id
+    assert not Document(turned.question).images
+    text = flat(turned.question)
+    assert text.startswith("See\nand write\nThis question does not provide images")
+    assert text.endswith("Description of the image: a cat")
+    assert text_only(turned) == turned
+    with pytest.raises(ValueError, match="image_description"):
+        text_only(sample("See", PICTURE))
+
+
+def test_a_description_is_asked_of_any_chat_stage() -> None:
+    jobs, outcome = walked(describe(sample("See", PICTURE), CHAT), [said("a cat")])
+    assert jobs[0].input.images == (PICTURE,)
+    assert outcome == Result("a cat")
+    failed = Failure("no reply", Fault.TIMEOUT)
+    assert walked(describe(sample("See", PICTURE), CHAT), [failed])[1] == failed
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def test_published_prompts_are_read_as_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "creation.py"
+    names = ("subjective", "objective_without_gt", "objective_with_gt")
+    lines = [
+        "import nothing_of_the_kind",
+        "prompt_dict = {}",
+        "prompt_dict['Creation_MMBench'] = {",
+        *(f"  {n!r}: 'PRE {{instructions}} {{prediction}} {n}'," for n in names),
+        "}",
+        "raise SystemExit(prompt_dict)",
+    ]
+    file.write_text("\n".join(lines))
+    wanted = {n: digest(f"PRE {{instructions}} {{prediction}} {n}") for n in names}
+    monkeypatch.setattr(creation, "_DIGESTS", wanted)
+    protocol = resolve_protocol("creation", official=file)
+    assert shown(protocol) == "PRE See\n<Q>\nand write Another {story} subjective"
+    monkeypatch.setattr(creation, "_DIGESTS", wanted | {"subjective": "0" * 64})
+    with pytest.raises(UsageError, match=r"'subjective'.* not the published one"):
+        resolve_protocol("creation", official=file)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_a_copy_without_the_prompts_is_refused(name: str, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="official prompts"):
+        resolve_protocol(name, official=tmp_path)
+    (tmp_path / "empty.py").write_text("x = 1")
+    with pytest.raises(UsageError, match="has no prompt"):
+        resolve_protocol(name, official=tmp_path / "empty.py")
+
+
+def test_names_and_baselines_are_checked() -> None:
+    with pytest.raises(UsageError, match="did you mean 'probench'"):
+        resolve_protocol("probensh")
+    assert pairs(["a", "b", "c"]) == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert pairs(["a", "b", "c"], "b") == [("b", "a"), ("b", "c")]
+    with pytest.raises(UsageError, match="unknown baseline 'x'"):
+        pairs(["a"], "x")

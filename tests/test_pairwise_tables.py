@@ -1,0 +1,294 @@
+"""Corrected tables against hand-computed values, and what must not change them."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pairwise_helpers import game, judged, preferred
+
+from generators.base import Failure, Fault, Result, Skip, Unscored
+from scorers.features import Style, difference
+from scorers.pairwise import PROTOCOLS, resolve_protocol
+from scorers.pairwise.protocol import Game, Judgement, Reading, Verdict
+from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
+from scorers.pairwise.table import Row, Table
+from scorers.pairwise.votes import merged
+
+
+def row_of(table: Table, system: str = "mine", group: str = "") -> Row:
+    return next(r for r in table.rows if (r.system, r.group) == (system, group))
+
+
+def table_of(name: str, games: list[Game], **options: object) -> Table:
+    few = {} if "mode" in options else {"draws": 40}
+    return resolve_protocol(name, **few, **options).aggregate(games, "base")
+
+
+REPLIES = [("[[B>>A]]", "[[A>B]]"), ("[[A=B]]", "[[B>A]]"), ("[[A>>B]]", "[[A>>B]]")]
+MARKS = (
+    "Response A Visual Factuality Score: 4/10\nResponse B Visual Factuality Score: 7/10",
+    "Response A Visual Factuality Score: 9/10\nResponse B Visual Factuality Score: 2/10",
+)
+
+
+def creation_games() -> list[Game]:
+    protocol = resolve_protocol("creation")
+    games = [
+        game(f"q{i}", judged(protocol, r, MARKS[:i])) for i, r in enumerate(REPLIES[:2])
+    ]
+    games.append(game("q2", judged(protocol, REPLIES[2])))
+    games.append(game("q3", judged(protocol, ("[[B>>A]]", "?"), MARKS), category="d"))
+    games.append(game("q4", Failure("no answer", Fault.TIMEOUT)))
+    games.append(game("q5", Skip("one picture only")))
+    return games
+
+
+def test_reward_and_win_rate_by_hand() -> None:
+    # Of `mine`, shown second and then first: (2, 1), (0, -1), (-2, 2); q3 has one order.
+    row = row_of(table_of("creation", creation_games()))
+    assert row.values["reward"].value == pytest.approx(50 * (1.5 - 0.5 + 0) / 3)
+    assert row.values["win_rate"].value == pytest.approx(100 * (1 + 0 + 0.5) / 3)
+    assert row.values["reward"].n == 3
+    assert row.values["reward"].ci95 is None
+    assert "fewer than 5" in row.values["reward"].reason
+
+
+def test_official_reward_counts_every_judgement() -> None:
+    games = [
+        game(f"q{i}", judged(resolve_protocol("creation", "official"), found))
+        for i, found in enumerate(
+            [(f"Final Verdict is: {a}", f"Final Verdict is: {b}") for a, b in REPLIES]
+            + [("Final Verdict is: [[B>>A]]", "?")]
+        )
+    ]
+    row = row_of(table_of("creation", games, mode="official"))
+    assert row.values["reward"].value == pytest.approx(50 * (2 + 1 + 0 - 1 - 2 + 2 + 2) / 7)
+    assert row.values["preference_parse_ok"].value == pytest.approx(7 / 8)
+
+
+def test_factuality_is_of_the_system_whichever_way_it_was_shown() -> None:
+    # Marks of `mine`: 7 as B, then 9 as A; of `base`: 4 as A, then 2 as B.
+    row = row_of(table_of("creation", creation_games()))
+    assert row.values["visual_factuality"].value == 8
+    assert row.values["visual_factuality_gap"].value == 5
+
+
+def test_everything_that_is_missing_is_counted() -> None:
+    counts = row_of(table_of("creation", creation_games())).counts
+    assert counts["questions"] == 6
+    assert counts["unjudged"] == 2
+    assert (counts["both_orders"], counts["one_order"], counts["no_order"]) == (3, 1, 0)
+    assert (counts["read"], counts["unread"]) == (7, 1)
+    assert counts["much_better"] == 3
+    assert counts["factuality_read"] == 3
+    late = Failure("late", Fault.TIMEOUT)
+    readings = tuple(Reading("preference", s, late) for s in (False, True))
+    failed = game("q", Result(Judgement(readings)))
+    assert row_of(table_of("creation", [failed])).counts["failed"] == 2
+
+
+def test_groups_are_rows_of_their_own() -> None:
+    table = table_of("creation", creation_games())
+    assert [(r.part, r.group) for r in table.rows] == [
+        ("overall", ""),
+        ("category", "c"),
+        ("category", "d"),
+        ("field", "f"),
+    ]
+    alone = row_of(table, group="d")
+    assert alone.values["reward"].value is None
+    assert alone.values["reward"].reason == "no question judged"
+
+
+def test_a_pair_is_one_pair_whichever_way_its_games_name_it() -> None:
+    games = [g.flipped if i % 2 else g for i, g in enumerate(likert_games())]
+    for name in PROTOCOLS:
+        rows = resolve_protocol(name, draws=2).aggregate(games).rows
+        overall = [r for r in rows if r.part == "overall" and r.opponent]
+        assert len(overall) == 1
+        assert overall[0].counts["questions"] == len(games)
+
+
+def voted(forward: str | None, swapped: str | None) -> Judgement:
+    values = {"Answer1": 1, "Answer2": -1}
+    readings = tuple(
+        Reading(
+            "preference",
+            s,
+            Unscored("?") if v is None else Result(Verdict(v, values.get(v, 0))),
+        )
+        for s, v in ((False, forward), (True, swapped))
+    )
+    return Judgement(readings)
+
+
+@pytest.mark.parametrize(
+    ("forward", "swapped", "wanted"),
+    [
+        ("Answer1", "Answer2", "first"),
+        ("Answer2", "Answer1", "second"),
+        ("Answer1", "Answer1", "tie"),
+        ("Answer2", "Answer2", "tie"),
+        ("Answer1", SITUATION_ONE, "first"),
+        (SITUATION_TWO, "Answer1", "second"),
+        (SITUATION_ONE, SITUATION_ONE, SITUATION_ONE),
+        (SITUATION_TWO, SITUATION_TWO, SITUATION_TWO),
+        (SITUATION_ONE, SITUATION_TWO, "unable to decide"),
+        ("Answer1", None, None),
+        (None, None, None),
+    ],
+)
+def test_votes_of_two_orders_are_merged(
+    forward: str | None, swapped: str | None, wanted: str | None
+) -> None:
+    assert merged(voted(forward, swapped)) == wanted
+    turned = {"first": "second", "second": "first"}
+    flipped = merged(voted(forward, swapped).flipped)
+    assert flipped == turned.get(wanted, wanted)
+
+
+def mllm_games() -> list[Game]:
+    pairs = [("Answer2", "Answer1")] * 3 + [("Answer1", "Answer2")]
+    pairs += [("Answer1", "Answer1"), (SITUATION_ONE, SITUATION_TWO), ("Answer1", None)]
+    return [game(f"q{i}", Result(voted(*p))) for i, p in enumerate(pairs)]
+
+
+def test_win_tie_and_lose_by_hand() -> None:
+    row = row_of(table_of("mllm-bench", mllm_games()))
+    assert (row.counts["win"], row.counts["lose"], row.counts["tie"]) == (3, 1, 1)
+    assert row.counts["unable to decide"] == 1
+    shares = {name: e.value for name, e in row.values.items()}
+    wanted = {"win_rate": 50, "tie_rate": 100 / 3, "lose_rate": 100 / 6, "score": 200 / 3}
+    assert shares == pytest.approx(wanted)
+    assert row.values["win_rate"].n == 6
+
+
+def test_elo_of_one_pair_is_the_logit_of_its_score() -> None:
+    table = table_of("mllm-bench", mllm_games())
+    rated = {r.system: r.values["elo"].value for r in table.rows if not r.opponent}
+    assert rated["base"] == 1000
+    # 3 wins and 2 half wins of 6: odds of 2 to 1.
+    assert rated["mine"] == pytest.approx(1000 + 400 * math.log10(2), abs=1e-4)
+
+
+def likert_games() -> list[Game]:
+    found = [(-2, 1), (-1, 1), (0, 0), (1, -1), (-1, 2), (-2, 2), (1, 1), (-1, -1)]
+    return [preferred(f"q{i}", *f) for i, f in enumerate(found)]
+
+
+def test_likert_rating_is_a_weighted_logit() -> None:
+    # Of `mine`: wins 3+1, 1+1, 1+3, 3+3 and one of each in the last two; losses 1+1 and one
+    # of each in the last two; two ties: 18 and a tie's half of each to 4.
+    row = row_of(table_of("probench", likert_games()))
+    points = 400 * math.log10((18 + 1) / (4 + 1))
+    assert row.values["plain_rating"].value == pytest.approx(1000 + points, abs=0.05)
+    assert row.values["win_rate"].value == pytest.approx(100 * 19 / 24, abs=0.01)
+    # Questions 2 of 2, 2, 1, 0, 2, 2, 1, 1 half wins.
+    assert row.values["preferred"].value == pytest.approx(100 * 11 / 16)
+
+
+def test_the_effect_of_order_is_the_judge_liking_a_position() -> None:
+    # Shown first, an answer wins 3 games of 4, whoever wrote it.
+    games = [preferred(f"q{i}", 1 if i % 4 else -1, 1 if i % 4 else -1) for i in range(40)]
+    table = table_of("probench", games)
+    effects = row_of(table, "").values
+    assert effects["order"].value == pytest.approx(math.log(3), abs=1e-3)
+    assert row_of(table).values["rating"].value == pytest.approx(1000, abs=1e-3)
+
+
+def styled(rng: random.Random, n: int = 60) -> list[Game]:
+    """Judges who look at nothing but length; `mine` is longer on the whole."""
+    games = []
+    for i in range(n):
+        first = Style(rng.randint(20, 60), images=rng.randint(0, 2))
+        second = Style(rng.randint(40, 90), rng.randint(0, 3), images=rng.randint(0, 2))
+        odds = 4 * difference(first, second)[0]
+        sign = 1 if rng.random() < 1 / (1 + math.exp(-odds)) else -1
+        games.append(preferred(f"q{i}", sign, -sign, (first, second)))
+    return games
+
+
+def test_holding_style_equal_takes_away_what_length_won() -> None:
+    table = table_of("probench", styled(random.Random(2), 500))
+    row = row_of(table)
+    assert row.values["plain_rating"].value > 1100
+    gap = abs(row.values["rating"].value - 1000)
+    assert gap < 0.25 * (row.values["plain_rating"].value - 1000)
+    assert row_of(table, "").values["tokens"].ci95[0] > 0
+    missing = row_of(table, "").values["bold"]
+    assert missing.value is None
+    assert "does not vary" in missing.reason
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=4, deadline=None)
+def test_neither_order_nor_naming_of_games_matters(name: str, seed: int) -> None:
+    rng = random.Random(seed)
+    games = styled(rng, 12)
+    protocol = resolve_protocol(name, draws=5)
+    table = protocol.aggregate(games, "base")
+    changed = [g.flipped if rng.random() < 0.5 else g for g in games]
+    rng.shuffle(changed)
+    assert protocol.aggregate(changed, "base") == table
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_trading_places_with_the_baseline_turns_the_numbers(name: str) -> None:
+    games = [
+        *(preferred(f"q{i}", -1, 1) for i in range(5)),
+        *(preferred(f"r{i}", 1, -1) for i in range(3)),
+    ]
+    protocol = resolve_protocol(name, draws=40)
+    one, other = (protocol.aggregate(games, b) for b in ("base", "mine"))
+    mine, base = row_of(one).values, row_of(other, "base").values
+    wanted = {"creation": ("reward", 0), "mllm-bench": ("score", 100)}
+    measure, total = wanted.get(name, ("preferred", 100))
+    assert mine[measure].value + base[measure].value == pytest.approx(total)
+
+
+@pytest.mark.parametrize("mode", ["official", "corrected"])
+@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("games", [[], [preferred("q", None, None)]])
+def test_nothing_read_is_no_number(name: str, mode: str, games: list[Game]) -> None:
+    table = resolve_protocol(name, mode).aggregate(games, "base")
+    given_or_zero = {("base", m) for m in ("rating", "plain_rating", "elo")}
+    given_or_zero.add(("mine", "preference_parse_ok"))
+    for row in table.rows:
+        for measure, found in row.values.items():
+            if (row.system, measure) not in given_or_zero:
+                assert found.value is None
+                assert found.reason
+
+
+def test_official_probench_says_why_it_has_no_rating() -> None:
+    flat = (Style(3), Style(5))
+    games = [preferred(f"q{i}", 1 - 2 * (i % 2), 1, flat) for i in range(4)]
+    found = row_of(table_of("probench", games, mode="official")).values["rating"]
+    assert found.value is None
+    assert found.reason.startswith("no spread in style: tokens")
+    varied = [(Style(i, i, i, i), Style(2, 3, i % 2, i % 3)) for i in range(4)]
+    games = [preferred(f"q{i}", 1, -1, s) for i, s in enumerate(varied)]
+    found = row_of(table_of("probench", games, mode="official")).values["rating"]
+    assert found.reason == "all games go one way"
+
+
+def test_online_elo_of_the_paper_by_hand() -> None:
+    # One win of the baseline from 1000 to 1000: K = 32, expected 1/2.
+    games = [preferred("q", 1, None, (Style(1), Style(2)))]
+    row = row_of(table_of("probench", games, mode="official"))
+    assert row.values["elo_online"].value == pytest.approx(1000 - 16)
+
+
+def test_intervals_widen_where_questions_agree_with_themselves() -> None:
+    rng = random.Random(4)
+    signs = [rng.choice([1, -1]) for _ in range(40)]
+    alike = [preferred(f"q{i}", s, -s) for i, s in enumerate(signs)]
+    mixed = [preferred(f"q{i}", s, rng.choice([1, -1])) for i, s in enumerate(signs)]
+    found = [row_of(table_of("creation", g)).values["reward"].ci95 for g in (alike, mixed)]
+    widths = [high - low for low, high in found]
+    assert widths[0] > 1.2 * widths[1]

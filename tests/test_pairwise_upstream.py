@@ -1,0 +1,164 @@
+"""Official mode against the released programs' own output on seeded judgements.
+
+The fixture was written by running VLMEvalKit@e8e78f05 (creation.py), MLLM-Bench@403f82c9
+(evaluate.py, cal_clo.py) and ProBench_eval@c17b7ae (show_result.py, utils_math.py) under
+numpy 1.26, pandas 2.2 and scikit-learn 1.6, with tokens counted as words.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pairwise_helpers import document, game, judged, upstream
+
+from generators.base import NotApplicable
+from scorers.pairwise import resolve_protocol
+from scorers.pairwise.counts import by_pair
+from scorers.pairwise.elo_tables import K, _medians, counted_battles
+from scorers.pairwise.likert_official import _fitted, _rating, _redrawn, _told, matrices
+from scorers.pairwise.protocol import Game, Marks, Verdict
+from scorers.pairwise.readers import LEVELS, MIRRORED
+from scorers.ratings.battles import Battle
+from scorers.ratings.bradley_terry import bradley_terry
+from scorers.ratings.elo import online_elo
+
+CREATION = upstream("creation")
+MLLM = upstream("mllm")
+PROBENCH = upstream("probench")
+RATINGS = upstream("ratings")
+CREATION_NAMES = {
+    "reward": "reward",
+    "win_rate": "win_rate",
+    "preference_parse_ok": "preference_parse_ok",
+    "visual_factuality": "visual_factuality_score",
+    "visual_factuality_of_opponent": "visual_factuality_ref_score",
+    "visual_factuality_parse_ok": "visual_factuality_parse_ok",
+}
+
+
+@pytest.mark.parametrize(("reply", "form"), CREATION["verdicts"])
+def test_creation_verdicts_are_read_as_released(reply: str, form: str | None) -> None:
+    found = resolve_protocol("creation", "official").read(reply)
+    wanted = None if form is None else (LEVELS | MIRRORED)[form]
+    assert (found.preference if isinstance(found, Verdict) else None) == wanted
+
+
+@pytest.mark.parametrize(("reply", "scores"), CREATION["marks"])
+def test_creation_marks_are_read_as_released(reply: str, scores: str | None) -> None:
+    found = resolve_protocol("creation", "official").read(reply, "factuality")
+    told = "NO_OBJECTIVE" if isinstance(found, NotApplicable) else None
+    assert (f"{found.first}|{found.second}" if isinstance(found, Marks) else told) == scores
+
+
+def test_creation_numbers_equal_the_merged_rating() -> None:
+    protocol = resolve_protocol("creation", "official")
+    games = [
+        Game(
+            question=str(r["index"]),
+            category=r["category"],
+            field=r["task"],
+            first="reference",
+            second="model",
+            outcome=judged(protocol, r["pref"], r["fact"] or ()),
+        )
+        for r in CREATION["rows"]
+    ]
+    rows = protocol.aggregate(games, "reference").rows
+    assert {r.group or "overall" for r in rows} == set(CREATION["merged"])
+    for row in rows:
+        wanted = CREATION["merged"][row.group or "overall"]
+        for ours, theirs in CREATION_NAMES.items():
+            assert row.values[ours].value == pytest.approx(wanted.get(theirs), abs=1e-12)
+        levels = ("much_worse", "worse", "tie", "better", "much_better")
+        n = sum(row.counts[level] for level in levels)
+        for level, value in zip(levels, range(-2, 3), strict=True):
+            share = wanted["preference_dist"][str(value)]
+            assert row.counts[level] / n == pytest.approx(share, abs=1e-12)
+
+
+def mllm_games() -> list[Game]:
+    protocol = resolve_protocol("mllm-bench", "official")
+    return [
+        game(question, judged(protocol, replies), *pair.split())
+        for pair, answered in MLLM["replies"].items()
+        for question, replies in answered.items()
+    ]
+
+
+def test_mllm_bench_counts_equal_the_count_files() -> None:
+    table = resolve_protocol("mllm-bench", "official").aggregate(mllm_games())
+    rows = [r for r in table.rows if r.opponent and r.part == "overall"]
+    assert len(rows) == len(MLLM["counts"])
+    for row in rows:
+        wanted = dict(MLLM["counts"][f"{row.opponent} {row.system}"])
+        total = wanted.pop("total")
+        names = {row.system: "win", row.opponent: "lose"}
+        assert {k: row.counts[names.get(k, k)] for k in wanted} == wanted
+        assert row.values["win_rate"].n == total
+        assert row.values["win_rate"].value == 100 * wanted[row.system] / total
+
+
+def test_mllm_bench_elo_equals_the_released_ratings() -> None:
+    played = by_pair(mllm_games(), None)
+    battles = [b for pair, games in played.items() for b in counted_battles(pair, games)]
+    assert online_elo(battles, K) == pytest.approx(MLLM["elo"], abs=1e-9)
+    assert _medians(battles) == pytest.approx(MLLM["median"], abs=1e-9)
+    table = resolve_protocol("mllm-bench", "official").aggregate(mllm_games())
+    printed = {r.system: r.values["elo"].value for r in table.rows if not r.opponent}
+    assert printed == {name: int(v + 0.5) for name, v in MLLM["elo"].items()}
+
+
+def probench_games(case: dict) -> list[Game]:
+    protocol = resolve_protocol("probench", "official", count=lambda t: len(t.split()))
+    games = []
+    for uuid, baseline, model, one, zero in case["questions"]:
+        styles = (
+            protocol._style(document(baseline), stripped=False),
+            protocol._style(document(model), stripped=True),
+        )
+        games.append(game(uuid, judged(protocol, (one, zero), styles=styles)))
+    return games
+
+
+@pytest.mark.parametrize("case", PROBENCH)
+def test_probench_style_counts_equal_the_released_ones(case: dict) -> None:
+    for played, wanted in zip(probench_games(case), case["styles"], strict=True):
+        styles = played.judgement.styles
+        assert [[s.tokens, s.headers, s.lists, s.bold] for s in styles] == wanted
+
+
+@pytest.mark.parametrize("case", PROBENCH)
+def test_probench_ratings_equal_the_released_fit(case: dict) -> None:
+    battles = [b for g in probench_games(case) for b in _told(g, 3)]
+    assert len(battles) == case["battles"]
+    x, y = matrices(battles)
+    coefficients = _fitted(x, y)
+    assert _rating(coefficients) == pytest.approx(case["rating"], abs=1e-3)
+    assert coefficients[2:] == pytest.approx(case["style"], abs=1e-5)
+    drawn = _redrawn(x, y, np.array([b.score == 0.5 for b in battles]))
+    ends = [case["lower"], case["upper"]]
+    assert np.percentile(drawn, [2.5, 97.5]) == pytest.approx(ends, abs=1e-2)
+
+
+@pytest.mark.parametrize("case", PROBENCH)
+def test_probench_row_says_what_the_program_prints(case: dict) -> None:
+    row = resolve_protocol("probench", "official").aggregate(probench_games(case)).rows[0]
+    line = next(x for x in case["printed"].splitlines() if x.startswith("model "))
+    fields = [part.partition(":")[2].strip() for part in line.split("|")[1:]]
+    rating, ends = row.values["rating"].value, row.values["rating"].ci95
+    assert int(fields[0]) == rating
+    assert fields[1] == str((int(ends[0] - rating), int(ends[1] - rating)))
+    assert int(fields[2]) == int(row.values["tokens"].value)
+    assert float(fields[3]) == row.values["win_rate"].value
+
+
+def test_plain_fits_equal_the_released_maximum_and_evalica_elo() -> None:
+    battles = [
+        Battle(question=str(i), first=a, second=b, score=score)
+        for i, (a, b, score) in enumerate(RATINGS["battles"])
+    ]
+    fitted = bradley_terry(battles, "x", order=False, draws=2).systems
+    assert {k: e.value for k, e in fitted.items()} == pytest.approx(
+        RATINGS["mle"], abs=1e-3
+    )
+    assert online_elo(battles, 4) == pytest.approx(RATINGS["online"], abs=1e-9)

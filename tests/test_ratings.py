@@ -1,0 +1,234 @@
+"""Ratings against closed forms, an independent float64 fit, and theory."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.stats import norm
+
+from scorers.ratings import bootstrap
+from scorers.ratings.battles import Battle
+from scorers.ratings.bradley_terry import ALWAYS, bradley_terry
+from scorers.ratings.elo import POINTS, expected, online_elo
+
+NAMES = ("base", "a", "b", "c")
+
+
+def battle(question: str, first: str, second: str, score: float, **about: object) -> Battle:
+    return Battle(question=question, first=first, second=second, score=score, **about)
+
+
+def league(seed: int, n: int = 80, ties: float = 0.2) -> list[Battle]:
+    """Games of four systems on `n` questions, with order and two style features."""
+    rng = random.Random(seed)
+    strength = {"base": 0.0, "a": 0.6, "b": -0.5, "c": 0.1}
+    games = []
+    for i in range(n):
+        first, second = rng.sample(NAMES, 2)
+        gaps = (rng.gauss(0.2, 0.5), rng.gauss(0, 0.3))
+        for order in (1, -1):
+            score = 0.5
+            if rng.random() > ties:
+                odds = strength[first] - strength[second] + 0.4 * order + gaps[0]
+                score = float(rng.random() < 1 / (1 + math.exp(-odds)))
+            weight = rng.choice([1.0, 3.0])
+            about = {"order": order, "style": gaps, "weight": weight}
+            games.append(battle(f"q{i}", first, second, score, **about))
+    return games
+
+
+def reference(games: Sequence[Battle], ridge: float = 0.0) -> dict[str, float]:
+    """The same model minimised over plain float64 sums, with no shared code."""
+    scale = [math.sqrt(np.mean([g.style[k] ** 2 for g in games])) for k in range(2)]
+
+    def loss(parameters: np.ndarray) -> float:
+        b = dict(
+            zip(NAMES, [0.0, *parameters[:3]] if not ridge else parameters[:4], strict=True)
+        )
+        order, *style = parameters[-3:]
+        total = 0.5 * ridge * float(np.sum(np.square(parameters)))
+        for g in games:
+            x = b[g.first] - b[g.second] + order * g.order
+            x += sum(c * s / r for c, s, r in zip(style, g.style, scale, strict=True))
+            win, lose = np.logaddexp(0, -x), np.logaddexp(0, x)
+            total += g.weight * (g.score * win + (1 - g.score) * lose)
+        return total
+
+    n = 6 if not ridge else 7
+    found = minimize(loss, np.zeros(n), method="BFGS", options={"gtol": 1e-7}).x
+    own = [0.0, *found[:3]] if not ridge else found[:4] - found[0]
+    return dict(zip((*NAMES, "order", "s", "t"), (*own, *found[-3:]), strict=True))
+
+
+@pytest.mark.parametrize("ridge", [0.0, 0.7])
+def test_ratings_equal_an_independent_fit(ridge: float) -> None:
+    games = league(1)
+    wanted = reference(games, ridge)
+    found = bradley_terry(games, "base", ("s", "t"), ridge=ridge, draws=2)
+    for name in NAMES:
+        rating = 1000 + POINTS * wanted[name]
+        assert found.systems[name].value == pytest.approx(rating, abs=0.01)
+    for name in ("order", "s", "t"):
+        assert found.effects[name].value == pytest.approx(wanted[name], abs=1e-4)
+
+
+def test_two_systems_have_the_logit_of_their_score() -> None:
+    games = [battle(str(i), "a", "base", s) for i, s in enumerate([1, 1, 0.5, 0, 1])]
+    found = bradley_terry(games, "base", draws=2)
+    assert found.systems["a"].value == pytest.approx(1000 + 400 * math.log10(3.5 / 1.5))
+    assert found.win_rates["a"].value == pytest.approx(70)
+
+
+def test_the_anchor_is_given() -> None:
+    found = bradley_terry(league(2), "base", draws=2, initial=1114)
+    assert found.systems["base"].value == 1114
+    assert found.systems["base"].ci95 is None
+    assert "base" not in found.win_rates
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=10, deadline=None)
+def test_order_and_naming_of_battles_change_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    games = league(seed, 20)
+    changed = [g.flipped if rng.random() < 0.5 else g for g in games]
+    rng.shuffle(changed)
+    one, other = (bradley_terry(g, "base", ("s", "t"), draws=6) for g in (games, changed))
+    assert one == other
+
+
+@given(factor=st.floats(0.01, 100), seed=st.integers(0, 100))
+@settings(max_examples=10, deadline=None)
+def test_units_of_style_do_not_matter(factor: float, seed: int) -> None:
+    from dataclasses import replace
+
+    games = league(seed, 40)
+    scaled = [replace(g, style=tuple(factor * s for s in g.style)) for g in games]
+    one, other = (bradley_terry(g, "base", ("s", "t"), draws=1) for g in (games, scaled))
+    for name in NAMES[1:]:
+        assert one.systems[name].value == pytest.approx(other.systems[name].value, abs=1e-3)
+
+
+def test_the_choice_of_anchor_shifts_ratings_only() -> None:
+    games = league(5)
+    one, other = (bradley_terry(games, a, draws=1).systems for a in ("base", "b"))
+    shift = one["b"].value - 1000
+    for name in NAMES:
+        assert one[name].value - shift == pytest.approx(other[name].value, abs=1e-4)
+
+
+def test_a_system_that_always_wins_has_no_finite_rating() -> None:
+    games = [battle(f"q{i}", "a", "base", 1) for i in range(6)]
+    games += [battle(f"q{i}", "b", "base", i % 2) for i in range(6)]
+    games += [battle(f"q{i}", "c", "a", 1) for i in range(6)]
+    found = bradley_terry(games, "base", draws=5)
+    for name in ("a", "c"):
+        assert found.systems[name].value is None
+        assert found.systems[name].reason == ALWAYS
+    assert found.systems["b"].value == pytest.approx(1000, abs=1e-4)
+    with_ridge = bradley_terry(games, "base", ridge=1.0, draws=5)
+    assert 1000 < with_ridge.systems["a"].value < with_ridge.systems["c"].value
+
+
+def test_rare_losses_leave_the_interval_open() -> None:
+    games = [battle(f"q{i}", "a", "base", float(i > 0)) for i in range(12)]
+    found = bradley_terry(games, "base", draws=300).systems["a"]
+    assert found.value == pytest.approx(1000 + 400 * math.log10(11))
+    assert found.ci95 is None
+    assert found.reason == "interval not bounded above"
+
+
+def test_systems_out_of_reach_are_named() -> None:
+    games = [*league(3, 20), battle("q", "x", "y", 1)]
+    found = bradley_terry(games, "base", draws=3).systems
+    assert found["x"].value is None
+    assert found["x"].reason == "no game leads from 'base' to it"
+    assert found["a"].value is not None
+    assert bradley_terry([], "base", draws=3).systems["base"].value == 1000
+
+
+def test_a_feature_that_says_what_the_system_says_is_left_out() -> None:
+    games = [
+        battle(f"q{i}", "a", "base", i % 3 > 0, style=(0.5, (-1.0) ** i)) for i in range(30)
+    ]
+    found = bradley_terry(games, "base", ("images", "other"), draws=3)
+    assert found.effects["images"].value is None
+    assert found.effects["other"].value is not None
+    assert found.systems["a"].value == pytest.approx(1000 + 400 * math.log10(2), abs=5)
+
+
+def test_intervals_have_the_width_of_theory() -> None:
+    # 400 questions of one game each: the logit's standard error is 1/sqrt(n p (1-p)).
+    n, p = 400, 0.6
+    games = [battle(f"q{i}", "a", "base", float(i < p * n)) for i in range(n)]
+    low, high = bradley_terry(games, "base", draws=800).systems["a"].ci95
+    wanted = 2 * norm.ppf(0.975) * POINTS / math.sqrt(n * p * (1 - p))
+    assert high - low == pytest.approx(wanted, rel=0.12)
+
+
+def test_games_of_one_question_are_drawn_together() -> None:
+    copies = [battle(f"q{i}", "a", "base", float(i % 3 > 0)) for i in range(90)]
+    once = bradley_terry(copies, "base", draws=400).systems["a"]
+    thrice = bradley_terry(copies * 3, "base", draws=400).systems["a"]
+    assert thrice.value == pytest.approx(once.value, abs=1e-6)
+    assert thrice.ci95 == pytest.approx(once.ci95, abs=1e-3)
+
+
+def test_means_and_their_intervals() -> None:
+    rng = random.Random(1)
+    names = [f"q{i}" for i in range(300)]
+    values = [rng.gauss(3, 2) for _ in names]
+    found = bootstrap.mean(names, values, draws=2000)
+    error = float(np.std(values)) / math.sqrt(300)
+    assert found.value == pytest.approx(np.mean(values))
+    assert found.ci95[0] == pytest.approx(found.value - 1.96 * error, abs=0.02)
+    assert found.ci95[1] == pytest.approx(found.value + 1.96 * error, abs=0.02)
+    mixed = random.Random(2).sample(list(zip(names, values, strict=True)), 300)
+    assert bootstrap.mean(*zip(*mixed, strict=True), draws=2000) == found
+
+
+def test_draws_of_a_question_do_not_depend_on_others() -> None:
+    one = bootstrap.weights(["x", "y"], 50)
+    other = bootstrap.weights(["y", "z", "x"], 50)
+    assert (one[:, 0] == other[:, 2]).all()
+    assert (one[:, 1] == other[:, 0]).all()
+    assert bootstrap.weights(["x"], 4000).mean() == pytest.approx(1, abs=0.05)
+
+
+def test_an_interval_never_ends_between_a_number_and_infinity() -> None:
+    # The 97.5th percentile falls between the 97th and the 98th of 100 draws.
+    drawn = np.array([float(i) for i in range(97)] + [math.inf] * 3)
+    assert bootstrap.estimate(1.0, drawn, 1000).reason == "interval not bounded above"
+    assert bootstrap.estimate(1.0, -drawn, 1000).reason == "interval not bounded below"
+    drawn[97] = 97.0
+    assert bootstrap.estimate(1.0, drawn, 1000).ci95 == (2.0, 97.0)
+    drawn[:11] = math.nan
+    assert "undefined" in bootstrap.estimate(1.0, drawn, 1000).reason
+
+
+def test_few_questions_have_no_interval() -> None:
+    found = bootstrap.mean(["a", "b"], [1.0, 3.0])
+    assert (found.value, found.ci95, found.n) == (2.0, None, 2)
+    assert "fewer than 5" in found.reason
+
+
+def test_online_elo_by_hand() -> None:
+    games = [battle("q", "a", "b", 1), battle("q", "b", "a", 0.5, weight=2)]
+    found = online_elo(games, k=32)
+    step = 64 * (0.5 - 1 / (1 + 10 ** ((1016 - 984) / 400)))
+    assert found == pytest.approx({"a": 1016 - step, "b": 984 + step})
+    assert online_elo(games[::-1], k=32) != pytest.approx(found)
+
+
+@given(st.floats(500, 1500), st.floats(500, 1500))
+def test_expected_scores_favour_the_higher_and_sum_to_one(a: float, b: float) -> None:
+    assert expected(a, b) + expected(b, a) == pytest.approx(1)
+    assert (expected(a, b) >= 0.5) is (a >= b) or abs(a - b) < 1e-9
+    assert expected(1400, 1000) == pytest.approx(10 / 11)
