@@ -6,17 +6,21 @@ import importlib
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from pydantic import BaseModel
+
 from generators.base import Weights
 from generators.names import UsageError, unknown, with_overrides
-from generators.settings import StageSettings
 from generators.system import System
 
 NATIVE: dict[str, str] = {
     "anole": "generators.anole.settings:anole",
+    "emu2": "generators.emu2.settings:emu2",
+    "gill": "generators.gill.settings:gill",
+    "minigpt5": "generators.minigpt5.settings:minigpt5",
 }
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
 
-S = TypeVar("S", bound=StageSettings)
+S = TypeVar("S", bound=BaseModel)
 
 
 def native(

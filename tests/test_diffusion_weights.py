@@ -30,12 +30,14 @@ PUBLISHED = {
         "unet": 859.520964,
         "safety_checker": 303.981588,
     },
+    "sd21": {"vae": VAE, "text_encoder": 340.387840, "unet": 865.910724},
     "sdxl": {
         "vae": VAE,
         "text_encoder": CLIP_L_TEXT,
         "text_encoder_2": CLIP_BIG_G_TEXT,
         "unet": UNET_XL,
     },
+    "emu2": {"vae": VAE, "unet": 2525.520644},
     "sd3": {
         "vae": VAE_16,
         "text_encoder": 123.650304,

@@ -23,13 +23,16 @@ SEEN_BY_SCORERS = {
     "base",
     "checkpoints",
     "custom",
+    "decoding",
     "document",
     "keys",
+    "loading",
     "names",
     "pictures",
     "settings",
 }
-"""Values, contracts and settings of `generators`: no model code."""
+"""Values, contracts and settings of `generators`: no model's code. A judge with weights
+of its own reads its checkpoint and decodes by the shared parts (loading, decoding)."""
 ONLY_CONTRACTS = {"base", "document", "keys", "system", "checkpoints", "pictures"}
 """What the engine sees of `generators`; stages it knows by name alone."""
 

@@ -86,7 +86,8 @@ class KeyValueRows:
                 stored[rows, :, : new.shape[2]] = new
             return keys, values
         assert self._at is not None
-        rows_at, positions = self._at
+        # Layers may live on several devices; indices have to follow them.
+        rows_at, positions = (index.to(keys.device) for index in self._at)
         for stored, new in zip(layer, (keys, values), strict=True):
             stored[rows_at, :, positions] = new[:, :, 0]
         all_keys, all_values = (s[: len(rows_at), :, : self._columns_in_use] for s in layer)

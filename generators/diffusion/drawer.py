@@ -11,7 +11,7 @@ import torch
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.loading import quiet
-from generators.diffusion.pipeline import call_arguments, loaded
+from generators.diffusion.pipeline import Reader, call_arguments, loaded
 from generators.diffusion.settings import DiffusionSettings
 from generators.pictures import Drawing
 
@@ -25,9 +25,11 @@ class Drawer:
     the same noise for the same seed, before each scheduler scales it.
     """
 
-    def __init__(self, settings: DiffusionSettings, weights: Weights) -> None:
+    def __init__(
+        self, settings: DiffusionSettings, weights: Weights, read: Reader | None = None
+    ) -> None:
         self.settings = settings
-        self.pipeline = loaded(settings, weights)
+        self.pipeline = loaded(settings, weights, read)
         self.arguments = call_arguments(self.pipeline, settings)
         self.batch = settings.batch_size
         """Pictures in one compiled batch; halved when the device runs out of memory."""

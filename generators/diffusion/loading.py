@@ -43,6 +43,19 @@ def published(
     components = components_of(folder)
     if safety_checker == "off":
         components.pop("safety_checker", None)
+    parts = modules_of(folder, components, dtype, variant)
+    if safety_checker == "off":
+        parts["safety_checker"] = None
+    return _pipeline(folder, parts)
+
+
+def modules_of(
+    folder: Path,
+    components: Mapping[str, type[Any]],
+    dtype: torch.dtype,
+    variant: str | None = None,
+) -> dict[str, Any]:
+    """Those of a folder's components that are modules; CheckpointError as `published`."""
     require_files(folder, components)
     variants = {name: variant_of(folder / name, variant) for name in components}
     if variant and not any(variants.values()):
@@ -50,10 +63,7 @@ def published(
             f"checkpoint {folder}: no component has files of the variant {variant!r}; "
             'set variant to "" for the plain files'
         )
-    parts = _modules(folder, components, variants, dtype)
-    if safety_checker == "off":
-        parts["safety_checker"] = None
-    return _pipeline(folder, parts)
+    return _modules(folder, components, variants, dtype)
 
 
 @contextlib.contextmanager

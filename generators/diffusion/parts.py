@@ -81,6 +81,23 @@ CLIP_L = Part(
     _TINY_ENCODER,
 )
 
+# laion/CLIP-ViT-H-14-laion2B-s32B-b79K, text tower without its last layer, as
+# Stable Diffusion 2 reads it (`FrozenOpenCLIPEmbedder` of stabilityai/stablediffusion).
+CLIP_H = Part(
+    "CLIPTextModel",
+    {
+        "vocab_size": 49408,
+        "hidden_size": 1024,
+        "intermediate_size": 4096,
+        "num_attention_heads": 16,
+        "num_hidden_layers": 23,
+        "projection_dim": 512,
+        "hidden_act": "gelu",
+        **_CLIP_IDS,
+    },
+    _TINY_ENCODER,
+)
+
 # laion/CLIP-ViT-bigG-14-laion2B-39B-b160k, text tower.
 CLIP_BIG_G = Part(
     "CLIPTextModelWithProjection",
@@ -166,6 +183,18 @@ UNET_15 = Part(
     },
 )
 
+# stabilityai/stable-diffusion-2-1-base.
+UNET_21 = Part(
+    "UNet2DConditionModel",
+    {
+        **UNET_15.config,
+        "attention_head_dim": (5, 10, 20, 20),
+        "cross_attention_dim": 1024,
+        "use_linear_projection": True,
+    },
+    {**UNET_15.tiny, "attention_head_dim": (2, 4)},
+)
+
 # arXiv:2307.01952, Table 1 and section 2.
 UNET_XL = Part(
     "UNet2DConditionModel",
@@ -199,6 +228,17 @@ UNET_XL = Part(
         "addition_time_embed_dim": 8,
         "projection_class_embeddings_input_dim": 80,
     },
+)
+
+# BAAI/Emu2-Gen: SDXL's, on vectors of Emu2's vision encoder (arXiv:2312.13286, section 2).
+UNET_EMU2 = Part(
+    "UNet2DConditionModel",
+    {
+        **UNET_XL.config,
+        "cross_attention_dim": 1792,
+        "projection_class_embeddings_input_dim": 3328,
+    },
+    {**UNET_XL.tiny, "projection_class_embeddings_input_dim": 112},
 )
 
 # arXiv:2403.03206, depth 24.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import diffusers
 import torch
@@ -21,15 +22,24 @@ from generators.diffusion.placing import (
 from generators.diffusion.settings import DiffusionSettings, architecture_of
 from generators.loading.devices import device_of
 
+Reader = Callable[[DiffusionSettings, torch.dtype], Any]
+"""Reads the published pipeline that settings name, onto the CPU."""
 
-def loaded(settings: DiffusionSettings, weights: Weights) -> Any:
+
+def loaded(
+    settings: DiffusionSettings, weights: Weights, read: Reader | None = None
+) -> Any:
     """The pipeline on its device; CheckpointError or ValueError say why it cannot be.
 
-    The ValueErrors (AttentionError among them) name the choices that are left.
+    The ValueErrors (AttentionError among them) name the choices that are left. `read` is
+    for checkpoints that are more than a pipeline of diffusers.
     """
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     with quiet():
-        pipeline = _filled(settings, weights, device, dtype)
+        if weights == "pretrained":
+            pipeline = (read or _published)(settings, dtype)
+        else:
+            pipeline = _random(settings, weights, device, dtype)
         _set_scheduler(pipeline, settings.scheduler)
         # Whether SDXL marks its pictures would hang on another package being installed.
         pipeline.watermark = None
@@ -45,16 +55,21 @@ def loaded(settings: DiffusionSettings, weights: Weights) -> Any:
     return pipeline
 
 
-def _filled(
-    settings: DiffusionSettings, weights: Weights, device: torch.device, dtype: torch.dtype
+def _published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
+    """A pipeline as diffusers stores it."""
+    where = (settings.model, settings.revision)
+    return published(*where, dtype, settings.variant, settings.safety_checker)
+
+
+def _random(
+    settings: DiffusionSettings,
+    weights: Literal["dummy", "tiny"],
+    device: torch.device,
+    dtype: torch.dtype,
 ) -> Any:
-    """The pipeline with its weights, published or made up."""
-    checker = settings.safety_checker
-    if weights == "pretrained":
-        where = (settings.model, settings.revision)
-        return published(*where, dtype, settings.variant, checker)
+    """The pipeline with weights made up."""
     pipeline = built(architecture_of(settings), weights, device, dtype)
-    if checker == "off" and "safety_checker" in pipeline.components:
+    if settings.safety_checker == "off" and "safety_checker" in pipeline.components:
         pipeline.safety_checker = None
     return pipeline
 
