@@ -71,10 +71,10 @@ def resaved(path: Path, change, below: str = "state_dict") -> None:
 def test_both_layouts_of_blip2_give_the_same_vectors(places):
     one, two = drafting(places), drafting(places, vision=places["blip2"])
     pixels = torch.randn(3, 3, files.SIDE, files.SIDE, generator=torch.manual_seed(0))
-    a, b = one._writer.encoder(pixels), two._writer.encoder(pixels)
+    a, b = one.writer.encoder(pixels), two.writer.encoder(pixels)
     assert a.shape == (3, files.QUERIES, files.WIDTH)
     # `ln_vision` is a torch.nn.LayerNorm of default epsilon (blip2.py).
-    assert one._writer.encoder.vision_model.post_layernorm.eps == 1e-5
+    assert one.writer.encoder.vision_model.post_layernorm.eps == 1e-5
     torch.testing.assert_close(a, b, atol=0, rtol=0)
 
 
@@ -84,7 +84,7 @@ def test_lavis_leaves_out_the_last_block(places, tmp_path, monkeypatch):
     longer = files.eva_vit(files.VIT_LAYERS + 1)
     longer |= {k: v for k, v in files.eva_vit().items() if k not in ("norm", "head")}
     vision = str(files.save_lavis(tmp_path / "lavis", vit=longer))
-    encoder = drafting(places, vision=vision)._writer.encoder
+    encoder = drafting(places, vision=vision).writer.encoder
     assert len(encoder.vision_model.encoder.layers) == files.VIT_LAYERS
 
 
@@ -98,7 +98,7 @@ def test_only_the_shards_that_hold_something_are_read(places, tmp_path):
 def test_stage_2_is_laid_over_stage_1(places):
     """Tables of stage 2, and W + (16 / rank) B A in queries and values."""
     stored, base = files.stage_2(), files.vicuna()
-    model = drafting(places)._writer.language
+    model = drafting(places).writer.language
     embeddings = stored[f"{LLAMA_2}model.embed_tokens.{SAVED}"]
     assert torch.equal(model.model.embed_tokens.weight, embeddings)
     assert torch.equal(model.lm_head.weight, stored[f"{LLAMA_2}lm_head.{SAVED}"])
@@ -116,7 +116,7 @@ def test_stage_2_is_laid_over_stage_1(places):
 def test_stage_1_alone(places):
     stored = files.stage_1()
     stage = drafting(places, finetuned="none")
-    model = stage._writer.language
+    model = stage.writer.language
     tables = "model.llama_model.model.embed_tokens.weight"
     assert torch.equal(model.model.embed_tokens.weight, stored[tables])
     query = files.vicuna()["model.layers.0.self_attn.q_proj.weight"]
@@ -277,9 +277,9 @@ def test_ids_follow_from_the_rows_of_the_table(places, tmp_path):
         old = padded[key]
         padded[key] = torch.cat([old[: files.PIECES], pad, old[files.PIECES :]])
     model = files.save_model(tmp_path / "padded", stage2_vist=padded)
-    vocabulary = drafting(places, model=str(model))._vocabulary
+    vocabulary = drafting(places, model=str(model)).vocabulary
     assert vocabulary.vokens == range(files.PIECES + 1, files.PIECES + 9)
-    assert drafting(places)._vocabulary.begin_image == files.PIECES
+    assert drafting(places).vocabulary.begin_image == files.PIECES
 
 
 # What does not fit --------------------------------------------------------------------

@@ -131,13 +131,13 @@ def test_white_space_beside_a_picture_is_taken_away():
 
 
 def test_prompt_pieces_are_tokenised_alone():
-    writer = stage()._writer
-    prompt = stage()._prompt(user("the river", png(), "the river", png()))
+    writer = stage().writer
+    prompt = stage().prompt(user("the river", png(), "the river", png()))
     encode = writer.vocabulary.tokenizer.encode
     words = [p for p in prompt.pieces if isinstance(p, list)]
     assert words[1] == encode("</Img>the river<Img>")
     assert prompt.length == 1 + sum(map(len, words)) + 2 * 4
-    vectors = stage()._embedded([prompt])[0]
+    vectors = stage().embedded([prompt])[0]
     assert vectors.shape == (prompt.length, 64)
     at = 1 + len(words[0])
     seen = writer.encoder(torch.stack(prompt.pixels))
@@ -210,13 +210,13 @@ def test_a_result_says_what_was_read_and_why_it_ended():
 
 def test_ids_that_are_no_text_are_noted():
     """[IMG3] and <ImageHere> are neither words nor pictures."""
-    vocabulary = stage()._vocabulary
+    vocabulary = stage().vocabulary
     (outcome,) = stage()([user("x")])
     track = stage()._interleave([torch.zeros(2, 64)], [0])[0]
     track.ids = [*track.ids[:2], vocabulary.vokens[3], vocabulary.rows - 1, 300]
     track.pictures = []
     track.ids = [i for i in track.ids if i != vocabulary.begin_image]
-    drafted = stage()._drafted(stage()._prompt(user("x")), track)
+    drafted = stage().drafted(stage().prompt(user("x")), track)
     assert drafted.notes["left out"] == {"[IMG3]": 1, "<ImageHere>": 1}
     assert "IMG" not in drafted.value.text
     assert "left out" not in outcome.notes

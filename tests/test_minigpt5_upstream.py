@@ -69,8 +69,8 @@ def tracks(draft, run: int):
     """All questions of one run in one batch."""
     told, seed = settings_of(run)
     stage = draft(**told)
-    prompts = [stage._prompt(upstream.request(q, seed)) for q in upstream.QUESTIONS]
-    return stage._interleave(stage._embedded(prompts), [seed] * len(prompts))
+    prompts = [stage.prompt(upstream.request(q, seed)) for q in upstream.QUESTIONS]
+    return stage._interleave(stage.embedded(prompts), [seed] * len(prompts))
 
 
 @pytest.mark.parametrize("fit", ["pad", "crop"])
@@ -85,7 +85,7 @@ def test_pictures_are_prepared_as_upstream(name, fit, arrays):
 @pytest.mark.parametrize("name", upstream.PICTURES)
 def test_pictures_become_the_same_vectors(name, arrays, draft):
     stage = draft()
-    vectors = stage._writer.encoder(stage._pixels(upstream.encoded(name))[None])
+    vectors = stage.writer.encoder(stage._pixels(upstream.encoded(name))[None])
     np.testing.assert_allclose(vectors[0], arrays[f"vectors_{name}"], atol=2e-5)
 
 
@@ -95,8 +95,8 @@ def test_prompts_become_the_same_vectors(case, arrays, draft):
     run, question = map(int, case.split("_"))
     told, seed = settings_of(run)
     stage = draft(**told)
-    prompt = stage._prompt(upstream.request(upstream.QUESTIONS[question], seed))
-    ours = stage._embedded([prompt])[0][:, ::4]
+    prompt = stage.prompt(upstream.request(upstream.QUESTIONS[question], seed))
+    ours = stage.embedded([prompt])[0][:, ::4]
     assert ours.shape == arrays[f"prefix_{case}"].shape
     np.testing.assert_allclose(ours, arrays[f"prefix_{case}"], atol=2e-5)
 
@@ -106,10 +106,10 @@ def test_first_logits(run, question, arrays, draft):
     """Of the merged weights; upstream adds the low-rank updates in every pass."""
     told, seed = settings_of(run)
     stage = draft(**told)
-    prompt = stage._prompt(upstream.request(upstream.QUESTIONS[question], seed))
-    language = stage._writer.language
+    prompt = stage.prompt(upstream.request(upstream.QUESTIONS[question], seed))
+    language = stage.writer.language
     with torch.inference_mode():
-        hidden = language.model(inputs_embeds=stage._embedded([prompt])[0][None])
+        hidden = language.model(inputs_embeds=stage.embedded([prompt])[0][None])
         logits = language.lm_head(hidden.last_hidden_state[0, -1])
     np.testing.assert_allclose(logits, arrays[f"logits_{run}_{question}"], atol=1e-4)
 

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from safetensors.numpy import save
 
 from benchmarks.throughput import main as throughput
 from benchmarks.throughput import suite
@@ -17,7 +19,9 @@ from benchmarks.throughput.output import Report
 from benchmarks.throughput.traffic import weight_traffic
 from benchmarks.throughput.workload import of_scorer, of_system, whole
 from generators.base import Failure, Result
+from generators.document import Draft, ImageRequest, Payload, Score, Text
 from generators.names import UsageError
+from generators.pictures import Drawing
 from pipelines.systems import Models
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -77,6 +81,26 @@ def test_rates_ratios_and_fractions_by_hand() -> None:
     assert two[0:5] == ["batch", "2", "1.000", "8.00", "120.0"]
 
 
+def test_answers_are_compared_to_float_tolerance() -> None:
+    def draft(value: float, text: str = "a") -> Draft:
+        states = save({"states": np.full((2, 3), value, dtype=np.float32)})
+        return Draft((Text(text), ImageRequest(payload=Payload.of(states))))
+
+    def agreement(one: object, other: object) -> int:
+        speeds = [Speed(w, [1.0], 1, answers=[a]) for w, a in (("a", one), ("b", other))]
+        return Report(speeds, 1.0).agreement(speeds[1])
+
+    assert agreement(draft(1.0), draft(1.00001)) == 1
+    assert agreement(draft(1.0), draft(1.01)) == 0
+    assert agreement(draft(1.0), draft(1.0, "b")) == 0
+    assert agreement(draft(1.0), Draft(draft(1.0).segments[:1])) == 0
+    grey = np.full((2, 2, 3), 7, dtype=np.uint8)
+    assert agreement(Drawing(grey), Drawing(grey - 1)) == 1
+    assert agreement(Drawing(grey), Drawing(grey - 2)) == 0
+    assert agreement(Score(0.5), Score(0.50001)) == 1
+    assert agreement(Score(0.5), Score(0.51)) == 0
+
+
 def test_weights_are_counted_as_often_as_they_are_read() -> None:
     inner, embedding = torch.nn.Linear(4, 6), torch.nn.Embedding(100, 4)
     with weight_traffic() as traffic:
@@ -104,7 +128,7 @@ def test_a_stage_is_measured_at_every_batch_size(tmp_path: Path, capsys) -> None
 
 
 @pytest.mark.models
-@pytest.mark.parametrize("name", ["anole"])
+@pytest.mark.parametrize("name", ["anole", "gill", "minigpt5"])
 def test_upstream_loops_say_the_same_as_the_batched_stage(name: str) -> None:
     """In float32, from the same random numbers: equal text and equal payloads."""
     workload = of_system(name, "draft", TINY, 5)

@@ -138,6 +138,9 @@ def _in_batches(stage: Compute, size: int) -> Compute:
 UPSTREAM: Mapping[str, str] = {
     "generators.anole.draft:AnoleDraft": "benchmarks.throughput.upstream.anole:AnoleLoop",
     "generators.gill.draft:GillDraft": "benchmarks.throughput.upstream.gill:GillLoop",
+    "generators.minigpt5.draft:MiniGPT5Draft": (
+        "benchmarks.throughput.upstream.minigpt5:MiniGPT5Loop"
+    ),
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import load
 
 from benchmarks.throughput.measure import Speed
-from generators.document import Score
+from generators.document import Draft, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing
 
 PER_MINUTE = frozenset({"images"})
@@ -93,10 +94,31 @@ def _times(ratio: float | None) -> str:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether results are equal: pixels within one grey level, scores within 1e-4."""
+    """Whether results are equal: pixels within one grey level, other numbers by 1e-4."""
     if isinstance(one, Drawing) and isinstance(other, Drawing):
         difference = one.pixels.astype(np.int16) - other.pixels
         return bool(np.abs(difference).max() <= 1)
     if isinstance(one, Score) and isinstance(other, Score):
         return math.isclose(one.value, other.value, abs_tol=1e-4)
+    if isinstance(one, Payload) and isinstance(other, Payload):
+        return _same_tensors(load(one.read()), load(other.read()))
+    if isinstance(one, Draft) and isinstance(other, Draft):
+        pairs = zip(one.segments, other.segments, strict=False)
+        equal = all(_same_segment(a, b) for a, b in pairs)
+        return equal and len(one.segments) == len(other.segments)
     return bool(one == other)
+
+
+def _same_segment(one: Text | ImageRequest, other: Text | ImageRequest) -> bool:
+    if not isinstance(one, ImageRequest) or not isinstance(other, ImageRequest):
+        return one == other
+    plain = replace(one, payload=None) == replace(other, payload=None)
+    return plain and _same(one.payload, other.payload)
+
+
+def _same_tensors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    close = (
+        one[k].shape == other[k].shape and np.allclose(one[k], other[k], 1e-4, 1e-4)
+        for k in one.keys() & other.keys()
+    )
+    return one.keys() == other.keys() and all(close)

@@ -46,21 +46,19 @@ class MiniGPT5Draft:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = told = MiniGPT5DraftSettings(**settings)
         dtype = getattr(torch, told.dtype)
-        self._writer = load_writer(weights, told, device_of(told.device), dtype)
-        self._vocabulary = self._writer.vocabulary
+        self.writer = load_writer(weights, told, device_of(told.device), dtype)
+        self.vocabulary = self.writer.vocabulary
         self.limits = Limits(
-            context=context_of(self._writer, told.context),
+            context=context_of(self.writer, told.context),
             max_new_tokens=told.max_new_tokens,
             max_images=told.max_images,
             end_id=told.end_id,
             force_image=told.force_image,
         )
         sampler = Sampler(told.temperature, told.top_p, told.greedy, told.top_k)
+        self.rules = Rules(sampler, told.repetition_penalty, told.leading_id)
         self._interleave = Interleaver(
-            self._writer.language,
-            self._vocabulary,
-            self.limits,
-            Rules(sampler, told.repetition_penalty, told.leading_id),
+            self.writer.language, self.vocabulary, self.limits, self.rules
         )
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
@@ -69,13 +67,14 @@ class MiniGPT5Draft:
         A request that leaves no room in the context is skipped; one without content,
         without a seed to sample from, or with an unreadable picture fails.
         """
-        read = [self._prompt(request) for request in inputs]
+        read = [self.prompt(request) for request in inputs]
         prompts = [prompt for prompt in read if isinstance(prompt, Prompt)]
-        tracks = self._interleave(self._embedded(prompts), [p.seed for p in prompts])
+        tracks = self._interleave(self.embedded(prompts), [p.seed for p in prompts])
         written = iter(zip(prompts, tracks, strict=True))
-        return [self._drafted(*next(written)) if isinstance(p, Prompt) else p for p in read]
+        return [self.drafted(*next(written)) if isinstance(p, Prompt) else p for p in read]
 
-    def _prompt(self, request: Request) -> Prompt | Skip | Failure:
+    def prompt(self, request: Request) -> Prompt | Skip | Failure:
+        """The request in the model's own terms, or why it cannot be answered."""
         if request.seed is None and self.settings.is_seeded():
             return Failure("the request has no seed, but tokens are sampled")
         content = [s for turn in request.turns for s in turn.content]
@@ -94,7 +93,7 @@ class MiniGPT5Draft:
         return Prompt(read, length, shown(parts), request.seed or 0)
 
     def _tokenised(self, text: str) -> list[int]:
-        return self._vocabulary.tokenizer.encode(text)
+        return self.vocabulary.tokenizer.encode(text)
 
     def _positions(self, piece: Image | list[int]) -> int:
         return self._queries if isinstance(piece, Image) else len(piece)
@@ -102,7 +101,7 @@ class MiniGPT5Draft:
     @property
     def _queries(self) -> int:
         """Positions one picture takes."""
-        return self._writer.encoder.query_tokens.shape[1]
+        return self.writer.encoder.query_tokens.shape[1]
 
     def _too_long(self, length: int, pictures: int) -> str:
         return (
@@ -111,16 +110,16 @@ class MiniGPT5Draft:
         )
 
     def _pixels(self, image: Image) -> Tensor:
-        return prepared(image, self._writer.encoder.side, self.settings.fit)
+        return prepared(image, self.writer.encoder.side, self.settings.fit)
 
-    def _embedded(self, prompts: Sequence[Prompt]) -> list[Tensor]:
+    def embedded(self, prompts: Sequence[Prompt]) -> list[Tensor]:
         """Each prompt as vectors (positions, width); all pictures are encoded together."""
         pixels = [pixels for prompt in prompts for pixels in prompt.pixels]
-        seen = iter(self._writer.encoder(torch.stack(pixels)) if pixels else ())
+        seen = iter(self.writer.encoder(torch.stack(pixels)) if pixels else ())
         return [self._joined(prompt, seen) for prompt in prompts]
 
     def _joined(self, prompt: Prompt, pictures: Iterator[Tensor]) -> Tensor:
-        vectors = [self._interleave.embedded([self._vocabulary.bos])]
+        vectors = [self._interleave.embedded([self.vocabulary.bos])]
         for piece in prompt.pieces:
             if isinstance(piece, Tensor):
                 vectors.append(next(pictures))
@@ -128,7 +127,8 @@ class MiniGPT5Draft:
                 vectors.append(self._interleave.embedded(piece))
         return torch.cat(vectors)
 
-    def _drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
+    def drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
+        """What a finished track says."""
         usage = {
             "input_tokens": prompt.length,
             "input_images": len(prompt.pixels),
