@@ -73,6 +73,7 @@ class ClipSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.SCORE
     target: ClassVar[str] = "scorers.clip.stage:ClipScore"
+    version: ClassVar[int] = 2
 
     batch_size: int = unkeyed(32, ge=1)
     """Documents scored at once."""

@@ -50,7 +50,9 @@ class ClipScore:
     A result's `value` is the mean of 2.5 * max(cos, 0) over the pairs with text. Its
     `parts` hold the same mean as `clipscore_hessel`, the mean of 100 * cos (not clamped)
     as `cosine_100`, and every pair: `text` (its beginning), `n_tokens`, `windows`,
-    `truncated`, `cos`, and both scalings; null where the picture has no text.
+    `truncated`, `cos`, and both scalings; null where the picture has no text. `likeness`
+    is the mean cosine between the features of two pictures, over all pairs of the pictures
+    with text; null where there are fewer than two. Equal pictures count as alike.
     """
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
@@ -96,11 +98,11 @@ class ClipScore:
         cosines = {c.pair.position: self._cosine(c, encoded) for c in scored}
         if not np.isfinite(list(cosines.values())).all():
             return Failure("CLIP's features are not finite numbers", Fault.ERROR)
-        return _result(group, cosines)
+        likeness = _likeness([_features(c, encoded) for c in scored])
+        return _result(group, cosines, likeness)
 
     def _cosine(self, comparison: Comparison, encoded: Encoded) -> float:
-        image = encoded.images[comparison.pair.image.digest]
-        assert not isinstance(image, PictureError)
+        image = _features(comparison, encoded)
         texts = np.stack([encoded.texts[w] for w in comparison.reading.windows])
         if self._best_window_only:
             return float(np.max(texts @ image))
@@ -108,7 +110,24 @@ class ClipScore:
         return float(mean @ image / np.linalg.norm(mean))
 
 
-def _result(group: list[Comparison], cosines: Mapping[int, float]) -> Result[Score]:
+def _features(comparison: Comparison, encoded: Encoded) -> Features:
+    image = encoded.images[comparison.pair.image.digest]
+    assert not isinstance(image, PictureError)
+    return image
+
+
+def _likeness(images: list[Features]) -> float | None:
+    """Mean of the cosines of all pairs, in [-1, 1]."""
+    if len(images) < 2:
+        return None
+    rows = np.stack(images)
+    pairs = np.triu_indices(len(rows), 1)
+    return float(np.mean((rows @ rows.T)[pairs]))
+
+
+def _result(
+    group: list[Comparison], cosines: Mapping[int, float], likeness: float | None
+) -> Result[Score]:
     values = list(cosines.values())
     hessel = float(np.mean([_hessel(v) for v in values]))
     parts = {
@@ -116,6 +135,7 @@ def _result(group: list[Comparison], cosines: Mapping[int, float]) -> Result[Sco
         "cosine_100": float(np.mean([100 * v for v in values])),
         "scored_pairs": len(values),
         "unscored_pairs": len(group) - len(values),
+        "likeness": likeness,
         "pairs": [_part(c, cosines.get(c.pair.position)) for c in group],
     }
     windows = sum(len(c.reading.windows) for c in group if c.has_text)

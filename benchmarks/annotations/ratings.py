@@ -1,0 +1,175 @@
+"""Who rated which document how: people's annotations, or judges' scores from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.annotations.rows import DOCUMENT, Row, read_rows
+from benchmarks.annotations.values import CRITERIA, FORMS, Form, Value, value_of
+from benchmarks.mmie.categories import category_of
+from benchmarks.mmie.rules import RowError
+from generators.names import UsageError
+
+BLANK = "left blank"
+KINDS = ("interleaved", "integrated", "ground truth")
+
+
+class Unit(NamedTuple):
+    """What is rated: a document, or a document against a baseline's."""
+
+    id: str
+    system: str
+    repeat: int = 0
+    baseline: str = ""
+
+
+class About(NamedTuple):
+    """The group of a unit as far as it is stated."""
+
+    category: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ratings:
+    """Ratings by rater: an annotator, or a judge."""
+
+    form: Form
+    values: Mapping[str, Mapping[Unit, Value]]
+    missing: Mapping[str, Mapping[Unit, str]]
+    """By rater, what has no value, and why."""
+    about: Mapping[Unit, About] = field(default_factory=dict)
+    """By every unit that is there, with a value or without."""
+    scales: Mapping[str, str] = field(default_factory=dict)
+    """By rater, the scale of scores."""
+
+
+def read_ratings(
+    path: Path,
+    *,
+    rater: str,
+    unnamed: str,
+    scale: str,
+    known: Collection[Unit] = (),
+) -> Ratings:
+    """The ratings in a file, one a row.
+
+    Columns: `id` and `system`; one of `score` (on `scale`, or on that of the row's own
+    column `scale`), `criteria` (0 or 1 each, for their sum less `penalty`; MMIE paper,
+    appendix A.9), `preference` (-2 to 2, positive for the system) and `vote`; and where
+    they apply the column named by `rater` (else all rows are `unnamed`'s), `repeat`,
+    `baseline`, `category` and `kind`. Other columns are passed over. `known` units tell
+    the id from the system where a file gives only both together. UsageError names the
+    row, the value and the rule it breaks.
+    """
+    rows = read_rows(path)
+    form = _form(path, rows)
+    read = _Reading(form, rater, unnamed, scale, {f"{u.id}_{u.system}": u for u in known})
+    for row in rows:
+        read.add(row)
+    return Ratings(
+        form=form,
+        values=read.values,
+        missing=read.missing,
+        about=read.about,
+        scales=read.scales,
+    )
+
+
+def _form(path: Path, rows: Sequence[Row]) -> Form:
+    columns = {name for row in rows for name in row.values}
+    forms = [form for form in FORMS if form in columns]
+    if not forms and CRITERIA in columns:
+        forms = ["score"]
+    needed = {"id", "system"} if DOCUMENT not in columns else set()
+    lacking = sorted(needed - columns)
+    if len(forms) == 1 and not lacking:
+        return forms[0]
+    rule = "exactly one of score (or criteria), preference and vote"
+    raise UsageError(
+        f"{path} needs the columns id, system and {rule}; it has "
+        f"{', '.join(sorted(columns)) or 'none'}"
+    )
+
+
+class _Reading:
+    """Ratings while their rows are read."""
+
+    def __init__(
+        self, form: Form, rater: str, unnamed: str, scale: str, known: Mapping[str, Unit]
+    ) -> None:
+        self.values: dict[str, dict[Unit, Value]] = {}
+        self.missing: dict[str, dict[Unit, str]] = {}
+        self.about: dict[Unit, About] = {}
+        self.scales: dict[str, str] = {}
+        self._form = form
+        self._rater = rater
+        self._unnamed = unnamed
+        self._scale = scale
+        self._known = known
+        self._places: dict[tuple[str, Unit], str] = {}
+
+    def add(self, row: Row) -> None:
+        unit, rater = self._unit(row), row.text(self._rater, self._unnamed)
+        if former := self._places.get((rater, unit)):
+            raise UsageError(
+                f"{row.place}: {unit.id} of {unit.system} is rated by {rater!r} already "
+                f"in {former}; where several rate, name each in the column {self._rater!r}"
+            )
+        self._places[rater, unit] = row.place
+        scale = self._scale_of(row, rater)
+        self._note_group(row, unit)
+        value = value_of(row, self._form, scale)
+        if value is None:
+            self.missing.setdefault(rater, {})[unit] = BLANK
+        else:
+            self.values.setdefault(rater, {})[unit] = value
+
+    def _unit(self, row: Row) -> Unit:
+        if not row.is_blank("id") or DOCUMENT not in row.values:
+            id, system = row.text("id"), row.text("system")
+            return Unit(id, system, row.whole("repeat", 0), row.text("baseline", ""))
+        name = row.text(DOCUMENT)
+        id, _, system = name.partition("_")
+        return self._known.get(name) or Unit(id, system)
+
+    def _scale_of(self, row: Row, rater: str) -> str:
+        scale = row.text("scale", self._scale)
+        if self.scales.setdefault(rater, scale) != scale:
+            rule = f"all scores of {rater!r} are on one scale, {self.scales[rater]}"
+            raise row.wrong("scale", rule)
+        return scale
+
+    def _note_group(self, row: Row, unit: Unit) -> None:
+        kind = row.text("kind", "")
+        if kind and kind not in KINDS:
+            raise row.wrong("kind", f"valid: {', '.join(KINDS)}")
+        about = About(in_mmies_words(row.text("category", "")), kind)
+        if self.about.setdefault(unit, about) != about:
+            raise row.wrong("category", "an earlier row puts it into another group")
+
+
+def in_mmies_words(category: str) -> str:
+    """`category` as MMIE abbreviates it, where it is one of MMIE's."""
+    try:
+        return category_of("", [category])
+    except RowError:
+        return category
+
+
+def category_by_id(id: str) -> str:
+    """The category that MMIE's ids name by their prefix, else `unknown`."""
+    try:
+        return category_of(id, [])
+    except RowError:
+        return "unknown"
+
+
+def kind_of(system: str) -> str:
+    """The kind of model a system's name tells: composed of two, or not."""
+    if system == "gt" or system.startswith("gt:"):
+        return "ground truth"
+    return "integrated" if "+" in system else "interleaved"

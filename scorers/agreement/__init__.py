@@ -1,0 +1,1 @@
+"""Agreement of judges with people: scores, pairwise preferences, votes."""

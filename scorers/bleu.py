@@ -1,0 +1,168 @@
+"""BLEU against the ground truth: the baseline that reads text alone.
+
+A document's value is sentence BLEU of its whole text against the whole text of the ground
+truth, as sacrebleu computes it (Post 2018, WMT; Papineni et al. 2002): n-grams up to the
+longest the document has, at most 4 (effective order), exponential smoothing, 0 to 100.
+A mean of these values is not corpus BLEU; `corpus_bleu` gives that from the same records.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
+
+from generators.base import (
+    Job,
+    Kind,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+    Weights,
+)
+from generators.document import Candidate, Document, Sample, Score, Text
+from generators.names import with_overrides
+from generators.settings import StageSettings, unkeyed
+
+Tokenize = Literal["13a", "intl", "zh", "char", "none"]
+Smooth = Literal["exp", "floor", "none"]
+ORDER = 4
+"""The longest n-grams that count (Papineni et al. 2002, section 2.3)."""
+
+
+class BleuSettings(StageSettings):
+    """How texts are cut into words and compared, in sacrebleu's terms."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    target: ClassVar[str] = "scorers.bleu:Bleu"
+
+    batch_size: int = unkeyed(256, ge=1)
+    """Documents scored at once."""
+    num_cpus: float = unkeyed(0.5, ge=0)
+    """CPU cores of one replica."""
+    tokenize: Tokenize = "13a"
+    """`13a` cuts at blanks and punctuation; `zh` and `char` suit Chinese and scripts
+    without blanks."""
+    lowercase: bool = False
+    """Whether upper and lower case count as the same."""
+    smooth: Smooth = "exp"
+    """What stands for a precision of 0 (Chen and Cherry 2014)."""
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """As for every stage; there are no weights for `weights` to speak of."""
+        spec = super().spec(name, weights, gpu_gib)
+        return replace(spec, weights=None, options={})
+
+
+class Bleu:
+    """Scores texts. A result's `parts` hold what `corpus_bleu` adds up, and `signature`.
+
+    `counts` and `totals` are the n-grams found in the reference and all n-grams, for n
+    from 1 to 4; `document_words` and `reference_words` are lengths in words.
+    """
+
+    def __init__(self, *, weights: Weights | None = None, **settings: Any) -> None:
+        chosen = BleuSettings(**settings)
+        self._bleu = _metric(chosen)
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        """One score per document; what cannot be compared is Unscored or NotApplicable."""
+        return [self._outcome(candidate) for candidate in inputs]
+
+    def _outcome(self, candidate: Candidate) -> Outcome[Score]:
+        texts = _texts(candidate.document, candidate.reference)
+        if not isinstance(texts, tuple):
+            return texts
+        text, truth = texts
+        found = self._bleu.sentence_score(text, [truth])
+        parts = {
+            "counts": [int(n) for n in found.counts],
+            "totals": [int(n) for n in found.totals],
+            "brevity_penalty": float(found.bp),
+            "document_words": int(found.sys_len),
+            "reference_words": int(found.ref_len),
+            "signature": str(self._bleu.get_signature()),
+        }
+        return Result(Score(float(found.score), parts), {"texts": 1})
+
+
+def _texts(
+    document: Document, truth: Document | None
+) -> tuple[str, str] | Unscored | NotApplicable:
+    """Both texts on one line each, or why there is nothing to compare.
+
+    Where a text is broken into segments and lines is no word of it.
+    """
+    if truth is None:
+        return NotApplicable("the sample has no ground truth")
+    said, true = (" ".join(d.text.split()) for d in (document, truth))
+    if not true:
+        return NotApplicable("the ground truth holds no text")
+    return (said, true) if said else Unscored("the document holds no text")
+
+
+def _metric(settings: BleuSettings) -> Any:
+    from sacrebleu.metrics.bleu import BLEU
+
+    return BLEU(
+        tokenize=settings.tokenize,
+        lowercase=settings.lowercase,
+        smooth_method=settings.smooth,
+        effective_order=True,
+        max_ngram_order=ORDER,
+    )
+
+
+def corpus_bleu(scores: Iterable[Score], smooth: Smooth = "exp") -> float | None:
+    """BLEU of all documents as one corpus, 0 to 100, from their `bleu` scores.
+
+    n-grams are counted over all documents before precisions are taken (Papineni et al.
+    2002), so long documents weigh more. None for no score.
+    """
+    from sacrebleu.metrics.bleu import BLEU
+
+    parts = [score.parts for score in scores]
+    if not parts:
+        return None
+    found = BLEU.compute_bleu(
+        correct=[sum(p["counts"][n] for p in parts) for n in range(ORDER)],
+        total=[sum(p["totals"][n] for p in parts) for n in range(ORDER)],
+        sys_len=sum(p["document_words"] for p in parts),
+        ref_len=sum(p["reference_words"] for p in parts),
+        smooth_method=smooth,
+    )
+    return float(found.score)
+
+
+@dataclass(frozen=True, slots=True)
+class BleuScorer:
+    """Scores the text of a document against the text of the ground truth."""
+
+    stage: StageSpec
+    name: str = "bleu"
+    scale: str = "0-100"
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The BLEU stage alone."""
+        return (self.stage,)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        """One job per text: systems that draw other pictures to it share the record."""
+        texts = _texts(document, sample.reference)
+        if not isinstance(texts, tuple):
+            return texts
+        said, true = (Document((Text(text),)) for text in texts)
+        candidate = Candidate(said, reference=true)
+        return (yield [Job(self.stage, candidate, sample.id)])[0]
+
+
+def bleu(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> BleuScorer:
+    """The scorer `bleu`, with its default settings but for `overrides`."""
+    settings = with_overrides(BleuSettings(), overrides, "bleu")
+    return BleuScorer(settings.spec("bleu", weights, gpu_gib))
