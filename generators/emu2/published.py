@@ -1,0 +1,159 @@
+"""Published checkpoints of Emu2's language models, from a folder or the Hub.
+
+Three layouts: Hugging Face's of Emu2-Chat (all at the root) and of Emu2-Gen (a folder for
+each component), and the authors' own single files (`generators.emu2.native`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from torch import Tensor
+
+from generators.checkpoints import CheckpointError
+from generators.emu2.sizes import VisionSize
+from generators.emu2.tokens import Tokens
+from generators.loading.files import Files, read_json
+from generators.loading.layout import Layout, Place
+from generators.loading.tensors import stored_tensors
+
+
+class Published(ABC):
+    """One checkpoint: its sizes, its vocabulary and its tensors."""
+
+    def __init__(self, files: Files, tokenizer: Files) -> None:
+        self.files = files
+        self._tokenizer = tokenizer
+
+    @property
+    def source(self) -> str:
+        """The checkpoint's name, for errors."""
+        return f"checkpoint {self.files.model!r}"
+
+    @abstractmethod
+    def vision(self) -> VisionSize:
+        """Dimensions of the vision encoder."""
+
+    @abstractmethod
+    def language(self) -> dict[str, Any]:
+        """Fields of the language model's `LlamaConfig`."""
+
+    @abstractmethod
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """What is stored of the network, under stored names."""
+
+    @abstractmethod
+    def added(self, pieces: int) -> Mapping[str, int]:
+        """Special tokens beyond the `pieces` of the vocabulary: name -> id."""
+
+    @abstractmethod
+    def stored_name(self, name: str) -> str:
+        """Where a parameter (or the beginning of several names) of ours is stored."""
+
+    def layout(self, names: Iterable[str]) -> Layout:
+        """Where the parameters `names` of an `Emu2Network` are stored."""
+        return {self.stored_name(name): Place(name) for name in names}
+
+    def stray(self, layers: int) -> list[str]:
+        """Names of buffers that files of older transformers hold and nothing needs."""
+        layer = self.stored_name("lm.model.layers.")
+        return [f"{layer}{i}.self_attn.rotary_emb.inv_freq" for i in range(layers)]
+
+    def tokens(self, strip: bool = True) -> Tokens:
+        """The vocabulary, from `tokenizer.model` and the names of the added tokens."""
+        pieces = self.pieces()
+        return Tokens(pieces, self.added(pieces.get_piece_size()), strip)
+
+    def pieces(self) -> Any:
+        """LLaMA's pieces as a `SentencePieceProcessor`."""
+        from sentencepiece import SentencePieceProcessor
+
+        path = self._tokenizer.need("tokenizer.model")
+        try:
+            return SentencePieceProcessor(model_file=str(path))
+        except (RuntimeError, OSError) as error:
+            raise CheckpointError(f"{path} is no sentencepiece model: {error}") from None
+
+
+class HuggingFace(Published):
+    """`config.json` with a `vision_config`, and shards in either format."""
+
+    def __init__(self, files: Files, tokenizer: Files, config: Mapping[str, Any]) -> None:
+        super().__init__(files, tokenizer)
+        self.config = config
+
+    def vision(self) -> VisionSize:
+        """From the fields of `vision_config` that `EmuModel` reads (modeling_emu.py)."""
+        told = self.config["vision_config"]
+        try:
+            return VisionSize(
+                width=told["width"],
+                layers=told["layers"],
+                heads=told["width"] // told["head_width"],
+                mlp_width=round(told["width"] * told["mlp_ratio"]),
+                patch=told["patch_size"],
+                grid=told["image_size"] // told["patch_size"],
+                norm_eps=told.get("layer_norm_eps", 1e-6),
+                queries=told["n_query"],
+            )
+        except KeyError as error:
+            raise CheckpointError(
+                f"{self.source}: the vision_config of config.json lacks {error}"
+            ) from None
+
+    def language(self) -> dict[str, Any]:
+        """From `config.json`."""
+        return llama(self.config, self.source) | {"vocab_size": self.config["vocab_size"]}
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Shard by shard."""
+        return stored_tensors(self.files)
+
+    def stored_name(self, name: str) -> str:
+        """All but the projections stand below `model.`."""
+        return name if name.startswith("project_") else f"model.{native_name(name)}"
+
+    def added(self, pieces: int) -> Mapping[str, int]:
+        """From `added_tokens.json`, or `tokenizer_config.json` of newer versions."""
+        path = self._tokenizer.find("added_tokens.json")
+        named = {} if path is None else read_json(path)
+        if not named:
+            config = read_json(self._tokenizer.need("tokenizer_config.json"))
+            decoder = config.get("added_tokens_decoder", {})
+            named = {about["content"]: int(i) for i, about in decoder.items()}
+        added = {name: i for name, i in named.items() if i >= pieces}
+        if not added:
+            raise CheckpointError(
+                f"{self.source}: neither added_tokens.json nor tokenizer_config.json "
+                f"names tokens beyond the {pieces} of tokenizer.model"
+            )
+        return added
+
+
+def native_name(name: str) -> str:
+    """The authors' name of a parameter of `Emu2Network`."""
+    return f"decoder.{name}" if name.startswith("lm.") else name
+
+
+_SIZES = (
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "max_position_embeddings",
+)
+
+
+def llama(config: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Fields of `LlamaConfig` but the rows; CheckpointError where one is missing."""
+    if lacking := [name for name in _SIZES if name not in config]:
+        raise CheckpointError(f"{source}: config.json lacks {', '.join(lacking)}")
+    heads = config["num_attention_heads"]
+    theta = config.get("rope_theta", 10_000.0)
+    return {name: config[name] for name in _SIZES} | {
+        "num_key_value_heads": config.get("num_key_value_heads", heads),
+        "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
+        "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+    }

@@ -1,0 +1,89 @@
+"""The rendering stage of Emu2: vectors in, pixels out, many pictures at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.diffusion.drawer import Drawer
+from generators.document import ImageRequest
+from generators.emu2.payload import unpacked
+from generators.emu2.safety import Checker
+from generators.emu2.settings import Emu2RenderSettings
+from generators.emu2.unet import published
+from generators.pictures import Drawing
+
+Vectors = tuple[Tensor, Tensor]
+"""With the prompt and without, each (queries, width)."""
+
+
+class Emu2Render:
+    """Draws what `Emu2Condition` made; takes the fields of `Emu2RenderSettings`.
+
+    The vectors are SDXL's text embeddings, their mean its pooled ones, and guidance
+    starts from the unconditional ones (`EmuVisualGeneration`, emu/diffusion.py).
+    """
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        told = Emu2RenderSettings(**settings)
+        self.drawer = Drawer(told, weights, published)
+        self.drawer.arguments["original_size"] = told.original_size
+        checker = getattr(self.drawer.pipeline, "safety_checker", None)
+        self._checker = None if checker is None else Checker(checker, told.device)
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+        """One picture per request, in order; a request without fitting vectors fails."""
+        outcomes: dict[int, Outcome[Drawing]] = {}
+        ready: dict[int, dict[int, Vectors]] = {}
+        for i, request in enumerate(inputs):
+            vectors = self._vectors(request)
+            if isinstance(vectors, Failure):
+                outcomes[i] = vectors
+            else:
+                # Vectors of one number can be drawn together; a checkpoint has only one.
+                ready.setdefault(len(vectors[0]), {})[i] = vectors
+        for alike in ready.values():
+            seeds = [inputs[i].seed or 0 for i in alike]
+            outcomes |= zip(alike, self._drawn([*alike.values()], seeds), strict=True)
+        return [outcomes[i] for i in range(len(inputs))]
+
+    def _vectors(self, request: ImageRequest) -> Vectors | Failure:
+        if request.payload is None:
+            return Failure("the request holds no payload; Emu2 draws from vectors only")
+        if request.seed is None:
+            return Failure("the request has no seed")
+        try:
+            vectors, free = unpacked(request.payload)
+        except ValueError as error:
+            return Failure(str(error))
+        width = self.drawer.pipeline.unet.config.cross_attention_dim
+        if vectors.dim() != 2 or vectors.shape[1] != width or vectors.shape != free.shape:
+            shapes = f"{tuple(vectors.shape)} and {tuple(free.shape)}"
+            return Failure(f"the payload holds {shapes}, not twice (queries, {width})")
+        return vectors, free
+
+    def _drawn(
+        self, ready: Sequence[Vectors], seeds: Sequence[int]
+    ) -> list[Outcome[Drawing]]:
+        dtype = self.drawer.pipeline.unet.dtype
+        vectors, free = (torch.stack(v).to(dtype) for v in zip(*ready, strict=True))
+        conditions: dict[str, Any] = {
+            "prompt_embeds": vectors,
+            "pooled_prompt_embeds": vectors.mean(dim=1),
+            "negative_prompt_embeds": free,
+            "negative_pooled_prompt_embeds": free.mean(dim=1),
+        }
+        outcomes = self.drawer(conditions, seeds)
+        return [self._checked(outcome) for outcome in outcomes]
+
+    def _checked(self, outcome: Outcome[Drawing]) -> Outcome[Drawing]:
+        if self._checker is None or not isinstance(outcome, Result):
+            return outcome
+        if not self._checker.blocks(outcome.value.pixels):
+            return outcome
+        reason = "the checkpoint's safety checker blocked the picture"
+        return Failure(reason, Fault.UNSAFE, outcome.usage, outcome.notes)

@@ -1,0 +1,179 @@
+"""Settings of Emu2's three stages, with upstream's defaults, and the system they make.
+
+Defaults are those of baaivision/Emu (Emu2/emu/chat.py and diffusion.py) and of its README.
+Imports no model code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from generators.base import Kind, Weights
+from generators.diffusion.designs import Architecture
+from generators.diffusion.settings import DiffusionSettings
+from generators.emu2.composing import Composing, composed
+from generators.names import UsageError
+from generators.natives import part_settings
+from generators.settings import ModelSettings, unkeyed
+from generators.system import System
+
+CHAT, GEN = "BAAI/Emu2-Chat", "BAAI/Emu2-Gen"
+
+LAYERS_B = 32.102
+"""Billions of parameters in the decoder layers, which are what quantisation shrinks."""
+_TOKEN_BYTES = 2 * 60 * 6656 * 2
+"""Keys and values of one position of the published model, in bfloat16."""
+_CONTEXT = 2048
+
+Quantization = Literal["int8", "int4"]
+BYTES: Mapping[Quantization, float] = {"int8": 1.0, "int4": 0.5625}
+"""Of a quantised weight; 4-bit ones share a float32 scale among 64."""
+
+
+class Emu2Settings(ModelSettings):
+    """What both language models can be told. Each is of 36.9 billion parameters.
+
+    Several visible GPUs share the decoder layers where `device` is `auto`.
+    """
+
+    params_b: float | None = unkeyed(36.9, gt=0)
+    context: int | None = Field(default=None, ge=1)
+    """Most positions of a sequence; by default the model's (2048)."""
+    quantization: Quantization | None = None
+    """Decoder layers in 8 or 4 bits by bitsandbytes (LLM.int8(), and FP4 as upstream's
+    `load_in_4bit`); embeddings, head and vision keep `dtype`."""
+
+    def memory_estimate_gib(self, weights: Weights) -> float:
+        """The weights, and the caches of a batch of full contexts."""
+        if weights == "tiny" or self.params_b is None:
+            return 0.0
+        width = 4 if self.dtype == "float32" else 2
+        held = self.params_b * width
+        if self.quantization is not None:
+            held -= LAYERS_B * (width - BYTES[self.quantization])
+        context = self.context or _CONTEXT
+        caches = self.batch_size * self.streams_per_record() * context * _TOKEN_BYTES
+        return (held * 1e9 * 1.05 + caches * width / 2) / 2**30
+
+    def streams_per_record(self) -> int:
+        """Rows of the cache that one record takes."""
+        return 1
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        # One record has to fit; a batch whose caches do not is halved.
+        one = self.model_copy(update={"batch_size": 1}).memory_estimate_gib(weights)
+        return super()._num_gpus(weights, min(estimate, one), gpu_gib)
+
+
+class Emu2DraftSettings(Emu2Settings):
+    """Emu2-Chat, which reads text and pictures and writes text by beam search."""
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    target: ClassVar[str] = "generators.emu2.draft:Emu2Draft"
+
+    model: str = unkeyed(CHAT)
+    """A Hub id or folder in the layout of `BAAI/Emu2-Chat`, or a folder with the native
+    `Emu2-Chat_pytorch_model.bf16.bin` beside upstream's `emu/conf/llama_config` files."""
+    batch_size: int = unkeyed(4, ge=1)
+    template: Literal["native", "hf"] = "native"
+    """`native` is emu/chat.py's, with a system message and spaces around the marks; `hf`
+    that of the Hub's modeling_emu.py, without either."""
+    system_message: str | None = None
+    """Instead of the template's own. System turns of a request are put after it."""
+    strip_text: bool = True
+    """Strip white space beside special tokens, as the slow tokenizer of emu/lm.py does;
+    the fast one that `AutoTokenizer` gave to the Hub's code keeps it."""
+    continuation: Literal["question", "answer"] = "question"
+    """Where later rounds read the answer so far: after the question (OpenING), or as the
+    beginning of the model's own turn."""
+    feed_images: bool = False
+    """Whether they also read its pictures; OpenING feeds back text only."""
+    num_beams: int = Field(default=5, ge=1)
+    max_new_tokens: int = Field(default=64, ge=1)
+    """The README's and OpenING's; the code's own default is 10."""
+    min_new_tokens: int = Field(default=0, ge=0)
+    """Upstream's `min_len` less one, because its count began with an artificial `<s>`."""
+    length_penalty: float = -1.0
+    """Below 0 favours short answers."""
+    repetition_penalty: float = Field(default=1.0, gt=0)
+    """On tokens of the answer."""
+
+    def streams_per_record(self) -> int:
+        """One for each beam."""
+        return self.num_beams
+
+
+class Emu2ConditionSettings(Emu2Settings):
+    """Emu2-Gen's language model, which turns a request into vectors to draw from."""
+
+    kind: ClassVar[Kind] = Kind.CONDITION
+    target: ClassVar[str] = "generators.emu2.condition:Emu2Condition"
+
+    model: str = unkeyed(GEN)
+    """A Hub id or folder in the layout of `BAAI/Emu2-Gen`, or a folder with the native
+    `Emu2-Gen_pytorch_model.bf16.safetensors` beside upstream's llama_config files."""
+    strip_text: bool = True
+    """As for drafting."""
+
+
+class Emu2RenderSettings(DiffusionSettings):
+    """Emu2-Gen's UNet and autoencoder, which draw from the vectors."""
+
+    target: ClassVar[str] = "generators.emu2.render:Emu2Render"
+
+    model: str = unkeyed(GEN)
+    """As for conditioning; a native folder may hold `unet/` and `vae/` configs."""
+    params_b: float | None = unkeyed(2.93, gt=0)
+    architecture: Architecture | None = "emu2"
+    steps: int | None = Field(default=50, ge=1)
+    guidance: float | None = Field(default=3.0, ge=0)
+    height: int | None = Field(default=1024, ge=16, multiple_of=16)
+    width: int | None = Field(default=1024, ge=16, multiple_of=16)
+    original_size: tuple[int, int] = (1024, 1024)
+    """Height and width the UNet is told the picture had before any scaling; upstream's
+    stay the same whatever is drawn."""
+    variant: str | None = "bf16"
+    batch_size: int = unkeyed(4, ge=1)
+
+    @model_validator(mode="after")
+    def _without_text(self) -> Emu2RenderSettings:
+        """Refuse what only text encoders could read."""
+        unread = ("prompt_prefix", "negative_prompt", "max_sequence_length")
+        told = [n for n in unread if getattr(self, n) not in (None, "")]
+        if told:
+            raise ValueError(f"Emu2's UNet reads vectors, not text: set no {told[0]}")
+        return self
+
+
+def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
+    """The system draft -> condition -> render; UsageError for overrides no part takes."""
+    parts = {
+        "draft": Emu2DraftSettings(),
+        "condition": Emu2ConditionSettings(),
+        "render": Emu2RenderSettings(),
+        "compose": Composing(),
+    }
+    if shared := {"model", "revision"} & set(overrides):
+        name = min(shared)
+        raise UsageError(
+            f"{name} in models.emu2: Emu2-Chat and Emu2-Gen are two checkpoints; set "
+            f"draft.{name} for the one, condition.{name} and render.{name} for the other"
+        )
+    told = part_settings(parts, overrides, "models.emu2")
+    draft, condition, render, composing = (told[name] for name in parts)
+    assert isinstance(draft, Emu2DraftSettings)
+    assert isinstance(condition, Emu2ConditionSettings)
+    assert isinstance(render, Emu2RenderSettings)
+    assert isinstance(composing, Composing)
+    return System(
+        name="emu2",
+        draft=draft.spec("emu2-chat", weights, gpu_gib),
+        condition=condition.spec("emu2-gen-lm", weights, gpu_gib),
+        render=render.spec("emu2-gen-unet", weights, gpu_gib),
+        compose=partial(composed, composing),
+        rounds=composing.rounds,
+    )

@@ -1,0 +1,108 @@
+"""The vision encoder: an EVA-02-CLIP-E with post-norm residuals and no final norm.
+
+As in emu/eva_vit.py of baaivision/Emu with the values of emu/conf/emu_conf.py. timm has
+the same shape (`eva02_enormous_patch14_clip_224`) under other parameter names.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from generators.emu2.sizes import VisionSize
+
+
+class Attention(nn.Module):
+    """Self-attention with biases on queries and values only."""
+
+    def __init__(self, width: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.qkv = nn.Linear(width, 3 * width, bias=False)
+        self.q_bias = nn.Parameter(torch.zeros(width))
+        self.v_bias = nn.Parameter(torch.zeros(width))
+        self.proj = nn.Linear(width, width)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(batch, positions, width) -> the same."""
+        bias = torch.cat((self.q_bias, torch.zeros_like(self.v_bias), self.v_bias))
+        mixed = F.linear(states, self.qkv.weight, bias)
+        split = mixed.view(*states.shape[:2], 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        attended = F.scaled_dot_product_attention(split[0], split[1], split[2])
+        output: Tensor = self.proj(attended.transpose(1, 2).flatten(2))
+        return output
+
+
+class Mlp(nn.Module):
+    """Two layers with an exact GELU between."""
+
+    def __init__(self, width: int, inner: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(width, inner)
+        self.fc2 = nn.Linear(inner, width)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(batch, positions, width) -> the same."""
+        output: Tensor = self.fc2(F.gelu(self.fc1(states)))
+        return output
+
+
+class Block(nn.Module):
+    """One layer; each part is normed after it, before it is added."""
+
+    def __init__(self, size: VisionSize) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(size.width, eps=size.norm_eps)
+        self.attn = Attention(size.width, size.heads)
+        self.norm2 = nn.LayerNorm(size.width, eps=size.norm_eps)
+        self.mlp = Mlp(size.width, size.mlp_width)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """(batch, positions, width) -> the same."""
+        states = states + self.norm1(self.attn(states))
+        output: Tensor = states + self.norm2(self.mlp(states))
+        return output
+
+
+class Patches(nn.Module):
+    """Square patches of a picture as vectors."""
+
+    def __init__(self, size: VisionSize) -> None:
+        super().__init__()
+        self.proj = nn.Conv2d(3, size.width, size.patch, stride=size.patch)
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(batch, 3, side, side) -> (batch, patches, width), row by row."""
+        output: Tensor = self.proj(pixels).flatten(2).transpose(1, 2)
+        return output
+
+
+class VisionEncoder(nn.Module):
+    """Pictures to a grid of vectors, averaged down to `queries` of them."""
+
+    def __init__(self, size: VisionSize) -> None:
+        super().__init__()
+        self.size = size
+        self.patch_embed = Patches(size)
+        self.cls_token = nn.Parameter(torch.zeros(1, 1, size.width))
+        self.pos_embed = nn.Parameter(torch.zeros(1, size.grid**2 + 1, size.width))
+        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
+
+    def forward(self, pixels: Tensor) -> Tensor:
+        """(batch, 3, side, side), normalised -> (batch, queries, width)."""
+        patches = self.patch_embed(pixels)
+        states = torch.cat((self.cls_token.expand(len(pixels), -1, -1), patches), dim=1)
+        states = states + self.pos_embed
+        for block in self.blocks:
+            states = block(states)
+        return self._pooled(states[:, 1:])
+
+    def _pooled(self, states: Tensor) -> Tensor:
+        """Means over squares of the grid (`encode_image`, emu/emu.py)."""
+        side = self.size.grid
+        grid = states.transpose(1, 2).reshape(len(states), -1, side, side)
+        pooled = F.avg_pool2d(grid, side // isqrt(self.size.queries))
+        return pooled.flatten(2).transpose(1, 2)
