@@ -45,7 +45,14 @@ Systems = Annotated[
     typer.Option("--system", help="For example anole or qwen2-vl-72b+sdxl-turbo@outline."),
 ]
 Scorers = Annotated[
-    list[str] | None, typer.Option("--scorer", help="For example clipscore.")
+    list[str] | None,
+    typer.Option("--scorer", help="For example clipscore or judge:gpt-4o."),
+]
+Mode = Annotated[
+    str | None, typer.Option(help="How judges ask and read: corrected or official.")
+]
+Rubric = Annotated[
+    str | None, typer.Option(help="What judges go by: own, or official:PATH/prompts.py.")
 ]
 WeightsKind = Annotated[
     str | None, typer.Option(help="pretrained, dummy (full size, random) or tiny.")
@@ -76,6 +83,8 @@ def run(
     seed: Seed = None,
     repeats: Repeats = None,
     address: Address = None,
+    mode: Mode = None,
+    rubric: Rubric = None,
     set_: Settings = None,
 ) -> None:
     """Answer queries with systems, score the answers, write table and page.
@@ -101,6 +110,8 @@ def plan(
     seed: Seed = None,
     repeats: Repeats = None,
     address: Address = None,
+    mode: Mode = None,
+    rubric: Rubric = None,
     set_: Settings = None,
 ) -> None:
     """Show what `run` would do: jobs, what is shared and done, what is missing."""
@@ -116,6 +127,8 @@ def score(
     weights: WeightsKind = None,
     out: Out = None,
     address: Address = None,
+    mode: Mode = None,
+    rubric: Rubric = None,
     set_: Settings = None,
 ) -> None:
     """Score a run's documents again, or answers in MMIE's official format.
@@ -125,6 +138,7 @@ def score(
     from benchmarks import commands
 
     flags = {"weights": weights, "out": out, "address": address, "set": set_ or ()}
+    flags |= {"mode": mode, "rubric": rubric}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
 
@@ -213,7 +227,7 @@ def _config(arguments: dict[str, Any]) -> "RunConfig":
         "systems": tuple(arguments["system"] or ()),
         "scorers": tuple(arguments["scorer"] or ()),
         **{k: arguments[k] for k in ("weights", "out", "limit", "ids", "seed", "repeats")},
-        "address": arguments["address"],
+        **{k: arguments[k] for k in ("address", "mode", "rubric")},
     }
     return load_config(arguments["config"], flags, arguments["set_"] or ())
 

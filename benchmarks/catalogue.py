@@ -15,9 +15,17 @@ from generators.checkpoints import CheckpointError, first_line, looks_like_path,
 from generators.names import UsageError, unknown
 from generators.natives import NATIVE
 from pipelines.artists import T2IS
-from pipelines.systems import Models, artist_spec, is_writer, resolve, writer_spec
+from pipelines.systems import (
+    Models,
+    artist_spec,
+    chat_spec,
+    is_writer,
+    resolve,
+    writer_spec,
+)
 from pipelines.writers import LVLMS, ChatSettings
 from scorers import SCORERS, resolve_scorer
+from scorers.judging.resolve import PREFIX as JUDGE
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
@@ -75,6 +83,8 @@ def _scorers() -> Iterator[Any]:
     table = _table("Scorers", "name", "scale")
     for name in SCORERS:
         table.add_row(name, resolve_scorer(name, "tiny", {}).scale)
+    table.add_row("judge:mmie-score", "0-100")
+    table.add_row("judge:NAME", "0-100; any LVLM above, hf:ORG/NAME, openai:MODEL, anole")
     table.add_row("module:Class", "a class of your own")
     yield table
 
@@ -116,8 +126,10 @@ def _repositories(names: Sequence[str]) -> list[tuple[str, str]]:
 
 def _stages(name: str) -> tuple[StageSpec, ...]:
     models = Models(weights="pretrained")
-    if name in SCORERS:
-        return resolve_scorer(name, "pretrained", {}).stages
+    if name in SCORERS or name.startswith(JUDGE):
+        return resolve_scorer(
+            name, "pretrained", {}, chat=lambda model: chat_spec(model, models)
+        ).stages
     if name in T2IS or name.startswith("diffusers:"):
         return (artist_spec(name, models),)
     if "+" not in name and is_writer(name):

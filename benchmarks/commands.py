@@ -37,13 +37,13 @@ def score(
 ) -> int:
     """Score documents that are there: a run's, or a folder in the official format.
 
-    `flags` are `address`, `weights`, `out` and `set`; a run keeps its own weights and
-    directory, and its former scorers beside the new ones.
+    `flags` are `address`, `weights`, `out`, `mode`, `rubric` and `set`; a run keeps its
+    own weights and directory, and its former scorers beside the new ones.
     """
     if (root / MANIFEST).exists():
         experiment = _to_score_again(root, scorers, flags)
     else:
-        told = {k: flags[k] for k in ("address", "weights", "out")}
+        told = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
         told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, told, flags["set"]), console)
     experiment.refuse_what_is_missing()
@@ -62,6 +62,7 @@ def _to_score_again(
         )
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     changes["address"] = flags["address"]
+    changes |= {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
     return reopen(root, changes)

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -62,6 +62,10 @@ class RunConfig(_Section):
     seed: int = Field(default=0, ge=0)
     repeats: int = Field(default=1, ge=1)
     """How often each query is answered, with different seeds."""
+    mode: Literal["corrected", "official"] | None = None
+    """How judges ask and read: `official` as the released scorer, quirks included."""
+    rubric: str | None = None
+    """What judges go by: `own`, or `official:PATH` with your copy of MMIE's prompts.py."""
     address: str | None = None
     """Ray address; by default a Ray of the command's own (or RAY_ADDRESS)."""
     models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
@@ -78,7 +82,12 @@ class RunConfig(_Section):
     @property
     def digest(self) -> str:
         """Names what is asked for; where and how it runs does not count."""
-        kept = {k: v for k, v in self.resolved().items() if k not in _NOT_NAMING}
+        values = self.resolved()
+        kept = {k: v for k, v in values.items() if k not in _NOT_NAMING}
+        # Left out while unset, so that runs older than these fields keep their names.
+        for name in ("mode", "rubric"):
+            if kept[name] is None:
+                del kept[name]
         return digest(kept)[:10]
 
     @property
@@ -120,6 +129,8 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
             "weights": config.weights or ("pretrained" if named else "tiny"),
             "data": _absolute(config.data),
             "ids": config.ids and config.ids.expanduser().resolve(),
+            "rubric": _absolute_rubric(config.rubric),
+            "models": {n: _with_rubric(told) for n, told in config.models.items()},
         }
     )
 
@@ -129,6 +140,19 @@ def _absolute(data: str) -> str:
         return data
     scheme = OFFICIAL if data.startswith(OFFICIAL) else ""
     return scheme + str(Path(data.removeprefix(OFFICIAL)).expanduser().resolve())
+
+
+def _absolute_rubric(rubric: str | None) -> str | None:
+    if rubric is None or not rubric.startswith(OFFICIAL):
+        return rubric
+    return OFFICIAL + str(Path(rubric.removeprefix(OFFICIAL)).expanduser().resolve())
+
+
+def _with_rubric(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    rubric = settings.get("rubric")
+    if not isinstance(rubric, str):
+        return settings
+    return {**settings, "rubric": _absolute_rubric(rubric)}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -17,16 +17,19 @@ from benchmarks.tasks import TaskSet, limited, load, selected
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.run import MANIFEST
 from cluster.store import Store
+from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
 from generators.names import UsageError, unknown, validated
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
-from pipelines.systems import Models, resolve
+from pipelines.systems import Models, chat_spec, resolve
 from pipelines.writers import LVLMS
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
+from scorers.judging.judge import Judge
+from scorers.judging.resolve import PREFIX as JUDGE
 
 _MOST_WITH_NOTES = 20_000
 """Documents up to which a board carries what the stages noted (prompts, truncation)."""
@@ -74,6 +77,7 @@ class Experiment:
             "data": dict(self.task.about),
             "selection": self.selection,
             "weights": self.config.weights,
+            "rubrics": {s.name: s.texts for s in self.scorers if isinstance(s, Judge)},
             "systems": [s.name for s in self.systems],
             "scorers": [s.name for s in self.scorers],
             "identities": dict(self.identities),
@@ -170,7 +174,8 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
 
 def _refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
-    named = (*config.systems, *config.scorers)
+    judges = (n.removeprefix(JUDGE) for n in config.scorers)
+    named = (*config.systems, *config.scorers, *judges)
     parts = {p for name in named for p in (name, *name.partition("@")[0].split("+"))}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
@@ -217,11 +222,19 @@ def _models(config: RunConfig) -> Models:
 
 
 def _scorers(config: RunConfig, models: Models) -> tuple[Scorer, ...]:
-    names = dict.fromkeys(config.scorers)
-    return tuple(
-        resolve_scorer(name, models.weights, models.of(name), models.gpu_gib)
-        for name in names
-    )
+    return tuple(_scorer(name, config, models) for name in dict.fromkeys(config.scorers))
+
+
+def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
+    told = dict(models.of(name))
+    if name.startswith(JUDGE):
+        both = {"mode": config.mode, "rubric": config.rubric}
+        told = {k: v for k, v in both.items() if v is not None} | told
+
+    def chat(model: str) -> StageSpec:
+        return chat_spec(model, models)
+
+    return resolve_scorer(name, models.weights, told, models.gpu_gib, chat)
 
 
 def _manifest(path: Path) -> dict[str, Any]:

@@ -99,6 +99,15 @@ def writer_spec(name: str, models: Models) -> StageSpec:
     return _spec(name, settings, models)
 
 
+def chat_spec(name: str, models: Models) -> StageSpec:
+    """The stage of any model that answers in text, native ones included, as a judge."""
+    if name not in NATIVE:
+        return writer_spec(name, models)
+    draft = native(name, models.weights, models.of(name), models.gpu_gib).draft
+    assert draft is not None
+    return draft
+
+
 def artist_spec(name: str, models: Models) -> StageSpec:
     """The stage of a text-to-image model, `diffusers:ORG/NAME` or `module:Class`."""
     scheme, _, model = name.partition(":")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,6 +22,11 @@ _NOTED = (
 
 class Examiner(Protocol):
     """A way to ask and to read: `Corrected` or `Released`."""
+
+    @property
+    def rubrics(self) -> Mapping[str, Rubric]:
+        """By category."""
+        ...
 
     def ask(self, sample: Sample, document: Document) -> Asked | Unscored | NotApplicable:
         """The question about one document, or why there is none."""
@@ -46,6 +52,12 @@ class Judge:
     def stages(self) -> tuple[StageSpec, ...]:
         """The chat stage alone."""
         return (self.stage,)
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """Digest of every rubric in force, by its id."""
+        rubrics = self.examiner.rubrics.values()
+        return {rubric.id: rubric.sha256 for rubric in rubrics}
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """Ask, read, and ask again where the reply cannot be read; then Unscored.

@@ -10,8 +10,6 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from generators.base import Unscored
 from generators.document import Content, Document, Image, Sample, Text
 from scorers.judging.asking import Asked, joined
@@ -162,7 +160,12 @@ def averages(scores: Iterable[tuple[str, int]]) -> Averages:
 
 
 def _average(scores: list[int]) -> float | None:
-    return float(np.round(np.mean(scores), 3)) if scores else None
+    if not scores:
+        return None
+    # Here, so that planning a run does without numpy.
+    import numpy as np
+
+    return float(np.round(np.mean(scores), 3))
 
 
 def percent(average: float) -> float:
