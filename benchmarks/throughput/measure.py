@@ -137,6 +137,9 @@ def _in_batches(stage: Compute, size: int) -> Compute:
 
 UPSTREAM: Mapping[str, str] = {
     "generators.anole.draft:AnoleDraft": "benchmarks.throughput.upstream.anole:AnoleLoop",
+    "generators.emu2.condition:Emu2Condition": (
+        "benchmarks.throughput.upstream.emu2:Emu2Loop"
+    ),
     "generators.gill.draft:GillDraft": "benchmarks.throughput.upstream.gill:GillLoop",
     "generators.minigpt5.draft:MiniGPT5Draft": (
         "benchmarks.throughput.upstream.minigpt5:MiniGPT5Loop"

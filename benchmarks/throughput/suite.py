@@ -24,6 +24,18 @@ MEASUREMENTS: Mapping[str, Sequence[str]] = {
         *(word for setting in _SHORT for word in ("--set", f"draft.{setting}")),
     ),
     "anole-render": ("--system", "anole", "--part", "render", "--batches", "1,8"),
+    "gill-documents": ("--system", "gill", "--part", "all", "--batches", "1,8"),
+    "minigpt5-documents": ("--system", "minigpt5", "--part", "all", "--batches", "1,8"),
+    "gill-draft": ("--system", "gill", "--batches", "1,8", "--rounds", "1"),
+    "minigpt5-draft": ("--system", "minigpt5", "--batches", "1,8", "--rounds", "1"),
+    "emu2-render": (
+        *("--system", "emu2", "--part", "render", "--batches", "1,2"),
+        *("--queries", "2", "--rounds", "1"),
+    ),
+    "mmie-score": (
+        *("--scorer", "judge:mmie-score", "--batches", "1,8", "--rounds", "1"),
+        *("--set", "max_new_tokens=128"),
+    ),
     "openjourney": ("--system", "openjourney", "--part", "render"),
     "sdxl-turbo": ("--system", "sdxl-turbo", "--part", "render"),
     "sdxl": ("--system", "sdxl", "--part", "render", "--batches", "1,4"),

@@ -82,6 +82,6 @@ FULL_CHAT = Size(
 )
 """Emu2-Chat: 36.9 billion parameters (Emu2/emu/conf of baaivision/Emu)."""
 
-TINY_GEN = replace(TINY_CHAT, vision=replace(_TINY_VISION, queries=4), attention=1.0)
+TINY_GEN = replace(TINY_CHAT, vision=replace(_TINY_VISION, queries=16), attention=1.0)
 FULL_GEN = replace(FULL_CHAT, vision=replace(_FULL_VISION, queries=64))
 """Emu2-Gen's multimodal encoder: a quarter of Chat's vectors for each picture."""
