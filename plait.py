@@ -175,6 +175,27 @@ def show(
     raise typer.Exit(commands.show(run, sample, system, _console()))
 
 
+@app.command()
+def agreement(
+    scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
+    human: Annotated[Path, typer.Argument(help="People's annotations, CSV or JSON.")],
+    scorer: Scorers = None,
+    scale: Annotated[str, typer.Option(help="Of people's scores.")] = "0-6",
+    rescale: Annotated[
+        bool, typer.Option(help="Map judges' scores to people's scale first.")
+    ] = True,
+    out: Annotated[Path | None, typer.Option(help="Also write JSON here.")] = None,
+) -> None:
+    """How far scores agree with people: correlations, errors, kappa, with intervals."""
+    from benchmarks import commands
+
+    settings = {"human_scale": scale, "rescale": rescale}
+    console = _console()
+    raise typer.Exit(
+        commands.agreement(scores, human, scorer or (), settings, out, console)
+    )
+
+
 @app.command("list")
 def list_names(
     what: Annotated[str, typer.Argument(help="systems, scorers or weights.")] = "systems",

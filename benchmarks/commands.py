@@ -15,6 +15,7 @@ from rich.table import Table
 from benchmarks.config import OFFICIAL, RunConfig, load_config, merged, parsed_setting
 from benchmarks.display import Display
 from benchmarks.experiment import Experiment, open_experiment, reopen
+from benchmarks.files import write_whole
 from benchmarks.leaderboard import terminal_table, write_leaderboard
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
@@ -239,4 +240,27 @@ def show(root: Path, sample: str, system: str | None, console: Console) -> int:
 
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)
+    return FINISHED
+
+
+# --------------------------------------------------------------- people and judges
+
+
+def agreement(
+    scores: Path,
+    human: Path,
+    scorers: Sequence[str],
+    settings: Mapping[str, Any],
+    out: Path | None,
+    console: Console,
+) -> int:
+    """Show how far scores agree with people's, and write it as JSON where `out` says."""
+    from benchmarks.annotations import Settings, agreement_report
+
+    report = agreement_report(scores, human, scorers=scorers, settings=Settings(**settings))
+    for table in report.tables:
+        console.print(table)
+    if out is not None:
+        write_whole(out, json.dumps(report.content, indent=2, ensure_ascii=False) + "\n")
+        console.print(f"written to {escape(str(out))}", soft_wrap=True)
     return FINISHED

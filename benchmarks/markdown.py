@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterable, Sequence
 
 from benchmarks.board import Board
+from benchmarks.criteria import profiles
 from benchmarks.tables import (
     AVERAGES,
+    CONTROLS_SAID,
     Row,
     cell_text,
     counts_shown,
@@ -20,6 +22,11 @@ from benchmarks.tables import (
     reason_text,
     title_of,
 )
+from benchmarks.validity import checks
+from scorers.judging.profile import CriterionMean
+
+CHECKED = ("gt", "mean", "difference")
+"""Estimates of one check of a scorer by a control."""
 
 _NUMBER = re.compile(r"[+-]?\d|-|$")
 
@@ -33,7 +40,7 @@ def markdown(board: Board, rows: Sequence[Row], pairs: Sequence[Row]) -> str:
     for scorer in board.scorers:
         parts += _scorer_part(board, rows, scorer.name, scorer.scale)
         parts += _pairs_part([p for p in pairs if p["scorer"] == scorer.name])
-    parts += _counts_part(rows) + _reasons_part(rows)
+    parts += _controls_part(board) + _counts_part(rows) + _reasons_part(rows)
     return "\n\n".join(parts) + "\n"
 
 
@@ -56,7 +63,25 @@ def _scorer_part(board: Board, rows: Sequence[Row], scorer: str, scale: str) -> 
     ]
     parts = [heading, table, *_notes(scores)]
     parts += ["### By field", _table(["system", *board.field_names], fields)]
+    parts += _criteria_part(board, scorer)
     return parts + _matrix_part(board, rows, scorer)
+
+
+def _criteria_part(board: Board, scorer: str) -> list[str]:
+    parts = []
+    for found in profiles(board, scorer):
+        lines = [
+            [system, *(_share(means.get(name)) for name in found.criteria)]
+            for system, means in found.systems.items()
+        ]
+        parts.append(f"### {_plain(found.category)}, by criterion")
+        parts.append(_table(["system", *found.criteria], lines))
+    return parts
+
+
+def _share(mean: CriterionMean | None) -> str:
+    """How often a criterion is met, in percent."""
+    return "-" if mean is None else f"{100 * mean.mean:.0f}% n={mean.n}"
 
 
 def _notes(scores: Iterable[tuple[str, Row]]) -> list[str]:
@@ -100,6 +125,18 @@ def _pairs_part(pairs: Sequence[Row]) -> list[str]:
 
 def _signed(pair: Row) -> str:
     return "-" if pair["mean"] is None else f"{pair['mean']:+.{decimals(pair['scale'])}f}"
+
+
+def _controls_part(board: Board) -> list[str]:
+    found = [check.as_json() for check in checks(board)]
+    if not found:
+        return []
+    head = ["scorer", "control", "ground truth", "control's mean", "difference", "order"]
+    lines = [
+        [c["scorer"], c["control"], *(cell_text(c[k]) for k in CHECKED), c["order"]]
+        for c in found
+    ]
+    return ["## Controls", CONTROLS_SAID, _table(head, lines)]
 
 
 def _counts_part(rows: Sequence[Row]) -> list[str]:

@@ -31,6 +31,15 @@ _ONLY_IF_ANY = ("missing", "failed_scores", "skipped_scores")
 AVERAGES = {"avg_fixed": "fixed weights", "avg_micro": "per query"}
 
 
+CONTROLS_SAID = (
+    "Answers made worse on purpose from the ground truth. A scorer is to be trusted where "
+    "it puts the ground truth above them (order right: the whole interval of the "
+    "difference is above 0). Blind: equal on every query, as of a scorer that does not "
+    "look at what the control changes."
+)
+"""What the controls of a leaderboard are for."""
+
+
 def bounds(scale: str) -> tuple[float, float] | None:
     """The ends of a scale written `LOW-HIGH`; None for any other wording."""
     ends = re.fullmatch(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)", scale)

@@ -56,15 +56,15 @@ class Check:
         return "right" if low > 0 else "wrong" if high < 0 else "undecided"
 
     def as_json(self) -> dict[str, Any]:
-        """In plain form."""
+        """In plain form; the three estimates as cells of a table."""
+        scale = {"scale": self.scale}
         return {
             "scorer": self.scorer,
-            "scale": self.scale,
             "control": self.control,
             "order": self.order,
-            "gt": self.truth.as_json(),
-            "mean": self.made.as_json(),
-            "difference": self.difference.as_json(),
+            "gt": self.truth.as_json() | scale,
+            "mean": self.made.as_json() | scale,
+            "difference": self.difference.as_json() | scale,
             "above": self.above,
             "equal": self.difference.n - self.above - self.below,
             "below": self.below,

@@ -20,11 +20,13 @@ from markupsafe import Markup
 
 from benchmarks import tables
 from benchmarks.board import Board, key_of
+from benchmarks.criteria import profiles
 from benchmarks.files import write_whole
 from benchmarks.leaderboard import differences, leaderboard
 from benchmarks.report.entries import Entry, as_script, chunks_of, entries_of, index_of
 from benchmarks.report.facts import facts_of
 from benchmarks.report.gallery import Gallery, Read
+from benchmarks.validity import checks
 
 _SCRIPTS = ("elements.js", "cards.js", "query.js", "store.js", "report.js", "theme.js")
 
@@ -102,6 +104,7 @@ def _page(
         name=name,
         rows=rows,
         parts=[_part(board, rows, s.name, s.scale) for s in board.scorers],
+        checks=[check.as_json() for check in checks(board)],
         tables=tables,
         counted=tables.counts_shown(rows),
         entries=len(entries),
@@ -136,6 +139,7 @@ def _part(
         "axis": _axis([s[average] for _, s in scores]),
         "counted": tables.counts_shown([s["avg_micro"] for _, s in scores]),
         "matrix": tables.matrix(board, rows, scorer),
+        "profiles": profiles(board, scorer),
         "difference": partial(_difference, pairs),
     }
 
