@@ -143,10 +143,11 @@ class ModelSettings(StageSettings):
     def identity(self, weights: Weights) -> str:
         """The pinned checkpoint, or just the architecture's name for random weights."""
         if weights == "pretrained":
-            return "+".join([self._own_identity(), *self._companions().values()])
+            return "+".join([self.checkpoint_identity(), *self._companions().values()])
         return self.model
 
-    def _own_identity(self) -> str:
+    def checkpoint_identity(self) -> str:
+        """The pinned checkpoint of `model` alone, without its companions."""
         return identity(self.model, self.revision)
 
     def _companions(self) -> dict[str, str]:
@@ -159,7 +160,7 @@ class ModelSettings(StageSettings):
         options = super().options(weights)
         if weights != "pretrained":
             return options
-        if (own := self._own_identity()).startswith("hub:"):
+        if (own := self.checkpoint_identity()).startswith("hub:"):
             options["revision"] = own.rpartition("@")[2]
         pinned = {n: i for n, i in self._companions().items() if i.startswith("hub:")}
         return options | {name: i.removeprefix("hub:") for name, i in pinned.items()}

@@ -122,12 +122,16 @@ class ClipSettings(ModelSettings):
     def identity(self, weights: Weights) -> str:
         """The pinned checkpoint; for `dummy` weights the architecture's name."""
         if weights == "pretrained":
-            return identity(self.hub_id or self.model, self.revision)
+            return super().identity(weights)
         if weights == "dummy" and self.built is None:
             raise CheckpointError(
                 f"dummy weights of {self.model!r} need `architecture`, such as 'ViT-L-14'"
             )
         return self.built or self.model
+
+    def checkpoint_identity(self) -> str:
+        """Of the Hub repository behind one of open_clip's names, too."""
+        return identity(self.hub_id or self.model, self.revision)
 
     @property
     def hub_id(self) -> str | None:

@@ -9,7 +9,7 @@ import pytest
 from clipscore_helpers import candidate, picture
 
 from generators.base import Job, NotApplicable, Outcome, Result, Unscored, Walk
-from generators.checkpoints import CheckpointError
+from generators.checkpoints import CheckpointError, pinning
 from generators.document import Document, Sample, Score, Text
 from generators.names import UsageError
 from scorers import resolve_scorer
@@ -167,3 +167,12 @@ def test_planning_imports_no_model_code():
         "assert not models & set(sys.modules), models & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_only_the_repository_behind_a_name_is_pinned() -> None:
+    repo = "timm/vit_base_patch32_clip_224.openai"
+    with pinning({f"{repo}@main": f"hub:{repo}@{COMMIT}"}) as pins:
+        options = ClipSettings().options("pretrained")
+    assert set(pins.known) == {f"{repo}@main"}
+    assert pins.missing == []
+    assert options["revision"] == COMMIT
