@@ -23,13 +23,11 @@ class Display(Watcher):
     def __init__(self, console: Console) -> None:
         self.console = console
         self._live: Live | None = None
-        self._bounds: dict[str, int] = {}
 
     def starting(self, counts: Sequence[StageCount]) -> None:
         """Say what is there and what is to be done."""
         done = sum(c.done for c in counts)
         to_run = sum(c.to_run for c in counts)
-        self._bounds = {c.spec.name: c.distinct + c.later for c in counts}
         if not to_run:
             self.console.print(f"{done:,} records are there; nothing is missing.")
             return
@@ -66,7 +64,7 @@ class Display(Watcher):
 
     def _cells(self, stage: StageProgress) -> list[str | ProgressBar]:
         ended = sum(stage.outcomes.values())
-        total = max(stage.total, min(self._bounds.get(stage.name, 0), stage.total or 1))
+        total = stage.total
         failed = stage.outcomes.get("failed", 0)
         rate = stage.fresh / stage.seconds if stage.seconds > 0 else 0.0
         left = (total - ended) / rate if rate else 0.0

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import hashlib
+import importlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,21 @@ from benchmarks.mmie.categories import CATEGORIES, FIELDS
 from benchmarks.mmie.images import Album
 from benchmarks.mmie.prompts import prompts as mmie_prompts
 from benchmarks.mmie.rules import TaskError
-from generators.document import Malformed, Sample
+from generators.document import Document, Malformed, Sample
+from generators.names import UsageError
 from generators.system import Prompter
 
-__all__ = ["TaskError", "TaskSet", "limited", "load", "selected"]
+__all__ = ["READERS", "TaskError", "TaskSet", "limited", "load", "selected"]
 
 Samples = Sequence[Sample | Malformed]
+
+READERS: Mapping[str, str] = {
+    "creation": "benchmarks.creation_mmbench.reader:load",
+    "creation-text": "benchmarks.creation_mmbench.reader:load_text_only",
+    "mllm-bench": "benchmarks.mllm_bench.reader:load",
+    "probench": "benchmarks.probench.reader:load",
+}
+"""Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,6 +48,8 @@ class TaskSet:
     """In the order of the paper's table."""
     about: Mapping[str, Any]
     """For the manifest: source, revision, digests, row counts."""
+    answers: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
+    """Answers published with the queries, by writer and sample id."""
 
 
 def load(
@@ -49,12 +61,16 @@ def load(
 ) -> TaskSet:
     """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
 
-    Pictures are decoded once to find broken ones; `cache` (by default the user's cache
-    folder) keeps what was found. `on_progress` is told (checked, of how many). Raises
-    TaskError for data that cannot be read, UsageError for unknown names in `prompts`.
+    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`. Pictures are decoded
+    once to find broken ones; `cache` (by default the user's cache folder) keeps what was
+    found. `on_progress` is told (checked, of how many). Raises TaskError for data that
+    cannot be read, UsageError for unknown names in `prompts`.
     """
-    wording = mmie_prompts(prompts)
     cache = cache or checks.default_folder()
+    scheme, colon, where = data.partition(":")
+    if colon and scheme in READERS:
+        return _of_another(scheme, where, prompts, cache)
+    wording = mmie_prompts(prompts)
     place = source.locate(data, cache)
     album = Album(place.root, cache, place.also)
     reading = reader.read(place.rows, album, on_progress)
@@ -75,6 +91,16 @@ def load(
         fields=FIELDS,
         about=about,
     )
+
+
+def _of_another(
+    scheme: str, where: str, prompts: Mapping[str, Mapping[str, str]] | None, cache: Path
+) -> TaskSet:
+    if prompts:
+        raise UsageError(f"[prompts] words MMIE's queries; {scheme} has its own questions")
+    module, _, function = READERS[scheme].partition(":")
+    read = getattr(importlib.import_module(module), function)
+    return read(where, cache)  # type: ignore[no-any-return]
 
 
 def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
 from generators.checkpoints import identity, with_revision
@@ -55,6 +55,16 @@ class StageSettings(BaseModel):
     """A batch that computes for longer counts as its worker's death."""
     load_timeout_s: float = unkeyed(3600.0, gt=0)
     """A model that loads for longer counts as not loadable."""
+
+    @field_validator("num_gpus")
+    @classmethod
+    def _whole(cls, num_gpus: float | None) -> float | None:
+        """Ray gives a share of one GPU, or whole ones."""
+        if num_gpus is not None and num_gpus > 1 and num_gpus != int(num_gpus):
+            raise ValueError(
+                f"{num_gpus:g} is no number of GPUs: a share up to 1, or whole ones"
+            )
+        return num_gpus
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
         """The fields that enter the key, in plain JSON form."""

@@ -172,7 +172,14 @@ class EndpointSettings(StageSettings):
     def placement(self, weights: Weights, gpu_gib: float) -> Placement:
         """As for every stage, with the endpoint that its limit is shared by."""
         placement = super().placement(weights, gpu_gib)
-        return replace(placement, endpoint=self.url, concurrency=self.concurrency)
+        # First come first served: nothing is batched, and neighbours (one query's answers
+        # before a judge) begin alike, which a server's prefix cache serves.
+        return replace(
+            placement,
+            endpoint=self.url,
+            concurrency=self.concurrency,
+            longest_first=False,
+        )
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
         """As for every stage; `weights` say nothing about an endpoint."""

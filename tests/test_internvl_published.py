@@ -74,7 +74,7 @@ def test_dtype_and_one_file(tmp_path):
     save_file(kept, tmp_path / "model.safetensors")
     stage = MmieScore(model=str(tmp_path), device="cpu")
     assert stage.judge.model.lm_head.weight.dtype == torch.bfloat16
-    assert stage([request("which story")])[0].notes["stop"]
+    assert stage([request("which story")])[0].notes["finish"]
 
 
 def drop(name):

@@ -131,7 +131,7 @@ def test_notes_and_usage(stage):
     outcome = stage([request("Image-0: ", RED, "\nscore")])[0]
     assert isinstance(outcome, Result)
     notes = dict(outcome.notes)
-    assert notes.pop("stop") in ("end of reply", "length")
+    assert notes.pop("finish") in ("stop", "length")
     assert notes == {
         "prompt": "<|system|>\njudge<|end|><|user|>\nImage-0: <image>\nscore<|end|>"
         "<|assistant|>\n",
@@ -211,7 +211,7 @@ def test_many_pictures_and_long_texts_are_answered_by_the_tiny_judge(tiny):
 def test_the_tiny_judge_writes_words_and_ends(tiny):
     requests = [request(f"Question {i}: is the answer correct? ", RED) for i in range(12)]
     outcomes = tiny(requests)
-    assert {"end of reply"} <= {o.notes["stop"] for o in outcomes}
+    assert {"stop"} <= {o.notes["finish"] for o in outcomes}
     assert all(o.usage["output_tokens"] <= 96 for o in outcomes)
     words = {word for text in texts(outcomes) for word in text.split()}
     assert len(words) > 5

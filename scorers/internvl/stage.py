@@ -105,7 +105,7 @@ class MmieScore:
         tokens = len(prompt.ids) + reply.tokens
         notes: dict[str, Any] = {
             "prompt": prompt.shown,
-            "stop": "end of reply" if reply.ended else "length",
+            "finish": "stop" if reply.ended else "length",
             "input_tokens": len(prompt.ids),
             "context": self.settings.context,
             "over_context": tokens > self.settings.context,
