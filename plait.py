@@ -196,6 +196,54 @@ def agreement(
     )
 
 
+@app.command()
+def compare(
+    run: Run,
+    protocol: Annotated[str, typer.Option(help="creation, mllm-bench or probench.")],
+    judge: Annotated[str, typer.Option(help="mmie-score, gpt-4o, hf:..., openai:...")],
+    baseline: Annotated[
+        str | None,
+        typer.Option(help="A system, gt or published:NAME; without it, all pairs."),
+    ] = None,
+    system: Systems = None,
+    mode: Mode = None,
+    rubric: Rubric = None,
+    weights: WeightsKind = None,
+    judgings: Annotated[
+        int, typer.Option(min=1, help="Times a judge that draws at random is asked.")
+    ] = 1,
+    address: Address = None,
+    set_: Settings = None,
+) -> None:
+    """Have pairs of a run's documents judged by a published protocol, in both orders.
+
+    Nothing is generated, and what has been judged is not asked again.
+    """
+    from benchmarks import commands
+
+    told = {
+        "protocol": protocol,
+        "judge": judge,
+        "baseline": baseline,
+        "systems": tuple(system or ()),
+        "mode": mode or "corrected",
+        "rubric": rubric or "own",
+        "weights": weights,
+        "judgings": judgings,
+        "address": address,
+        "settings": tuple(set_ or ()),
+    }
+    raise typer.Exit(commands.compare(run.resolve(), told, _console()))
+
+
+@app.command()
+def bias(run: Run, rubric: Rubric = None) -> None:
+    """How a run's judges lean: position, length, own family, repeats, wording."""
+    from benchmarks import commands
+
+    raise typer.Exit(commands.bias(run.resolve(), rubric or "own", _console()))
+
+
 @app.command("list")
 def list_names(
     what: Annotated[str, typer.Argument(help="systems, scorers or weights.")] = "systems",

@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from rich.console import Console
 from rich.markup import escape
@@ -21,9 +21,11 @@ from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store, read_blob
-from generators.names import UsageError
+from generators.base import Weights
+from generators.names import UsageError, unknown
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
+MODES = ("corrected", "official")
 
 
 def run(config: RunConfig, console: Console) -> int:
@@ -264,3 +266,20 @@ def agreement(
         write_whole(out, json.dumps(report.content, indent=2, ensure_ascii=False) + "\n")
         console.print(f"written to {escape(str(out))}", soft_wrap=True)
     return FINISHED
+
+
+def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
+    """Have pairs of a run's documents judged; `told` are fields of `Comparison`."""
+    from benchmarks import comparing
+
+    for name, valid in (("mode", MODES), ("weights", (None, *get_args(Weights)))):
+        if told[name] not in valid:
+            raise unknown(name, told[name], [v for v in valid if v])
+    return comparing.compare(root, comparing.Comparison(**told), console)
+
+
+def bias(root: Path, rubric: str, console: Console) -> int:
+    """Show how a run's judges lean."""
+    from benchmarks.bias import bias as shown
+
+    return shown(root, console, rubric=rubric)

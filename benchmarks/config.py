@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from benchmarks.tasks import READERS
 from generators.base import Weights
 from generators.keys import digest
 from generators.names import UsageError, validated
@@ -46,8 +47,9 @@ class RunConfig(_Section):
     """Everything that can be said about a run."""
 
     data: str = "sample"
-    """`sample`, a folder or JSON file in MMIE's format, `hf:ORG/NAME@REVISION`, or
-    `official:FOLDER` for answers in the official scorer's format."""
+    """`sample`, a folder or JSON file in MMIE's format, `hf:ORG/NAME@REVISION`, a peer's
+    data such as `creation:PATH` (`benchmarks.tasks.READERS`), or `official:FOLDER` for
+    answers in the official scorer's format."""
     systems: tuple[str, ...] = ()
     """Names as `plait list systems` shows them."""
     scorers: tuple[str, ...] = ()
@@ -136,10 +138,12 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
 
 
 def _absolute(data: str) -> str:
-    if data == "sample" or data.startswith("hf:"):
+    scheme, colon, place = data.partition(":")
+    if scheme not in (OFFICIAL.rstrip(":"), *READERS):
+        scheme, colon, place = "", "", data
+    if place == "sample" or place.startswith("hf:"):
         return data
-    scheme = OFFICIAL if data.startswith(OFFICIAL) else ""
-    return scheme + str(Path(data.removeprefix(OFFICIAL)).expanduser().resolve())
+    return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 
 
 def _absolute_rubric(rubric: str | None) -> str | None:

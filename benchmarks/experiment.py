@@ -13,6 +13,7 @@ from benchmarks.answered import answered
 from benchmarks.config import OFFICIAL, RunConfig, merged
 from benchmarks.controls import control, is_control
 from benchmarks.leaderboard import Board
+from benchmarks.published import is_published, published
 from benchmarks.tasks import TaskSet, limited, load, selected
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.run import MANIFEST
@@ -169,6 +170,8 @@ def open_experiment(
 
 def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
     """The system `name`; controls are made from all samples, whichever are asked."""
+    if is_published(name):
+        return published(name, task)
     return control(name, task.samples, seed) if is_control(name) else resolve(name, models)
 
 

@@ -1,0 +1,172 @@
+"""Rubric judges: their scores as preferences, and scores under other seeds and rubrics."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+from benchmarks.bias.findings import Finding, Section
+from benchmarks.bias.matchups import Judge, Matchup
+from benchmarks.bias.verdicts import Values, agreement
+from benchmarks.comparing.judgements import Side
+from benchmarks.comparing.match import writer_of
+from benchmarks.experiment import Experiment
+from cluster.plan import Evaluation, evaluations, lookup_in
+from cluster.store import Store
+from cluster.walks import read
+from generators.base import Job, Outcome, Result
+from generators.document import Document, Sample
+from generators.names import validated
+from scorers.features import words
+from scorers.judging import judge as rubric
+from scorers.judging.resolve import judge
+from scorers.judging.settings import OFFICIAL, JudgeSettings
+
+SEEDS = range(5)
+"""Seeds of a judge's own sampling that are looked for beside the run's."""
+_POINTS = "points of 100"
+
+
+@dataclass(frozen=True)
+class Scored:
+    """A run's documents, and its rubric judges."""
+
+    experiment: Experiment
+    store: Store
+    found: Sequence[Evaluation]
+
+    @classmethod
+    def of(cls, experiment: Experiment, store: Store) -> "Scored":
+        """What the store knows of the run."""
+        made = evaluations(experiment.plan, store)
+        return cls(experiment, store, [e for e in made if isinstance(e, Evaluation)])
+
+    @property
+    def judges(self) -> list[rubric.Judge]:
+        """The run's scorers that are rubric judges."""
+        return [s for s in self.experiment.scorers if isinstance(s, rubric.Judge)]
+
+    @property
+    def documents(self) -> Iterator[tuple[Evaluation, Sample, Document]]:
+        """All that can be judged."""
+        for e in self.found:
+            if isinstance(e.sample, Sample) and isinstance(e.document, Result):
+                yield e, e.sample, e.document.value
+
+    def matchups(self) -> dict[Judge, list[Matchup]]:
+        """Differences in score of all pairs of answers to one query, by judge."""
+        writers = {s.name: writer_of(s) for s in self.experiment.systems}
+        games: dict[Judge, list[Matchup]] = {}
+        for one in self.judges:
+            told: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
+            for e, sample, document in self.documents:
+                score = e.scores.get(one.name)
+                if isinstance(score, Result):
+                    side = _side(e.system, writers[e.system], document)
+                    told[sample.id, e.repeat].append((side, score.value.value))
+            pairs = [m for about, answers in told.items() for m in _pairs(about, answers)]
+            if pairs:
+                games[Judge(one.name, "")] = pairs
+        return games
+
+    def values(self, judged: rubric.Judge) -> tuple[Values, frozenset[str]]:
+        """Scores known of `judged`, on its scale, and the keys of what it asks first."""
+        look, keys = lookup_in(self.store), set[str]()
+
+        def noting(job: Job) -> Outcome[Any] | None:
+            keys.add(job.key)
+            return look(job)
+
+        values: dict[tuple[str, object], float] = {}
+        for e, sample, document in self.documents:
+            found = read(judged.judge(sample, document), noting)
+            if isinstance(found, Result):
+                values[sample.id, (e.system, e.repeat)] = found.value.value
+        return values, frozenset(keys)
+
+
+def _side(system: str, writer: str, document: Document) -> Side:
+    size, images = words(document.text), len(document.images)
+    return Side(system=system, writer=writer, words=size, images=images)
+
+
+def _pairs(
+    about: tuple[str, int], answers: Sequence[tuple[Side, float]]
+) -> Iterator[Matchup]:
+    ordered = sorted(answers, key=lambda a: a[0].system)
+    for (first, one), (second, other) in combinations(ordered, 2):
+        yield Matchup(
+            question=about[0],
+            repeat=about[1],
+            first=first,
+            second=second,
+            preference=other - one,
+        )
+
+
+def repeated(scored: Scored) -> tuple[list[Finding], list[str]]:
+    """Agreement of each rubric judge with itself under other seeds, or why none."""
+    findings: list[Finding] = []
+    absent: list[str] = []
+    for one in scored.judges:
+        if not one.stage.seeded:
+            absent.append(f"{one.name}: draws nothing at random, so it is asked once")
+            continue
+        seeds = sorted({one.seed, *SEEDS})
+        sets = [scored.values(replace(one, seed=seed))[0] for seed in seeds]
+        if told := agreement(one.name, _POINTS, sets):
+            findings += told
+        else:
+            absent.append(f"{one.name}: scored under one seed only")
+    return findings, absent
+
+
+def reworded(scored: Scored, path: str | None) -> tuple[list[Finding], list[str]]:
+    """Agreement of each rubric judge with itself under other rubrics, or why none.
+
+    `path` is where the released rubrics are; without it only our own can be looked for.
+    """
+    findings: list[Finding] = []
+    absent: list[str] = []
+    for one in scored.judges:
+        told: dict[frozenset[str], tuple[str, Values]] = {}
+        for label, variant in _worded(one, path).items():
+            values, keys = scored.values(variant)
+            if values:
+                told.setdefault(keys, (label, values))
+        if len(told) < 2:
+            absent.append(f"{one.name}: scores by one rubric only")
+        for (label, values), (other, others) in combinations(told.values(), 2):
+            both = f"{one.name}: {label} and {other}"
+            found = agreement(both, _POINTS, [values, others])
+            findings += found
+            if not found:
+                absent.append(f"{both}: no document was scored by both")
+    return findings, absent
+
+
+def _worded(one: rubric.Judge, path: str | None) -> Mapping[str, rubric.Judge]:
+    found = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
+    if path is not None:
+        official = f"{OFFICIAL}{path}"
+        found["released rubric"] = _with(one, rubric=official)
+        found["released scorer"] = _with(one, rubric=official, mode="official")
+    return found
+
+
+def _with(one: rubric.Judge, **settings: str) -> rubric.Judge:
+    told = validated(JudgeSettings, {"seed": one.seed, **settings}, one.name)
+    return judge(one.name, one.stage, told)
+
+
+def joined(section: Section, found: tuple[list[Finding], list[str]]) -> Section:
+    """The section with findings on rubric judges after its own."""
+    findings, absent = found
+    return replace(
+        section,
+        findings=(*section.findings, *findings),
+        absent=(*section.absent, *absent),
+    )

@@ -1,0 +1,143 @@
+"""A comparison with all names resolved, before anything is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.comparing.duels import Duel, Referee, duels, plan_of
+from benchmarks.comparing.judgements import Series
+from benchmarks.comparing.request import (
+    Comparison,
+    models_of,
+    pairs_of,
+    protocol_of,
+    systems_of,
+)
+from benchmarks.experiment import Experiment, reopen
+from benchmarks.judges import judge_stage
+from cluster.plan import Plan
+from cluster.run import MANIFEST
+from cluster.store import Store
+from generators.base import StageSpec
+from generators.checkpoints import pinning
+from generators.keys import digest
+from generators.names import UsageError
+from generators.system import System
+from scorers.pairwise.protocol import Pairwise
+
+
+@dataclass(frozen=True, kw_only=True)
+class Match:
+    """A comparison with all names resolved."""
+
+    wanted: Comparison
+    experiment: Experiment
+    systems: Mapping[str, System]
+    referee: Referee
+    found: Sequence[Duel]
+    identities: Mapping[str, str]
+    missing_weights: tuple[str, ...]
+
+    @property
+    def protocol(self) -> Pairwise:
+        """How pairs are judged."""
+        return self.referee.protocol
+
+    @property
+    def plan(self) -> Plan:
+        """What the engine has to do."""
+        return plan_of(self.found, self.referee, self.wanted.judgings)
+
+    @property
+    def series(self) -> Series:
+        """What all rulings have in common."""
+        return Series(
+            protocol=self.protocol.name,
+            mode=self.protocol.mode,
+            wording=digest(getattr(self.protocol, "wording", None))[:12],
+            judge=self.wanted.judge.removeprefix("judge:"),
+            stage=self.referee.chat.digest[:12],
+            writers={n: writer_of(s) for n, s in self.systems.items()},
+        )
+
+    def about(self) -> dict[str, Any]:
+        """For the manifest and the tables' head."""
+        chat, weights = self.referee.chat, self.referee.chat.weights
+        return {
+            "plait": 1,
+            "protocol": self.protocol.name,
+            "mode": self.protocol.mode,
+            "wording": self.series.wording,
+            "rubric": self.wanted.rubric,
+            "baseline": self.wanted.baseline,
+            "judge": self.series.judge,
+            "judge_model": chat.identity or chat.target,
+            "judge_weights": weights,
+            "judge_settings": dict(chat.settings),
+            "judgings": self.wanted.judgings,
+            "seed": self.referee.seed,
+            "systems": list(self.systems),
+            "weights": self.experiment.config.weights,
+            "data": dict(self.experiment.task.about),
+            "identities": dict(self.identities),
+        }
+
+    @property
+    def name(self) -> str:
+        """Names everything that rulings depend on, so that no file replaces another's."""
+        played = sorted({(d.first, d.second) for d in self.found})
+        told = (self.referee.seed, self.wanted.judgings, played)
+        return digest(asdict(self.series), *told)[:12]
+
+
+def matched(root: Path, place: Path, wanted: Comparison) -> Match:
+    """What `wanted` means for the run in `root`, whose judgements stand in `place`.
+
+    UsageError for names and settings that mean nothing.
+    """
+    protocol = protocol_of(wanted)
+    experiment = reopen(root)
+    with pinning({**experiment.identities, **_former_identities(place)}) as pins:
+        chat = judge_stage(wanted.judge, models_of(experiment, wanted))
+    _refuse_judgings(wanted, chat)
+    systems = systems_of(experiment, wanted)
+    plan, config = experiment.plan, experiment.config
+    return Match(
+        wanted=wanted,
+        experiment=experiment,
+        systems=systems,
+        referee=Referee(
+            protocol=protocol, chat=chat, seed=config.seed, repeats=config.repeats
+        ),
+        found=list(duels(plan, systems, pairs_of(systems, wanted), Store(root))),
+        identities=pins.known,
+        missing_weights=tuple(pins.missing),
+    )
+
+
+def _former_identities(place: Path) -> Mapping[str, str]:
+    """The weights that earlier comparisons pinned, so that none are looked for again."""
+    try:
+        known = json.loads((place / MANIFEST).read_text())["identities"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def _refuse_judgings(wanted: Comparison, chat: StageSpec) -> None:
+    if wanted.judgings < 1:
+        raise UsageError(f"a judge is asked at least once, not {wanted.judgings} times")
+    if wanted.judgings > 1 and not chat.seeded:
+        raise UsageError(
+            f"judge {wanted.judge!r} draws nothing at random, so asking it "
+            f"{wanted.judgings} times gives one record; give it a temperature"
+        )
+
+
+def writer_of(system: System) -> str:
+    """The model that writes a system's text."""
+    return (system.writer or system.name).partition("@")[0]

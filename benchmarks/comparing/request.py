@@ -1,0 +1,114 @@
+"""What a user asks of `plait compare`, and what of a run it concerns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.config import merged, parsed_setting
+from benchmarks.experiment import Experiment
+from benchmarks.published import PREFIX, is_published, published
+from generators.base import Weights
+from generators.names import UsageError, unknown
+from generators.system import System
+from pipelines.systems import Models
+from scorers.features import Mode, gpt_tokens
+from scorers.pairwise import pairs, resolve_protocol
+from scorers.pairwise.protocol import Pairwise
+
+OWN = "own"
+OFFICIAL = "official:"
+TRUTH = "gt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What is to be compared, by which protocol, and by which judge."""
+
+    protocol: str
+    judge: str
+    """Name of a judge or chat model, with or without `judge:`."""
+    baseline: str | None = None
+    """A system of the run, `gt`, or `published:NAME`; all are paired without one."""
+    systems: tuple[str, ...] = ()
+    """Only these; by default all of the run."""
+    mode: Mode = "corrected"
+    rubric: str = OWN
+    """`own`, or `official:PATH` for the released wording."""
+    weights: Weights | None = None
+    """Of the judge; by default the run's."""
+    judgings: int = 1
+    """How often the judge is asked about each pair, with different seeds."""
+    address: str | None = None
+    settings: tuple[str, ...] = ()
+    """`models.NAME.key=value` for the judge."""
+
+
+def protocol_of(wanted: Comparison) -> Pairwise:
+    """The protocol; UsageError for unknown names and texts that are not published."""
+    path = None
+    if wanted.rubric.startswith(OFFICIAL) and wanted.rubric != OFFICIAL:
+        path = Path(wanted.rubric.removeprefix(OFFICIAL)).expanduser()
+    elif wanted.rubric != OWN:
+        raise UsageError(f"--rubric is 'own' or 'official:PATH', not {wanted.rubric!r}")
+    counted = wanted.protocol == "probench" and wanted.mode == "official"
+    options = {"count": gpt_tokens()} if counted else {}
+    return resolve_protocol(wanted.protocol, wanted.mode, path, **options)
+
+
+def systems_of(experiment: Experiment, wanted: Comparison) -> dict[str, System]:
+    """The systems that play, by name, the baseline among them.
+
+    UsageError for unknown names, and when there are fewer than two.
+    """
+    names = list(wanted.systems) or [s.name for s in experiment.systems]
+    if wanted.baseline is not None and wanted.baseline not in names:
+        names.insert(0, wanted.baseline)
+    found = {name: _system(experiment, name) for name in names}
+    if len(found) < 2:
+        raise UsageError(
+            f"a comparison needs two systems, but there is {', '.join(found) or 'none'}"
+        )
+    return found
+
+
+def _system(experiment: Experiment, name: str) -> System:
+    known = {s.name: s for s in experiment.systems}
+    if name in known:
+        return known[name]
+    if is_published(name):
+        return published(name, experiment.task)
+    if name == TRUTH:
+        return System(name=TRUTH, draft=None)
+    given = [f"{PREFIX}{writer}" for writer in experiment.task.answers]
+    raise unknown("system", name, [*known, TRUTH, *given])
+
+
+def pairs_of(systems: Mapping[str, System], wanted: Comparison) -> list[tuple[str, str]]:
+    """Who is compared with whom."""
+    return pairs(list(systems), wanted.baseline)
+
+
+def models_of(experiment: Experiment, wanted: Comparison) -> Models:
+    """What the run and the command say about the judge's model."""
+    config = experiment.config
+    return Models(
+        weights=wanted.weights or config.weights or "pretrained",
+        overrides=_overrides(config.models, wanted.settings),
+        gpu_gib=config.engine.gpu_memory_gib,
+    )
+
+
+def _overrides(
+    models: Mapping[str, Mapping[str, Any]], settings: Sequence[str]
+) -> Mapping[str, Mapping[str, Any]]:
+    values: dict[str, Any] = {"models": models}
+    for setting in settings:
+        values = merged(values, parsed_setting(setting))
+    if others := sorted(values.keys() - {"models"}):
+        raise UsageError(
+            f"--set {others[0]} says nothing of the judge; give models.NAME.key=value"
+        )
+    return values["models"]  # type: ignore[no-any-return]

@@ -1,0 +1,1 @@
+"""ProBench as a task set: experts' requests on three tracks."""

@@ -1,0 +1,203 @@
+"""Writers and judges without models, and small copies of the benchmarks' own formats."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image as Pillow
+
+from generators.base import Failure, Fault, Outcome, Placement, Result
+from generators.document import Draft, Request, Text
+
+LIGHT = Placement(num_cpus=0.1, batch_size=4)
+
+
+def text_of(request: Request) -> str:
+    return " ".join(s.text for t in request.turns for s in t.content if isinstance(s, Text))
+
+
+class Writer:
+    """Repeats the question so often."""
+
+    kind = "draft"
+    placement = LIGHT
+    times = 1
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [self._answer(text_of(r)) for r in inputs]
+
+    def _answer(self, text: str) -> Outcome[Draft]:
+        if "!silent" in text:
+            return Failure("said nothing", Fault.REFUSED)
+        return Result(Draft((Text("word " * self.times + f"to {text}"),)))
+
+
+class Terse(Writer):
+    times = 2
+
+
+class Wordy(Writer):
+    times = 30
+
+
+class Middling(Writer):
+    times = 8
+
+
+class Longest:
+    """Prefers the longer answer, much so if twice as long.
+
+    `!first` in a question makes it prefer what is shown first, `!mute` say nothing that
+    can be read, `!refuse` fail.
+    """
+
+    kind = "draft"
+    placement = LIGHT
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [self._verdict(r) for r in inputs]
+
+    def _verdict(self, request: Request) -> Outcome[Draft]:
+        text = text_of(request)
+        if "!refuse" in text:
+            return Failure("will not judge", Fault.REFUSED)
+        if "Visual Factuality Score" in text:
+            scores = "Response A Visual Factuality Score: 8/10\n"
+            return self._said(scores + "Response B Visual Factuality Score: 6/10")
+        if "!mute" in text:
+            return self._said("I would rather not say.")
+        return self._said(f"Final Verdict is: [[{self.preferred(text, request)}]]")
+
+    def preferred(self, text: str, request: Request) -> str:
+        if "!first" in text:
+            return "A>B"
+        a, b = re.split(r"# Answer [AB]\n|# Your verdict", text)[1:3]
+        sizes = len(a.split()), len(b.split())
+        if sizes[0] == sizes[1]:
+            return "A=B"
+        much = ">>" if max(sizes) > 2 * min(sizes) else ">"
+        return f"A{much}B" if sizes[0] > sizes[1] else f"B{much}A"
+
+    def _said(self, text: str) -> Outcome[Draft]:
+        return Result(Draft((Text(text),)))
+
+
+class Firstborn(Longest):
+    """Prefers what is shown first, in the words of every protocol."""
+
+    def _verdict(self, request: Request) -> Outcome[Draft]:
+        return self._said("Final Verdict is: [[A>B]]\nAnswer1")
+
+
+class Moody(Longest):
+    """Says one or the other by the seed alone."""
+
+    seeded = True
+
+    def preferred(self, text: str, request: Request) -> str:
+        return "A>B" if (request.seed or 0) % 2 else "A=B"
+
+
+def picture(colour: str = "red", form: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Pillow.new("RGB", (12, 8), colour).save(file, form)
+    return file.getvalue()
+
+
+def base64_of(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def creation_row(index: int, **about: str) -> dict[str, str]:
+    row = {
+        "index": str(index),
+        "question": f"request {index}",
+        "image": base64_of(picture()),
+        "image_path": f"{index}.png",
+        "task_name": "story_continue" if index % 2 else "meme_explanation",
+        "criteria": repr({"Subjective": "vivid", "Visual factuality": "a red square"}),
+        "reference_answer_by_gpt4o": f"a published answer to {index}",
+        "ground_truth": "",
+    }
+    return row | about
+
+
+def write_tsv(path: Path, rows: Sequence[Mapping[str, str]]) -> Path:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, list(rows[0]), delimiter="\t")
+        table.writeheader()
+        table.writerows(rows)
+    return path
+
+
+def mllm_row(id: Any, **about: Any) -> dict[str, Any]:
+    meta = {
+        "level": "Applying",
+        "capability": "OCR",
+        "url": "https://example.org/1.jpg",
+        "question type": "close-ended",
+    }
+    row = {"id": id, "image_path": f"./data/images/{id}.png", "question": f"what is {id}?"}
+    return row | {"meta": meta} | about
+
+
+def write_mllm(root: Path, rows: Sequence[Any], answers: Mapping[str, Any]) -> Path:
+    (root / "data" / "images").mkdir(parents=True)
+    (root / "data" / "questions.json").write_text(json.dumps(list(rows)))
+    for name, content in answers.items():
+        (root / "data" / name).write_text(json.dumps(content))
+    for row in rows:
+        if isinstance(row, dict) and "nowhere" not in str(row.get("image_path")):
+            (root / "data" / "images" / f"{row.get('id')}.png").write_bytes(picture())
+    return root
+
+
+def probench_row(uuid: str, *said: str, **about: Any) -> dict[str, Any]:
+    turns = [{"from": "gpt" if i % 2 else "human", "value": v} for i, v in enumerate(said)]
+    return {
+        "uuid": uuid,
+        "image": {"bytes": picture(), "path": None},
+        "chat_type": "multi-round" if len(said) > 2 else "singleround",
+        "conversations": turns,
+        "challenge": {"challenge_image": "HARD", "challenge_reasoning": "EASY"},
+        "category": {"image_category": "Photographs", "question_category": "Coding"},
+        "language": "en",
+    } | about
+
+
+def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows)), path)
+    return path
+
+
+class Grader:
+    """Scores an answer by how often it says `good`; one more under an odd seed."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [self._graded(r) for r in inputs]
+
+    def _graded(self, request: Request) -> Outcome[Draft]:
+        asked = text_of(request)
+        harsh = "Method." in asked or "Story." in asked
+        score = asked.count("good") + (request.seed or 0) % 2 - harsh
+        return Result(Draft((Text(f"### Score\n{max(score, 0)}"),)))

@@ -1,0 +1,219 @@
+"""`plait compare`: pairs of a run's documents judged on Ray, counted, kept as records."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing_helpers import creation_row, write_tsv
+from rich.console import Console
+
+from benchmarks import commands
+from benchmarks.bias import sections
+from benchmarks.bias.findings import Section
+from benchmarks.comparing import Comparison, compare
+from benchmarks.comparing.judgements import read_rulings
+from benchmarks.config import RunConfig
+from cluster.lock import RunInUse, RunLock
+from generators.keys import derived_seed
+from generators.names import UsageError
+
+RAY = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
+TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
+PUBLISHED = "published:gpt-4o-1120"
+SAYS = ["", "!first", "!mute", "!silent", "!refuse", ""]
+"""What is special about each of the six questions."""
+ROWS = [
+    creation_row(i, question=f"request {i} {said}", criteria="vivid")
+    for i, said in enumerate(SAYS)
+]
+
+
+def answered(root: Path, *systems: str) -> Path:
+    """A run whose systems have answered."""
+    tsv = write_tsv(root.parent / "Creation.tsv", ROWS)
+    config = RunConfig(
+        data=f"creation:{tsv}", systems=systems, scorers=(), weights="tiny", out=root
+    )
+    commands.run(config, Console(file=io.StringIO()))
+    return root
+
+
+def compared(root: Path, **about: Any) -> tuple[int, dict[str, Any], str]:
+    wanted = {"protocol": "creation", "judge": "comparing_helpers:Longest"} | about
+    said = io.StringIO()
+    status = compare(root, Comparison(**wanted), Console(file=said, width=240))
+    content = json.loads((root / f"compare-{wanted['protocol']}.json").read_text())
+    return status, content, said.getvalue()
+
+
+def overall(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {
+        f"{r['opponent'][18:]}-{r['system'][18:]}": r
+        for r in content["table"]["rows"]
+        if r["part"] == "overall"
+    }
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Path:
+    """A run with two systems."""
+    root = tmp_path_factory.mktemp("compared") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(root.parent / "cache"))
+        return answered(root, TERSE, WORDY)
+
+
+@pytest.fixture
+def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of it, where nothing has been compared."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(made.parent / "cache"))
+    return Path(shutil.copytree(made, tmp_path / "run"))
+
+
+pytestmark = RAY
+
+
+def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:
+    """Six questions: two plain, one positional, one unread, one unanswered, one refused."""
+    before = (run / "manifest.json").read_text()
+    status, content, said = compared(run)
+    assert status == 1  # the judge failed on `!refuse`
+    row = overall(content)["Terse-Wordy"]
+    # Wordy is over twice as long: +2 in both orders; where position decides, +1 and -1.
+    assert row["values"]["reward"]["value"] == pytest.approx((100 + 100 + 0) / 3)
+    assert row["values"]["reward"]["n"] == 3
+    assert row["values"]["win_rate"]["value"] == pytest.approx(250 / 3)
+    counts = row["counts"]
+    assert {
+        n: counts[n] for n in ("questions", "unjudged", "read", "unread", "failed")
+    } == {
+        "questions": 6,
+        "unjudged": 1,
+        "read": 6,
+        "unread": 2,
+        "failed": 2,
+    }
+    assert "10 judgements asked" in said
+    assert "random weights (tiny)" in said
+    assert (run / "compare-creation.md").read_text().startswith("# Comparison by creation")
+    assert (run / "manifest.json").read_text() == before
+
+    # The judge's refusals are final, so nothing is asked again, nor told otherwise.
+    again = compared(run)
+    assert "0 judgements asked" in again[2]
+    assert again[1]["table"] == content["table"]
+
+
+def test_another_system_is_judged_in_its_own_pairs_only(run: Path) -> None:
+    compared(run)
+    assert "0 judgements asked" in compared(run, baseline=WORDY)[2]
+    answered(run, TERSE, WORDY, MIDDLING)
+    _, content, said = compared(run)
+    assert "20 judgements asked" in said  # two new pairs, five questions, two orders
+    table = overall(content)
+    assert list(table) == ["Terse-Wordy", "Terse-Middling", "Wordy-Middling"]
+    assert table["Wordy-Middling"]["values"]["reward"]["value"] < 0
+
+
+def test_the_published_answers_are_a_baseline_that_no_run_has_made(run: Path) -> None:
+    _, content, _ = compared(run, baseline=PUBLISHED, systems=(WORDY,))
+    (row,) = overall(content).values()
+    assert (row["opponent"], row["system"]) == (PUBLISHED, WORDY)
+    assert row["values"]["reward"]["value"] == pytest.approx(200 / 3)
+    assert content["data"]["published_answers"] == {"gpt-4o-1120": 6}
+
+
+@pytest.mark.parametrize(
+    ("protocol", "value", "wanted"),
+    [
+        ("creation", "reward", 0.0),
+        ("mllm-bench", "tie_rate", 100.0),
+        ("probench", "preferred", 50.0),
+    ],
+)
+def test_every_protocol_counts_a_judge_that_likes_the_first_as_undecided(
+    run: Path, protocol: str, value: str, wanted: float
+) -> None:
+    _, content, said = compared(
+        run, protocol=protocol, judge="comparing_helpers:Firstborn", baseline=TERSE
+    )
+    assert "10 judgements asked" in said
+    (row,) = (
+        r
+        for r in content["table"]["rows"]
+        if r["part"] == "overall" and r["system"] == WORDY and value in r["values"]
+    )
+    assert row["values"][value]["value"] == wanted
+    assert row["values"][value]["n"] == 5
+    assert row["counts"]["unjudged"] == 1
+    assert (run / f"compare-{protocol}.md").exists()
+
+
+def test_a_judge_that_draws_is_asked_again_and_its_repeats_measured(run: Path) -> None:
+    compared(run)
+    judge = "comparing_helpers:Moody"
+    _, content, said = compared(run, judge=judge, judgings=2)
+    assert "20 judgements asked" in said
+    # Repeats are no more evidence: the table counts the first judging alone.
+    assert overall(content)["Terse-Wordy"]["counts"]["read"] == 6
+    path = next((run / "compare" / "creation").glob("judgements-*.jsonl"))
+    found = {s.name: s for s in sections(run)}
+    repeatable = found["repeatability"]
+    by = {(f.judge.split(" ")[0], f.measure): f for f in repeatable.findings}
+    equal = by[judge, "equal, %"]
+    parities = [[derived_seed(0, q, j, 0) % 2 for q in "015"] for j in (0, 1)]
+    same = [a == b for a, b in zip(*parities, strict=True)]
+    assert equal.estimate.value == pytest.approx(100 * sum(same) / 3)
+    assert equal.estimate.n == 3
+    assert equal.judgements == 6
+    assert any("Longest" in reason for reason in repeatable.absent)
+    assert all(r.question for r in read_rulings(path))
+    with pytest.raises(UsageError, match="draws nothing at random"):
+        compared(run, judgings=2)
+
+
+def test_bias_is_told_from_the_comparisons(run: Path) -> None:
+    compared(run)
+    found = {s.name: s for s in sections(run)}
+    longest = _of(found["position"], "comparing_helpers:Longest")
+    assert longest["same verdict either way, %"] == pytest.approx(200 / 3)
+    assert longest["goes to the first shown, %"] == pytest.approx(100 / 3)
+    assert longest["preference for the first shown, levels"] == pytest.approx(1 / 3)
+    sizes = _of(found["length"], "comparing_helpers:Longest")
+    assert sizes["longer answer preferred, %"] == pytest.approx(250 / 3)
+    assert sizes["preference for the longer, over twice"] == pytest.approx(4 / 3)
+    assert any("own family (longest)" in r for r in found["self_preference"].absent)
+    assert any("one wording" in reason for reason in found["rewording"].absent)
+
+
+def _of(section: Section, judge: str) -> dict[str, float | None]:
+    told = [f for f in section.findings if f.judge.startswith(f"{judge} ")]
+    return {f.measure: f.estimate.value for f in told}
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [
+        ({"protocol": "creatoin"}, "did you mean 'creation'"),
+        ({"baseline": "nobody"}, "unknown system 'nobody'"),
+        ({"baseline": "published:gpt-5"}, "published:gpt-4o-1120"),
+        ({"systems": (TERSE,)}, "needs two systems"),
+        ({"rubric": "theirs"}, "official:PATH"),
+        ({"judge": "gpt-5000x"}, "gpt-5000x"),
+        ({"settings": ("seed=3",)}, "models.NAME"),
+        ({"judgings": 0}, "at least once"),
+    ],
+)
+def test_wrong_use_is_explained(run: Path, about: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        compared(run, **about)
+
+
+def test_documents_are_not_judged_while_their_run_is_under_way(run: Path) -> None:
+    with RunLock(run), pytest.raises(RunInUse):
+        compared(run)

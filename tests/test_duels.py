@@ -1,0 +1,155 @@
+"""Pairs of documents as a plan of the engine, without Ray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pairwise_helpers import document, sample
+from trial import filled
+
+from benchmarks.comparing.duels import Duel, Referee, Versus, _score, duels, plan_of
+from benchmarks.published import as_asked
+from cluster.plan import Plan, lookup_in
+from cluster.run import totals_of
+from cluster.store import Store
+from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
+from generators.document import Candidate, Document, Malformed, Score
+from generators.system import System
+from scorers.pairwise import resolve_protocol
+from scorers.pairwise.protocol import Judgement, Reading, Verdict
+
+CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="comparing_helpers:Longest")
+SAMPLES = [
+    sample("plain", id="q0"),
+    sample("!mute", id="q1"),
+    sample("!refuse", id="q2"),
+    Malformed(id="row-3", row=3, reason="row 3: duplicate id"),
+    sample("unanswered", id="q4"),
+]
+
+
+def given(name: str, text: str, *ids: str) -> System:
+    answers: dict[str, Document | Skip] = {i: document(text) for i in ids}
+    return System(name=name, draft=None, answers=answers)
+
+
+def plan(repeats: int = 1) -> Plan:
+    systems = [
+        given("a", "one", "q0", "q1", "q2", "q4"),
+        given("b", "one " * 9, "q0", "q1", "q2"),
+    ]
+    return Plan(
+        systems=systems, samples=SAMPLES, scorers=(), prompt=as_asked, repeats=repeats
+    )
+
+
+def found(root: Path, pair: tuple[str, str] = ("a", "b"), repeats: int = 1) -> list[Duel]:
+    asked = plan(repeats)
+    systems = {s.name: s for s in asked.systems}
+    return list(duels(asked, systems, [pair], Store(root)))
+
+
+def referee(chat: StageSpec = CHAT, repeats: int = 1) -> Referee:
+    protocol = resolve_protocol("creation")
+    return Referee(protocol=protocol, chat=chat, seed=0, repeats=repeats)
+
+
+def keys(made: Plan) -> set[str]:
+    """Of everything that is asked."""
+    asked = set()
+    for walk in made.walks():
+        try:
+            asked |= {job.key for job in next(walk)}
+        except StopIteration:
+            continue
+    return asked
+
+
+def test_a_duel_says_why_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    pairs = [d.pair for d in found(tmp_path)]
+    assert [type(p) for p in pairs] == [Result, Result, Result, Failure, Skip]
+    assert pairs[3] == Failure("a: row 3: duplicate id")
+    assert pairs[4] == Skip("b: no answer of it is given")
+    stage = StageSpec(name="w", kind=Kind.DRAFT, target="comparing_helpers:Writer")
+    asked = replace(plan(), systems=[given("a", "x", "q0"), System(name="c", draft=stage)])
+    (first, *_) = duels(
+        asked, {s.name: s for s in asked.systems}, [("a", "c")], Store(tmp_path)
+    )
+    assert first.pair == Skip("c: has not answered yet")
+
+
+def test_a_pair_named_the_other_way_round_asks_the_same(tmp_path: Path) -> None:
+    forward = keys(plan_of(found(tmp_path), referee(), 1))
+    backward = keys(plan_of(found(tmp_path, ("b", "a")), referee(), 1))
+    assert forward == backward
+    assert len(forward) == 3 * 2
+
+
+def test_repeats_and_judgings_have_seeds_of_their_own(tmp_path: Path) -> None:
+    drawing = replace(CHAT, seeded=True)
+    once = keys(plan_of(found(tmp_path), referee(drawing), 1))
+    twice = keys(plan_of(found(tmp_path), referee(drawing), 2))
+    assert once < twice
+    assert len(twice) == 2 * len(once)
+    repeated = keys(plan_of(found(tmp_path, repeats=2), referee(drawing, 2), 2))
+    assert twice < repeated
+    assert len(repeated) == 4 * len(once)
+    # Without seeds there is nothing to draw: the documents of both repeats are equal.
+    assert len(keys(plan_of(found(tmp_path, repeats=2), referee(repeats=2), 1))) == 6
+
+
+def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
+    told = found(tmp_path)
+    made = plan_of(told, referee(), 1)
+    totals = totals_of(made, filled(made, tmp_path))
+    assert (totals["done"], totals["skipped"]) == (3, 1)
+    assert (totals["scored"], totals["unscored"], totals["failed_scores"]) == (1, 1, 1)
+    lookup = lookup_in(Store(tmp_path))
+    outcomes = [referee().outcome(d, 0, lookup) for d in told]
+    assert [type(o) for o in outcomes] == [Result, Result, Result, Failure, Skip]
+    table = referee().protocol.aggregate(
+        [d.game(o) for d, o in zip(told, outcomes, strict=True)]
+    )
+    row = table.rows[0]
+    assert row.values["reward"].value == 100
+    assert {
+        n: row.counts[n] for n in ("questions", "unjudged", "read", "unread", "failed")
+    } == {
+        "questions": 5,
+        "unjudged": 2,
+        "read": 2,
+        "unread": 2,
+        "failed": 2,
+    }
+    unasked = referee().outcome(told[0], 0, lookup_in(Store(tmp_path / "empty")))
+    assert unasked == Skip("not judged yet")
+
+
+def test_only_pairs_are_judged() -> None:
+    pair = Versus(first=document("a"), second=document("b"), drawing=0)
+    assert next(referee().judge(SAMPLES[0], pair))  # type: ignore[arg-type]
+    assert Candidate(pair).document.images == ()
+    with pytest.raises(TypeError, match="pair"):
+        next(referee().judge(SAMPLES[0], document("a")))  # type: ignore[arg-type]
+
+
+def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
+    """Else the command would end as if nothing had failed."""
+    refused = Failure("will not judge", Fault.REFUSED)
+
+    def score(*outcomes: Any) -> Any:
+        readings = (
+            Reading("preference", swapped, outcome)
+            for swapped, outcome in zip((False, True), outcomes, strict=True)
+        )
+        return _score(Judgement(tuple(readings)))
+
+    better, unread = Result(Verdict("A>>B", 2)), Unscored("?")
+    assert score(better, refused) == refused
+    assert score(unread, unread) == unread
+    assert score(better, unread) == Result(Score(-2.0))
+    assert score(better, Result(Verdict("B>A", -1))) == Result(Score(-1.5))
+    assert score(better, Result(Verdict("A=B", 0))) == Result(Score(-1.0))
