@@ -81,7 +81,10 @@ def _extent(mark: re.Match[str]) -> tuple[str, int]:
 
 
 def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
-    kept = _CLOSING.sub("", text).strip("\n")
+    # One closing mark inside another leaves a third when it is taken out.
+    while _CLOSING.search(text):
+        text = _CLOSING.sub("", text)
+    kept = text.strip("\n")
     if kept.strip():
         segments.append(Text(kept))
 

@@ -60,7 +60,13 @@ def test_no_reply_breaks_the_outline(reply: str, most: int) -> None:
     assert draft.segments
     assert len(draft.requests) <= most
     assert all(r.prompt and r.prompt.strip() for r in draft.requests)
-    assert "</image>" not in draft.text.lower()
+    texts = [s.text for s in draft.segments if isinstance(s, Text)]
+    assert not any("</image>" in text.lower() for text in texts)
+
+
+def test_closing_marks_within_each_other_are_dropped() -> None:
+    draft = outlined(Draft((Text("a <</image>/image> b"),)), 1)
+    assert draft.segments == (Text("a  b"),)
 
 
 def test_mmie_draws_one_picture_from_the_whole_text() -> None:
