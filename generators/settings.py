@@ -46,7 +46,7 @@ class StageSettings(BaseModel):
     workers: int | None = unkeyed(None, ge=1)
     """Most replicas at a time; by default as many as fit and have work."""
     num_gpus: float | None = unkeyed(None, ge=0)
-    """GPUs of one replica; by default by the memory estimate, none for `tiny`."""
+    """GPUs of one replica; by default by a model's memory estimate, none for `tiny`."""
     num_cpus: float = unkeyed(1.0, ge=0)
     """CPU cores of one replica."""
     memory_gib: float = unkeyed(0.0, ge=0)
@@ -106,9 +106,8 @@ class StageSettings(BaseModel):
         )
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        if self.num_gpus is not None:
-            return self.num_gpus
-        return 0.0 if weights == "tiny" else float(max(1, math.ceil(estimate / gpu_gib)))
+        # No model, no GPU, unless one is asked for.
+        return self.num_gpus or 0.0
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
         """The stage these settings describe, under the name people know it by."""
@@ -144,6 +143,11 @@ class ModelSettings(StageSettings):
     companions: ClassVar[tuple[str, ...]] = ()
     """Fields, each `unkeyed`, that name further checkpoints this one is used with: a
     folder, a Hub id, or `ID@REVISION`. None where one is not used."""
+
+    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
+        if self.num_gpus is not None:
+            return self.num_gpus
+        return 0.0 if weights == "tiny" else float(max(1, math.ceil(estimate / gpu_gib)))
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
         """As for every stage; tiny weights are always float32."""

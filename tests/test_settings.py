@@ -6,7 +6,7 @@ import pytest
 
 from generators.base import Kind
 from generators.checkpoints import pinning, with_revision
-from generators.settings import ModelSettings, unkeyed
+from generators.settings import ModelSettings, StageSettings, unkeyed
 
 COMMIT = "a" * 40
 
@@ -66,3 +66,15 @@ def test_gpus_are_a_share_of_one_or_whole():
     assert Paired(num_gpus=3).num_gpus == 3
     with pytest.raises(ValueError, match=r"1\.5 is no number of GPUs"):
         Paired(num_gpus=1.5)
+
+
+def test_only_models_take_gpus_by_default():
+    class Plain(StageSettings):
+        kind: ClassVar[Kind] = Kind.SCORE
+        target: ClassVar[str] = "nowhere:Plain"
+
+    assert Plain().placement("pretrained", 80.0).num_gpus == 0
+    assert Plain(num_gpus=1).placement("pretrained", 80.0).num_gpus == 1
+    assert Paired().placement("pretrained", 80.0).num_gpus == 1
+    assert Paired(params_b=70).placement("pretrained", 80.0).num_gpus == 2
+    assert Paired(params_b=70).placement("tiny", 80.0).num_gpus == 0
