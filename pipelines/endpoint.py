@@ -25,7 +25,7 @@ from pipelines.endpoints.errors import (
     remedy,
     retry_after_s,
 )
-from pipelines.endpoints.messages import body_of, messages_of, readable
+from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
 from pipelines.endpoints.replies import Reply, outcome, parsed
 from pipelines.vlm.turns import ControlTokens, too_many_images, turns_of
 from pipelines.writers import EndpointSettings
@@ -102,6 +102,8 @@ class ChatEndpoint:
         except PictureError as error:
             return Failure(str(error))
         notes = {"prompt": readable(messages, turns), "images": len(request.images)}
+        if request.images:
+            notes["image_sizes"] = image_sizes(messages)
         if found:
             notes["neutralised"] = found
         return _Call(messages, notes, request.seed)

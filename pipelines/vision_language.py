@@ -100,6 +100,8 @@ class VisionLanguageModel:
             "images": len(prompt.pictures),
             **usage,
         }
+        if prompt.pictures:
+            notes["image_sizes"] = [list(picture.size) for picture in prompt.pictures]
         if prompt.neutralised:
             notes["neutralised"] = list(prompt.neutralised)
         if self._room(length) < self._new_tokens:

@@ -133,9 +133,10 @@ def test_other_pictures_are_encoded_anew_upright_opaque_and_small_enough(server)
     }
     with asking(server, image_max_side=64, image_format="jpeg") as ask:
         for name, (image, size) in cases.items():
-            ask([says(image)])
+            outcome = only(ask([says(image)]))
             head, data = sent_picture(server)
             shown = Pillow.open(io.BytesIO(data))
+            assert outcome.notes["image_sizes"] == [list(size)]
             assert (name, head) == (name, "data:image/jpeg;base64")
             assert (name, shown.size, shown.mode) == (name, size, "RGB")
             assert (name, shown.getexif().get(0x0112, 1)) == (name, 1)

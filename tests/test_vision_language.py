@@ -88,6 +88,7 @@ def test_the_answer_is_that_of_the_librarys_own_road(folders, name):
         assert result.value.text == text.strip()
         assert result.usage["input_tokens"] == start
         assert result.notes["images"] == len(sent)
+        assert len(result.notes.get("image_sizes", [])) == len(sent)
         assert result.notes["prompt"] == processor.apply_chat_template(
             talk, add_generation_prompt=True, tokenize=False
         )

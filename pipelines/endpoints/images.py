@@ -36,6 +36,13 @@ def data_url(image: Image, max_side: int, encoding: Literal["png", "jpeg"]) -> s
     return _url(file.getvalue(), f"image/{encoding}")
 
 
+def size_of(url: str) -> list[int]:
+    """Width and height, in pixels, of the picture in a data URL of `data_url`."""
+    data = base64.b64decode(url.partition(",")[2])
+    with Pillow.open(io.BytesIO(data)) as picture:
+        return list(picture.size)
+
+
 def _sendable(data: bytes, max_side: int) -> str | None:
     """Media type of bytes that need no change."""
     with Pillow.open(io.BytesIO(data)) as picture:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from generators.document import Image, Text, Turn
-from pipelines.endpoints.images import data_url
+from pipelines.endpoints.images import data_url, size_of
 from pipelines.writers import EndpointSettings
 
 
@@ -45,6 +45,13 @@ def _part(segment: Text | Image, settings: EndpointSettings) -> dict[str, Any]:
     if settings.image_detail != "auto":
         image["detail"] = settings.image_detail
     return {"type": "image_url", "image_url": image}
+
+
+def image_sizes(messages: Sequence[dict[str, Any]]) -> list[list[int]]:
+    """Width and height of every picture as it is sent, in order."""
+    contents = (m["content"] for m in messages if isinstance(m["content"], list))
+    parts = (part for content in contents for part in content)
+    return [size_of(p["image_url"]["url"]) for p in parts if p["type"] == "image_url"]
 
 
 def body_of(
