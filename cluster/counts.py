@@ -12,6 +12,7 @@ from cluster.walks import Lookup, Pending, read
 from generators.base import Job, Outcome, Result, StageSpec
 from generators.document import Document, Sample
 from generators.system import System
+from scorers.base import rounds_of
 
 
 @dataclass
@@ -85,10 +86,13 @@ def _count_judging(
 ) -> None:
     """Count the jobs of every scorer, and bound those behind the first missing one."""
     for scorer in plan.scorers:
-        found = read(scorer.judge(sample, document), lookup)
+        asked: list[Job] = []
+        found = read(scorer.judge(sample, document), _noting(lookup, asked))
         if isinstance(found, Pending):
-            for stage in scorer.stages[_reached(scorer.stages, found) + 1 :]:
-                counts[stage.digest].later += 1
+            first, reached = scorer.stages[0], _reached(scorer.stages, found)
+            left = rounds_of(scorer) - sum(j.spec.digest == first.digest for j in asked)
+            for i, stage in enumerate(scorer.stages):
+                counts[stage.digest].later += left + (i > reached)
 
 
 def _count_later(
@@ -107,7 +111,7 @@ def _count_later(
         counts[stage.digest].later += left * each
     for scorer in plan.scorers:
         for stage in scorer.stages:
-            counts[stage.digest].later += 1
+            counts[stage.digest].later += rounds_of(scorer)
 
 
 def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:

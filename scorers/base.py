@@ -29,3 +29,11 @@ class Scorer(Protocol):
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """Walk to the score of one document: pure functions around the stages' jobs."""
         ...
+
+
+def rounds_of(scorer: Scorer) -> int:
+    """How often a walk of `scorer` may go through its stages: its `rounds`, by default 1.
+
+    More than once where a judge is asked again after a reply that cannot be read.
+    """
+    return int(getattr(scorer, "rounds", 1))

@@ -28,7 +28,7 @@ from cluster.records import Item, encode
 from cluster.store import Store, read_blob
 from cluster.walks import read
 from generators.base import Job, Kind, Outcome, Result, StageSpec, Walk
-from generators.document import Candidate, Document, Request, Sample, Score, Turn
+from generators.document import Candidate, Document, Request, Sample, Score, Text, Turn
 from generators.system import System
 
 WRITER = replace(writer(pictures=2), name="writer2")
@@ -127,6 +127,30 @@ def test_what_follows_in_a_scorer_is_bounded_too(tmp_path: Path) -> None:
     store = filled(plan, tmp_path, Kind.DRAFT)
     counts = {c.spec.name: c for c in count(plan, store)}
     assert (counts["measure"].distinct, counts["measure"].later) == (2, 0)
+
+
+class AskedAgain(TwoStages):
+    """A scorer whose first stage is asked up to three times."""
+
+    rounds = 3
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        content = document.segments
+        for _ in range(self.rounds):
+            turn = Turn("user", content)
+            reply = (yield [Job(self.first, Request((turn,)), sample.id)])[0]
+            assert isinstance(reply, Result)
+            content = (*content, Text("again"))
+        return (yield [Job(self.second, Candidate(document), sample.id)])[0]
+
+
+def test_what_a_judge_is_asked_again_is_bounded_too(tmp_path: Path) -> None:
+    plan = replace(plan_with(deep(), samples=2), scorers=[AskedAgain()])
+    counts = {c.spec.name: c for c in count(plan, Store(tmp_path / "none"))}
+    assert counts["writer"].later == counts["measure"].later == 2 * 3
+    store = filled(replace(plan, scorers=[]), tmp_path)
+    counts = {c.spec.name: c for c in count(plan, store)}
+    assert (counts["writer"].distinct, counts["writer"].later) == (2, 2 * 2)
 
 
 def test_a_stage_is_fed_by_those_before_it_and_by_later_rounds() -> None:

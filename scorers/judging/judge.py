@@ -54,6 +54,11 @@ class Judge:
         return (self.stage,)
 
     @property
+    def rounds(self) -> int:
+        """Most questions about one document."""
+        return 1 + self.retries
+
+    @property
     def texts(self) -> dict[str, str]:
         """Digest of every rubric in force, by its id."""
         rubrics = self.examiner.rubrics.values()
