@@ -205,3 +205,11 @@ def test_the_suite_names_what_failed_and_goes_on(
     assert suite.main(["--weights", "tiny", "--out", str(tmp_path / "results")]) == 1
     assert "with failures: broken" in capfd.readouterr().err
     assert [p.name for p in (tmp_path / "results").iterdir()] == ["clipscore.json"]
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["judge:mmie-score", "judge:qwen2-vl-7b"])
+def test_judges_are_measured_on_the_ground_truth(name: str) -> None:
+    workload = of_scorer(name, "tiny", {}, 2)
+    assert len(workload.inputs) == 2
+    assert all(request.images[0].data for request in workload.inputs)

@@ -15,6 +15,7 @@ from generators.system import Asking, System, answer
 from pipelines.systems import (
     Models,
     artist_spec,
+    chat_spec,
     is_artist,
     is_writer,
     resolve,
@@ -63,7 +64,10 @@ def of_scorer(
     name: str, weights: Any, settings: Mapping[str, Any], queries: int
 ) -> Workload:
     """The last stage of a scorer, given the ground truth of `queries` queries."""
-    scorer = resolve_scorer(name, weights, dict(settings))
+    models = Models(weights=weights)
+    scorer = resolve_scorer(
+        name, weights, dict(settings), chat=lambda model: chat_spec(model, models)
+    )
     spec = scorer.stages[-1]
     earlier = _Earlier(spec)
     walks = [scorer.judge(s, s.reference or Document()) for s in _samples()[:queries]]
