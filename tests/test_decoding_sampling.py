@@ -109,3 +109,19 @@ def test_top_k_comes_before_top_p():
     draws = torch.tensor([0.999], dtype=torch.float64)
     assert sampler.choose(probabilities.log(), draws).tolist() == [0]
     assert Sampler(1.0, 0.5, False).choose(probabilities.log(), draws).tolist() == [1]
+
+
+def test_a_row_draws_from_its_own_generator_and_only_where_something_is_drawn():
+    logits = torch.zeros(2, 1000)
+    one, two = (torch.Generator().manual_seed(seed) for seed in (1, 2))
+    sampler = Sampler(temperature=1.0, top_p=1.0, greedy=False)
+    both = sampler.sample(logits, [one, two]).tolist()
+    alone = torch.Generator().manual_seed(2)
+    assert sampler.sample(logits[:1], [alone]).tolist() == both[1:]
+    expected = torch.rand(
+        (), generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
+    assert both[0] == int(expected * 1000)
+    before = one.get_state()
+    Sampler(1.0, 1.0, greedy=True).sample(logits[:1], [one])
+    assert torch.equal(one.get_state(), before)

@@ -164,10 +164,7 @@ class Interleaver:
     def _chosen(
         self, sampler: Sampler, logits: Tensor, ids: Tensor, records: list[_Record]
     ) -> list[int]:
-        draws = [
-            0.0 if sampler.greedy else _uniform(record.generator) for record in records
-        ]
-        columns = sampler.choose(logits, torch.tensor(draws, dtype=torch.float64))
+        columns = sampler.sample(logits, (record.generator for record in records))
         tokens: list[int] = ids[columns].tolist()
         return tokens
 
@@ -195,7 +192,3 @@ class Interleaver:
         for record in begun:
             pictures, nothing = record.track.guidance_prompts()
             record.guides = (guides[record, pictures], guides[record, nothing])
-
-
-def _uniform(generator: torch.Generator) -> float:
-    return float(torch.rand((), generator=generator, dtype=torch.float64))

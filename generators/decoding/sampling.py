@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +19,14 @@ class Sampler:
     greedy: bool
     top_k: int = 0
     """How many of the most probable ids are considered; 0 for all."""
+
+    def sample(self, logits: Tensor, generators: Iterable[torch.Generator]) -> Tensor:
+        """Column of each row of (rows, columns) logits, by the row's own generator.
+
+        A generator gives one number for each sampled id, and none where it is greedy.
+        """
+        draws = [0.0 if self.greedy else _uniform(generator) for generator in generators]
+        return self.choose(logits, torch.tensor(draws, dtype=torch.float64))
 
     def choose(self, logits: Tensor, uniforms: Tensor) -> Tensor:
         """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1)."""
@@ -59,3 +68,7 @@ def drawn(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     marks = uniforms.to(steps)[:, None] * steps[:, -1:]
     # `right=True` finds the first column beyond the mark, which has probability > 0.
     return torch.searchsorted(steps, marks, right=True)[:, 0]
+
+
+def _uniform(generator: torch.Generator) -> float:
+    return float(torch.rand((), generator=generator, dtype=torch.float64))

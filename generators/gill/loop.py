@@ -89,10 +89,8 @@ class Interleaver:
         rows = torch.tensor([r.stream.row for r in records], device=self._device)
         logits = self._language.logits(hidden[rows])
         self._weigh_vokens(records, logits)
-        sampler = self._rules.sampler
-        draws = [0.0 if sampler.greedy else _uniform(r.generator) for r in records]
-        uniforms = torch.tensor(draws, dtype=torch.float64)
-        tokens: list[int] = sampler.choose(logits, uniforms).tolist()
+        generators = (record.generator for record in records)
+        tokens: list[int] = self._rules.sampler.sample(logits, generators).tolist()
         return tokens
 
     def _weigh_vokens(self, records: list[_Record], logits: Tensor) -> None:
@@ -104,7 +102,3 @@ class Interleaver:
                 logits[:, first] = logits[:, first].abs() * scale
         banned = [not r.track.may_ask for r in records]
         logits[torch.tensor(banned, device=self._device), first] = -torch.inf
-
-
-def _uniform(generator: torch.Generator) -> float:
-    return float(torch.rand((), generator=generator, dtype=torch.float64))

@@ -121,12 +121,4 @@ class Interleaver:
                 row[:begin], row[begin + 1 :] = -torch.inf, -torch.inf
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
-        draws = [
-            0.0 if self._rules.sampler.greedy else _uniform(record.generator)
-            for record in records
-        ]
-        return self._rules.sampler.choose(logits, torch.tensor(draws, dtype=torch.float64))
-
-
-def _uniform(generator: torch.Generator) -> float:
-    return float(torch.rand((), generator=generator, dtype=torch.float64))
+        return self._rules.sampler.sample(logits, (record.generator for record in records))

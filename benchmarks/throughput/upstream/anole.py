@@ -17,7 +17,7 @@ from generators.anole.draft import AnoleDraft, Prompt
 from generators.anole.guidance import guided
 from generators.anole.state import Mode, Track
 from generators.base import Outcome
-from generators.decoding.sampling import Sampler, penalised
+from generators.decoding.sampling import penalised
 from generators.document import Draft, Request
 
 
@@ -64,7 +64,7 @@ class AnoleLoop:
                 logits[:, ids.index(vocabulary.begin_image)] = -torch.inf
             seen = torch.isin(permitted, torch.tensor(track.ids, device=self._device))
             lowered = penalised(logits, seen[None], rules.repetition_penalty)
-            track.take(ids[_chosen(rules.text, lowered, generator)])
+            track.take(ids[int(rules.text.sample(lowered, [generator]))])
             fed = torch.tensor([track.ids[-1:]], device=self._device)
 
     def _draw(self, track: Track, generator: torch.Generator) -> None:
@@ -83,7 +83,7 @@ class AnoleLoop:
             mixed = guided(
                 full, image, free, text=rules.guidance_text, picture=rules.guidance_image
             )
-            token = ids[_chosen(rules.image, mixed[None], generator)]
+            token = ids[int(rules.image.sample(mixed[None], [generator]))]
             track.take(token)
             fed = self._tensor([[token]] * 3)
             mask = torch.cat([mask, mask.new_ones(3, 1)], dim=1)
@@ -106,11 +106,3 @@ class AnoleLoop:
 
     def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
         return torch.tensor([list(row) for row in rows], device=self._device)
-
-
-def _chosen(sampler: Sampler, logits: Tensor, generator: torch.Generator) -> int:
-    draw = 0.0
-    if not sampler.greedy:
-        draw = float(torch.rand((), generator=generator, dtype=torch.float64))
-    uniform = torch.tensor([draw], dtype=torch.float64)
-    return int(sampler.choose(logits, uniform))

@@ -77,8 +77,5 @@ class GillLoop:
                 logits[:, first] = logits[:, first].abs() * scale
         if step < self._stage.limits.words_first:
             logits[:, first] = -torch.inf
-        draw = torch.zeros(1, dtype=torch.float64)
-        if not rules.sampler.greedy:
-            draw = torch.rand(1, generator=generator, dtype=torch.float64)
-        token = int(rules.sampler.choose(logits, draw))
+        token = int(rules.sampler.sample(logits, [generator]))
         return [first, *others] if token == first else [token]

@@ -68,10 +68,6 @@ class MiniGPT5Loop:
             logits[0, :begin], logits[0, begin + 1 :] = -torch.inf, -torch.inf
         elif not track.may_begin_image:
             logits[0, begin] = -torch.inf
-        draw = 0.0
-        if not rules.sampler.greedy:
-            draw = float(torch.rand((), generator=generator, dtype=torch.float64))
-        uniforms = torch.tensor([draw], dtype=torch.float64)
-        token = int(rules.sampler.choose(logits, uniforms))
+        token = int(rules.sampler.sample(logits, [generator]))
         track.take(token, state)
         return self._vokens if token == begin else self._table[[token]]
