@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -10,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.markup import markdown_table, plain
 from benchmarks.tables import printable
 from scorers.ratings.estimate import Estimate
 
@@ -39,16 +39,15 @@ class Grid:
     @property
     def markdown(self) -> str:
         """For a page, under a heading of the second level."""
-        rows = [self.head, ["---"] * len(self.head), *self.lines]
-        lines = ["| " + " | ".join(_plain(cell) for cell in row) + " |" for row in rows]
-        notes = [f"- {_plain(note)}" for note in self.notes]
-        parts = [f"## {_plain(self.title)}", "\n".join(lines if self.lines else [])]
+        table = markdown_table(self.head, self.lines, numbers_right=False)
+        notes = [f"- {plain(note)}" for note in self.notes]
+        parts = [f"## {plain(self.title)}", table if self.lines else ""]
         return "\n\n".join(part for part in (*parts, "\n".join(notes)) if part)
 
 
 def page(title: str, remarks: Iterable[str], grids: Iterable[Grid]) -> str:
     """A Markdown page of tables."""
-    parts = [f"# {_plain(title)}", *(_plain(r) for r in remarks if r)]
+    parts = [f"# {plain(title)}", *(plain(r) for r in remarks if r)]
     return "\n\n".join([*parts, *(g.markdown for g in grids)]) + "\n"
 
 
@@ -58,8 +57,3 @@ def estimate_text(estimate: Estimate) -> str:
         return f"- ({estimate.reason})" if estimate.reason else "-"
     ends = "" if estimate.ci95 is None else " [{:.2f}, {:.2f}]".format(*estimate.ci95)
     return f"{estimate.value:.2f}{ends} n={estimate.n}"
-
-
-def _plain(text: str) -> str:
-    """`text` on one line, without what Markdown would take for markup."""
-    return re.sub(r"([\\`*|<]|\](?=[(\[:]))", r"\\\1", printable(text))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 
 from benchmarks.board import Board
 from benchmarks.criteria import profiles
+from benchmarks.markup import markdown_table, plain
 from benchmarks.tables import (
     AVERAGES,
     CONTROLS_SAID,
@@ -18,7 +18,6 @@ from benchmarks.tables import (
     kind_text,
     legend,
     matrix,
-    printable,
     reason_text,
     title_of,
 )
@@ -28,14 +27,12 @@ from scorers.judging.profile import CriterionMean
 CHECKED = ("gt", "mean", "difference")
 """Estimates of one check of a scorer by a control."""
 
-_NUMBER = re.compile(r"[+-]?\d|-|$")
-
 
 def markdown(board: Board, rows: Sequence[Row], pairs: Sequence[Row]) -> str:
     """The whole leaderboard as one Markdown page."""
     parts = [f"# Leaderboard: {title_of(board)}"]
     if board.warning:
-        parts.append(f"> **Attention: {_plain(board.warning)}**")
+        parts.append(f"> **Attention: {plain(board.warning)}**")
     parts += [legend(board)] if board.scorers else []
     for scorer in board.scorers:
         parts += _scorer_part(board, rows, scorer.name, scorer.scale)
@@ -55,14 +52,14 @@ def _scorer_part(board: Board, rows: Sequence[Row], scorer: str, scale: str) -> 
     counted = counts_shown([s["avg_micro"] for _, s in scores])
     tallies = [[str(s["avg_micro"][k]) for k in counted] for _, s in scores]
     lines = [line + tally for line, tally in zip(lines, tallies, strict=True)]
-    heading = f"## {_plain(scorer)} ({_plain(scale)})"
-    table = _table([*head, *counted.values()], lines)
+    heading = f"## {plain(scorer)} ({plain(scale)})"
+    table = markdown_table([*head, *counted.values()], lines)
     fields = [
         [name, *(cell_text(s["fields"][f]) for f in board.field_names)]
         for name, s in scores
     ]
     parts = [heading, table, *_notes(scores)]
-    parts += ["### By field", _table(["system", *board.field_names], fields)]
+    parts += ["### By field", markdown_table(["system", *board.field_names], fields)]
     parts += _criteria_part(board, scorer)
     return parts + _matrix_part(board, rows, scorer)
 
@@ -74,8 +71,8 @@ def _criteria_part(board: Board, scorer: str) -> list[str]:
             [system, *(_share(means.get(name)) for name in found.criteria)]
             for system, means in found.systems.items()
         ]
-        parts.append(f"### {_plain(found.category)}, by criterion")
-        parts.append(_table(["system", *found.criteria], lines))
+        parts.append(f"### {plain(found.category)}, by criterion")
+        parts.append(markdown_table(["system", *found.criteria], lines))
     return parts
 
 
@@ -87,7 +84,7 @@ def _share(mean: CriterionMean | None) -> str:
 def _notes(scores: Iterable[tuple[str, Row]]) -> list[str]:
     """Why averages are missing, one line per system and average."""
     lines = [
-        f"- {_plain(system)}, {said}: {_plain(s[average]['reason'])}"
+        f"- {plain(system)}, {said}: {plain(s[average]['reason'])}"
         for system, s in scores
         for average, said in AVERAGES.items()
         if "reason" in s[average]
@@ -107,7 +104,7 @@ def _matrix_part(board: Board, rows: Sequence[Row], scorer: str) -> list[str]:
     ]
     return [
         f"### LVLM x text-to-image model ({AVERAGES[average]})",
-        _table(["", *artists], lines),
+        markdown_table(["", *artists], lines),
     ]
 
 
@@ -120,7 +117,7 @@ def _pairs_part(pairs: Sequence[Row]) -> list[str]:
         for p in pairs
     ]
     said = "Mean over the queries that have a score of both systems."
-    return ["### Paired differences", said, _table(head, lines)]
+    return ["### Paired differences", said, markdown_table(head, lines)]
 
 
 def _signed(pair: Row) -> str:
@@ -136,7 +133,7 @@ def _controls_part(board: Board) -> list[str]:
         [c["scorer"], c["control"], *(cell_text(c[k]) for k in CHECKED), c["order"]]
         for c in found
     ]
-    return ["## Controls", CONTROLS_SAID, _table(head, lines)]
+    return ["## Controls", CONTROLS_SAID, markdown_table(head, lines)]
 
 
 def _counts_part(rows: Sequence[Row]) -> list[str]:
@@ -146,7 +143,7 @@ def _counts_part(rows: Sequence[Row]) -> list[str]:
         for r in rows
     ]
     head = ["system", "weights", "queries", *counted.values()]
-    return ["## Outcomes", _table(head, lines)]
+    return ["## Outcomes", markdown_table(head, lines)]
 
 
 def _reasons_part(rows: Sequence[Row]) -> list[str]:
@@ -157,16 +154,4 @@ def _reasons_part(rows: Sequence[Row]) -> list[str]:
     ]
     if not lines:
         return []
-    return ["## Reasons", _table(["system", "count", "outcome", "reason"], lines)]
-
-
-def _table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    numeric = [all(_NUMBER.match(w) for w in column) for column in zip(*lines, strict=True)]
-    rule = ["---:" if right else "---" for right in numeric or [False] * len(head)]
-    rows = [[_plain(w) for w in head], rule, *([_plain(w) for w in line] for line in lines)]
-    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
-
-
-def _plain(text: str) -> str:
-    """`text` on one line, without what Markdown would take for markup."""
-    return re.sub(r"([\\`*|<]|\](?=[(\[:]))", r"\\\1", printable(text))
+    return ["## Reasons", markdown_table(["system", "count", "outcome", "reason"], lines)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-import importlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ from benchmarks.mmie.categories import CATEGORIES, FIELDS
 from benchmarks.mmie.images import Album
 from benchmarks.mmie.prompts import prompts as mmie_prompts
 from benchmarks.mmie.rules import TaskError
+from generators.base import imported
 from generators.document import Document, Malformed, Sample
 from generators.names import UsageError
 from generators.system import Prompter
@@ -98,9 +98,8 @@ def _of_another(
 ) -> TaskSet:
     if prompts:
         raise UsageError(f"[prompts] words MMIE's queries; {scheme} has its own questions")
-    module, _, function = READERS[scheme].partition(":")
-    read = getattr(importlib.import_module(module), function)
-    return read(where, cache)  # type: ignore[no-any-return]
+    read: Callable[[str, Path], TaskSet] = imported(READERS[scheme])
+    return read(where, cache)
 
 
 def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:

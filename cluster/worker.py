@@ -8,7 +8,6 @@ written, each in its own thread; only the stage itself is never entered twice at
 from __future__ import annotations
 
 import hashlib
-import importlib
 import os
 import socket
 import threading
@@ -24,7 +23,15 @@ import pyarrow as pa
 
 from cluster.records import Item, Row, encode, rows_of
 from cluster.store import StoreError, read_blob, write_part
-from generators.base import Failure, Fault, Outcome, Skip, StageInput, StageSpec
+from generators.base import (
+    Failure,
+    Fault,
+    Outcome,
+    Skip,
+    StageInput,
+    StageSpec,
+    imported,
+)
 from generators.document import Blob, Request, with_blobs
 
 TOKEN_FOLDER = ".nodes"
@@ -63,7 +70,7 @@ def load_class(target: str) -> Callable[..., Any]:
     if not separator:
         raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
     try:
-        return getattr(importlib.import_module(module), name)  # type: ignore[no-any-return]
+        return imported(target)  # type: ignore[no-any-return]
     except AttributeError:
         raise ValueError(f"module {module!r} has no class {name!r}") from None
 

@@ -7,6 +7,7 @@ stages. Standard library only.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -173,6 +174,12 @@ class StageSpec:
         """Folder of the stage's records, `<name>-<digest>`."""
         safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in self.name)
         return f"{safe[:60]}-{self.digest[:12]}"
+
+
+def imported(target: str) -> Any:
+    """What `module:name` names; ImportError or AttributeError where it names nothing."""
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from generators.base import Kind, Outcome, Placement, Result, StageSpec, Weights
+from generators.base import (
+    Kind,
+    Outcome,
+    Placement,
+    Result,
+    StageSpec,
+    Weights,
+    imported,
+)
 from generators.document import Image, ImageRequest, Payload
 from generators.names import UsageError, unknown
 from generators.system import System
@@ -36,7 +44,7 @@ def custom_spec(
     """The stage `module:Class` with `overrides` as constructor arguments, and the class."""
     module, _, attribute = name.partition(":")
     try:
-        cls = getattr(importlib.import_module(module), attribute)
+        cls = imported(name)
     except ModuleNotFoundError as error:
         raise UsageError(f"stage {name!r}: {error}") from error
     except AttributeError:

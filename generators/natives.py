@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from generators.base import Weights
+from generators.base import Weights, imported
 from generators.names import UsageError, unknown, with_overrides
 from generators.system import System
 
@@ -29,9 +28,8 @@ def native(
     """The native system a user named; UsageError names the valid ones."""
     if name not in NATIVE:
         raise unknown("native model", name, NATIVE)
-    module, _, function = NATIVE[name].partition(":")
-    make = getattr(importlib.import_module(module), function)
-    return make(weights, overrides, gpu_gib)  # type: ignore[no-any-return]
+    make: Callable[..., System] = imported(NATIVE[name])
+    return make(weights, overrides, gpu_gib)
 
 
 def part_settings(

@@ -143,11 +143,20 @@ class ModelSettings(StageSettings):
     companions: ClassVar[tuple[str, ...]] = ()
     """Fields, each `unkeyed`, that name further checkpoints this one is used with: a
     folder, a Hub id, or `ID@REVISION`. None where one is not used."""
+    spans_gpus: ClassVar[bool] = True
+    """Whether a replica takes as many GPUs as its estimate fills. If not, the weights fit
+    one, and the stage halves a batch whose caches do not."""
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
         if self.num_gpus is not None:
             return self.num_gpus
-        return 0.0 if weights == "tiny" else float(max(1, math.ceil(estimate / gpu_gib)))
+        if weights == "tiny":
+            return 0.0
+        return float(max(1, math.ceil(estimate / gpu_gib))) if self.spans_gpus else 1.0
+
+    def per_record_gib(self) -> float:
+        """Device memory that each record of a batch takes beside the weights."""
+        return 0.0
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
         """As for every stage; tiny weights are always float32."""
@@ -180,11 +189,12 @@ class ModelSettings(StageSettings):
         return options | {name: i.removeprefix("hub:") for name, i in pinned.items()}
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Weights plus a fifth for activations and caches."""
+        """Weights, a fifth for working room, and what the records of a batch take."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
         width = 4 if self.dtype == "float32" else 2
-        return self.params_b * 1e9 * width * 1.2 / 2**30
+        held = self.params_b * 1e9 * width * 1.2 / 2**30
+        return held + self.per_record_gib() * self.batch_size
 
 
 def _is_keyed(settings: StageSettings, name: str) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from generators.base import Weights
+from generators.base import Weights, imported
 from generators.custom import is_custom
 from generators.names import unknown
 from scorers.base import Scorer
@@ -39,6 +38,5 @@ def resolve_scorer(
         return custom_scorer(name, weights, overrides)
     if name not in SCORERS:
         raise unknown("scorer", name, [*SCORERS, f"{JUDGE}NAME", "module:Class"])
-    module, _, function = SCORERS[name].partition(":")
-    make = getattr(importlib.import_module(module), function)
-    return make(weights, overrides, gpu_gib)  # type: ignore[no-any-return]
+    make: Callable[..., Scorer] = imported(SCORERS[name])
+    return make(weights, overrides, gpu_gib)

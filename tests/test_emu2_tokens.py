@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from generators.checkpoints import CheckpointError
 from generators.emu2.tokens import ADDED, ADDED_CHAT, Picture, Tokens
-from generators.emu2.toy import WORDS, toy_tokens, word_ids
+from generators.emu2.toy import toy_tokens, word_ids
+from generators.toys import WORDS
 
 TOKENS = toy_tokens(ADDED_CHAT)
 KEEPING = toy_tokens(ADDED_CHAT, strip=False)
@@ -30,7 +31,7 @@ def test_special_tokens_have_the_published_ids():
 
 
 def test_words_of_toy_models_are_one_piece_each():
-    assert len(set(word_ids(T))) == len(WORDS.split()) + 1
+    assert len(set(word_ids(T))) == len(WORDS) + 1
 
 
 def test_white_space_beside_special_tokens_is_dropped():

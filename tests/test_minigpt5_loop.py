@@ -7,7 +7,7 @@ import functools
 
 import pytest
 import torch
-from minigpt5_helpers import upstream_loop
+from minigpt5_references import upstream_loop
 
 from generators.decoding.sampling import Sampler
 from generators.document import Request, Text, Turn

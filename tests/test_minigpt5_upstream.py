@@ -6,6 +6,7 @@ import functools
 import re
 
 import minigpt5_helpers as files
+import minigpt5_tensors as tiny
 import minigpt5_upstream_helpers as upstream
 import numpy as np
 import pytest
@@ -76,7 +77,7 @@ def tracks(draft, run: int):
 @pytest.mark.parametrize("fit", ["pad", "crop"])
 @pytest.mark.parametrize("name", upstream.PICTURES)
 def test_pictures_are_prepared_as_upstream(name, fit, arrays):
-    ours = prepared(upstream.encoded(name), files.SIDE, fit)
+    ours = prepared(upstream.encoded(name), tiny.SIDE, fit)
     mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, DEVIATION))
     levels = (ours * deviation + mean) * 255
     assert np.array_equal(levels.round().numpy(), arrays[f"{fit}_{name}"])
@@ -124,7 +125,7 @@ def test_answers_are_the_same_ids(run, question, arrays, draft):
 @pytest.mark.parametrize(("run", "question"), CASES)
 def test_every_picture_has_the_same_states(run, question, arrays, draft):
     ours = tracks(draft, run)[question].pictures
-    expected = arrays.get(f"states_{run}_{question}", np.zeros((0, 8, files.WIDTH)))
+    expected = arrays.get(f"states_{run}_{question}", np.zeros((0, 8, tiny.WIDTH)))
     # Upstream has no states for a picture begun by the very last id.
     assert len(expected) <= len(ours) <= len(expected) + 1
     for states, theirs in zip(ours, expected, strict=False):
@@ -145,7 +146,7 @@ def test_conditioning_and_its_unconditional_branch(case, arrays, render):
     states = torch.from_numpy(arrays[f"states_{case}"])[:1]
     ours = stage._mapped(states)[0]
     np.testing.assert_allclose(ours, arrays[f"matrix_{case}"], atol=1e-5)
-    free = stage._mapped(torch.zeros(8, files.WIDTH))[0]
+    free = stage._mapped(torch.zeros(8, tiny.WIDTH))[0]
     np.testing.assert_allclose(free, arrays[f"free_{case}"], atol=1e-5)
 
 
@@ -176,8 +177,8 @@ def test_text_is_upstreams_without_its_marks(run, question, arrays, draft):
 
 def test_the_arrays_belong_to_these_weights():
     """Should the frozen generators ever change, say so before anything else does."""
-    made = [files.vicuna(), files.stage_1(), files.stage_2(), files.stage_2(13)]
-    made += [files.eva_vit(), files.lavis_qformer(), files.projection()]
+    made = [tiny.vicuna(), tiny.stage_1(), tiny.stage_2(), tiny.stage_2(13)]
+    made += [tiny.eva_vit(), tiny.lavis_qformer(), tiny.projection()]
     total = sum(v.double().sum().item() for tensors in made for v in tensors.values())
     assert total == pytest.approx(WEIGHTS_SUM, abs=1e-6)
 

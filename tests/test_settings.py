@@ -78,3 +78,24 @@ def test_only_models_take_gpus_by_default():
     assert Paired().placement("pretrained", 80.0).num_gpus == 1
     assert Paired(params_b=70).placement("pretrained", 80.0).num_gpus == 2
     assert Paired(params_b=70).placement("tiny", 80.0).num_gpus == 0
+
+
+def test_a_stage_that_halves_its_batches_never_asks_for_a_second_gpu():
+    class Spread(Paired):
+        def per_record_gib(self) -> float:
+            return 10.0
+
+    class Halving(Spread):
+        spans_gpus: ClassVar[bool] = False
+
+    held = 10e9 * 2 * 1.2 / 2**30
+    for batch, gpus in ((1, 1), (8, 2)):
+        told = {"params_b": 10, "batch_size": batch}
+        spread = Spread(**told).placement("pretrained", 80.0)
+        halving = Halving(**told).placement("pretrained", 80.0)
+        assert (spread.num_gpus, halving.num_gpus) == (gpus, 1)
+        assert spread.gpu_memory_gib == pytest.approx(held + 10 * batch)
+        assert halving.gpu_memory_gib == spread.gpu_memory_gib
+    assert Halving(params_b=10, num_gpus=2).placement("pretrained", 80.0).num_gpus == 2
+    assert Halving(params_b=10).placement("tiny", 80.0).num_gpus == 0
+    assert Halving(params_b=10).memory_estimate_gib("tiny") == 0

@@ -15,7 +15,7 @@ from trial import LIGHT, writer
 
 from cluster import worker
 from cluster.records import Item
-from cluster.worker import Receipt, Worker
+from cluster.worker import Receipt, Worker, load_class
 from generators.base import Result
 from generators.document import Draft, Image, Request, Text, Turn
 
@@ -120,3 +120,16 @@ def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(
     row = hosted.run([item]).rows["k"]
     assert (row.outcome, row.final) == ("failed", False)
     assert "a.png has changed since the run was planned" in str(row.reason)
+
+
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("stages", r"stage 'stages' is not of the form 'module:Class'"),
+        ("stages:Nobody", r"module 'stages' has no class 'Nobody'"),
+    ],
+)
+def test_a_target_that_names_no_class_is_told(target: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        load_class(target)
+    assert load_class("cluster.worker:Worker") is Worker

@@ -6,7 +6,6 @@ python tests/trial.py RUN --samples 40 --address ADDRESS
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 from collections.abc import Sequence
@@ -21,7 +20,7 @@ from cluster.records import Item, encode
 from cluster.run import RunResult, Watcher, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
-from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk
+from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk, imported
 from generators.document import (
     Candidate,
     Content,
@@ -127,8 +126,7 @@ def plan_of(
 
 def stage_of(spec: StageSpec) -> Any:
     """The stage itself, in this process."""
-    module, _, name = spec.target.partition(":")
-    return getattr(importlib.import_module(module), name)(**spec.settings)
+    return imported(spec.target)(**spec.settings)
 
 
 def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:

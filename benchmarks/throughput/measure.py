@@ -11,13 +11,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import import_module
 from statistics import median
 from typing import Any
 
 from benchmarks.throughput.device import peak_memory, synchronise
 from benchmarks.throughput.traffic import weight_traffic
-from generators.base import Outcome, Result, StageSpec
+from generators.base import Outcome, Result, StageSpec, imported
 from generators.names import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
@@ -153,13 +152,7 @@ The class takes the loaded stage; its `__call__` has the contract of a stage.
 
 def upstream_loop(spec: StageSpec, stage: Any) -> Any | None:
     """The upstream loop around a loaded stage; None where none is written."""
-    return loaded(UPSTREAM[spec.target])(stage) if spec.target in UPSTREAM else None
-
-
-def loaded(target: str) -> Any:
-    """The class that `module:Class` names."""
-    module, _, name = target.partition(":")
-    return getattr(import_module(module), name)
+    return imported(UPSTREAM[spec.target])(stage) if spec.target in UPSTREAM else None
 
 
 def loaded_stage(spec: StageSpec, sizes: Sequence[int]) -> Any:
@@ -169,4 +162,4 @@ def loaded_stage(spec: StageSpec, sizes: Sequence[int]) -> Any:
         raise UsageError("a compiled stage has one batch size; give one with --batches")
     if "batch_size" in options:
         options["batch_size"] = max(sizes)
-    return loaded(spec.target)(**{**spec.settings, **options})
+    return imported(spec.target)(**{**spec.settings, **options})

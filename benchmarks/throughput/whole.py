@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.throughput.measure import loaded
-from generators.base import Job, Outcome, Result, StageSpec
+from generators.base import Job, Outcome, Result, StageSpec, imported
 from generators.document import Blob, Document, Sample, with_blobs
 from generators.pictures import Drawing
 from generators.system import Asking, Prompter, System, answer
@@ -25,7 +24,7 @@ class Stages:
         """The loaded stage."""
         if spec.digest not in self._loaded:
             settings = {**spec.settings, **spec.options}
-            self._loaded[spec.digest] = loaded(spec.target)(**settings)
+            self._loaded[spec.digest] = imported(spec.target)(**settings)
         return self._loaded[spec.digest]
 
     def outcomes(self, jobs: Sequence[Job]) -> list[Outcome[Any]]:

@@ -17,6 +17,7 @@ from generators.anole.payload import packed
 from generators.anole.settings import AnoleDraftSettings
 from generators.anole.state import Limits, Mode, Track, split
 from generators.base import Failure, Outcome, Result, Skip, Weights
+from generators.decoding.requests import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
 from generators.loading.devices import device_of
@@ -95,11 +96,8 @@ class AnoleDraft:
 
     def prompt(self, request: Request) -> Prompt | Skip | Failure:
         """The request in the model's tokens, or why it cannot be answered."""
-        if request.seed is None and self.settings.is_seeded():
-            return Failure("the request has no seed, but tokens are sampled")
-        content = [s for turn in request.turns for s in turn.content]
-        if not any(isinstance(s, Image) or s.text.strip() for s in content):
-            return Failure("the request holds neither text nor pictures")
+        if failure := unanswerable(request, self.settings.is_seeded()):
+            return failure
         parts = self._parts(request)
         pieces = [p if isinstance(p, Image) else self._tokenized(p) for p in parts]
         if reason := self._too_long(pieces):

@@ -13,12 +13,13 @@ from generators.anole.codec import Codec, vq_model
 from generators.anole.meta import PARAMS, Meta
 from generators.anole.published import HuggingFace, Published, VQAlone
 from generators.anole.sizes import FULL, TINY, Size
-from generators.anole.toy import steered, toy_tokenizer, word_ids
+from generators.anole.toy import steered, toy_tokenizer
 from generators.anole.vocab import Vocabulary
 from generators.base import Weights
 from generators.checkpoints import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.strict import randomised, revived
+from generators.toys import BYTE_LEVEL
 
 _SEED = 20_240_708
 """Of the random weights; Anole was published on that day."""
@@ -127,7 +128,7 @@ def random_language(size: Size, device: torch.device, dtype: torch.dtype) -> Lan
     model = language_model(config)
     randomised(model, device=device, dtype=dtype, seed=_SEED)
     language = _ready(model, config, tokenizer, vocabulary, device)
-    words = word_ids(tokenizer) if size.vocabulary is None else vocabulary.text
+    words = BYTE_LEVEL.ids(tokenizer) if size.vocabulary is None else vocabulary.text
     steered(model, vocabulary, words, size.begin_image, size.end)
     return language
 

@@ -28,6 +28,7 @@ class AnoleDraftSettings(ModelSettings):
     kind: ClassVar[Kind] = Kind.DRAFT
     target: ClassVar[str] = "generators.anole.draft:AnoleDraft"
     seeded: ClassVar[bool] = True
+    spans_gpus: ClassVar[bool] = False
 
     model: str = unkeyed(PUBLISHED)
     """Also `GAIR/Anole-7b-v0.1`, fine-tunes of the architecture, or a folder of either."""
@@ -57,14 +58,9 @@ class AnoleDraftSettings(ModelSettings):
         """Whether anything is sampled."""
         return not (self.text_greedy and self.image_greedy)
 
-    def memory_estimate_gib(self, weights: Weights) -> float:
-        """The weights, and the caches of three full streams for each record."""
-        estimate = super().memory_estimate_gib(weights)
-        return estimate + 3 * _CACHE_GIB * self.batch_size if estimate else 0.0
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        # One GPU holds the weights; a batch whose caches do not fit is halved.
-        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+    def per_record_gib(self) -> float:
+        """The caches of three full streams."""
+        return 3 * _CACHE_GIB
 
 
 class AnoleRenderSettings(ModelSettings):
@@ -72,19 +68,16 @@ class AnoleRenderSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.RENDER
     target: ClassVar[str] = "generators.anole.render:AnoleRender"
+    spans_gpus: ClassVar[bool] = False
 
     model: str = unkeyed(PUBLISHED)
     """As for drafting, or the VQ model alone (`leloy/Anole-7b-v0.1-vqvae-hf`)."""
     params_b: float | None = unkeyed(0.069, gt=0)
     dtype: Literal["float32"] = "float32"
 
-    def memory_estimate_gib(self, weights: Weights) -> float:
-        """The weights, and a GiB of activations for each picture."""
-        estimate = super().memory_estimate_gib(weights)
-        return estimate + self.batch_size if estimate else 0.0
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+    def per_record_gib(self) -> float:
+        """A GiB of activations for each picture."""
+        return 1.0
 
 
 def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:

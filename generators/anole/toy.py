@@ -18,16 +18,7 @@ from generators.anole.vocab import (
     Vocabulary,
     image_name,
 )
-
-WORDS = """
- the a of and to in on with under near small large red blue green bright quiet old new
- river house tree road window garden mountain street boat bird table cup light morning
- stands shows holds opens turns grows then here slowly again , .
-"""
-"""What toy models write."""
-
-_SPACE = "\u0120"
-"""How byte-level BPE writes a space."""
+from generators.toys import BYTE_LEVEL
 
 SPECIALS = (BOS, "<pad>", EOS, "<unk>")
 MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
@@ -40,31 +31,12 @@ def toy_tokenizer(codes: int, size: int | None = None) -> Tokenizer:
     """
     names = [*SPECIALS, *(image_name(code) for code in range(codes)), *MARKS]
     names += sorted(pre_tokenizers.ByteLevel.alphabet())
-    merges: list[tuple[str, str]] = []
-    for word in _spelled():
-        for end in range(1, len(word)):
-            if word[: end + 1] not in names:
-                names.append(word[: end + 1])
-                merges.append((word[:end], word[end]))
-    if size is not None:
-        names += [f"{_SPACE}w{i:05d}" for i in range(size - len(names))]
-    ids = {name: i for i, name in enumerate(names)}
+    ids, merges = BYTE_LEVEL.vocabulary(names, size)
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([*SPECIALS, *MARKS])
     return tokenizer
-
-
-def word_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the whole words of a toy tokenizer."""
-    ids = tokenizer.get_vocab()
-    return [ids[word] for word in _spelled()]
-
-
-def _spelled() -> list[str]:
-    """The words as the tokenizer's names; punctuation takes no space before it."""
-    return [w if w in ",." else _SPACE + w for w in WORDS.split()]
 
 
 def steered(

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.document import Image, ImageRequest, Payload
+from generators.decoding.requests import empty
+from generators.document import Image, ImageRequest, Payload, Text
 from generators.emu2.loading import load
 from generators.emu2.payload import packed
 from generators.emu2.prompts import Part, shown
@@ -46,7 +47,7 @@ class Emu2Condition:
         """
         parts = [request_parts(request) for request in inputs]
         modes = [_mode(request) for request in inputs]
-        prompts = [self._read(p, m) for p, m in zip(parts, modes, strict=True)]
+        prompts = [self._read(*each) for each in zip(inputs, parts, modes, strict=True)]
         made = self._made(prompts, modes)
         return [
             Result(packed(made[i], self._free(modes[i])), *self._about(p, part, modes[i]))
@@ -55,9 +56,11 @@ class Emu2Condition:
             for i, (p, part) in enumerate(zip(prompts, parts, strict=True))
         ]
 
-    def _read(self, parts: list[Part], mode: Mode) -> Prompt | Skip | Failure:
-        if not any(isinstance(part, Image) or part.strip() for part in parts):
-            return Failure("the request holds neither text nor pictures")
+    def _read(
+        self, request: ImageRequest, parts: list[Part], mode: Mode
+    ) -> Prompt | Skip | Failure:
+        if failure := empty((*request.context, Text(request.prompt or ""))):
+            return failure
         if mode == "autoencoding":
             return read(self.model, parts, 0, self.context)
         # The last vector is read from the state before it and never stands in the context.

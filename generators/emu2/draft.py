@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.document import Draft, Image, Request, Text
+from generators.decoding.requests import unanswerable
+from generators.document import Draft, Request, Text
 from generators.emu2.loading import load
 from generators.emu2.prompts import Part, chat_parts, shown
 from generators.emu2.reading import Prompt, context_of, embedded, read
@@ -45,9 +46,8 @@ class Emu2Draft:
         ]
 
     def _read(self, request: Request, parts: list[Part]) -> Prompt | Skip | Failure:
-        content = [s for turn in request.turns for s in turn.content]
-        if not any(isinstance(s, Image) or s.text.strip() for s in content):
-            return Failure("the request holds neither text nor pictures")
+        if failure := unanswerable(request, self.settings.is_seeded()):
+            return failure
         return read(self.model, parts, self.settings.max_new_tokens, self.context)
 
     def _drafted(self, prompt: Prompt, asked: str, ids: Sequence[int]) -> Result[Draft]:

@@ -10,15 +10,10 @@ import torch
 from torch import Tensor
 
 from generators.emu2.tokens import Tokens
+from generators.toys import WORDS
 
-WORDS = """
- the a of and to in on with under near small large red blue green bright quiet old new
- river house tree road window garden mountain street boat bird table cup light morning
- stands shows holds opens turns grows then here slowly again
-"""
-"""What toy models write."""
 END = "."
-"""After which they may end."""
+"""After which toy models may end."""
 
 _PIECES = 480
 """Bytes, characters, and enough merges to make each word one piece."""
@@ -32,8 +27,7 @@ def toy_pieces() -> Any:
     """A sentencepiece model with LLaMA's options in which each word is one piece."""
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
-    words = WORDS.split()
-    lines = [" ".join([*words[i:], *words[:i], END]) for i in range(len(words))]
+    lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
     made = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
@@ -68,7 +62,7 @@ def toy_tokens(
 
 def word_ids(tokens: Tokens) -> list[int]:
     """Ids of the words and of the full stop, which is the last."""
-    ids: list[list[int]] = tokens.pieces.encode([*WORDS.split(), END])
+    ids: list[list[int]] = tokens.pieces.encode([*WORDS, END])
     return [piece for [piece] in ids]
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
+from generators.decoding.requests import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, Request
 from generators.gill.answer import Answers
@@ -84,11 +85,8 @@ class GillDraft:
 
     def prompt(self, request: Request) -> Prompt | Skip | Failure:
         """The request as the model reads it, or why it cannot be answered."""
-        if request.seed is None and self.settings.is_seeded():
-            return Failure("the request has no seed, but tokens are sampled")
-        content = [s for turn in request.turns for s in turn.content]
-        if not any(isinstance(s, Image) or s.text.strip() for s in content):
-            return Failure("the request holds neither text nor pictures")
+        if failure := unanswerable(request, self.settings.is_seeded()):
+            return failure
         read = pieces(request.turns, self.settings, self.language.tokens.voken_names)
         texts = self._tokenized([p for p in read if isinstance(p, str)])
         if reason := self._too_long(sum(map(len, texts)), len(read) - len(texts)):

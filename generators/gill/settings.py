@@ -33,6 +33,7 @@ class GillDraftSettings(ModelSettings):
     target: ClassVar[str] = "generators.gill.draft:GillDraft"
     seeded: ClassVar[bool] = True
     companions: ClassVar[tuple[str, ...]] = ("language", "vision")
+    spans_gpus: ClassVar[bool] = False
 
     model: str = unkeyed(PUBLISHED)
     """Hub id or folder with `pretrained_ckpt.pth.tar` and `model_args.json`."""
@@ -96,14 +97,9 @@ class GillDraftSettings(ModelSettings):
         """Whether anything is sampled."""
         return self.temperature > 0
 
-    def memory_estimate_gib(self, weights: Weights) -> float:
-        """The weights, and the cache of a full context for each record."""
-        estimate = super().memory_estimate_gib(weights)
-        return estimate + _CACHE_GIB * self.batch_size if estimate else 0.0
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        # One GPU holds the weights; a batch whose caches do not fit is halved.
-        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+    def per_record_gib(self) -> float:
+        """The cache of a full context."""
+        return _CACHE_GIB
 
 
 class GillRenderSettings(VokenRenderSettings):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any
@@ -14,18 +13,7 @@ from torch import Tensor
 
 from generators.gill.language import Language
 from generators.gill.tokens import BOS, PAD, byte_level
-
-WORDS = """
- the a of and to in on with under near small large red blue green bright quiet old new
- river house tree road window garden mountain street boat bird table cup light morning
- stands shows holds opens turns grows then here slowly again , .
-"""
-"""What toy models write."""
-
-_SPACE = "\u0120"
-"""How byte-level BPE writes a space."""
-
-_MADE_UP = re.compile(rf"{_SPACE}w\d+")
+from generators.toys import BYTE_LEVEL
 
 _LEVEL = 100.0
 """What the head finds in channel 0: so loud that the biases, which are also read as
@@ -42,28 +30,13 @@ def toy_tokenizer(size: int | None = None) -> Tokenizer:
     Filled up with made-up words to `size` names where one is given.
     """
     names = ["<s>", PAD, BOS, "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
-    merges: list[tuple[str, str]] = []
-    for word in _spelled():
-        for end in range(1, len(word)):
-            if word[: end + 1] not in names:
-                names.append(word[: end + 1])
-                merges.append((word[:end], word[end]))
-    if size is not None:
-        names += [f"{_SPACE}w{i:05d}" for i in range(size - len(names))]
-    ids = {name: i for i, name in enumerate(names)}
+    ids, merges = BYTE_LEVEL.vocabulary(names, size)
     return byte_level(models.BPE(vocab=ids, merges=merges))
 
 
 def word_ids(tokenizer: Tokenizer) -> list[int]:
     """Ids of the whole words of a toy tokenizer, the made-up ones among them."""
-    ids = tokenizer.get_vocab()
-    made_up = [i for name, i in ids.items() if _MADE_UP.fullmatch(name)]
-    return sorted({*(ids[word] for word in _spelled()), *made_up})
-
-
-def _spelled() -> list[str]:
-    """The words as the tokenizer's names; punctuation takes no space before it."""
-    return [w if w in ",." else _SPACE + w for w in WORDS.split()]
+    return sorted({*BYTE_LEVEL.ids(tokenizer), *BYTE_LEVEL.made_up_ids(tokenizer)})
 
 
 def steered(language: Language, words: Sequence[int], asks: float, ends: float) -> None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
+from generators.decoding.requests import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
 from generators.loading.devices import device_of
@@ -75,11 +76,8 @@ class MiniGPT5Draft:
 
     def prompt(self, request: Request) -> Prompt | Skip | Failure:
         """The request in the model's own terms, or why it cannot be answered."""
-        if request.seed is None and self.settings.is_seeded():
-            return Failure("the request has no seed, but tokens are sampled")
-        content = [s for turn in request.turns for s in turn.content]
-        if not any(isinstance(s, Image) or s.text.strip() for s in content):
-            return Failure("the request holds neither text nor pictures")
+        if failure := unanswerable(request, self.settings.is_seeded()):
+            return failure
         parts = asked(request, self.settings)
         pieces = [p if isinstance(p, Image) else self._tokenised(p) for p in parts]
         # One position is that of the id every prompt begins with.

@@ -24,8 +24,9 @@ from generators.minigpt5.published import (
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.sizes import ADDED, FULL, TINY, Size
 from generators.minigpt5.tokens import FromJson, Vocabulary, stored_bos, stored_tokenizer
-from generators.minigpt5.toy import MARK_PIECE, Steering, toy_tokenizer, word_ids
+from generators.minigpt5.toy import MARK_PIECE, Steering, toy_tokenizer
 from generators.minigpt5.vision import PictureEncoder
+from generators.toys import PIECES
 
 _SEED = 20_231_003
 """Of the random weights; the paper appeared on that day."""
@@ -112,7 +113,7 @@ def random_writer(size: Size, device: torch.device, dtype: torch.dtype) -> Write
     revived(language, config, device)
     mark = pieces.id_of(MARK_PIECE)
     assert mark is not None
-    words = word_ids(tokenizer) if size.pieces is None else range(300, pieces.size)
+    words = PIECES.ids(tokenizer) if size.pieces is None else range(300, pieces.size)
     steering = Steering(words, vocabulary.begin_image, mark, size.begin_image, size.end)
     steering.apply(language, encoder)
     return Writer(language, encoder, vocabulary, config.max_position_embeddings)

@@ -68,6 +68,7 @@ class MiniGPT5DraftSettings(ModelSettings):
     kind: ClassVar[Kind] = Kind.DRAFT
     target: ClassVar[str] = "generators.minigpt5.draft:MiniGPT5Draft"
     companions: ClassVar[tuple[str, ...]] = ("language", "vision", "projection")
+    spans_gpus: ClassVar[bool] = False
 
     model: str = unkeyed(PUBLISHED)
     """Holds `stage1_cc3m.ckpt` and, where one is used, the stage-2 checkpoint."""
@@ -139,14 +140,9 @@ class MiniGPT5DraftSettings(ModelSettings):
         spelled = {"system_prompt": system, "human": human, "request": request}
         return super().keyed(weights) | spelled
 
-    def memory_estimate_gib(self, weights: Weights) -> float:
-        """The weights, and a full cache for each record."""
-        estimate = super().memory_estimate_gib(weights)
-        return estimate + _CACHE_GIB * self.batch_size if estimate else 0.0
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        # One GPU holds the weights; a batch whose caches do not fit is halved.
-        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+    def per_record_gib(self) -> float:
+        """The cache of a full context."""
+        return _CACHE_GIB
 
 
 class MiniGPT5RenderSettings(VokenRenderSettings):

@@ -11,15 +11,9 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers
 from torch import Tensor
 
-WORDS = """
- the a of and to in on with under near small large red blue green bright quiet old new
- river house tree road window garden mountain street boat bird table cup light morning
- stands shows holds opens turns grows then here slowly again , .
-"""
-"""What toy models write."""
+from generators.toys import PIECES
 
-_SPACE = "\u2581"
-"""How LLaMA's pieces write a space."""
+_SPACE = PIECES.space
 MARK_PIECE = _SPACE + "###"
 _MARK_MERGES = [(_SPACE, "#"), (_SPACE + "#", "#"), (_SPACE + "##", "#"), ("#", "#")]
 _SPECIALS = ("<unk>", "<s>", "</s>")
@@ -27,10 +21,8 @@ _SPECIALS = ("<unk>", "<s>", "</s>")
 
 def toy_tokenizer(size: int | None = None) -> Tokenizer:
     """Pieces in LLaMA's order: special ones, bytes, words; filled up to `size` pieces."""
-    names, merges = _pieces()
-    if size is not None:
-        names += [f"{_SPACE}w{i:05d}" for i in range(size - len(names))]
-    ids = {name: i for i, name in enumerate(names)}
+    ids, of_words = PIECES.vocabulary(_first(), size)
+    merges = [*_MARK_MERGES, *of_words]
     model = models.BPE(
         vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
     )
@@ -44,29 +36,11 @@ def toy_tokenizer(size: int | None = None) -> Tokenizer:
     return tokenizer
 
 
-def _pieces() -> tuple[list[str], list[tuple[str, str]]]:
-    """All pieces, and the pairs that are joined."""
+def _first() -> list[str]:
+    """The pieces before those of words."""
     names = [*_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), _SPACE]
     names += [chr(code) for code in range(33, 127)]
-    merges = list(_MARK_MERGES)
-    names += [a + b for a, b in _MARK_MERGES]
-    for word in _spelled():
-        for end in range(1, len(word)):
-            if word[: end + 1] not in names:
-                names.append(word[: end + 1])
-                merges.append((word[:end], word[end]))
-    return names, merges
-
-
-def word_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the whole words of a toy tokenizer."""
-    ids = tokenizer.get_vocab()
-    return [ids[word] for word in _spelled()]
-
-
-def _spelled() -> list[str]:
-    """The words as pieces; punctuation takes no space before it."""
-    return [w if w in ",." else _SPACE + w for w in WORDS.split()]
+    return [*names, *(a + b for a, b in _MARK_MERGES)]
 
 
 @dataclass(frozen=True)

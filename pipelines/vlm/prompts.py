@@ -11,6 +11,7 @@ import jinja2
 from PIL import Image as Pillow
 
 from generators.base import Failure, Skip
+from generators.decoding.requests import unseeded
 from generators.document import Request, Text, Turn
 from generators.pictures import PictureError, decode
 from pipelines.vlm.turns import ControlTokens, too_many_images, turns_of
@@ -53,8 +54,8 @@ class PromptWriter:
         """The prompt of one request, or why there is none."""
         if skip := too_many_images(request, self._settings.max_images):
             return skip
-        if self._settings.is_seeded() and request.seed is None:
-            return Failure("text is drawn at random, but the request carries no seed")
+        if failure := unseeded(request, self._settings.is_seeded()):
+            return failure
         try:
             pictures = tuple(self._fitted(decode(image)) for image in request.images)
             text, found = self._rendered(turns_of(request, self._settings.system))

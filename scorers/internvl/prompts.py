@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from PIL import Image as Pillow
 
 from generators.base import Failure, Skip
+from generators.decoding.requests import empty
 from generators.document import Image, Request
 from generators.pictures import PictureError, decode
 from scorers.internvl.budget import Budget, budgeted
@@ -68,8 +69,8 @@ class PromptWriter:
     def __call__(self, request: Request, pictures: Pictures) -> Prompt | Skip | Failure:
         """The prompt of a request, or why there is none."""
         content = [s for t in request.turns if t.role != "system" for s in t.content]
-        if not any(isinstance(s, Image) or s.text.strip() for s in content):
-            return Failure("the request holds neither text nor pictures")
+        if failure := empty(content):
+            return failure
         try:
             sizes = tuple(pictures(image).size for image in request.images)
         except PictureError as error:

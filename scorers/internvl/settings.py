@@ -36,6 +36,7 @@ class MmieScoreSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     target: ClassVar[str] = "scorers.internvl.stage:MmieScore"
+    spans_gpus: ClassVar[bool] = False
 
     model: str = unkeyed(PUBLISHED)
     """Also `OpenGVLab/InternVL2-4B`, fine-tunes of it, or a folder in its layout. The
@@ -81,15 +82,9 @@ class MmieScoreSettings(ModelSettings):
         """As for every model, with the length of the reply made explicit."""
         return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
 
-    def memory_estimate_gib(self, weights: Weights) -> float:
-        """The weights, and the cache of one context for each record."""
-        estimate = super().memory_estimate_gib(weights)
-        width = self.context / 4096 * (2 if self.dtype == "float32" else 1)
-        return estimate + _CACHE_GIB * width * self.batch_size if estimate else 0.0
-
-    def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        # One GPU holds the weights; a batch whose caches do not fit is halved.
-        return super()._num_gpus(weights, min(estimate, gpu_gib), gpu_gib)
+    def per_record_gib(self) -> float:
+        """The cache of one context."""
+        return _CACHE_GIB * self.context / 4096 * (2 if self.dtype == "float32" else 1)
 
 
 def mmie_score(

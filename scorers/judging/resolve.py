@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from generators.base import Kind, StageSpec, Weights
+from generators.base import Kind, StageSpec, Weights, imported
 from generators.names import UsageError, unknown, with_overrides
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import Judge
@@ -19,9 +18,8 @@ PREFIX = "judge:"
 
 
 class OwnStage(NamedTuple):
-    """A judge's model that is no chat model of the caller's."""
+    """A judge's model that is no chat model of the caller's; both as `module:name`."""
 
-    module: str
     make: str
     """Function of (weights, overrides, gpu_gib) that gives the stage."""
     settings: str
@@ -29,7 +27,10 @@ class OwnStage(NamedTuple):
 
 
 JUDGES: dict[str, OwnStage] = {
-    "mmie-score": OwnStage("scorers.internvl.settings", "mmie_score", "MmieScoreSettings")
+    "mmie-score": OwnStage(
+        "scorers.internvl.settings:mmie_score",
+        "scorers.internvl.settings:MmieScoreSettings",
+    )
 }
 """Judges with a model of their own; any other name is a chat model of the caller's."""
 
@@ -80,7 +81,7 @@ def _split(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings of the judge, and those of its model; UsageError for keys of neither."""
     fields = JudgeSettings.model_fields
-    of_model = getattr(importlib.import_module(own.module), own.settings).model_fields
+    of_model = imported(own.settings).model_fields
     for key in overrides:
         if key not in fields and key not in of_model:
             raise unknown(f"key in {name}", key, {*fields, *of_model})
@@ -95,10 +96,10 @@ def _own_stage(
     gpu_gib: float,
     settings: JudgeSettings,
 ) -> StageSpec:
-    make = getattr(importlib.import_module(own.module), own.make)
+    make: Callable[..., StageSpec] = imported(own.make)
     # The released scorer cuts pictures into tiles whatever the context holds.
     as_released = {"fit_context": False} if settings.mode == "official" else {}
-    return make(weights, as_released | dict(overrides), gpu_gib)  # type: ignore[no-any-return]
+    return make(weights, as_released | dict(overrides), gpu_gib)
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+from generators.base import imported
 from generators.names import unknown
 from scorers.pairwise.protocol import Mode, Pairwise
 
@@ -31,8 +31,7 @@ def resolve_protocol(
     """
     if name not in PROTOCOLS:
         raise unknown("protocol", name, PROTOCOLS)
-    module, _, attribute = PROTOCOLS[name].partition(":")
-    made = getattr(importlib.import_module(module), attribute)
+    made = imported(PROTOCOLS[name])
     if official is None:
         return made(mode=mode, **options)  # type: ignore[no-any-return]
     return made(mode=mode, wording=made.published(official), **options)  # type: ignore[no-any-return]

@@ -13,26 +13,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from generators.base import StageSpec, Walk
 from generators.document import Content, Sample, Turn
 from scorers.pairwise import wording
 from scorers.pairwise.counts import by_pair, counted
+from scorers.pairwise.dual import DualEvaluation, both_orders
 from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
 from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import (
-    Answer,
-    Ask,
-    Aspect,
-    Game,
-    Judgement,
-    Mode,
-    Read,
-)
+from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.pairwise.rewards import corrected_rewards, official_rewards, spread
 from scorers.pairwise.table import Part, Row, Table, groups
 from scorers.pairwise.turns import whole
-from scorers.pairwise.walk import judged
 from scorers.ratings.bootstrap import DRAWS
 
 FACTUALITY = "visual_factuality"
@@ -60,7 +51,7 @@ class Wording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creation:
+class Creation(DualEvaluation):
     """The protocol. Official mode counts judgements, corrected mode counts questions."""
 
     mode: Mode = "corrected"
@@ -81,7 +72,7 @@ class Creation:
         Pictures of the question go with the preference alone; officially before all text,
         in corrected mode where the question has them.
         """
-        shown = ((False, first, second), (True, second, first))
+        shown = both_orders(first, second)
         asks = [
             Ask("preference", swapped, self._preference(sample, whole(a), whole(b)))
             for swapped, a, b in shown
@@ -118,19 +109,6 @@ class Creation:
         if aspect == "preference":
             return official_creation(reply) if self.mode == "official" else level(reply)
         return official_marks(reply) if self.mode == "official" else marks(reply)
-
-    def judge(
-        self,
-        sample: Sample,
-        first: Answer,
-        second: Answer,
-        chat: StageSpec,
-        *,
-        seed: int = 0,
-        repeat: int = 0,
-    ) -> Walk[Judgement]:
-        """Walk to the judgement of one pair, asking the stage `chat`."""
-        return judged(self, sample, (first, second), chat, (seed, repeat))
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
         """Reward, win rate and visual factuality of each pair's second system."""

@@ -12,19 +12,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from generators.base import StageSpec, Walk
 from generators.document import Content, Sample, Turn
 from scorers.pairwise import wording
 from scorers.pairwise.counts import by_pair, counted
+from scorers.pairwise.dual import DualEvaluation, both_orders
 from scorers.pairwise.elo_tables import corrected_elo, official_elo
 from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
 from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Judgement, Mode, Read
+from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import official_vote, vote
 from scorers.pairwise.table import Part, Row, Table, groups
 from scorers.pairwise.turns import whole
 from scorers.pairwise.votes import corrected_shares, official_shares, tally
-from scorers.pairwise.walk import judged
 from scorers.ratings.bootstrap import DRAWS
 
 QUESTION_TYPE = "question_type"
@@ -50,7 +49,7 @@ class Wording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MllmBench:
+class MllmBench(DualEvaluation):
     """The protocol. Official mode counts merged votes; corrected mode fits ratings."""
 
     mode: Mode = "corrected"
@@ -70,10 +69,9 @@ class MllmBench:
 
     def requests(self, sample: Sample, first: Answer, second: Answer) -> tuple[Ask, ...]:
         """Both orders; the pictures after all text officially, else where they belong."""
-        shown = ((False, first, second), (True, second, first))
         return tuple(
             Ask("preference", swapped, self._turns(sample, whole(a), whole(b)))
-            for swapped, a, b in shown
+            for swapped, a, b in both_orders(first, second)
         )
 
     def _turns(self, sample: Sample, first: Content, second: Content) -> tuple[Turn, ...]:
@@ -97,19 +95,6 @@ class MllmBench:
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """One of the four votes."""
         return official_vote(reply) if self.mode == "official" else vote(reply)
-
-    def judge(
-        self,
-        sample: Sample,
-        first: Answer,
-        second: Answer,
-        chat: StageSpec,
-        *,
-        seed: int = 0,
-        repeat: int = 0,
-    ) -> Walk[Judgement]:
-        """Walk to the judgement of one pair, asking the stage `chat`."""
-        return judged(self, sample, (first, second), chat, (seed, repeat))
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
         """Wins, ties and losses of each pair's second system, then ratings of all."""

@@ -12,20 +12,19 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from generators.base import StageSpec, Walk
 from generators.document import Content, Document, Sample, Turn
 from scorers.features import Counter, Style, style, words
 from scorers.pairwise import wording
 from scorers.pairwise.counts import by_pair
+from scorers.pairwise.dual import DualEvaluation, both_orders
 from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
 from scorers.pairwise.likert import corrected_rows
 from scorers.pairwise.likert_official import official_row
 from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Judgement, Mode, Read
+from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import level, official_probench
 from scorers.pairwise.table import Table, groups
 from scorers.pairwise.turns import asked, documents, history, whole
-from scorers.pairwise.walk import judged
 
 TRACK = "chat_type"
 """Metadata of a sample: one of `TRACKS`; by default told by the number of user turns."""
@@ -56,7 +55,7 @@ def _own_wording() -> Mapping[str, str]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProBench:
+class ProBench(DualEvaluation):
     """The protocol. Official mode fits each system alone with the baseline."""
 
     mode: Mode = "corrected"
@@ -91,10 +90,9 @@ class ProBench:
         the last one, after the earlier turns as they were (corrected mode only).
         ValueError for any other number of documents.
         """
-        shown = ((False, first, second), (True, second, first))
         return tuple(
             Ask("preference", swapped, self._turns(sample, a, b))
-            for swapped, a, b in shown
+            for swapped, a, b in both_orders(first, second)
             if not (swapped and self.first_order_only)
         )
 
@@ -132,20 +130,12 @@ class ProBench:
         """A five-level verdict."""
         return official_probench(reply) if self.mode == "official" else level(reply)
 
-    def judge(
-        self,
-        sample: Sample,
-        first: Answer,
-        second: Answer,
-        chat: StageSpec,
-        *,
-        seed: int = 0,
-        repeat: int = 0,
-    ) -> Walk[Judgement]:
-        """Walk to the judgement of one pair, asking the stage `chat`."""
-        # Officially white space around the baseline's answers counts, the model's not.
-        styles = (self._style(first, self.mode == "corrected"), self._style(second, True))
-        return judged(self, sample, (first, second), chat, (seed, repeat), styles)
+    def styles(self, first: Answer, second: Answer) -> tuple[Style, Style]:
+        """Style of the pair's answers.
+
+        Officially white space around the baseline's answers counts, the model's not.
+        """
+        return self._style(first, self.mode == "corrected"), self._style(second, True)
 
     def _style(self, answer: Answer, stripped: bool) -> Style:
         parts = [d.text for d in documents(answer)]

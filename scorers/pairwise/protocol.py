@@ -28,6 +28,7 @@ __all__ = [
 Aspect = Literal["preference", "factuality"]
 """What is asked: which answer is better, or how true each is to the pictures."""
 
+
 Answer = Document | tuple[Document, ...]
 """One document, or one per user turn of a conversation."""
 
@@ -146,6 +147,8 @@ class Game:
 
 class Pairwise(Protocol):
     """A protocol: how a pair is asked about, read, and counted."""
+
+    __slots__ = ()
 
     @property
     def name(self) -> str:

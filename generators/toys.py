@@ -1,0 +1,66 @@
+"""What tiny models share: their words, and a vocabulary in which each is one token."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tokenizers import Tokenizer
+
+_WORDS = """
+ the a of and to in on with under near small large red blue green bright quiet old new
+ river house tree road window garden mountain street boat bird table cup light morning
+ stands shows holds opens turns grows then here slowly again
+"""
+WORDS = tuple(_WORDS.split())
+"""What tiny models write."""
+_PUNCTUATION = (",", ".")
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """The words as tokens of a BPE vocabulary; punctuation takes no space before it."""
+
+    space: str
+    """How the vocabulary writes a space."""
+
+    @property
+    def tokens(self) -> list[str]:
+        """Words and punctuation."""
+        return [*(self.space + word for word in WORDS), *_PUNCTUATION]
+
+    def vocabulary(
+        self, first: Sequence[str], size: int | None = None
+    ) -> tuple[dict[str, int], list[tuple[str, str]]]:
+        """Ids of all tokens, those of `first` before the words, and the words' merges.
+
+        Filled up with made-up words to `size` tokens where one is given.
+        """
+        names = [*first]
+        merges: list[tuple[str, str]] = []
+        for word in self.tokens:
+            for end in range(1, len(word)):
+                if word[: end + 1] not in names:
+                    names.append(word[: end + 1])
+                    merges.append((word[:end], word[end]))
+        if size is not None:
+            names += [f"{self.space}w{i:05d}" for i in range(size - len(names))]
+        return {name: i for i, name in enumerate(names)}, merges
+
+    def ids(self, tokenizer: Tokenizer) -> list[int]:
+        """Ids of the words and of punctuation."""
+        ids = tokenizer.get_vocab()
+        return [ids[token] for token in self.tokens]
+
+    def made_up_ids(self, tokenizer: Tokenizer) -> list[int]:
+        """Ids of the made-up words."""
+        made_up = re.compile(rf"{re.escape(self.space)}w\d+")
+        ids = tokenizer.get_vocab()
+        return [i for name, i in ids.items() if made_up.fullmatch(name)]
+
+
+BYTE_LEVEL = Spelling("\u0120")
+"""As byte-level BPE has them."""
+PIECES = Spelling("\u2581")
+"""As SentencePiece has them."""

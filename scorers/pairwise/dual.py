@@ -1,0 +1,40 @@
+"""Dual evaluation: a pair of answers is shown to the judge in both orders."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from generators.base import StageSpec, Walk
+from generators.document import Sample
+from scorers.features import Style
+from scorers.pairwise.protocol import Answer, Judgement, Pairwise
+from scorers.pairwise.walk import judged
+
+
+def both_orders(first: Answer, second: Answer) -> tuple[tuple[bool, Answer, Answer], ...]:
+    """(whether swapped, the answer shown first, the other), as given and swapped."""
+    return (False, first, second), (True, second, first)
+
+
+class DualEvaluation(Pairwise, Protocol):
+    """Base of the protocols: the walk, for what they ask and how they read."""
+
+    __slots__ = ()
+
+    def styles(self, first: Answer, second: Answer) -> tuple[Style, Style] | None:
+        """Style of the pair's answers, where the protocol looks at style."""
+        return None
+
+    def judge(
+        self,
+        sample: Sample,
+        first: Answer,
+        second: Answer,
+        chat: StageSpec,
+        *,
+        seed: int = 0,
+        repeat: int = 0,
+    ) -> Walk[Judgement]:
+        """Walk to the judgement of one pair, asking the stage `chat`."""
+        styles = self.styles(first, second)
+        return judged(self, sample, (first, second), chat, (seed, repeat), styles)
