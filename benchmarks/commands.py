@@ -46,7 +46,7 @@ def score(
     if (root / MANIFEST).exists():
         experiment = _to_score_again(root, scorers, flags)
     else:
-        told = {k: flags.get(k) for k in ("address", "weights", "out", "mode", "rubric")}
+        told = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
         told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, told, flags["set"]), console)
     experiment.refuse_what_is_missing()
@@ -65,7 +65,7 @@ def _to_score_again(
         )
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     changes["address"] = flags["address"]
-    changes |= {k: flags[k] for k in ("mode", "rubric") if flags.get(k)}
+    changes |= {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
     return reopen(root, changes)

@@ -124,11 +124,18 @@ def load_config(
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     answered = config.data.startswith(OFFICIAL)
+    told = {
+        "systems": config.systems or (() if answered else DEFAULT_SYSTEMS),
+        "scorers": config.scorers or DEFAULT_SCORERS,
+        "weights": config.weights or ("pretrained" if named else "tiny"),
+    }
+    return anchored(config.model_copy(update=told))
+
+
+def anchored(config: RunConfig) -> RunConfig:
+    """`config` with every file under its full path: it means the same anywhere."""
     return config.model_copy(
         update={
-            "systems": config.systems or (() if answered else DEFAULT_SYSTEMS),
-            "scorers": config.scorers or DEFAULT_SCORERS,
-            "weights": config.weights or ("pretrained" if named else "tiny"),
             "data": _absolute(config.data),
             "ids": config.ids and config.ids.expanduser().resolve(),
             "rubric": _absolute_rubric(config.rubric),

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.answered import answered
-from benchmarks.config import OFFICIAL, RunConfig, merged
+from benchmarks.config import OFFICIAL, RunConfig, anchored, merged
 from benchmarks.controls import control, is_control
 from benchmarks.leaderboard import Board
 from benchmarks.published import is_published, published
@@ -262,5 +262,5 @@ def reopen(root: Path, changes: Mapping[str, Any] | None = None) -> Experiment:
     """
     manifest = _manifest(root / MANIFEST)
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
-    config = validated(RunConfig, values, "")
+    config = anchored(validated(RunConfig, values, ""))
     return open_experiment(config, identities=manifest.get("identities", {}))

@@ -6,7 +6,16 @@ import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from generators.base import Failure, Fault, Job, Kind, Outcome, Result, StageSpec
+from generators.base import (
+    Failure,
+    Fault,
+    Job,
+    Kind,
+    Outcome,
+    Placement,
+    Result,
+    StageSpec,
+)
 from generators.document import (
     Content,
     Document,
@@ -159,3 +168,20 @@ class Oracle:
         mute = "!mute" in asked or ("!late" in asked and len(request.turns) == 1)
         text = "A fine answer." if mute else f"### Score\n{1 + asked.count('good')}"
         return Result(Draft((Text(text),)), {"input_tokens": len(asked)})
+
+
+class Halves:
+    """Scores 3, and 4.5 under the stand-in: halves only the released reader takes."""
+
+    kind = "draft"
+    placement = Placement(num_cpus=0.1, batch_size=4)
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [Result(Draft((Text(f"### Score\n{self._score(r)}"),))) for r in inputs]
+
+    def _score(self, request: Request) -> float:
+        asked = "".join(s.text for s in request.turns[0].content if isinstance(s, Text))
+        return 4.5 if "# Q\n" in asked else 3

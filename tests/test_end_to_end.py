@@ -157,8 +157,8 @@ def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     """Another CLIP setting is another scorer stage; drafts and pictures stay."""
     folders = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     said = io.StringIO()
-    flags = {"weights": None, "out": None, "address": None}
-    flags["set"] = ["models.clipscore.long_text=mean"]  # type: ignore[assignment]
+    flags: dict[str, Any] = dict.fromkeys(("weights", "out", "address", "mode", "rubric"))
+    flags["set"] = ["models.clipscore.long_text=mean"]
     status = commands.score(finished, [], flags, Console(file=said, width=200))
     assert status == 0, said.getvalue()
     after = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}

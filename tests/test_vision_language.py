@@ -88,10 +88,29 @@ def test_the_answer_is_that_of_the_librarys_own_road(folders, name):
         assert result.value.text == text.strip()
         assert result.usage["input_tokens"] == start
         assert result.notes["images"] == len(sent)
-        assert len(result.notes.get("image_sizes", [])) == len(sent)
+        sizes = [list(shown(image).size) for image in sent]
+        assert result.notes.get("image_sizes", []) == sizes
         assert result.notes["prompt"] == processor.apply_chat_template(
             talk, add_generation_prompt=True, tokenize=False
         )
+
+
+def test_sizes_of_pictures_are_noted_in_order_and_as_they_are_read(folders):
+    """Models of fixed tiles get pictures of at most `max_pixels`: 60 x 40 times 0.645."""
+    request = says(GREEN, "and", RED, "and then?", BLUE)
+    for name, told, sizes in (
+        ("qwen", {}, [[230, 90], [60, 40], [33, 150]]),
+        ("llava", {}, [[230, 90], [60, 40], [33, 150]]),
+        ("llava", {"max_pixels": 1000}, [[50, 19], [38, 25], [14, 67]]),
+    ):
+        (result,) = loaded(folders[name], **told)([request])
+        assert result.notes["image_sizes"] == sizes
+    exif = Pillow.Exif()
+    exif[0x0112] = 6
+    file = io.BytesIO()
+    Pillow.new("RGB", (60, 40)).save(file, "JPEG", exif=exif)
+    (result,) = loaded(folders["qwen"])([says(Image.of(file.getvalue()), "upright?")])
+    assert result.notes["image_sizes"] == [[40, 60]]
 
 
 def shown(image):
