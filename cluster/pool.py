@@ -51,7 +51,7 @@ class StagePool:
     """Workers in a row that the cluster had no place for after all."""
     waiting_since: float | None = None
     """When its jobs began to wait for a place on the cluster."""
-    _queue: list[tuple[int, int, Job]] = field(default_factory=list)
+    _queue: list[tuple[str, int, int, Job]] = field(default_factory=list)
     _again: deque[Batch] = field(default_factory=deque)
     _deaths: Counter[str] = field(default_factory=Counter)
     _arrivals: int = 0
@@ -60,9 +60,9 @@ class StagePool:
         self.limit = self.spec.placement.batch_size
 
     def add(self, job: Job) -> None:
-        """Queue a job: longest first where that makes batches of like length."""
+        """Queue a job: by group, then longest first where that makes like batches."""
         order = -job.size if self.spec.placement.longest_first else 0
-        heapq.heappush(self._queue, (order, self._arrivals, job))
+        heapq.heappush(self._queue, (job.group, order, self._arrivals, job))
         self._arrivals += 1
 
     @property
@@ -85,12 +85,12 @@ class StagePool:
             share = math.ceil(len(self._queue) / max(1, workers))
             size = min(size, max(share, math.ceil(size / 2)))
         taken = min(size, len(self._queue))
-        jobs = tuple(heapq.heappop(self._queue)[2] for _ in range(taken))
+        jobs = tuple(heapq.heappop(self._queue)[-1] for _ in range(taken))
         return Batch(jobs) if jobs else None
 
     def drain(self) -> list[Job]:
         """All waiting jobs, taken off the queue."""
-        jobs = [entry[2] for entry in self._queue]
+        jobs = [entry[-1] for entry in self._queue]
         jobs += [job for batch in self._again for job in batch.jobs]
         self._queue.clear()
         self._again.clear()

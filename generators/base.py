@@ -190,6 +190,9 @@ class Job:
     input: StageInput
     label: str
     """The sample's id, for people; not part of the key."""
+    group: str = ""
+    """Jobs of one group begin alike, and are sent together where that is possible: what
+    they share is then computed once, here or by a server. Not part of the key."""
 
     @cached_property
     def key(self) -> str:

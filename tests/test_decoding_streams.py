@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from transformers import (
     ChameleonConfig,
     ChameleonForConditionalGeneration,
@@ -12,6 +14,8 @@ from transformers import (
     OPTModel,
 )
 
+from generators.decoding import prefixes
+from generators.decoding.prefixes import Prefix, like_lengths, shared_prefixes
 from generators.decoding.streams import Streams
 
 pytestmark = pytest.mark.models
@@ -75,3 +79,110 @@ def test_streams_join_and_leave_without_disturbing_others(kind):
         following = some(len(fed))
         streams.feed(list(fed), following)
         fed = {s: torch.cat([fed[s], x[None]]) for s, x in zip(fed, following, strict=True)}
+
+
+def begun(random: np.random.Generator, head: torch.Tensor, lengths) -> list[torch.Tensor]:
+    """Prompts of one beginning and ends of their own."""
+    ends = [
+        torch.from_numpy(random.standard_normal((n, 32)) * 0.5).float() for n in lengths
+    ]
+    return [torch.cat([head, end]) for end in ends]
+
+
+@pytest.mark.parametrize("kind", ["llama", "opt", "chameleon"])
+def test_prompts_that_begin_alike_share_the_reading_and_nothing_else(kind, monkeypatch):
+    monkeypatch.setattr(prefixes, "WORTH", 8)
+    model = decoder(kind)
+    random = np.random.default_rng(5)
+    one, other = begun(random, torch.empty(0, 32), (20, 9))
+    asked = [
+        *begun(random, one, (1, 7, 3)),
+        *begun(random, other, (2, 12)),
+        *begun(random, torch.empty(0, 32), (30, 1)),
+    ]
+    asked = [asked[i] for i in (5, 0, 3, 1, 6, 4, 2)] + [one, one]
+    streams = Streams(model, context=64)
+    earlier = begun(random, torch.empty(0, 32), (4,))
+    fed = dict(zip(streams.open(earlier), earlier, strict=True))
+    opened = streams.open(asked)
+    assert [stream.row for stream in opened] == list(range(1, 10))
+    fed |= zip(opened, asked, strict=True)
+    for _ in range(4):
+        states = streams.step()
+        for stream, sequence in fed.items():
+            assert (states[stream.row] - last_state(model, sequence)).abs().max() < 1e-4
+        (following,) = begun(random, torch.empty(0, 32), (len(fed),))
+        streams.feed(list(fed), following)
+        fed = {s: torch.cat([fed[s], x[None]]) for s, x in zip(fed, following, strict=True)}
+        if len(fed) > 7:
+            streams.close(gone := list(fed)[2])
+            del fed[gone]
+
+
+def test_what_is_shared_is_read_once(monkeypatch):
+    model = decoder("llama")
+    random = np.random.default_rng(6)
+    (head,) = begun(random, torch.empty(0, 32), (40,))
+    asked = begun(random, head, (3, 6, 2, 5, 4, 3, 2, 9))
+    passes = []
+    usual = Streams._forward
+    monkeypatch.setattr(
+        Streams,
+        "_forward",
+        lambda self, embeddings, *rest: (
+            passes.append(tuple(embeddings.shape[:2])) or usual(self, embeddings, *rest)
+        ),
+    )
+    Streams(model, context=64).open(asked)
+    assert passes == [(1, 40), (8, 8)], "7 x 40 positions saved"
+    passes.clear()
+    Streams(model, context=64).open(asked[:6])
+    assert passes == [(6, 45)], "5 x 40 are not worth a pass of their own"
+
+
+def test_prefixes_by_hand(monkeypatch):
+    monkeypatch.setattr(prefixes, "WORTH", 4)
+
+    def of(*words: str) -> list[torch.Tensor]:
+        return [torch.tensor([[float(ord(c))] for c in word]) for word in words]
+
+    assert shared_prefixes(of("abcde", "xyz", "abcdf", "abq", "xyzzy")) == [
+        Prefix((0, 2), 4),
+        Prefix((1,), 3),
+        Prefix((3,), 3),
+        Prefix((4,), 5),
+    ]
+    # Three share two letters: as much is saved as by two that share four; and more by four.
+    assert shared_prefixes(of("abcde", "abcdf", "abxxx")) == [
+        Prefix((0, 1), 4),
+        Prefix((2,), 5),
+    ]
+    assert shared_prefixes(of("abcde", "abcdf", "abxxx", "abyyy")) == [
+        Prefix((0, 1, 2, 3), 2)
+    ]
+    assert shared_prefixes([]) == []
+
+
+def test_passes_by_hand(monkeypatch):
+    monkeypatch.setattr(prefixes, "WORTH", 6)
+    lengths = [3, 9, 0, 10, 7, 8, 1, 4]
+    prompts = {10 * i: torch.zeros(length, 2) for i, length in enumerate(lengths)}
+    # 10, 9, 8 have 1 + 2 of padding, and 7 would have 3 more; 4, 3 have 3 + 4 beside 7.
+    assert like_lengths(prompts) == [[30, 10, 50], [40, 70], [0, 60]]
+    assert like_lengths({}) == like_lengths({0: torch.zeros(0, 2)}) == []
+
+
+@given(st.lists(st.text("ab", max_size=12), max_size=8))
+def test_every_prompt_begins_with_its_prefix(words):
+    prompts = [
+        torch.tensor([[float(ord(c))] for c in word]).reshape(-1, 1) for word in words
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prefixes, "WORTH", 3)
+        found = shared_prefixes(prompts)
+    assert sorted(i for prefix in found for i in prefix.members) == list(range(len(words)))
+    for prefix in found:
+        assert len({words[i][: prefix.length] for i in prefix.members}) == 1
+        assert all(len(words[i]) >= prefix.length for i in prefix.members)
+        if len(prefix.members) == 1:
+            assert prefix.length == len(words[prefix.members[0]])

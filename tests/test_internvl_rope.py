@@ -37,6 +37,16 @@ def test_prompts_by_the_formula(long):
         assert torch.equal(got[0], got[2])
 
 
+@pytest.mark.parametrize("long", [False, True])
+def test_a_single_position_of_a_prompt_is_no_step(long):
+    """The last word after a beginning that was read before."""
+    rope = LongRope(CONFIG, CPU)
+    with rope.prompts(long):
+        cosines, _ = rope(X, torch.tensor([[100]]))
+    wanted, _ = exact([100], long)
+    np.testing.assert_allclose(cosines[0], wanted, atol=2e-5)
+
+
 @pytest.mark.parametrize(("length", "long"), [(220, False), (221, True), (700, True)])
 def test_as_transformers_for_one_sequence(length, long):
     rope, theirs = LongRope(CONFIG, CPU), Phi3RotaryEmbedding(CONFIG)

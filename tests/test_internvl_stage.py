@@ -24,7 +24,7 @@ from generators.document import Image, Request, Text
 from generators.names import UsageError
 from generators.pictures import encode
 from scorers.internvl.greedy import Reply
-from scorers.internvl.prompts import Pictures, PromptWriter
+from scorers.internvl.prompts import Prompt, PromptWriter
 from scorers.internvl.settings import MmieScoreSettings, mmie_score
 from scorers.internvl.stage import MmieScore
 
@@ -56,6 +56,12 @@ def mixed() -> list[Request]:
     ]
 
 
+def prompted(stage: MmieScore, one: Request) -> Prompt:
+    prompt = stage.prompt(one, stage.pictures([one]))
+    assert isinstance(prompt, Prompt)
+    return prompt
+
+
 def texts(outcomes) -> list[str]:
     return [outcome.value.text for outcome in outcomes]
 
@@ -75,11 +81,11 @@ def test_replies_depend_neither_on_the_batch_nor_on_its_order(stage):
 def test_replies_are_those_of_full_recomputation(stage):
     """No cache, no batch: below the change of frequencies every token from scratch."""
     for one in (mixed()[0], mixed()[1], mixed()[5]):
-        pictures = Pictures()
-        prompt = stage._prompts(one, pictures)
-        inputs = stage.embedded(prompt, stage._seen([prompt], pictures))
+        pictures = stage.pictures([one])
+        prompt = stage.prompt(one, pictures)
+        (inputs,) = stage.embedded([prompt], pictures)
         ids: list[int] = []
-        while len(ids) < 40 and stage._end not in ids:
+        while len(ids) < 40 and stage.end not in ids:
             more = stage.judge.embeddings(torch.tensor(ids, dtype=torch.long))
             whole = torch.cat([inputs, more])[None]
             assert whole.shape[1] <= 220
@@ -88,9 +94,36 @@ def test_replies_are_those_of_full_recomputation(stage):
                 ids.append(int(stage.judge.logits(hidden[0, -1]).argmax()))
         outcome = stage([one])[0]
         assert outcome.usage["output_tokens"] == len(ids)
-        kept = [i for i in ids if i != stage._end]
+        kept = [i for i in ids if i != stage.end]
         text = stage.judge.tokenizer.decode(kept)
         assert outcome.value.text == text.partition("<|end|>")[0].strip()
+
+
+@models
+@pytest.mark.parametrize("words", [15, 30])
+def test_a_shared_beginning_is_read_once_and_changes_no_reply(stage, words, monkeypatch):
+    """Below and above the change of frequencies; one request is alike to the last token."""
+    rubric = "score the picture and the story by each step " * words
+    asked_for = [
+        request(rubric, RED, " the text follows"),
+        request(rubric, RED, " the text follows"),
+        request(rubric, RED, " it is vivid but the story is not complete"),
+        request(rubric, WIDE, " the text follows"),
+        request("a"),
+    ]
+    read = []
+    forward = stage.judge.decoder.forward
+    monkeypatch.setattr(
+        stage.judge.decoder,
+        "forward",
+        lambda **told: read.append(told["inputs_embeds"].shape[:2]) or forward(**told),
+    )
+    together = stage(asked_for)
+    positions = sum(rows * columns for rows, columns in read if columns > 1)
+    tokens = [o.usage["input_tokens"] for o in together]
+    assert positions < 0.7 * sum(tokens)
+    assert (tokens[0] > 220) is (words == 30)
+    assert texts(together) == [texts(stage([r]))[0] for r in asked_for]
 
 
 @models
@@ -101,8 +134,8 @@ def test_the_order_of_text_and_pictures_counts(stage):
 
 @models
 def test_a_literal_placeholder_shifts_no_picture(stage):
-    prompt = stage._prompts(request("an <image> here: ", RED, " and ", WIDE), Pictures())
-    plain = stage._prompts(request("here: ", RED, " and ", WIDE), Pictures())
+    prompt = prompted(stage, request("an <image> here: ", RED, " and ", WIDE))
+    plain = prompted(stage, request("here: ", RED, " and ", WIDE))
     count = [p.ids.count(stage._image_id) for p in (prompt, plain)]
     assert count[0] == count[1] == 4 * sum(plain.budget.tiles)
     outcome = stage([request("an <image> here: ", RED)])[0]
@@ -143,7 +176,7 @@ def test_notes_and_usage(stage):
         "max_tiles": 12,
     }
     assert outcome.usage["input_images"] == 1
-    prompt = stage._prompts(request("Image-0: ", RED, "\nscore"), Pictures())
+    prompt = prompted(stage, request("Image-0: ", RED, "\nscore"))
     assert outcome.usage["input_tokens"] == len(prompt.ids) == prompt.budget.prompt
 
 
@@ -153,7 +186,7 @@ def judge(stage: MmieScore, **told) -> MmieScore:
     other = copy.copy(stage)
     other.settings = MmieScoreSettings(**settings)
     new_tokens = other.settings.new_tokens("pretrained")
-    other._prompts = PromptWriter(stage.judge, other.settings, new_tokens)
+    other.prompt = PromptWriter(stage.judge, other.settings, new_tokens)
     return other
 
 

@@ -14,8 +14,8 @@ from generators.base import Fault, Job
 from generators.document import Request, Text, Turn
 
 
-def job(text: str) -> Job:
-    return Job(writer(), Request((Turn("user", (Text(text),)),)), text)
+def job(text: str, group: str = "") -> Job:
+    return Job(writer(), Request((Turn("user", (Text(text),)),)), text, group)
 
 
 def pool(batch_size: int = 4, longest_first: bool = False) -> StagePool:
@@ -51,6 +51,17 @@ def test_long_inputs_travel_with_long_ones() -> None:
     for text in ("x", "xxxx", "xx", "xxxxx"):
         p.add(job(text))
     assert labels(p.take(idle=True, growing=True, workers=1)) == ["xxxxx", "xxxx"]
+
+
+def test_jobs_of_a_group_travel_together() -> None:
+    """What several systems answered to one question, however their answers came in."""
+    p = pool(batch_size=3, longest_first=True)
+    for system in ("x", "xxxx", "xx"):
+        for question in "ab":
+            p.add(job(system + question, group=question))
+    batches = [labels(p.take(idle=True, growing=True, workers=1)) for _ in range(2)]
+    assert batches == [["xxxxa", "xxa", "xa"], ["xxxxb", "xxb", "xb"]]
+    assert job("x", group="a").key == job("x", group="b").key
 
 
 def test_out_of_memory_halves_the_limit_for_good() -> None:

@@ -143,6 +143,9 @@ UPSTREAM: Mapping[str, str] = {
     "generators.minigpt5.draft:MiniGPT5Draft": (
         "benchmarks.throughput.upstream.minigpt5:MiniGPT5Loop"
     ),
+    "scorers.internvl.stage:MmieScore": (
+        "benchmarks.throughput.upstream.mmie_score:MmieScoreLoop"
+    ),
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 

@@ -22,6 +22,7 @@ from scorers.internvl.rope import LongRope
 from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.sizes import FULL, TINY
 from scorers.internvl.template import CONTROLS
+from scorers.internvl.tiles import normalised
 from scorers.internvl.tokenizer import Tokenizer, added_tokens
 from scorers.internvl.toy import steered, toy_tokenizer
 
@@ -63,11 +64,11 @@ class Judge:
 
     @torch.inference_mode()
     def features(self, tiles: Tensor, at_once: int) -> Tensor:
-        """The decoder's (tiles, tokens, width) for tiles (tiles, 3, side, side)."""
+        """The decoder's (tiles, tokens, width) for grey levels (tiles, side, side, 3)."""
         where = self.model.lm_head.weight
         parts = [
             self.model.get_image_features(
-                part.to(where.device, where.dtype), return_dict=True
+                normalised(part.to(where.device)).to(where.dtype), return_dict=True
             ).pooler_output
             for part in torch.split(tiles, at_once)
         ]

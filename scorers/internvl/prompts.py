@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
 
 from PIL import Image as Pillow
 
@@ -23,23 +24,17 @@ from scorers.internvl.template import (
 )
 
 
-@dataclass
 class Pictures:
     """The pictures of one batch, each decoded once however often it is asked for."""
 
-    by_digest: dict[str, Pillow.Image | PictureError] = field(default_factory=dict)
+    def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
+        """Those of `requests`, decoded by `threads`."""
+        images = {image.digest: image for r in requests for image in r.images}
+        self._decoded = {d: threads.submit(decode, image) for d, image in images.items()}
 
     def __call__(self, image: Image) -> Pillow.Image:
         """The picture; PictureError when it cannot be read."""
-        if image.digest not in self.by_digest:
-            try:
-                self.by_digest[image.digest] = decode(image)
-            except PictureError as error:
-                self.by_digest[image.digest] = error
-        found = self.by_digest[image.digest]
-        if isinstance(found, PictureError):
-            raise found
-        return found
+        return self._decoded[image.digest].result()
 
 
 @dataclass(frozen=True, slots=True)

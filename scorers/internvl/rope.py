@@ -40,7 +40,7 @@ class LongRope(nn.Module):
         self.register_buffer("short", short.to(device), persistent=False)
         self.register_buffer("long", long.to(device), persistent=False)
         self._scale = float(plain.attention_scaling)
-        self._long_prompts = False
+        self._long_prompts: bool | None = None
 
     def is_long(self, tokens: int) -> bool:
         """Whether a sequence of so many tokens is rotated by the long frequencies."""
@@ -56,12 +56,12 @@ class LongRope(nn.Module):
         try:
             yield
         finally:
-            self._long_prompts = False
+            self._long_prompts = None
 
     @torch.no_grad()
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
         """Cosines and sines (rows, positions, head size) in the type of `x`."""
-        if position_ids.shape[1] == 1:
+        if self._long_prompts is None:
             long = position_ids >= self.threshold
         else:
             long = torch.full_like(position_ids[:, :1], self._long_prompts).bool()

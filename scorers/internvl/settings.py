@@ -64,6 +64,8 @@ class MmieScoreSettings(ModelSettings):
     fit is answered within `context`."""
     tiles_at_once: int = unkeyed(32, ge=1)
     """Most tiles in one pass of the vision model."""
+    readers: int = unkeyed(8, ge=1)
+    """Threads that decode pictures and cut them."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "MmieScoreSettings":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import torch
@@ -33,8 +34,9 @@ class MmieScore:
         self.settings = MmieScoreSettings(**settings)
         self.judge: Judge = load(weights, self.settings)
         new_tokens = self.settings.new_tokens(weights)
-        self._prompts = PromptWriter(self.judge, self.settings, new_tokens)
-        self._end = self.judge.tokenizer.id(END)
+        self.prompt = PromptWriter(self.judge, self.settings, new_tokens)
+        self._threads = ThreadPoolExecutor(self.settings.readers, "pictures")
+        self.end = self.judge.tokenizer.id(END)
         self._image_id = self.judge.tokenizer.id(IMAGE_TOKEN)
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
@@ -43,21 +45,23 @@ class MmieScore:
         A prompt that fills the model's positions is skipped; a request without content
         or with an unreadable picture fails.
         """
-        pictures = Pictures()
-        prompts = [self._prompts(request, pictures) for request in inputs]
+        pictures = self.pictures(inputs)
+        prompts = [self.prompt(request, pictures) for request in inputs]
         ready = [prompt for prompt in prompts if isinstance(prompt, Prompt)]
-        answers = zip(ready, self._replies(ready, pictures), strict=True)
-        results = iter([self._result(prompt, reply) for prompt, reply in answers])
+        limits = [prompt.budget.reply for prompt in ready]
+        written = replies(self.judge, self.embedded(ready, pictures), limits, self.end)
+        results = map(self.drafted, ready, written)
         return [next(results) if isinstance(p, Prompt) else p for p in prompts]
 
-    def _replies(self, prompts: Sequence[Prompt], pictures: Pictures) -> list[Reply]:
+    def pictures(self, inputs: Iterable[Request]) -> Pictures:
+        """The pictures of requests, which are being decoded."""
+        return Pictures(inputs, self._threads)
+
+    @torch.inference_mode()
+    def embedded(self, prompts: Sequence[Prompt], pictures: Pictures) -> list[Tensor]:
+        """What the decoder reads: (positions, width) of each prompt."""
         seen = self._seen(prompts, pictures)
-        return replies(
-            self.judge,
-            [self.embedded(prompt, seen) for prompt in prompts],
-            [prompt.budget.reply for prompt in prompts],
-            self._end,
-        )
+        return [self._embedded(prompt, seen) for prompt in prompts]
 
     def _seen(self, prompts: Iterable[Prompt], pictures: Pictures) -> Seen:
         """Features of all pictures of a batch, equal ones once."""
@@ -67,19 +71,18 @@ class MmieScore:
             for image, grid in zip(prompt.images, prompt.budget.grids, strict=True)
         }
         side, thumbnail = self.judge.tile_side, self.settings.thumbnail
-        tiles = [
-            cut(pictures(image), grid, side, thumbnail)
-            for (_, grid), image in wanted.items()
-        ]
-        if not tiles:
+        if not wanted:
             return {}
+
+        def read(key: tuple[str, Grid]) -> Tensor:
+            return cut(pictures(wanted[key]), key[1], side, thumbnail)
+
+        tiles = list(self._threads.map(read, wanted))
         features = self.judge.features(torch.cat(tiles), self.settings.tiles_at_once)
         parts = torch.split(features, [len(t) for t in tiles])
         return {k: p.flatten(0, 1) for k, p in zip(wanted, parts, strict=True)}
 
-    @torch.inference_mode()
-    def embedded(self, prompt: Prompt, seen: Seen) -> Tensor:
-        """What the decoder reads: (positions, width)."""
+    def _embedded(self, prompt: Prompt, seen: Seen) -> Tensor:
         ids = torch.tensor(prompt.ids)
         inputs = self.judge.embeddings(ids)
         if prompt.images:
@@ -88,7 +91,8 @@ class MmieScore:
             inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
         return inputs
 
-    def _result(self, prompt: Prompt, reply: Reply) -> Result[Draft]:
+    def drafted(self, prompt: Prompt, reply: Reply) -> Result[Draft]:
+        """A written reply as the stage returns it."""
         usage = {
             "input_tokens": len(prompt.ids),
             "input_images": len(prompt.images),

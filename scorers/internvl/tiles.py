@@ -9,7 +9,6 @@ upright and with transparency over white, where upstream drops both silently.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -55,19 +54,18 @@ def count(grid: Grid, thumbnail: bool) -> int:
 
 
 def cut(picture: Pillow.Image, grid: Grid, side: int, thumbnail: bool) -> Tensor:
-    """The tiles of an RGB picture, row by row: (tiles, 3, side, side), normalised."""
+    """The tiles of an RGB picture, row by row: grey levels (tiles, side, side, 3)."""
     columns, rows = grid
     scaled = picture.resize((side * columns, side * rows), Pillow.Resampling.BICUBIC)
     corners = [(c * side, r * side) for r in range(rows) for c in range(columns)]
     tiles = [scaled.crop((x, y, x + side, y + side)) for x, y in corners]
     if len(tiles) < count(grid, thumbnail):
         tiles.append(picture.resize((side, side), Pillow.Resampling.BICUBIC))
-    return normalised(tiles)
+    return torch.from_numpy(np.stack([np.asarray(tile) for tile in tiles]))
 
 
-def normalised(tiles: Sequence[Pillow.Image]) -> Tensor:
-    """RGB tiles as float32 (tiles, 3, side, side) with ImageNet's mean and deviation."""
-    values = torch.from_numpy(np.stack([np.asarray(tile) for tile in tiles]))
-    shares = values.permute(0, 3, 1, 2).float() / 255
-    mean, deviation = (torch.tensor(v).view(1, 3, 1, 1) for v in (MEAN, DEVIATION))
+def normalised(tiles: Tensor) -> Tensor:
+    """Grey levels as float32 (tiles, 3, side, side) with ImageNet's mean and deviation."""
+    shares = tiles.permute(0, 3, 1, 2).float() / 255
+    mean, deviation = (shares.new_tensor(v).view(1, 3, 1, 1) for v in (MEAN, DEVIATION))
     return (shares - mean) / deviation

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from scorers.internvl.template import CONTROLS, END
 from scorers.internvl.tokenizer import Added, Tokenizer
+from scorers.judging.rubrics import OWN
 
 _VERDICTS = """
 the a of and to in on with is are was not no but for from this that these it its as by
@@ -27,17 +28,23 @@ WORDS = tuple(_VERDICTS.split())
 """What toy models write; now and then it looks like a verdict."""
 
 _SPACE = "\u2581"
-_PIECES = 700
+_PIECES = 1400
 """Most pieces of the toy vocabulary; 259 of them are bytes and SentencePiece's own."""
+_REPEATS = 20
+"""How often the rubrics are read for every time our words are."""
 
 
 @functools.cache
 def toy_pieces() -> bytes:
-    """A SentencePiece model trained on our words, set up as LLaMA's is."""
+    """A SentencePiece model of our words and rubrics, set up as LLaMA's is.
+
+    It spells a rubric in about as many pieces as a published one.
+    """
     written = io.BytesIO()
-    pairs = itertools.product(WORDS, WORDS[::7])
+    pairs = [" ".join(pair) for pair in itertools.product(WORDS, WORDS[::7])]
+    rubrics = [line for r in OWN.values() for line in r.template.splitlines() if line]
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(pair) for pair in pairs]),
+        sentence_iterator=iter(pairs + _REPEATS * rubrics),
         model_writer=written,
         model_type="bpe",
         vocab_size=_PIECES,

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
+from scorers.base import OneStage
 from scorers.judging.asking import Asked, asked_again
 from scorers.judging.replies import Unreadable, Verdict
 from scorers.judging.rubrics import TOP, Rubric
@@ -38,7 +39,7 @@ class Examiner(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge:
+class Judge(OneStage):
     """Scores documents by a rubric, through any chat stage. Implements `Scorer`."""
 
     name: str
@@ -47,11 +48,6 @@ class Judge:
     retries: int = 1
     seed: int = 0
     scale: str = "0-100"
-
-    @property
-    def stages(self) -> tuple[StageSpec, ...]:
-        """The chat stage alone."""
-        return (self.stage,)
 
     @property
     def rounds(self) -> int:
@@ -73,10 +69,12 @@ class Judge:
         if not isinstance(asked, Asked):
             return asked
         request = asked.request(self._seed(sample, 0))
+        # The rubric and the question come first in a prompt, the answer follows.
+        group = f"{asked.rubric.id} {sample.id}"
         attempt = 0
         while True:
             attempt += 1
-            outcome = (yield [Job(self.stage, request, sample.id)])[0]
+            outcome = (yield [Job(self.stage, request, sample.id, group)])[0]
             if not isinstance(outcome, Result):
                 return outcome
             reply = outcome.value.text

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from generators.base import Failure, Job, Outcome, Result, StageSpec, Walk
-from generators.document import Draft, Request, Sample
+from generators.document import Document, Draft, Request, Sample
 from generators.keys import derived_seed
 from scorers.features import Style
 from scorers.pairwise.protocol import (
-    Answer,
     Ask,
     Aspect,
     Judgement,
@@ -27,7 +26,7 @@ way round asks for the very same records."""
 def judged(
     protocol: Pairwise,
     sample: Sample,
-    answers: tuple[Answer, Answer],
+    answers: tuple[Document, Document],
     chat: StageSpec,
     drawing: tuple[int, int],
     styles: tuple[Style, Style] | None = None,
@@ -51,7 +50,8 @@ def judged(
 
 def _job(ask: Ask, sample: Sample, chat: StageSpec, drawing: tuple[int, int]) -> Job:
     seed = derived_seed(drawing[0], sample.id, drawing[1], _POSITION[ask.aspect])
-    return Job(chat, Request(ask.turns, seed if chat.seeded else None), sample.id)
+    request = Request(ask.turns, seed if chat.seeded else None)
+    return Job(chat, request, sample.id, f"{ask.aspect} {sample.id}")
 
 
 def _outcome(

@@ -1,0 +1,118 @@
+"""The KV cache of many token streams, as transformers' attention layers see it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+class KeyValueRows:
+    """The cache as transformers' attention layers see it: `update` by layer.
+
+    Keys and values of a layer are (rows, heads, columns, head size), allocated when the
+    first tokens arrive and enlarged when rows or columns run out.
+    """
+
+    def __init__(self, most_columns: int) -> None:
+        self._most_columns = most_columns
+        self._layers: list[list[Tensor]] = []
+        self._rows = self._columns = 0
+        self._new_rows: Tensor | None = None
+        self._columns_in_use = 0
+        self._at: tuple[Tensor, Tensor] | None = None
+        self._read: Tensor | slice = slice(0)
+
+    def reserve(self, rows: int, columns: int) -> None:
+        """Make room for that many rows and columns; columns grow by doubling."""
+        if rows <= self._rows and columns <= self._columns:
+            return
+        self._rows = max(rows, self._rows)
+        if columns > self._columns:
+            doubled = min(max(2 * self._columns, 64), self._most_columns)
+            self._columns = max(columns, doubled)
+        for layer in self._layers:
+            layer[:] = [self._enlarged(old) for old in layer]
+
+    def _enlarged(self, old: Tensor) -> Tensor:
+        rows, heads, columns, size = old.shape
+        # Zeros, not whatever memory held: a masked NaN is still a NaN.
+        new = old.new_zeros(self._rows, heads, self._columns, size)
+        new[:rows, :, :columns] = old
+        return new
+
+    def begin_prefill(self, rows: Tensor) -> None:
+        """The next forward pass fills new `rows` (rows,) from column 0 on."""
+        self._new_rows = rows
+
+    def begin_after(self, rows: Tensor, positions: Tensor, columns: int) -> None:
+        """The next forward pass adds tokens to `rows` (rows,), after what these hold.
+
+        `positions` (rows, tokens) are their columns; they attend over the first `columns`.
+        """
+        self._new_rows = None
+        self._at = (rows[:, None], positions)
+        self._read, self._columns_in_use = rows, columns
+
+    def begin_step(self, positions: Tensor, columns: int) -> None:
+        """The next forward pass adds one token to every row, at `positions` (rows, 1)."""
+        rows = torch.arange(len(positions), device=positions.device)
+        self.begin_after(rows, positions, columns)
+        # The first rows, which a slice reads without a copy.
+        self._read = slice(len(positions))
+
+    def move(self, source: int, target: int) -> None:
+        """Copy one row over another."""
+        for layer in self._layers:
+            for states in layer:
+                states[target] = states[source]
+
+    def spread(self, sources: Tensor, targets: Tensor, columns: int) -> None:
+        """Copy the first `columns` of rows `sources` over those of rows `targets`."""
+        for layer in self._layers:
+            for states in layer:
+                of, to = (rows.to(states.device) for rows in (sources, targets))
+                states[to, :, :columns] = states[of, :, :columns]
+
+    def update(
+        self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Store new states (rows, heads, tokens, head size); the states to attend over."""
+        if layer_idx == len(self._layers):
+            self._layers.append([self._empty(keys), self._empty(values)])
+        layer = self._layers[layer_idx]
+        if self._new_rows is not None:
+            rows = self._new_rows.to(keys.device)
+            for stored, new in zip(layer, (keys, values), strict=True):
+                stored[rows, :, : new.shape[2]] = new
+            return keys, values
+        assert self._at is not None
+        # Layers may live on several devices; indices have to follow them.
+        rows_at, columns_at = (index.to(keys.device) for index in self._at)
+        for stored, new in zip(layer, (keys, values), strict=True):
+            stored[rows_at, :, columns_at] = new.transpose(1, 2)
+        read = self._read
+        if isinstance(read, Tensor):
+            read = read.to(keys.device)
+        all_keys, all_values = (s[read, :, : self._columns_in_use] for s in layer)
+        return all_keys, all_values
+
+    def _empty(self, states: Tensor) -> Tensor:
+        _, heads, _, size = states.shape
+        return states.new_zeros(self._rows, heads, self._columns, size)
+
+    # Asked for by transformers' mask builder in a prefill, where nothing precedes.
+    is_compileable = False
+
+    def get_query_offset(self, layer_idx: int = 0) -> int:
+        """Tokens before the ones being computed."""
+        return 0
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        """As `get_query_offset`; positions are always given."""
+        return 0
+
+    def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
+        """Length and offset of the keys."""
+        return query_length, 0
