@@ -8,11 +8,10 @@ from typing import Any
 
 from cluster.plan import Plan, standing_in
 from cluster.store import Store
-from cluster.walks import Lookup, Pending, read
+from cluster.walks import Lookup, Pending, noted, read
 from generators.base import Job, Outcome, Result, StageSpec
-from generators.document import Document, Sample
+from generators.document import Document, Malformed, Sample
 from generators.system import System
-from scorers.base import rounds_of
 
 
 @dataclass
@@ -45,13 +44,16 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     stands = standing_in(store)
     counted = _counting(stands, counts)
     for system, sample, repeat in plan.asked():
-        asked: list[Job] = []
-        walk = plan.answer(system, sample, repeat)
-        found = read(walk, stands if only_scorers else _noting(counted, asked))
-        if isinstance(found, Result) and isinstance(sample, Sample):
+        steps: list[list[Job]] = []
+        walk = noted(plan.answer(system, sample, repeat), steps)
+        found = read(walk, stands if only_scorers else counted)
+        if isinstance(sample, Malformed):
+            continue
+        if isinstance(found, Result):
             _count_judging(plan, sample, found.value, counted, counts)
         elif isinstance(found, Pending) and not only_scorers:
-            _count_later(plan, system, asked, found, counts)
+            drafts = system.rounds * len(sample.openings)
+            _count_later(plan, system, drafts, steps, found, counts)
     return list(counts.values())
 
 
@@ -69,14 +71,6 @@ def _counting(stands: Lookup, counts: dict[str, StageCount]) -> Lookup:
     return lookup
 
 
-def _noting(lookup: Lookup, asked: list[Job]) -> Lookup:
-    def note(job: Job) -> Outcome[Any] | None:
-        asked.append(job)
-        return lookup(job)
-
-    return note
-
-
 def _count_judging(
     plan: Plan,
     sample: Sample,
@@ -86,11 +80,11 @@ def _count_judging(
 ) -> None:
     """Count the jobs of every scorer, and bound those behind the first missing one."""
     for scorer in plan.scorers:
-        asked: list[Job] = []
-        found = read(scorer.judge(sample, document), _noting(lookup, asked))
+        steps: list[list[Job]] = []
+        found = read(noted(scorer.judge(sample, document), steps), lookup)
         if isinstance(found, Pending):
-            first, reached = scorer.stages[0], _reached(scorer.stages, found)
-            left = rounds_of(scorer) - sum(j.spec.digest == first.digest for j in asked)
+            reached = _reached(scorer.stages, found)
+            left = scorer.rounds - _times(scorer.stages[0], steps)
             for i, stage in enumerate(scorer.stages):
                 counts[stage.digest].later += left + (i > reached)
 
@@ -98,22 +92,28 @@ def _count_judging(
 def _count_later(
     plan: Plan,
     system: System,
-    asked: Sequence[Job],
+    drafts: int,
+    steps: Sequence[list[Job]],
     pending: Pending,
     counts: dict[str, StageCount],
 ) -> None:
-    """Bound what comes after the stage at which an answer stands still."""
-    rounds = sum(job.spec is system.draft for job in asked)
+    """Bound what comes after the stage at which an answer of `drafts` stands still."""
+    missing = drafts - _times(system.stages[0], steps)
     reached = _reached(system.stages, pending)
     for i, stage in enumerate(system.stages):
-        left = system.rounds - rounds + (i > reached)
+        left = missing + (i > reached)
         each = 1 if stage is system.draft else system.max_images
         counts[stage.digest].later += left * each
     for scorer in plan.scorers:
         for stage in scorer.stages:
-            counts[stage.digest].later += rounds_of(scorer)
+            counts[stage.digest].later += scorer.rounds
 
 
 def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:
     """Position in a chain of the stage at which a walk stands still."""
     return [stage.digest for stage in chain].index(pending.missing[0].spec.digest)
+
+
+def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
+    """In how many steps of a walk `stage` was asked."""
+    return sum(any(j.spec.digest == stage.digest for j in jobs) for jobs in steps)

@@ -67,10 +67,12 @@ class Plan:
     def feeders(self) -> Mapping[str, set[str]]:
         """By a stage's digest, the digests of the stages whose results make it work."""
         found: dict[str, set[str]] = defaultdict(set)
+        talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Sample))
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
+            again = talks or system.rounds > 1
             for i, own in enumerate(chain):
-                found[own].update(chain if system.rounds > 1 else chain[:i])
+                found[own].update(chain if again else chain[:i])
         answering = set(found)
         for scorer in self.scorers:
             chain = [stage.digest for stage in scorer.stages]

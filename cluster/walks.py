@@ -66,6 +66,19 @@ def read(walk: Walk[T], lookup: Lookup) -> Outcome[T] | Pending:
     return walker.pending
 
 
+def noted(
+    walk: Walk[T], steps: list[list[Job]]
+) -> Generator[list[Job], list[Outcome[Any]], Outcome[T]]:
+    """The same walk, which adds the jobs of each of its steps to `steps`."""
+    try:
+        jobs = next(walk)
+        while True:
+            steps.append(jobs)
+            jobs = walk.send((yield jobs))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
 def together(
     walks: Sequence[Walk[Any]],
 ) -> Generator[list[Job], list[Outcome[Any]], list[Outcome[Any]]]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeVar
 
 Role = Literal["system", "user", "assistant"]
@@ -103,6 +104,21 @@ class Document:
     """An interleaved answer: text and pictures in order."""
 
     segments: Content = ()
+    ends: tuple[int, ...] = ()
+    """For a conversation of several turns: segments up to the end of each turn's answer."""
+
+    @classmethod
+    def of(cls, answers: Sequence[Content]) -> "Document":
+        """The answers to the turns of a conversation; one alone is a plain document."""
+        segments = tuple(s for answer in answers for s in answer)
+        ends = tuple(accumulate(map(len, answers)))
+        return cls(segments, ends if len(ends) > 1 else ())
+
+    @property
+    def answers(self) -> tuple["Document", ...]:
+        """One document for each turn that was answered."""
+        ends = self.ends or (len(self.segments),)
+        return tuple(Document(self.segments[a:b]) for a, b in pairwise((0, *ends)))
 
     @property
     def text(self) -> str:
@@ -172,6 +188,18 @@ class Sample:
     wants_images: bool = True
     """Whether an answer is expected to hold pictures (not in multi-step reasoning)."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    @property
+    def openings(self) -> tuple[tuple[Turn, ...], ...]:
+        """The turns up to each of the user's, without what came before or was answered."""
+        found: list[tuple[Turn, ...]] = []
+        said: tuple[Turn, ...] = ()
+        for turn in self.turns:
+            said += () if turn.role == "assistant" else (turn,)
+            if turn.role == "user":
+                found.append(said)
+                said = ()
+        return tuple(found)
 
     @property
     def question(self) -> Content:

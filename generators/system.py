@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from generators.base import Job, Outcome, Result, Skip, StageSpec, Walk
@@ -85,28 +85,61 @@ class Asking:
         return derived_seed(self.seed, sample.id, self.repeat, position)
 
 
+@dataclass
+class _Progress:
+    """What one walk has made so far."""
+
+    drafts: int = 0
+    images: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+    """By the stage's name, one entry for each of its records that noted anything."""
+
+    def note(self, stage: StageSpec, noted: Mapping[str, Any]) -> None:
+        if noted:
+            self.notes.setdefault(stage.name, []).append(dict(noted))
+
+
 def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
-    """Walk the chain of `system` for one sample."""
+    """Walk the chain of `system` for one sample.
+
+    Every turn of the user is answered after the system's own answers to earlier ones.
+    """
     if system.draft is None:
         return _given(system, sample)
+    progress = _Progress()
+    answers: list[Content] = []
+    said: tuple[Turn, ...] = ()
+    for opening in sample.openings:
+        said += opening
+        heard = replace(sample, turns=said)
+        written = yield from _written(system, heard, asking, progress)
+        if not isinstance(written, Result):
+            return written
+        answers.append(written.value)
+        said += (Turn("assistant", written.value),)
+    return Result(Document.of(answers), notes=progress.notes)
+
+
+def _written(
+    system: System, sample: Sample, asking: Asking, progress: _Progress
+) -> Walk[Content]:
+    """The answer to the last turn, made in as many rounds as the system takes."""
+    assert system.draft is not None
     written: Content = ()
-    notes: dict[str, Any] = {}
-    drawn = 0
-    for round_number in range(system.rounds):
-        request = _request(system, sample, asking, written, round_number)
+    for _ in range(system.rounds):
+        request = _request(system, sample, asking, written, progress.drafts)
         drafted = (yield [Job(system.draft, request, sample.id)])[0]
         if not isinstance(drafted, Result):
             return drafted
-        draft = _numbered(system, sample, asking, drafted.value, drawn)
-        images = yield from _pictures(system, draft.requests, sample)
+        progress.drafts += 1
+        progress.note(system.draft, drafted.notes)
+        draft = _numbered(system, sample, asking, drafted.value, progress.images)
+        images = yield from _pictures(system, draft.requests, sample, progress)
         if not isinstance(images, Result):
             return images
+        progress.images += len(images.value)
         written += _assembled(draft, images.value)
-        drawn += len(images.value)
-        _note(notes, system.draft, drafted.notes)
-        for name, value in images.notes.items():
-            notes.setdefault(name, []).extend(value)
-    return Result(Document(written), notes=notes)
+    return Result(written)
 
 
 def _given(system: System, sample: Sample) -> Outcome[Document]:
@@ -120,7 +153,7 @@ def _given(system: System, sample: Sample) -> Outcome[Document]:
 
 
 def _request(
-    system: System, sample: Sample, asking: Asking, written: Content, round_number: int
+    system: System, sample: Sample, asking: Asking, written: Content, drafts: int
 ) -> Request:
     turns = asking.prompt(sample, system.variant)
     if system.instruction and sample.wants_images:
@@ -128,8 +161,8 @@ def _request(
     if written:
         turns = (*turns, Turn("assistant", written))
     seeded = system.draft is not None and system.draft.seeded
-    position = TEXT_POSITION - round_number
-    return Request(turns, asking.seed_at(sample, position) if seeded else None)
+    seed = asking.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
+    return Request(turns, seed)
 
 
 def _numbered(
@@ -147,13 +180,15 @@ def _numbered(
 
 
 def _pictures(
-    system: System, requests: tuple[ImageRequest, ...], sample: Sample
+    system: System,
+    requests: tuple[ImageRequest, ...],
+    sample: Sample,
+    progress: _Progress,
 ) -> Walk[tuple[Image, ...]]:
     if not requests:
         return Result(())
     if system.render is None:
         raise ValueError(f"system {system.name!r} asks for pictures but renders none")
-    notes: dict[str, Any] = {}
     if system.condition is not None:
         # Conditioning draws no noise, so the picture's seed is none of its business.
         jobs = [Job(system.condition, replace(r, seed=None), sample.id) for r in requests]
@@ -161,7 +196,7 @@ def _pictures(
         if stopped := _first_not_done(payloads):
             return stopped
         for payload in payloads:
-            _note(notes, system.condition, getattr(payload, "notes", {}))
+            progress.note(system.condition, getattr(payload, "notes", {}))
         requests = tuple(
             replace(r, payload=p.value, prompt=None, context=())
             for r, p in zip(requests, payloads, strict=True)
@@ -172,13 +207,8 @@ def _pictures(
         return stopped
     drawn = [i for i in images if isinstance(i, Result)]
     for image in drawn:
-        _note(notes, system.render, image.notes)
-    return Result(tuple(i.value for i in drawn), notes=notes)
-
-
-def _note(notes: dict[str, Any], stage: StageSpec, noted: Mapping[str, Any]) -> None:
-    if noted:
-        notes.setdefault(stage.name, []).append(dict(noted))
+        progress.note(system.render, image.notes)
+    return Result(tuple(i.value for i in drawn))
 
 
 def _first_not_done(outcomes: list[Outcome[Any]]) -> Outcome[Any] | None:

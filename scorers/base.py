@@ -26,14 +26,31 @@ class Scorer(Protocol):
         """The stages its walks may use, in chain order."""
         ...
 
+    @property
+    def rounds(self) -> int:
+        """How often a walk may go through the stages.
+
+        More than once where a judge is asked again after a reply that cannot be read.
+        """
+        ...
+
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """Walk to the score of one document: pure functions around the stages' jobs."""
         ...
 
 
-def rounds_of(scorer: Scorer) -> int:
-    """How often a walk of `scorer` may go through its stages: its `rounds`, by default 1.
+class OneStage:
+    """What scorers with one stage have in common."""
 
-    More than once where a judge is asked again after a reply that cannot be read.
-    """
-    return int(getattr(scorer, "rounds", 1))
+    __slots__ = ()
+    stage: StageSpec
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stage alone."""
+        return (self.stage,)
+
+    @property
+    def rounds(self) -> int:
+        """Asked once."""
+        return 1

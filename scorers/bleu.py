@@ -26,6 +26,7 @@ from generators.base import (
 from generators.document import Candidate, Document, Sample, Score, Text
 from generators.names import with_overrides
 from generators.settings import StageSettings, unkeyed
+from scorers.base import OneStage
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "none"]
@@ -138,17 +139,12 @@ def corpus_bleu(scores: Iterable[Score], smooth: Smooth = "exp") -> float | None
 
 
 @dataclass(frozen=True, slots=True)
-class BleuScorer:
+class BleuScorer(OneStage):
     """Scores the text of a document against the text of the ground truth."""
 
     stage: StageSpec
     name: str = "bleu"
     scale: str = "0-100"
-
-    @property
-    def stages(self) -> tuple[StageSpec, ...]:
-        """The BLEU stage alone."""
-        return (self.stage,)
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per text: systems that draw other pictures to it share the record."""

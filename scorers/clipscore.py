@@ -18,6 +18,7 @@ from generators.checkpoints import CheckpointError, identity, looks_like_path
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import unknown, with_overrides
 from generators.settings import Dtype, ModelSettings, unkeyed
+from scorers.base import OneStage
 
 LongText = Literal["truncate", "mean", "max"]
 SHARE_OF_GPU = 0.2
@@ -154,17 +155,12 @@ class ClipSettings(ModelSettings):
 
 
 @dataclass(frozen=True, slots=True)
-class ClipScorer:
+class ClipScorer(OneStage):
     """Scores the pictures of a document against the text beside them."""
 
     stage: StageSpec
     name: str = "clipscore"
     scale: str = "0-2.5"
-
-    @property
-    def stages(self) -> tuple[StageSpec, ...]:
-        """The CLIP stage alone."""
-        return (self.stage,)
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per document with pictures; samples that want none are not judged."""

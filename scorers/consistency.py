@@ -17,21 +17,17 @@ from typing import Any
 from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk, Weights
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
+from scorers.base import OneStage
 from scorers.clipscore import ClipSettings
 
 
 @dataclass(frozen=True, slots=True)
-class ConsistencyScorer:
+class ConsistencyScorer(OneStage):
     """Scores how alike the pictures of a document are."""
 
     stage: StageSpec
     name: str = "consistency"
     scale: str = "-1-1"
-
-    @property
-    def stages(self) -> tuple[StageSpec, ...]:
-        """The CLIP stage alone, that of `clipscore`."""
-        return (self.stage,)
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """The job that `clipscore` gives, and another reading of its record.

@@ -9,20 +9,16 @@ from typing import Any
 from generators.base import Job, Kind, StageSpec, Walk, Weights
 from generators.custom import custom_spec
 from generators.document import Candidate, Document, Sample, Score
+from scorers.base import OneStage
 
 
 @dataclass(frozen=True, slots=True)
-class CustomScorer:
+class CustomScorer(OneStage):
     """Gives the stage everything there is to know of an answer."""
 
     name: str
     stage: StageSpec
     scale: str
-
-    @property
-    def stages(self) -> tuple[StageSpec, ...]:
-        """The one stage."""
-        return (self.stage,)
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per document."""

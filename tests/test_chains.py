@@ -19,6 +19,7 @@ from trial import (
     painter,
     run,
     sample,
+    talk,
     writer,
 )
 
@@ -40,10 +41,11 @@ def deep(**changes: Any) -> System:
     return System(**({"name": "deep", "max_images": 2, "rounds": 2} | chain | changes))
 
 
-def plan_with(*systems: System, samples: int = 3) -> Plan:
+def plan_with(*systems: System, samples: int = 3, talks: bool = False) -> Plan:
+    make = talk if talks else sample
     return Plan(
         systems=systems,
-        samples=[sample(i) for i in range(samples)],
+        samples=[make(i) for i in range(samples)],
         scorers=[Measuring()],
         prompt=as_asked,
     )
@@ -81,13 +83,30 @@ def test_the_engine_makes_what_the_stages_make_when_called_one_by_one(
     assert again.made == 0
 
 
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+def test_the_engine_answers_turn_by_turn(tmp_path: Path) -> None:
+    plan = plan_with(deep(rounds=1), talks=True)
+    result = run(plan, tmp_path)
+    assert result.counts["done"] == result.counts["scored"] == 3
+    assert result.made == 3 * (2 + 4 + 4 + 1)
+    for (_, id), found in outcomes(plan, tmp_path).items():
+        (query,) = [s for s in plan.samples if s.id == id]
+        expected: Any = read(plan.answer(plan.systems[0], query, 0), answering())
+        assert shown(found.value) == shown(expected.value)
+        assert [len(a.images) for a in found.value.answers] == [2, 2]
+    assert run(plan, tmp_path).made == 0
+
+
+@pytest.mark.parametrize("talks", [False, True])
 @pytest.mark.parametrize("rounds", [1, 2, 3])
 @pytest.mark.parametrize("condition", [None, CONDITIONER])
 def test_a_plan_never_counts_fewer_jobs_than_are_made(
-    tmp_path: Path, rounds: int, condition: StageSpec | None
+    tmp_path: Path, rounds: int, condition: StageSpec | None, talks: bool
 ) -> None:
     """At every moment of a run: what is done and what is left make up the end."""
-    plan = plan_with(deep(rounds=rounds, condition=condition), samples=2)
+    system = deep(rounds=rounds, condition=condition)
+    plan = plan_with(system, samples=2, talks=talks)
     records: dict[str, Outcome[Any]] = {}
     for what in plan.asked():
         read(plan.evaluation(*what), answering(records))
@@ -153,7 +172,23 @@ def test_what_a_judge_is_asked_again_is_bounded_too(tmp_path: Path) -> None:
     assert (counts["writer"].distinct, counts["writer"].later) == (2, 2 * 2)
 
 
-def test_a_stage_is_fed_by_those_before_it_and_by_later_rounds() -> None:
+class BothOrders(Measuring):
+    """A scorer that asks about a document twice at once."""
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        candidates = (Candidate(document), Candidate(Document(document.segments[::-1])))
+        return (yield [Job(self.stage, c, sample.id) for c in candidates])[0]
+
+
+def test_jobs_asked_at_once_are_one_round(tmp_path: Path) -> None:
+    """What they were taken for made the bound too low, and a run stop before its end."""
+    plan = replace(plan_with(deep(), samples=2), scorers=[BothOrders()])
+    store = filled(replace(plan, scorers=[]), tmp_path)
+    counts = {c.spec.name: c for c in count(plan, store)}
+    assert (counts["measure"].distinct, counts["measure"].later) == (4, 0)
+
+
+def test_a_stage_is_fed_by_those_before_it_and_by_later_rounds_and_turns() -> None:
     once = deep(name="once", rounds=1, render=painter(1))
     plan = plan_with(once)
     names = {s.digest: s.name for s in plan.stages}
@@ -164,8 +199,8 @@ def test_a_stage_is_fed_by_those_before_it_and_by_later_rounds() -> None:
         "painter1": ["conditioner", "writer2"],
         "measure": ["conditioner", "painter1", "writer2"],
     }
-    again = plan_with(deep()).feeders
-    assert again[WRITER.digest] == {CONDITIONER.digest, painter().digest}
+    for again in (plan_with(deep()), plan_with(deep(rounds=1), talks=True)):
+        assert again.feeders[WRITER.digest] == {CONDITIONER.digest, painter().digest}
     other = deep(name="other", draft=writer(), condition=None, rounds=1, render=painter(1))
     both = plan_with(deep(rounds=1), other).feeders
     assert both[painter(1).digest] == {writer().digest}

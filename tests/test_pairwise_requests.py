@@ -138,8 +138,8 @@ def conversation() -> tuple[Turn, ...]:
 @pytest.mark.parametrize("mode", ["corrected", "official"])
 def test_answers_of_several_turns_are_shown_turn_by_turn(mode: Mode) -> None:
     protocol = resolve_protocol("probench", mode)
-    first = (document("Tom"), document("here"))
-    second = (document("Tim"), document("there"))
+    first = Document.of([(Text("Tom"),), (Text("here"),)])
+    second = Document.of([(Text("Tim"),), (Text("there"),)])
     (forward, _) = protocol.requests(sample(turns=conversation()), first, second)
     text = flat(forward.turns[1].content)
     order = ["<Q>", "who?", "Tom", "Tim", "</turn0>", "where?", "here", "there", "</turn1>"]

@@ -274,6 +274,7 @@ def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> 
         probench_row("u1", "<|img|> make a plot \n", "here it is"),
         probench_row("u2", "one<|img|>", "first", "two", "second"),
         probench_row("u3", "<|img|>", "x", chat_type="multi-linguistic", language="fr"),
+        probench_row("u4", "one<|img|>", "first", "two"),
     ]
     write_parquet(tmp_path / "d" / "data" / "train-00000-of-00001.parquet", rows)
     write_parquet(tmp_path / "d" / "data" / "test-00000-of-00001.parquet", rows[:1])
@@ -287,6 +288,7 @@ def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> 
         "singleround",
         "multi-round",
         "multi-linguistic",
+        "multi-round",
     ]
     third = sample_of(task, 2)
     assert third.field == "Coding"
@@ -294,12 +296,14 @@ def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> 
     assert third.metadata["language"] == "fr"
     assert third.metadata["challenge_image"] == "HARD"
     answers = task.answers["gpt-4o-2024-05-13"]
-    assert [answers[f"u{i}"].text for i in (1, 2, 3)] == ["here it is", "second", "x"]
-    protocol = resolve_protocol("probench")
-    for i in range(3):
-        sample = sample_of(task, i)
-        asks = protocol.requests(sample, answers[sample.id], answers[sample.id])
-        assert len(asks) == 2
+    said = {id: [a.text for a in d.answers] for id, d in answers.items()}
+    assert said == {"u1": ["here it is"], "u2": ["first", "second"], "u3": ["x"]}
+    for mode in ("corrected", "official"):
+        protocol = resolve_protocol("probench", mode)
+        for i in range(3):
+            sample = sample_of(task, i)
+            asks = protocol.requests(sample, answers[sample.id], answers[sample.id])
+            assert len(asks) == 2
 
 
 def test_probench_pictures_by_path_and_broken_rows(tmp_path: Path) -> None:

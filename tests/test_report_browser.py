@@ -331,6 +331,31 @@ def test_long_answers_are_folded_until_asked_for(chromium, tmp_path):
     assert chromium.run(heights)[0] > 3000
 
 
+def test_answers_to_the_turns_of_a_conversation_stand_apart(chromium, tmp_path):
+    turns = [("user", "who?"), ("assistant", "Tom"), ("user", "where?")]
+    asked = replace(sample(0), turns=tuple(Turn(r, (Text(t),)) for r, t in turns))
+    answers = [(Text("Tim"), picture(1)), (), (Text("here"),)]
+    talked = Result(Document.of(answers))
+    made = board([evaluation("a", asked, 1, document=talked)])
+    opened(chromium, write_report(made, tmp_path, MANIFEST, at_hand))
+    ids(chromium, [0])
+    question = [line for line in text_of(chromium, ".ask").split("\n") if line]
+    assert (
+        "\n".join(question)
+        .lower()
+        .startswith("question\nuser\nwho?\npublished answer\ntom\nuser\nwhere?")
+    )
+    parts = (
+        "return [...document.querySelectorAll('.answer .content .content, .answer .role')]"
+    )
+    told = chromium.run(f"{parts}.map((part) => part.innerText || part.innerHTML.length)")
+    assert told[:2] == ["answer to turn 1", "Tim"]
+    assert told[2:] == ["answer to turn 2", "answer to turn 3", "here"]
+    assert "The answer is empty." in text_of(chromium, ".answer")
+    assert chromium.run("return document.querySelectorAll('.answer img').length") == 1
+    assert complaints(chromium) == []
+
+
 def test_missing_folder_is_explained(chromium, page, tmp_path):
     shutil.copy(page, tmp_path / "report.html")
     chromium.open(tmp_path / "report.html")

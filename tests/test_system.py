@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trial import Measuring, as_asked, painter, plan_of, sample, writer
+from trial import Measuring, as_asked, painter, plan_of, sample, talk, writer
 
 from cluster.counts import count
 from cluster.store import Store
@@ -21,6 +21,7 @@ from generators.document import (
     Payload,
     Request,
     Text,
+    Turn,
 )
 from generators.system import Asking, System, answer
 
@@ -96,6 +97,50 @@ def test_a_failed_picture_fails_the_document_and_a_skip_skips_it() -> None:
     outcome, asked = follow(answer(system, sample(0), ASKING), lambda _: Skip("one only"))
     assert outcome == Skip("one only")
     assert len(asked) == 1
+
+
+def test_every_turn_is_answered_after_the_systems_own_answers() -> None:
+    drafting = replace(writer(), seeded=True)
+    system = System(name="s", draft=drafting, render=painter(), rounds=2)
+    outcome, asked = follow(answer(system, talk(0), ASKING), drawing)
+    first, second = outcome.value.answers
+    assert outcome.value.segments == first.segments + second.segments
+    assert [len(a.segments) for a in (first, second)] == [8, 8]
+    asks = [j.input for j in asked if isinstance(j.input, Request)]
+    question, _, follow_up = talk(0).turns
+    mine = Turn("assistant", first.segments)
+    assert asks[0].turns == (question,)
+    assert asks[2].turns == (question, mine, follow_up), "not the published answer"
+    assert asks[3].turns == (
+        question,
+        mine,
+        follow_up,
+        Turn("assistant", second.segments[:4]),
+    )
+    seeds = [j.input.seed for j in asked]
+    assert len(set(seeds)) == 4 + 8
+
+
+def test_a_turn_that_fails_ends_the_conversation() -> None:
+    def fails(job: Job) -> Outcome[Any]:
+        long = isinstance(job.input, Request) and len(job.input.turns) > 1
+        return Failure("too long") if long else drawing(job)
+
+    system = System(name="s", draft=writer(), render=painter())
+    outcome, asked = follow(answer(system, talk(0), ASKING), fails)
+    assert outcome == Failure("too long")
+    assert len(asked) == 1 + 2 + 1
+
+
+def test_answers_of_a_document() -> None:
+    one, two, three = Text("one"), Text("two"), Text("three")
+    talked = Document.of([(one, two), (), (three,)])
+    assert talked.answers == (Document((one, two)), Document(), Document((three,)))
+    assert talked.segments == (one, two, three)
+    alone = Document.of([(one, two)])
+    assert alone == Document((one, two)), "its name in keys is what it was"
+    assert alone.answers == (alone,)
+    assert Document().answers == (Document(),)
 
 
 def test_conditioning_stands_between_draft_and_render() -> None:

@@ -71,6 +71,7 @@ class Measuring:
 
     name = "measure"
     scale = "0-1"
+    rounds = 1
 
     def __init__(self, placement: Placement = LIGHT, **options: Any) -> None:
         self.stage = StageSpec(
@@ -91,6 +92,13 @@ def sample(number: int, text: str = "", images: Sequence[Image] = ()) -> Sample:
     turns = (Turn("user", content),)
     category = ("SA", "PBL", "MSR")[number % 3]
     return Sample(id=f"{category}-{number}", category=category, field="Art", turns=turns)
+
+
+def talk(i: int) -> Sample:
+    """A conversation of two questions, the first of which has a published answer."""
+    turns = sample(i).turns
+    published = Turn("assistant", (Text("a published answer"),))
+    return replace(sample(i), turns=(*turns, published, Turn("user", (Text("And then?"),))))
 
 
 def as_asked(sample: Sample, variant: str) -> tuple[Turn, ...]:

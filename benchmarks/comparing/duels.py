@@ -110,6 +110,11 @@ class Referee:
         """The chat stage alone."""
         return (self.chat,)
 
+    @property
+    def rounds(self) -> int:
+        """Nothing is asked again."""
+        return 1
+
     def drawing(self, duel: Duel, judging: int) -> int:
         """Which drawing of the judge's own sampling: its seeds follow from it."""
         return duel.repeat + judging * self.repeats

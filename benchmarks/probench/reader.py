@@ -1,14 +1,14 @@
 """ProBench's Parquet files as a task set.
 
 Rows as gen_answer_vllm.py and show_result.py of Yan98/ProBench_eval@c17b7ae read them. The
-first turn's text comes before the pictures. Where a conversation has several turns, a
-system answers the last one after the published earlier ones; the official program has it
-answer each after its own.
+first turn's text comes before the pictures. Of a conversation of several turns, a system
+answers each after its own earlier answers; the published ones are the baseline's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +76,19 @@ def _maker(shelf: Shelf, root: Path) -> Callable[[Any], Entry]:
         asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
         if not asked:
             raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
-        answer = next((t for t in turns[asked:] if t.role == "assistant"), None)
         sample = _sample(row, id, tuple(turns[:asked]))
-        return Entry(sample, {WRITER: Document(answer.content)} if answer else {})
+        answer = _answers(turns)
+        return Entry(sample, {} if answer is None else {WRITER: answer})
 
     return make
+
+
+def _answers(turns: Sequence[Turn]) -> Document | None:
+    """What follows every human turn; None where one was left without an answer."""
+    after = [t for before, t in pairwise(turns) if before.role == "user"]
+    answered = [t.content for t in after if t.role == "assistant"]
+    asked = sum(t.role == "user" for t in turns)
+    return Document.of(answered) if len(answered) == asked else None
 
 
 def _sample(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:

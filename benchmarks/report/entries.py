@@ -172,6 +172,8 @@ def _answer(
     found: dict[str, Any] = {}
     if isinstance(document, Result):
         found["segments"] = _segments(document.value.segments, pictures)
+        if document.value.ends:
+            found["ends"] = list(document.value.ends)
         found["scores"] = [_score(answer.scores.get(name)) for name in scorers]
     else:
         found |= _reason(document)

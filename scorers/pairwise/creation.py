@@ -13,13 +13,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from generators.document import Content, Sample, Turn
+from generators.document import Content, Document, Sample, Turn
 from scorers.pairwise import wording
 from scorers.pairwise.counts import by_pair, counted
 from scorers.pairwise.dual import DualEvaluation, both_orders
 from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
 from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Mode, Read
+from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.pairwise.rewards import corrected_rewards, official_rewards, spread
 from scorers.pairwise.table import Part, Row, Table, groups
@@ -66,7 +66,9 @@ class Creation(DualEvaluation):
         named = checked(found.get("Creation_MMBench", {}), _DIGESTS, path)
         return Wording(*(named[name] for name in _DIGESTS))
 
-    def requests(self, sample: Sample, first: Answer, second: Answer) -> tuple[Ask, ...]:
+    def requests(
+        self, sample: Sample, first: Document, second: Document
+    ) -> tuple[Ask, ...]:
         """Both orders of the preference, and of visual factuality where it has criteria.
 
         Pictures of the question go with the preference alone; officially before all text,

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Protocol
 
 from generators.base import StageSpec, Walk
-from generators.document import Sample
+from generators.document import Document, Sample
 from scorers.features import Style
-from scorers.pairwise.protocol import Answer, Judgement, Pairwise
+from scorers.pairwise.protocol import Judgement, Pairwise
 from scorers.pairwise.walk import judged
 
 
-def both_orders(first: Answer, second: Answer) -> tuple[tuple[bool, Answer, Answer], ...]:
+def both_orders(
+    first: Document, second: Document
+) -> tuple[tuple[bool, Document, Document], ...]:
     """(whether swapped, the answer shown first, the other), as given and swapped."""
     return (False, first, second), (True, second, first)
 
@@ -21,15 +23,15 @@ class DualEvaluation(Pairwise, Protocol):
 
     __slots__ = ()
 
-    def styles(self, first: Answer, second: Answer) -> tuple[Style, Style] | None:
+    def styles(self, first: Document, second: Document) -> tuple[Style, Style] | None:
         """Style of the pair's answers, where the protocol looks at style."""
         return None
 
     def judge(
         self,
         sample: Sample,
-        first: Answer,
-        second: Answer,
+        first: Document,
+        second: Document,
         chat: StageSpec,
         *,
         seed: int = 0,

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from generators.document import Content, Sample, Turn
+from generators.document import Content, Document, Sample, Turn
 from scorers.pairwise import wording
 from scorers.pairwise.counts import by_pair, counted
 from scorers.pairwise.dual import DualEvaluation, both_orders
 from scorers.pairwise.elo_tables import corrected_elo, official_elo
 from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
 from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Mode, Read
+from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import official_vote, vote
 from scorers.pairwise.table import Part, Row, Table, groups
 from scorers.pairwise.turns import whole
@@ -67,7 +67,9 @@ class MllmBench(DualEvaluation):
         escaped = role.replace("{", "{{").replace("}", "}}")
         return Wording(escaped + template + "{criteria}", reference)
 
-    def requests(self, sample: Sample, first: Answer, second: Answer) -> tuple[Ask, ...]:
+    def requests(
+        self, sample: Sample, first: Document, second: Document
+    ) -> tuple[Ask, ...]:
         """Both orders; the pictures after all text officially, else where they belong."""
         return tuple(
             Ask("preference", swapped, self._turns(sample, whole(a), whole(b)))

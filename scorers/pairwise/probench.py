@@ -21,10 +21,10 @@ from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
 from scorers.pairwise.likert import corrected_rows
 from scorers.pairwise.likert_official import official_row
 from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Answer, Ask, Aspect, Game, Mode, Read
+from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import level, official_probench
 from scorers.pairwise.table import Table, groups
-from scorers.pairwise.turns import asked, documents, history, whole
+from scorers.pairwise.turns import asked, history, whole
 
 TRACK = "chat_type"
 """Metadata of a sample: one of `TRACKS`; by default told by the number of user turns."""
@@ -82,13 +82,15 @@ class ProBench(DualEvaluation):
         told_track = sample.metadata.get(TRACK, plain)
         return told_track if told_track in TRACKS else plain
 
-    def requests(self, sample: Sample, first: Answer, second: Answer) -> tuple[Ask, ...]:
+    def requests(
+        self, sample: Sample, first: Document, second: Document
+    ) -> tuple[Ask, ...]:
         """Both orders of showing.
 
-        The pictures of the question come first officially, else where it has them. An
-        answer is one document per user turn; a single document for several turns answers
-        the last one, after the earlier turns as they were (corrected mode only).
-        ValueError for any other number of documents.
+        The pictures of the question come first officially, else where it has them. A
+        document of one answer to several turns answers the last of them, after the
+        earlier ones as they were (corrected mode only). ValueError for any other number
+        of answers.
         """
         return tuple(
             Ask("preference", swapped, self._turns(sample, a, b))
@@ -96,7 +98,7 @@ class ProBench(DualEvaluation):
             if not (swapped and self.first_order_only)
         )
 
-    def _turns(self, sample: Sample, first: Answer, second: Answer) -> tuple[Turn, ...]:
+    def _turns(self, sample: Sample, first: Document, second: Document) -> tuple[Turn, ...]:
         track = self.track(sample)
         if track == "multi-round" and not self._last_alone(sample, first, second):
             pairs = self._rounds(sample, first, second)
@@ -111,15 +113,15 @@ class ProBench(DualEvaluation):
         system = Turn("system", told(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
 
-    def _last_alone(self, sample: Sample, first: Answer, second: Answer) -> bool:
-        single = len(documents(first)) == len(documents(second)) == 1
+    def _last_alone(self, sample: Sample, first: Document, second: Document) -> bool:
+        single = len(first.answers) == len(second.answers) == 1
         return single and self.mode == "corrected"
 
-    def _rounds(self, sample: Sample, first: Answer, second: Answer) -> Content:
+    def _rounds(self, sample: Sample, first: Document, second: Document) -> Content:
         _matching(sample, first, second)
         place = texts if self.mode == "official" else spaced
         rounds: list[Content] = []
-        turns = zip(asked(sample), documents(first), documents(second), strict=True)
+        turns = zip(asked(sample), first.answers, second.answers, strict=True)
         for i, (turn, a, b) in enumerate(turns):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
             fields = {"i": told(str(i)), "pair": fill(_PAIR, pair)}
@@ -130,16 +132,16 @@ class ProBench(DualEvaluation):
         """A five-level verdict."""
         return official_probench(reply) if self.mode == "official" else level(reply)
 
-    def styles(self, first: Answer, second: Answer) -> tuple[Style, Style]:
+    def styles(self, first: Document, second: Document) -> tuple[Style, Style]:
         """Style of the pair's answers.
 
         Officially white space around the baseline's answers counts, the model's not.
         """
         return self._style(first, self.mode == "corrected"), self._style(second, True)
 
-    def _style(self, answer: Answer, stripped: bool) -> Style:
-        parts = [d.text for d in documents(answer)]
-        images = sum(len(d.images) for d in documents(answer))
+    def _style(self, answer: Document, stripped: bool) -> Style:
+        parts = [d.text for d in answer.answers]
+        images = sum(len(d.images) for d in answer.answers)
         return style(parts, images, count=self.count, mode=self.mode, stripped=stripped)
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
@@ -169,23 +171,23 @@ class ProBench(DualEvaluation):
         )
 
 
-def _matching(sample: Sample, first: Answer, second: Answer) -> None:
+def _matching(sample: Sample, first: Document, second: Document) -> None:
     wanted = len(asked(sample))
     for answer in (first, second):
-        if (n := len(documents(answer))) != wanted:
+        if (n := len(answer.answers)) != wanted:
             raise ValueError(
                 f"sample {sample.id!r} has {wanted} user turns and an answer of {n} turns"
             )
 
 
-def _listed(sample: Sample, first: Answer, second: Answer) -> Mapping[str, Content]:
+def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, Content]:
     """Question and answers as the official program prints them: as Python lists.
 
     Answers with pictures, which it never had, are set as they are.
     """
     fields = {"question": told(repr([Document(t.content).text for t in asked(sample)]))}
     for name, answer in (("first", first), ("second", second)):
-        plain = not any(d.images for d in documents(answer))
-        listed = told(repr([d.text for d in documents(answer)]))
+        plain = not any(d.images for d in answer.answers)
+        listed = told(repr([d.text for d in answer.answers]))
         fields[name] = listed if plain else whole(answer)
     return fields

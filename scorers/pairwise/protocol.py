@@ -12,7 +12,6 @@ from scorers.features import Mode, Style
 from scorers.pairwise.table import Table
 
 __all__ = [
-    "Answer",
     "Ask",
     "Aspect",
     "Game",
@@ -27,10 +26,6 @@ __all__ = [
 
 Aspect = Literal["preference", "factuality"]
 """What is asked: which answer is better, or how true each is to the pictures."""
-
-
-Answer = Document | tuple[Document, ...]
-"""One document, or one per user turn of a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +155,9 @@ class Pairwise(Protocol):
         """Whose constants and quirks apply."""
         ...
 
-    def requests(self, sample: Sample, first: Answer, second: Answer) -> tuple[Ask, ...]:
+    def requests(
+        self, sample: Sample, first: Document, second: Document
+    ) -> tuple[Ask, ...]:
         """What to ask, both orders of showing; ValueError where it cannot be asked."""
         ...
 
@@ -171,8 +168,8 @@ class Pairwise(Protocol):
     def judge(
         self,
         sample: Sample,
-        first: Answer,
-        second: Answer,
+        first: Document,
+        second: Document,
         chat: StageSpec,
         *,
         seed: int = 0,

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 from generators.document import Content, Document, Sample, Text, Turn
 from scorers.pairwise.filling import joined, spaced, told
-from scorers.pairwise.protocol import Answer
 
 
-def documents(answer: Answer) -> tuple[Document, ...]:
-    """The answer as one document per turn."""
-    return (answer,) if isinstance(answer, Document) else answer
-
-
-def whole(answer: Answer) -> Content:
+def whole(answer: Document) -> Content:
     """All of an answer in order, every segment on a line of its own."""
-    return spaced(tuple(s for d in documents(answer) for s in d.segments))
+    return spaced(answer.segments)
 
 
 def asked(sample: Sample) -> tuple[Turn, ...]:

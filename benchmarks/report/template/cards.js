@@ -33,7 +33,7 @@ function asked(full) {
   }
   const several = full.turns.length > 1;
   const turns = full.turns.map(([role, segments]) => [
-    several ? el("p", { class: "role" }, role) : null,
+    several ? el("p", { class: "role" }, role === "assistant" ? "published answer" : role) : null,
     content(segments, "Picture of the question", !several),
   ]);
   const question = el("div", {}, el("h4", {}, "Question"), turns.flat());
@@ -54,11 +54,24 @@ function answer(index, i, cell, full) {
     return el("section", { class: "answer" }, head, chips, said, full ? notes(full.notes) : null);
   }
   const chips = index.scorers.map((scorer, k) => chip(scorer, cell[k]));
-  const body = full.segments.length
-    ? content(full.segments, "Picture by " + system.name)
-    : el("p", { class: "reason" }, "The answer is empty.");
+  const caption = "Picture by " + system.name;
+  const body = full.ends ? dialogue(full, caption) : written(full.segments, caption);
   return el("section", { class: "answer" }, head, el("ul", { class: "scores" }, chips),
     unjudged(index, cell, full.scores), foldable(body), judged(index, full.scores), notes(full.notes));
+}
+
+function written(segments, caption) {
+  return segments.length ? content(segments, caption)
+    : el("p", { class: "reason" }, "The answer is empty.");
+}
+
+// The answers to the turns of a conversation, one below the other.
+function dialogue(full, caption) {
+  const parts = full.ends.map((end, i) => [
+    el("p", { class: "role" }, "answer to turn " + (i + 1)),
+    written(full.segments.slice(i ? full.ends[i - 1] : 0, end), caption),
+  ]);
+  return el("div", { class: "content" }, parts.flat());
 }
 
 function reason(full) {
