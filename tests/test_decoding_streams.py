@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from generators.decoding import prefixes
-from generators.decoding.prefixes import Prefix, like_lengths, shared_prefixes
+from generators.decoding.prefixes import Part, levels, marks, passes
 from generators.decoding.streams import Streams
 
 pytestmark = pytest.mark.models
@@ -95,8 +95,10 @@ def test_prompts_that_begin_alike_share_the_reading_and_nothing_else(kind, monke
     model = decoder(kind)
     random = np.random.default_rng(5)
     one, other = begun(random, torch.empty(0, 32), (20, 9))
+    (further,) = begun(random, one, (11,))
     asked = [
-        *begun(random, one, (1, 7, 3)),
+        *begun(random, one, (1,)),
+        *begun(random, further, (7, 3)),
         *begun(random, other, (2, 12)),
         *begun(random, torch.empty(0, 32), (30, 1)),
     ]
@@ -140,49 +142,66 @@ def test_what_is_shared_is_read_once(monkeypatch):
     assert passes == [(6, 45)], "5 x 40 are not worth a pass of their own"
 
 
-def test_prefixes_by_hand(monkeypatch):
+def lettered(*words: str) -> list[prefixes.Marks]:
+    return [np.array([ord(letter) for letter in word], dtype=np.int64) for word in words]
+
+
+def test_parts_by_hand(monkeypatch):
     monkeypatch.setattr(prefixes, "WORTH", 4)
 
-    def of(*words: str) -> list[torch.Tensor]:
-        return [torch.tensor([[float(ord(c))] for c in word]) for word in words]
+    def of(*words: str) -> list[list[Part]]:
+        return list(levels(lettered(*words)))
 
-    assert shared_prefixes(of("abcde", "xyz", "abcdf", "abq", "xyzzy")) == [
-        Prefix((0, 2), 4),
-        Prefix((1,), 3),
-        Prefix((3,), 3),
-        Prefix((4,), 5),
+    assert of("abcde", "xyz", "abcdf", "abq", "xyzzy") == [
+        [Part((0, 2, 3), 0, 2), Part((1,), 0, 3), Part((4,), 0, 5)],
+        [Part((0,), 2, 5), Part((2,), 2, 5), Part((3,), 2, 3)],
     ]
-    # Three share two letters: as much is saved as by two that share four; and more by four.
-    assert shared_prefixes(of("abcde", "abcdf", "abxxx")) == [
-        Prefix((0, 1), 4),
-        Prefix((2,), 5),
+    # One letter shared by four is not worth a pass, four letters shared by two are.
+    assert of("abcde", "abcdf", "axxxx", "ayyyy") == [
+        [Part((0, 1), 0, 4), Part((2,), 0, 5), Part((3,), 0, 5)],
+        [Part((0,), 4, 5), Part((1,), 4, 5)],
     ]
-    assert shared_prefixes(of("abcde", "abcdf", "abxxx", "abyyy")) == [
-        Prefix((0, 1, 2, 3), 2)
+    # A rubric, its questions, their answers; and one that ends where others go on.
+    assert of("rrrQQQQ1", "rrrPPPPP1", "rrrQQQQ2", "rrrPPPPP22", "rrrQQQQ") == [
+        [Part((0, 1, 2, 3, 4), 0, 3)],
+        [Part((0, 2, 4), 3, 7), Part((1, 3), 3, 8)],
+        [Part((0,), 7, 8), Part((2,), 7, 8), Part((1,), 8, 9), Part((3,), 8, 10)],
     ]
-    assert shared_prefixes([]) == []
+    # What only stands at the same place is not shared.
+    assert of("aaaaTHESAME", "bbbbTHESAME") == [[Part((0,), 0, 11), Part((1,), 0, 11)]]
+    assert of() == [[]]
 
 
 def test_passes_by_hand(monkeypatch):
     monkeypatch.setattr(prefixes, "WORTH", 6)
-    lengths = [3, 9, 0, 10, 7, 8, 1, 4]
-    prompts = {10 * i: torch.zeros(length, 2) for i, length in enumerate(lengths)}
+    lengths = [3, 9, 10, 7, 8, 1, 4]
+    parts = [Part((i,), 0, length) for i, length in enumerate(lengths)]
+    found = [[len(part) for part in together] for together in passes(parts)]
     # 10, 9, 8 have 1 + 2 of padding, and 7 would have 3 more; 4, 3 have 3 + 4 beside 7.
-    assert like_lengths(prompts) == [[30, 10, 50], [40, 70], [0, 60]]
-    assert like_lengths({}) == like_lengths({0: torch.zeros(0, 2)}) == []
+    assert found == [[10, 9, 8], [7, 4], [3, 1]]
+    assert passes([]) == []
 
 
 @given(st.lists(st.text("ab", max_size=12), max_size=8))
-def test_every_prompt_begins_with_its_prefix(words):
-    prompts = [
-        torch.tensor([[float(ord(c))] for c in word]).reshape(-1, 1) for word in words
-    ]
+def test_parts_make_up_every_prompt(words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(prefixes, "WORTH", 3)
-        found = shared_prefixes(prompts)
-    assert sorted(i for prefix in found for i in prefix.members) == list(range(len(words)))
-    for prefix in found:
-        assert len({words[i][: prefix.length] for i in prefix.members}) == 1
-        assert all(len(words[i]) >= prefix.length for i in prefix.members)
-        if len(prefix.members) == 1:
-            assert prefix.length == len(words[prefix.members[0]])
+        found = [part for level in levels(lettered(*words)) for part in level]
+    for i, word in enumerate(words):
+        own = [part for part in found if i in part.members]
+        assert [p for part in own for p in range(part.start, part.end)] == [
+            *range(len(word))
+        ]
+    for part in found:
+        assert len({words[i][: part.end] for i in part.members}) == 1
+
+
+@given(st.lists(st.text("ab", min_size=1, max_size=9), min_size=1, max_size=4))
+def test_marks_are_those_of_the_embeddings(words):
+    table = torch.randn(2, 5, generator=torch.Generator().manual_seed(1))
+    for dtype in (torch.float32, torch.bfloat16, torch.float64):
+        for one in words:
+            ids = torch.tensor([ord(letter) - ord("a") for letter in one])
+            of_all, apart = marks(table.to(dtype)[ids]), marks(table.to(dtype))
+            assert of_all.tolist() == [apart[i] for i in ids]
+            assert apart[0] != apart[1]

@@ -213,3 +213,7 @@ def test_judges_are_measured_on_the_ground_truth(name: str) -> None:
     workload = of_scorer(name, "tiny", {}, 2)
     assert len(workload.inputs) == 2
     assert all(request.images[0].data for request in workload.inputs)
+    several = of_scorer(name, "tiny", {}, 2, answers=3).inputs
+    assert len({str(request) for request in several}) == 6
+    assert several[0] == workload.inputs[0]
+    assert several[3] == workload.inputs[1], "query by query"

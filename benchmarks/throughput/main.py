@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.config import merged, parsed_setting
+from benchmarks.controls import CONTROLS
 from benchmarks.throughput.workload import PARTS, Workload, of_scorer, of_system, whole
 from cluster.manifest import environment
 from pipelines.systems import Models
@@ -83,6 +84,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--batches", default="1,2,4,8", help="batch sizes, comma-separated")
     parser.add_argument("--queries", type=int, default=16, help="of the sample set")
+    parser.add_argument(
+        "--answers",
+        type=int,
+        default=1,
+        choices=range(1, 2 + len(CONTROLS)),
+        help="to each query, for a scorer: the ground truth and controls",
+    )
     parser.add_argument("--rounds", type=int, default=3, help="timed rounds of every way")
     parser.add_argument(
         "--upstream",
@@ -99,7 +107,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _workload(told: argparse.Namespace) -> Workload:
     if told.scorer is not None:
-        return of_scorer(told.scorer, told.weights, _settings(told), told.queries)
+        asked = (told.queries, told.answers)
+        return of_scorer(told.scorer, told.weights, _settings(told), *asked)
     return of_system(told.system, told.part, _models(told), told.queries)
 
 

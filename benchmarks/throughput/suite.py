@@ -33,8 +33,12 @@ MEASUREMENTS: Mapping[str, Sequence[str]] = {
         *("--queries", "2", "--rounds", "1"),
     ),
     "mmie-score": (
-        *("--scorer", "judge:mmie-score", "--batches", "1,8", "--rounds", "1"),
+        *("--scorer", "judge:mmie-score", "--batches", "1,8,16", "--rounds", "1"),
         *("--set", "max_new_tokens=128"),
+    ),
+    "mmie-score-systems": (
+        *("--scorer", "judge:mmie-score", "--batches", "1,20", "--rounds", "1"),
+        *("--queries", "4", "--answers", "5", "--set", "max_new_tokens=128"),
     ),
     "openjourney": ("--system", "openjourney", "--part", "render"),
     "sdxl-turbo": ("--system", "sdxl-turbo", "--part", "render"),

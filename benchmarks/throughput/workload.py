@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.controls import CONTROLS, Pool
 from benchmarks.tasks import load
 from benchmarks.throughput.whole import Stages, Whole, at_hand
 from generators.base import Job, StageInput, StageSpec
@@ -61,22 +62,34 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
 
 
 def of_scorer(
-    name: str, weights: Any, settings: Mapping[str, Any], queries: int
+    name: str, weights: Any, settings: Mapping[str, Any], queries: int, answers: int = 1
 ) -> Workload:
-    """The last stage of a scorer, given the ground truth of `queries` queries."""
+    """The last stage of a scorer, given `answers` answers to each of `queries` queries.
+
+    These are the ground truth and the controls made of it, query by query: what a run of
+    several systems asks of a judge.
+    """
     models = Models(weights=weights)
     scorer = resolve_scorer(
         name, weights, dict(settings), chat=lambda model: chat_spec(model, models)
     )
     spec = scorer.stages[-1]
     earlier = _Earlier(spec)
-    walks = [scorer.judge(s, s.reference or Document()) for s in _samples()[:queries]]
+    pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
+    walks = [scorer.judge(sample, document) for sample, document in pairs]
     return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
 
 
 def _samples() -> list[Sample]:
     found = load("sample").samples
     return [s for s in found if isinstance(s, Sample) and s.wants_images]
+
+
+def _answers(sample: Sample) -> list[Document]:
+    """The ground truth of a query, and what the controls make of it."""
+    truth, pool = sample.reference or Document(), Pool(_samples(), seed=0)
+    made = [control(sample, truth, pool) for control in CONTROLS.values()]
+    return [truth, *(document for document in made if isinstance(document, Document))]
 
 
 def _drawing(sample: Sample, seed: int) -> StageInput:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,64 +11,81 @@ import torch
 from torch import Tensor
 
 Marks = npt.NDArray[np.int64]
-_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Whole numbers of as many bytes."""
+"""A number for every position of a prompt: equal ones have equal numbers."""
+
 WORTH = 256
 """Fewest positions to save: a pass more costs about as much as reading these."""
+_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""Whole numbers of as many bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prefix:
-    """What some prompts begin with; a prompt of no company is its own prefix, whole."""
+class Part:
+    """Positions `start` to `end` of some prompts, which begin alike up to there."""
 
     members: tuple[int, ...]
-    """Indices of the prompts."""
-    length: int
-    """Positions they share."""
+    """Indices of the prompts; for the first of them it is read, for the others copied."""
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
 
 
-def shared_prefixes(prompts: Sequence[Tensor]) -> list[Prefix]:
-    """Every prompt of embeddings (positions, width) in exactly one prefix.
+def marks(prompt: Tensor) -> Marks:
+    """The marks of embeddings (positions, width).
 
-    The first prompt gathers all that share enough with it, then the first of the others,
-    and so on; a prefix is as long as its least alike member allows.
-    """
-    if len(prompts) == 1:
-        return [Prefix((0,), len(prompts[0]))]
-    marks = [_marks(prompt) for prompt in prompts]
-    left = list(range(len(prompts)))
-    found: list[Prefix] = []
-    while left:
-        leader, *others = left
-        found.append(_led(marks, leader, others))
-        left = [i for i in others if i not in found[-1].members]
-    return found
-
-
-def _led(marks: Sequence[Marks], leader: int, others: Sequence[int]) -> Prefix:
-    """The prefix of the leader that saves most."""
-    shared = {i: _in_common(marks[leader], marks[i]) for i in others}
-    most = Prefix((leader,), len(marks[leader]))
-    saved = WORTH - 1
-    for length in sorted(set(shared.values()), reverse=True):
-        alike = [i for i in others if shared[i] >= length]
-        if length * len(alike) > saved:
-            saved = length * len(alike)
-            most = Prefix((leader, *alike), length)
-    return most
-
-
-def _marks(prompt: Tensor) -> Marks:
-    """A number for every position, the same for the same embedding.
-
-    A weighted sum of the values' bits, in whole numbers, which no order of summation
+    Weighted sums of the values' bits, in whole numbers, which no order of summation
     changes; unlike embeddings meet in one of 2**64 numbers by chance only.
     """
     bits = prompt.contiguous().view(_WHOLE[prompt.element_size()]).long()
     random = torch.Generator().manual_seed(0)
     weights = torch.randint(-(2**63), 2**63 - 1, (prompt.shape[1],), generator=random)
-    marks: Marks = (bits * weights.to(prompt.device)).sum(dim=-1).cpu().numpy()
-    return marks
+    found: Marks = (bits * weights.to(prompt.device)).sum(dim=-1).cpu().numpy()
+    return found
+
+
+def levels(prompts: Sequence[Marks]) -> Iterator[list[Part]]:
+    """All prompts in parts: what most of them share, then what fewer do, then the rest.
+
+    A part follows what its members read at earlier levels.
+    """
+    groups = [(tuple(range(len(prompts))), 0)]
+    while groups:
+        level = [
+            part
+            for members, start in groups
+            for part in _shared({m: prompts[m][start:] for m in members}, start)
+        ]
+        yield [part for part in level if len(part)]
+        groups = [(part.members, part.end) for part in level if len(part.members) > 1]
+
+
+def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[Part]:
+    """The first prompt with those that share enough with it, then the first that is left.
+
+    `prompts` are by index, from position `start` on. A part is as long as its least alike
+    member allows; a prompt of no company is a part of its own, whole.
+    """
+    left = list(prompts)
+    while left:
+        part = _led(prompts, left, start)
+        yield part
+        left = [i for i in left if i not in part.members]
+
+
+def _led(prompts: Mapping[int, Marks], left: Sequence[int], start: int) -> Part:
+    """The part that the first prompt shares with most others, if that is worth a pass.
+
+    What it shares with fewer of them follows at the next level.
+    """
+    leader, *others = left
+    shared = {i: _in_common(prompts[leader], prompts[i]) for i in others}
+    for length in sorted(set(shared.values())):
+        alike = [i for i in others if shared[i] >= length]
+        if length * len(alike) >= WORTH:
+            return Part((leader, *alike), start, start + length)
+    return Part((leader,), start, start + len(prompts[leader]))
 
 
 def _in_common(one: Marks, other: Marks) -> int:
@@ -78,19 +95,15 @@ def _in_common(one: Marks, other: Marks) -> int:
     return int(unlike[0]) if len(unlike) else shorter
 
 
-def like_lengths(prompts: Mapping[int, Tensor]) -> list[list[int]]:
-    """Indices of the prompts that are not empty, in passes of little padding.
-
-    `prompts` are embeddings (positions, width) by index; the longest come first.
-    """
-    lengths = {i: len(prompt) for i, prompt in prompts.items() if len(prompt)}
-    passes: list[list[int]] = []
+def passes(level: Iterable[Part]) -> list[list[Part]]:
+    """The parts of one level, the longest first, in passes of little padding."""
+    found: list[list[Part]] = []
     padding = 0
-    for index in sorted(lengths, key=lambda i: -lengths[i]):
-        more = lengths[passes[-1][0]] - lengths[index] if passes else WORTH
+    for part in sorted(level, key=len, reverse=True):
+        more = len(found[-1][0]) - len(part) if found else WORTH
         if padding + more >= WORTH:
-            passes.append([])
+            found.append([])
             padding = more = 0
-        passes[-1].append(index)
+        found[-1].append(part)
         padding += more
-    return passes
+    return found

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from generators.decoding.prefixes import Prefix, like_lengths, shared_prefixes
+from generators.decoding.prefixes import Part, levels, marks, passes
 from generators.decoding.rows import KeyValueRows
 
 
@@ -67,48 +67,40 @@ class Streams:
         return new
 
     def _prefill(self, first: int, prompts: list[Tensor]) -> None:
-        prefixes = shared_prefixes(prompts)
-        starts = {m: prefix.length for prefix in prefixes for m in prefix.members}
-        rests = {m: prompts[m][start:] for m, start in starts.items()}
-        columns = max(starts.values()) + max(map(len, rests.values())) + 1
-        self._cache.reserve(len(self._open), columns)
-        begun = {p.members[0]: prompts[p.members[0]][: p.length] for p in prefixes}
-        for members in like_lengths(begun):
-            self._read_from_nothing(self._rows(first, members), [begun[m] for m in members])
-        self._spread(first, prefixes)
-        for members in like_lengths(rests):
-            rows = self._rows(first, members)
-            self._read_on(rows, [rests[m] for m in members], [starts[m] for m in members])
+        self._cache.reserve(len(self._open), max(map(len, prompts)) + 1)
+        for level in levels([marks(prompt) for prompt in prompts]):
+            for parts in passes(level):
+                texts = [prompts[part.members[0]][part.start : part.end] for part in parts]
+                self._read(first, parts, pad_sequence(texts, batch_first=True))
+            self._copy(first, [part for part in level if len(part.members) > 1])
 
-    def _rows(self, first: int, members: Iterable[int]) -> Tensor:
-        return torch.tensor([first + member for member in members], device=self._device)
-
-    def _read_from_nothing(self, rows: Tensor, prompts: list[Tensor]) -> None:
+    def _read(self, first: int, parts: Sequence[Part], padded: Tensor) -> None:
         # Padded on the right: no real position attends to padding, and later ones
         # overwrite what padding leaves in the cache before they could see it.
-        padded = pad_sequence(prompts, batch_first=True)
-        positions = torch.arange(padded.shape[1], device=self._device)
-        self._cache.begin_prefill(rows)
-        self._forward(padded, positions.expand(len(prompts), -1), None)
-
-    def _spread(self, first: int, prefixes: Sequence[Prefix]) -> None:
-        """What was read for the first member of each prefix, to its other members."""
-        copied = [(p.members[0], m) for p in prefixes for m in p.members[1:]]
-        if copied:
-            leaders, others = zip(*copied, strict=True)
-            longest = max(p.length for p in prefixes if len(p.members) > 1)
-            rows = self._rows(first, leaders), self._rows(first, others)
-            self._cache.spread(*rows, longest)
-
-    def _read_on(self, rows: Tensor, rests: list[Tensor], starts: list[int]) -> None:
-        """What follows after the first `starts` positions of each row."""
-        padded = pad_sequence(rests, batch_first=True)
-        begins = torch.tensor(starts, device=self._device)
-        positions = begins[:, None] + torch.arange(padded.shape[1], device=self._device)
-        columns = max(starts) + padded.shape[1]
+        rows = self._rows(first, (part.members[0] for part in parts))
+        starts = torch.tensor([part.start for part in parts], device=self._device)
+        positions = torch.arange(padded.shape[1], device=self._device) + starts[:, None]
+        columns = max(part.start for part in parts) + padded.shape[1]
+        if columns == padded.shape[1]:
+            self._cache.begin_prefill(rows)
+            self._forward(padded, positions, None)
+            return
+        self._cache.reserve(len(self._open), columns)
         self._cache.begin_after(rows, positions, columns)
         visible = torch.arange(columns, device=self._device) <= positions[..., None]
         self._forward(padded, positions, visible[:, None])
+
+    def _copy(self, first: int, parts: Sequence[Part]) -> None:
+        """What was read for the first member of each part, to its other members."""
+        if parts:
+            pairs = [(p.members[0], other) for p in parts for other in p.members[1:]]
+            sources, targets = (
+                self._rows(first, rows) for rows in zip(*pairs, strict=True)
+            )
+            self._cache.spread(sources, targets, max(part.end for part in parts))
+
+    def _rows(self, first: int, members: Iterable[int]) -> Tensor:
+        return torch.tensor([first + member for member in members], device=self._device)
 
     @torch.inference_mode()
     def feed(self, streams: Sequence[Stream], embeddings: Tensor) -> None:
