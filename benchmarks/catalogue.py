@@ -103,7 +103,10 @@ def fetch(names: Sequence[str], console: Console) -> int:
     """
     from huggingface_hub import snapshot_download
 
-    for repo, revision in _repositories(names):
+    wanted = {name: _repositories(name) for name in names}
+    for name in (name for name, repositories in wanted.items() if not repositories):
+        console.print(f"{escape(name)} has no weights to fetch")
+    for repo, revision in dict.fromkeys(r for found in wanted.values() for r in found):
         console.print(f"fetching {escape(repo)} ({revision})")
         try:
             folder = snapshot_download(repo, revision=revision)
@@ -115,12 +118,11 @@ def fetch(names: Sequence[str], console: Console) -> int:
     return 0
 
 
-def _repositories(names: Sequence[str]) -> list[tuple[str, str]]:
-    """(Hub id, revision) of everything the names need, each once."""
+def _repositories(name: str) -> list[tuple[str, str]]:
+    """(Hub id, revision) of everything a name needs."""
     with pinning({}) as pins:
-        for name in names:
-            _stages(name)
-    models = (name.rpartition("@") for name in pins.known)
+        _stages(name)
+    models = (pinned.rpartition("@") for pinned in pins.known)
     return [(model, r) for model, _, r in models if not looks_like_path(model)]
 
 

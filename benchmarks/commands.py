@@ -12,7 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.config import OFFICIAL, RunConfig, load_config, merged, parsed_setting
+from benchmarks.config import (
+    OFFICIAL,
+    RunConfig,
+    absolute_rubric,
+    load_config,
+    merged,
+    parsed_setting,
+)
 from benchmarks.display import Display
 from benchmarks.experiment import Experiment, open_experiment, reopen
 from benchmarks.files import write_whole
@@ -23,6 +30,7 @@ from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store, read_blob
 from generators.base import Weights
 from generators.names import UsageError, unknown
+from scorers.judging.resolve import PREFIX as JUDGE
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
 MODES = ("corrected", "official")
@@ -136,6 +144,10 @@ def _opened(config: RunConfig, console: Console) -> Experiment:
         if console.is_terminal and total > 500 and (done % 100 == 0 or done == total):
             console.print(f"checking pictures {done:,}/{total:,}", end="\r")
 
+    if (config.mode or config.rubric) and not any(
+        name.startswith(JUDGE) for name in config.scorers
+    ):
+        console.print("Attention: mode and rubric tell judges how to ask; none is asked.")
     return open_experiment(config, on_progress=progress)
 
 
@@ -275,7 +287,8 @@ def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
     for name, valid in (("mode", MODES), ("weights", (None, *get_args(Weights)))):
         if told[name] not in valid:
             raise unknown(name, told[name], [v for v in valid if v])
-    return comparing.compare(root, comparing.Comparison(**told), console)
+    wanted = {**told, "rubric": absolute_rubric(told["rubric"])}
+    return comparing.compare(root, comparing.Comparison(**wanted), console)
 
 
 def bias(root: Path, rubric: str, console: Console) -> int:

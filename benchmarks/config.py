@@ -138,7 +138,7 @@ def anchored(config: RunConfig) -> RunConfig:
         update={
             "data": _absolute(config.data),
             "ids": config.ids and config.ids.expanduser().resolve(),
-            "rubric": _absolute_rubric(config.rubric),
+            "rubric": absolute_rubric(config.rubric),
             "models": {n: _with_rubric(told) for n, told in config.models.items()},
         }
     )
@@ -153,7 +153,8 @@ def _absolute(data: str) -> str:
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 
 
-def _absolute_rubric(rubric: str | None) -> str | None:
+def absolute_rubric(rubric: str | None) -> str | None:
+    """`official:PATH` with the full path; anything else as it is."""
     if rubric is None or not rubric.startswith(OFFICIAL):
         return rubric
     return OFFICIAL + str(Path(rubric.removeprefix(OFFICIAL)).expanduser().resolve())
@@ -163,7 +164,7 @@ def _with_rubric(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     rubric = settings.get("rubric")
     if not isinstance(rubric, str):
         return settings
-    return {**settings, "rubric": _absolute_rubric(rubric)}
+    return {**settings, "rubric": absolute_rubric(rubric)}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,7 +183,8 @@ def test_the_released_wording_reaches_the_judge(
     monkeypatch.setattr(creation, "_DIGESTS", digests)
     file = root.parent / "creation.py"
     file.write_text(f"prompt_dict = {{}}\nprompt_dict['Creation_MMBench'] = {texts!r}\n")
-    options = ("--mode", "official", "--rubric", f"official:{file}")
+    told = f"official:{os.path.relpath(file)}"
+    options = ("--mode", "official", "--rubric", told)
     _, content = compared(root, server, *options)
     assert content["rubric"] == f"official:{file}"
     asked = [re.search(r"AS RELEASED (\w+): request", text_of(b)) for b in server.bodies]

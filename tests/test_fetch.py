@@ -144,3 +144,10 @@ def test_an_unknown_judge_is_told(offline: dict[str, str]) -> None:
     assert done.returncode == 2
     assert "mmie-scores" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["judge:gpt-4o", "bleu"])
+def test_what_has_no_weights_is_told(offline: dict[str, str], name: str) -> None:
+    done = plait("fetch", name, **offline)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{name} has no weights to fetch\n"

@@ -177,3 +177,12 @@ def test_runs_of_another_mode_or_rubric_have_folders_of_their_own(place: Path) -
     told: list[dict[str, str]] = [{}, {"rubric": "own"}, {"rubric": "official:prompts.py"}]
     told.append(told[-1] | {"mode": "official"})
     assert len({load_config(None, {"systems": ("gt",)} | t).root for t in told}) == 4
+
+
+@pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])
+def test_options_that_no_judge_hears_are_told(place: Path, option: tuple[str, str]) -> None:
+    told = "Attention: mode and rubric tell judges how to ask; none is asked."
+    words = ["--system", "gt", "--weights", "tiny", "--limit", "3", "--out", "none"]
+    assert told in plait("plan", *words, "--scorer", "bleu", *option).output
+    assert told not in plait("plan", *words, "--scorer", "bleu").output
+    assert told not in plait("plan", *words, "--scorer", JUDGE, *option).output
