@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.board import Board
 from benchmarks.config import (
     OFFICIAL,
     RunConfig,
@@ -92,7 +93,14 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     )
     display = Display(console)
     try:
-        result = execute(experiment.plan, root, options, experiment.about(), display)
+        result = execute(
+            experiment.plan,
+            root,
+            options,
+            experiment.about(),
+            display,
+            notes=experiment.notes,
+        )
     finally:
         display.close()
     _conclude(experiment, root, result, console)
@@ -116,7 +124,7 @@ def _refuse_unless_writable(root: Path) -> None:
 def _conclude(
     experiment: Experiment, root: Path, result: RunResult, console: Console
 ) -> None:
-    page = write_outputs(experiment, root, console)
+    page = write_outputs(experiment.board_of(result.evaluations), root, console)
     said = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
     console.print(
         f"{', '.join(said)}; {result.made:,} records made in {result.seconds:.0f} s"
@@ -127,11 +135,10 @@ def _conclude(
     console.print(f"report      {escape(str(page))}", soft_wrap=True)
 
 
-def write_outputs(experiment: Experiment, root: Path, console: Console) -> Path:
-    """Leaderboard and report from what the store holds; the page's path."""
+def write_outputs(board: Board, root: Path, console: Console) -> Path:
+    """Leaderboard and report; the page's path."""
     from benchmarks.report import write_report
 
-    board = experiment.board(Store(root))
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
     page = write_report(board, root, manifest, read_blob)
@@ -232,7 +239,7 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
 def report(root: Path, console: Console) -> int:
     """Write leaderboard and page anew from the records."""
     experiment = reopen(root)
-    page = write_outputs(experiment, root, console)
+    page = write_outputs(experiment.board(Store(root)), root, console)
     console.print(f"report {escape(str(page))}", soft_wrap=True)
     return FINISHED
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benchmarks.tasks import TaskSet, limited, load, selected
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.run import MANIFEST
 from cluster.store import Store
+from cluster.walks import Pending
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
@@ -109,10 +110,17 @@ class Experiment:
         if lines or self.missing_weights:
             raise UsageError("\n".join([*lines, *self.missing_weights]))
 
+    @property
+    def notes(self) -> bool:
+        """Whether documents are few enough to be read with what their stages noted."""
+        return len(self.plan) <= _MOST_WITH_NOTES
+
     def board(self, store: Store) -> Board:
         """What the store knows, ready for tables and the page."""
-        few = len(self.plan) <= _MOST_WITH_NOTES
-        found = list(evaluations(self.plan, store, notes=few))
+        return self.board_of(list(evaluations(self.plan, store, notes=self.notes)))
+
+    def board_of(self, found: Sequence[Evaluation | Pending]) -> Board:
+        """What is known of every document, likewise."""
         made = [e for e in found if isinstance(e, Evaluation)]
         return Board(
             systems=self.systems,

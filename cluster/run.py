@@ -20,6 +20,7 @@ from cluster.manifest import environment, now, write_json
 from cluster.options import EngineOptions, StageProgress
 from cluster.plan import Evaluation, Plan, evaluations, outcome_name
 from cluster.store import Store
+from cluster.walks import Pending
 
 MANIFEST = "manifest.json"
 
@@ -49,6 +50,8 @@ class RunResult:
     """Records made by this command."""
     seconds: float
     interrupted: bool = False
+    evaluations: Sequence[Evaluation | Pending] = field(default=(), repr=False)
+    """What is known of every document the plan asks for, in its order."""
 
 
 @dataclass
@@ -85,10 +88,13 @@ def execute(
     options: EngineOptions,
     about: Mapping[str, Any],
     watcher: Watcher,
+    *,
+    notes: bool = False,
 ) -> RunResult:
     """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
 
-    `about` goes to the manifest as it is: resolved config, data revision, digests.
+    `about` goes to the manifest as it is: resolved config, data revision, digests. With
+    `notes`, the documents of the result carry what their stages noted.
     """
     began = time.monotonic()
     with RunLock(root) as lock:
@@ -105,7 +111,8 @@ def execute(
             made, interrupted = _on_ray(plan, store, options, watcher, lock)
         for spec in plan.stages:
             store.compact(spec)
-        totals = totals_of(plan, store)
+        found = list(evaluations(plan, store, notes=notes))
+        totals = totals_of(found)
         manifest |= {
             "finished": now(),
             "counts": totals,
@@ -114,7 +121,8 @@ def execute(
         manifest["status"] = "interrupted" if interrupted else "finished"
         write_json(root / MANIFEST, manifest)
     failed = totals["failed"] + totals["failed_scores"]
-    return RunResult(totals, failed, made, time.monotonic() - began, interrupted)
+    seconds = time.monotonic() - began
+    return RunResult(totals, failed, made, seconds, interrupted, found)
 
 
 def _on_ray(
@@ -145,19 +153,19 @@ def _on_ray(
     return scheduler.made, False
 
 
-def totals_of(plan: Plan, store: Store) -> dict[str, int]:
-    """Outcomes of documents and of judgements, over everything the plan asks for."""
+def totals_of(found: Sequence[Evaluation | Pending]) -> dict[str, int]:
+    """Outcomes of documents and of judgements, over everything a plan asks for."""
     documents = Counter[str]()
     scores = Counter[str]()
-    for found in evaluations(plan, store):
-        if isinstance(found, Evaluation):
-            documents[outcome_name(found.document)] += 1
-            scores.update(outcome_name(score) for score in found.scores.values())
+    for one in found:
+        if isinstance(one, Evaluation):
+            documents[outcome_name(one.document)] += 1
+            scores.update(outcome_name(score) for score in one.scores.values())
         else:
             documents["missing"] += 1
     totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
     return {
-        "planned": len(plan),
+        "planned": len(found),
         **totals,
         "scored": scores["done"],
         "unscored": scores["unscored"],

@@ -12,7 +12,7 @@ from trial import filled
 
 from benchmarks.comparing.duels import Duel, Referee, Versus, _score, duels, plan_of
 from benchmarks.published import as_asked
-from cluster.plan import Plan, lookup_in
+from cluster.plan import Plan, evaluations, lookup_in
 from cluster.run import totals_of
 from cluster.store import Store
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
@@ -104,7 +104,7 @@ def test_repeats_and_judgings_have_seeds_of_their_own(tmp_path: Path) -> None:
 def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
     told = found(tmp_path)
     made = plan_of(told, referee(), 1)
-    totals = totals_of(made, filled(made, tmp_path))
+    totals = totals_of(list(evaluations(made, filled(made, tmp_path))))
     assert (totals["done"], totals["skipped"]) == (3, 1)
     assert (totals["scored"], totals["unscored"], totals["failed_scores"]) == (1, 1, 1)
     lookup = lookup_in(Store(tmp_path))
