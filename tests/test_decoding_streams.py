@@ -47,6 +47,10 @@ def decoder(kind: str):
                 vq_config=vq | {"latent_channels": 8, "channel_multiplier": [1]},
             )
             model = ChameleonForConditionalGeneration(config).model
+    # As initialised, attention adds too little for a wrong mask to be seen.
+    for parameter in model.parameters():
+        if parameter.dim() > 1:
+            torch.nn.init.normal_(parameter, std=0.25)
     return model.eval().requires_grad_(False)
 
 

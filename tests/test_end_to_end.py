@@ -194,10 +194,10 @@ def test_a_pretrained_folder_runs_by_path(tmp_path: Path) -> None:
             },
         },
     )
-    said = io.StringIO()
+    said, usual = io.StringIO(), signal.getsignal(signal.SIGINT)
     assert commands.run(config, Console(file=said, width=200)) == 0, said.getvalue()
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     identities = [s["identity"] for s in manifest["stages"].values()]
     assert any(i.startswith("folder:") for i in identities)
     # The handlers of a run are gone when it is over.
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert signal.getsignal(signal.SIGINT) is usual

@@ -158,6 +158,21 @@ def test_one_word_of_a_rubric_judges_only_its_category_again():
     assert keys["old", "MSR-1"] == keys["new", "MSR-1"]
 
 
+def test_answers_to_one_question_are_judged_together():
+    """Their prompts begin with the same rubric and question."""
+
+    def group(id: str, text: str, replies=(GOOD,)) -> set[str]:
+        jobs, _ = converse(judge_of(), sample(id), document(text), list(replies))
+        return {job.group for job in jobs}
+
+    (one,) = group("SA-1", "So it went.")
+    assert group("SA-1", "And then?") == {one}
+    assert group("SA-1", "So it went.", ("unreadable", GOOD)) == {one}
+    (another,) = group("SA-2", "So it went.")
+    assert len({one, another, ""}) == 3
+    assert one.startswith("own:SA ")
+
+
 def test_a_new_reader_asks_nobody():
     class Lenient(Corrected):
         def read(self, reply: str, rubric: Rubric) -> Any:

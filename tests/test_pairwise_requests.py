@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pairwise_helpers import CHAT, DRAWN, PICTURE, document, said, sample, walked
 
-from generators.base import Failure, Fault, Result, Unscored
+from generators.base import Failure, Fault, Result, Skip, Unscored
 from generators.document import Content, Document, Text, Turn
 from generators.names import UsageError
 from scorers.pairwise import (
@@ -285,3 +285,15 @@ def test_names_and_baselines_are_checked() -> None:
     assert pairs(["a", "b", "c"], "b") == [("b", "a"), ("b", "c")]
     with pytest.raises(UsageError, match="unknown baseline 'x'"):
         pairs(["a"], "x")
+
+
+def test_pairs_on_one_question_are_judged_together() -> None:
+    protocol, query = resolve_protocol("creation"), sample("See", id="q1")
+    jobs = [
+        job
+        for pair in ((ONE, OTHER), (OTHER, document("third")))
+        for job in walked(protocol.judge(query, *pair, CHAT), [Skip("-")] * 2)[0]
+    ]
+    assert [job.group for job in jobs] == ["preference q1"] * 4
+    elsewhere = protocol.judge(sample("See", id="q2"), ONE, OTHER, CHAT)
+    assert {job.group for job in walked(elsewhere, [Skip("-")] * 2)[0]} == {"preference q2"}
