@@ -11,6 +11,7 @@ which is imported when a command runs, so that `--help` answers at once.
 from __future__ import annotations
 
 import errno
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -304,7 +305,9 @@ def _config(arguments: dict[str, Any]) -> "RunConfig":
 def _console() -> "Console":
     from rich.console import Console
 
-    return Console(highlight=False)
+    # A file or a pipe has no width of its own, and 80 columns would cut tables.
+    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
+    return Console(highlight=False, width=160 if piped else None)
 
 
 def main() -> None:

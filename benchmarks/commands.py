@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -24,12 +24,14 @@ from benchmarks.config import (
 from benchmarks.display import Display
 from benchmarks.experiment import Experiment, open_experiment, reopen
 from benchmarks.files import write_whole
+from benchmarks.kept import keep_rubrics
 from benchmarks.leaderboard import terminal_table, write_leaderboard
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
+from cluster.plan import Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store, read_blob
-from generators.base import Weights
+from generators.base import Failure, Fault, Weights
 from generators.names import UsageError, unknown
 from scorers.judging.resolve import PREFIX as JUDGE
 
@@ -40,7 +42,6 @@ MODES = ("corrected", "official")
 def run(config: RunConfig, console: Console) -> int:
     """Answer, score, report. Exit status 1 when records failed."""
     experiment = _opened(config, console)
-    experiment.refuse_what_is_missing()
     return _execute(experiment, console, only_scorers=False)
 
 
@@ -58,7 +59,6 @@ def score(
         told = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
         told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, told, flags["set"]), console)
-    experiment.refuse_what_is_missing()
     return _execute(experiment, console, only_scorers=True)
 
 
@@ -74,15 +74,34 @@ def _to_score_again(
         )
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     changes["address"] = flags["address"]
-    changes |= {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
+    changes |= _asked_anew(former, scorers, flags)
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
     return reopen(root, changes)
 
 
+def _asked_anew(
+    former: RunConfig, scorers: Sequence[str], flags: Mapping[str, Any]
+) -> dict[str, Any]:
+    """`--mode` and `--rubric` as changes of a run's config.
+
+    They are for the judges named with them, and leave what others have said as it is; for
+    all judges of the run where none is named.
+    """
+    told = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
+    if not told:
+        return {}
+    judges = [n for n in scorers or former.scorers if n.startswith(JUDGE)]
+    if not judges:
+        raise UsageError("--mode and --rubric are for judges; name one with --scorer")
+    return {"models": dict.fromkeys(judges, told)}
+
+
 def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> int:
+    experiment.refuse_what_is_missing(only_scorers=only_scorers)
     root = experiment.config.root
     _refuse_unless_writable(root)
+    keep_rubrics(experiment.config)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
@@ -129,10 +148,23 @@ def _conclude(
     console.print(
         f"{', '.join(said)}; {result.made:,} records made in {result.seconds:.0f} s"
     )
+    if final := sum(fault.final for fault in _faults(result)):
+        console.print(
+            f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
+            "Issuing the command again does not ask for them again."
+        )
     if result.interrupted:
         console.print("Stopped. Issue the same command again to go on from here.")
     console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
     console.print(f"report      {escape(str(page))}", soft_wrap=True)
+
+
+def _faults(result: RunResult) -> Iterator[Fault]:
+    """Why documents and judgements failed."""
+    for found in result.evaluations:
+        if isinstance(found, Evaluation):
+            outcomes = (found.document, *found.scores.values())
+            yield from (o.fault for o in outcomes if isinstance(o, Failure))
 
 
 def write_outputs(board: Board, root: Path, console: Console) -> Path:
@@ -217,6 +249,7 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
     lines = [
         f"[red]missing[/red] {escape(stage)} needs {', '.join(names)} in the environment"
         for stage, names in experiment.missing_keys.items()
+        if any(c.to_run for c in counts if c.spec.name == stage)
     ]
     lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
     if malformed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -82,6 +82,24 @@ class RunConfig(_Section):
         return self.model_dump(mode="json")
 
     @property
+    def rubrics(self) -> set[str]:
+        """All rubrics that it names, for all judges and for one."""
+        told = (self.rubric, *(settings.get("rubric") for settings in self.models.values()))
+        return {rubric for rubric in told if isinstance(rubric, str)}
+
+    def with_rubrics(self, change: Callable[[str], str]) -> "RunConfig":
+        """The config with every rubric changed."""
+
+        def changed(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+            rubric = settings.get("rubric")
+            own = {"rubric": change(rubric)} if isinstance(rubric, str) else {}
+            return {**settings, **own}
+
+        models = {name: changed(settings) for name, settings in self.models.items()}
+        own = changed({"rubric": self.rubric})
+        return self.model_copy(update={"models": models, **own})
+
+    @property
     def digest(self) -> str:
         """Names what is asked for; where and how it runs does not count."""
         values = self.resolved()
@@ -124,9 +142,10 @@ def load_config(
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     answered = config.data.startswith(OFFICIAL)
+    unscored = "scorers" in config.model_fields_set
     told = {
         "systems": config.systems or (() if answered else DEFAULT_SYSTEMS),
-        "scorers": config.scorers or DEFAULT_SCORERS,
+        "scorers": config.scorers if unscored else DEFAULT_SCORERS,
         "weights": config.weights or ("pretrained" if named else "tiny"),
     }
     return anchored(config.model_copy(update=told))
@@ -138,10 +157,8 @@ def anchored(config: RunConfig) -> RunConfig:
         update={
             "data": _absolute(config.data),
             "ids": config.ids and config.ids.expanduser().resolve(),
-            "rubric": absolute_rubric(config.rubric),
-            "models": {n: _with_rubric(told) for n, told in config.models.items()},
         }
-    )
+    ).with_rubrics(absolute_rubric)
 
 
 def _absolute(data: str) -> str:
@@ -153,18 +170,11 @@ def _absolute(data: str) -> str:
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 
 
-def absolute_rubric(rubric: str | None) -> str | None:
+def absolute_rubric(rubric: str) -> str:
     """`official:PATH` with the full path; anything else as it is."""
-    if rubric is None or not rubric.startswith(OFFICIAL):
+    if not rubric.startswith(OFFICIAL):
         return rubric
     return OFFICIAL + str(Path(rubric.removeprefix(OFFICIAL)).expanduser().resolve())
-
-
-def _with_rubric(settings: Mapping[str, Any]) -> Mapping[str, Any]:
-    rubric = settings.get("rubric")
-    if not isinstance(rubric, str):
-        return settings
-    return {**settings, "rubric": absolute_rubric(rubric)}
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -12,9 +12,11 @@ from typing import Any
 from benchmarks.answered import answered
 from benchmarks.config import OFFICIAL, RunConfig, anchored, merged
 from benchmarks.controls import control, is_control
+from benchmarks.kept import with_kept_rubrics
 from benchmarks.leaderboard import Board
 from benchmarks.published import is_published, published
 from benchmarks.tasks import TaskSet, limited, load, selected
+from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.run import MANIFEST
 from cluster.store import Store
@@ -26,7 +28,7 @@ from generators.names import UsageError, unknown, validated
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
-from pipelines.systems import Models, chat_spec, resolve
+from pipelines.systems import Models, chat_spec, is_writer, resolve
 from pipelines.writers import LVLMS
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
@@ -88,27 +90,34 @@ class Experiment:
 
     @property
     def missing_keys(self) -> dict[str, list[str]]:
-        """Environment variables that stages need and that are not set, by stage."""
-        needed = {s.name: s.secrets for s in self.plan.stages}
-        missing = {
-            n: [k for k in keys if not os.environ.get(k)] for n, keys in needed.items()
-        }
-        return {name: keys for name, keys in missing.items() if keys}
-
-    def refuse_what_is_missing(self) -> None:
-        """UsageError that names all weights and API keys which are not to be had.
+        """Environment variables that are not set, by the stage that needs them.
 
         A key is asked for only where the endpoint is reached over https: servers of one's
         own mostly take none, and those that do refuse the stage's first call.
         """
-        public = {s.name for s in self.plan.stages if _is_public(s.placement.endpoint)}
+        public = (s for s in self.plan.stages if _is_public(s.placement.endpoint))
+        missing = {
+            s.name: [key for key in s.secrets if not os.environ.get(key)] for s in public
+        }
+        return {name: keys for name, keys in missing.items() if keys}
+
+    def refuse_what_is_missing(self, *, only_scorers: bool) -> None:
+        """UsageError that names all weights and API keys which are not to be had.
+
+        Nothing is missing that no job is left for.
+        """
+        if not self.missing_keys and not self.missing_weights:
+            return
+        counts = count(self.plan, Store(self.config.root), only_scorers=only_scorers)
+        left = {c.spec.name for c in counts if c.to_run}
         lines = [
             f"{stage} needs the environment variable {', '.join(keys)}"
             for stage, keys in self.missing_keys.items()
-            if stage in public
+            if stage in left
         ]
-        if lines or self.missing_weights:
-            raise UsageError("\n".join([*lines, *self.missing_weights]))
+        lines += self.missing_weights if left else ()
+        if lines:
+            raise UsageError("\n".join(lines))
 
     @property
     def notes(self) -> bool:
@@ -190,7 +199,8 @@ def _refuse_settings_of_nothing(config: RunConfig) -> None:
     parts = {p for name in named for p in (name, *name.partition("@")[0].split("+"))}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
-        if name not in valid:
+        # Models of any other name are for a judge or a comparison to come.
+        if name not in valid and not is_writer(name.removeprefix(JUDGE)):
             raise unknown("name in models", name, valid)
 
 
@@ -270,5 +280,5 @@ def reopen(root: Path, changes: Mapping[str, Any] | None = None) -> Experiment:
     """
     manifest = _manifest(root / MANIFEST)
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
-    config = anchored(validated(RunConfig, values, ""))
+    config = with_kept_rubrics(anchored(validated(RunConfig, values, "")))
     return open_experiment(config, identities=manifest.get("identities", {}))

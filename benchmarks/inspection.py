@@ -13,7 +13,7 @@ from cluster.plan import Evaluation, lookup_in, outcome_name
 from cluster.records import Row
 from cluster.store import Store, notes_of
 from cluster.walks import Pending, read
-from generators.base import Job, Outcome
+from generators.base import Job, Outcome, Result
 from generators.document import (
     Candidate,
     Draft,
@@ -72,6 +72,9 @@ def _system(
         for name, score in evaluation.scores.items():
             said = getattr(score, "reason", None) or f"{score.value.value:.4g}"  # type: ignore[union-attr]
             yield f"  {name}: {outcome_name(score)}, {escape(str(said))}"
+            if isinstance(score, Result):
+                parts = json.dumps(dict(score.value.parts), ensure_ascii=False)
+                yield f"    {escape(parts)}"
 
 
 def _job(store: Store, job: Job) -> Iterator[str]:
@@ -108,7 +111,9 @@ def _output(job: Job, row: Row) -> Iterator[str]:
     if row.reason:
         yield f"reason: {row.reason}"
     for name, value in notes_of(row).items():
-        yield f"{name}: {value}"
+        # The messages sent to an endpoint are the turns above once more.
+        if name != "prompt" or isinstance(value, str):
+            yield f"{name}: {value}"
     outcome = lookup_value(job, row)
     if isinstance(outcome, Draft):
         yield f"reply: {outcome.text}"

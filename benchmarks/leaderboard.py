@@ -17,6 +17,7 @@ from typing import Any
 
 from rich.console import RenderableType
 
+from benchmarks.as_released import as_released
 from benchmarks.board import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, Board, Group, weights_of
 from benchmarks.files import write_whole
 from benchmarks.markdown import markdown
@@ -64,17 +65,20 @@ def _row(board: Board, i: int, standings: list[Standing]) -> dict[str, Any]:
 
 
 def _scores(board: Board, i: int, found: Standing) -> dict[str, Any]:
-    scale = next(s.scale for s in board.scorers if s.name == found.scorer)
+    scorer = next(s for s in board.scorers if s.name == found.scorer)
     system = board.systems[i].name
 
     def cell(
         means: list[Estimate], groups: Iterable[Group], planned: int | None = None
     ) -> dict[str, Any]:
         counts = _counts(board, system, groups, [found.scorer], planned)
-        return {**means[i].as_json(), "scale": scale, **counts}
+        return {**means[i].as_json(), "scale": scorer.scale, **counts}
 
     groups = board.groups
+    printed = as_released(board, scorer, system)
     return {
+        **({"manner": scorer.manner} if scorer.manner else {}),
+        **({"as_released": printed} if printed else {}),
         "avg_fixed": cell(found.fixed, (g for g in groups if g[0] in found.weighed)),
         "avg_micro": cell(found.micro, groups, board.answers),
         "categories": {

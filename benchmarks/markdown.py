@@ -58,10 +58,25 @@ def _scorer_part(board: Board, rows: Sequence[Row], scorer: str, scale: str) -> 
         [name, *(cell_text(s["fields"][f]) for f in board.field_names)]
         for name, s in scores
     ]
-    parts = [heading, table, *_notes(scores)]
+    parts = [heading, table, *_notes(scores), *_released_part(scores)]
     parts += ["### By field", markdown_table(["system", *board.field_names], fields)]
     parts += _criteria_part(board, scorer)
     return parts + _matrix_part(board, rows, scorer)
+
+
+def _released_part(scores: Sequence[tuple[str, Row]]) -> list[str]:
+    printed = [(name, s["as_released"]) for name, s in scores if "as_released" in s]
+    if not printed:
+        return []
+    said = (
+        "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
+    )
+    lines = [
+        [name, *("-" if cell is None else str(cell) for cell in found.values())]
+        for name, found in printed
+    ]
+    head = ["system", *printed[0][1]]
+    return ["### As released", said, markdown_table(head, lines)]
 
 
 def _criteria_part(board: Board, scorer: str) -> list[str]:

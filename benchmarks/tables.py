@@ -94,12 +94,13 @@ def title_of(board: Board) -> str:
 
 
 def legend(board: Board) -> str:
-    """What the averages are."""
+    """What the averages are, and how judges were asked."""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
     fixed = f"Fixed weights: category means weighted by {weights}. " if weights else ""
+    judges = "".join(f" {s.name}: {s.manner}." for s in board.scorers if s.manner)
     return (
         "Means with 95% bootstrap intervals by query; n is the number of scored queries. "
-        f"{fixed}Per query: mean over all scored queries."
+        f"{fixed}Per query: mean over all scored queries.{judges}"
     )
 
 
@@ -165,6 +166,9 @@ def terminal(board: Board, rows: Sequence[Row]) -> RenderableType:
         scores = [_short(row["scores"][name][average]) for name, average in shown.items()]
         table.add_row(Text(printable(row["system"])), *scores, _outcomes(row))
     parts: list[RenderableType] = [table]
+    for scorer in board.scorers:
+        if scorer.manner:
+            parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
     if board.warning:
         parts.append(Text(printable(f"Attention: {board.warning}."), style="yellow"))
     return Group(*parts, *_troubles(rows))

@@ -17,7 +17,10 @@ import numpy as np
 from benchmarks.board import Board
 from benchmarks.controls import TRUTH, is_control
 from benchmarks.statistics import Estimate, Floats, estimates, resample
+from benchmarks.tables import bounds
 
+EQUAL = 1e-9
+"""Part of the scale below which two scores are the same score, rounded otherwise."""
 Order = Literal["right", "wrong", "undecided", "blind", "not scored"]
 
 
@@ -89,7 +92,7 @@ def checks(board: Board) -> list[Check]:
 def _check(
     scorer: str, scale: str, name: str, keys: Sequence[str], truth: Floats, made: Floats
 ) -> Check:
-    difference = truth - made
+    difference = _difference(truth, made, scale)
     both = np.flatnonzero(~np.isnan(difference)).tolist()
     columns = np.stack([truth, made, difference], axis=1)[both]
     means = estimates(resample([keys[i] for i in both], columns))
@@ -103,3 +106,11 @@ def _check(
         above=int((difference[both] > 0).sum()),
         below=int((difference[both] < 0).sum()),
     )
+
+
+def _difference(truth: Floats, made: Floats, scale: str) -> Floats:
+    """`truth - made`, 0 where sums of the same numbers in another order may differ so."""
+    ends, sizes = bounds(scale), np.maximum(np.abs(truth), np.abs(made))
+    size = ends[1] - ends[0] if ends else np.nanmax(sizes, initial=0.0)
+    difference = truth - made
+    return np.where(np.abs(difference) < EQUAL * size, 0.0, difference)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from generators.base import Job, Outcome, Result, Skip, StageSpec, Walk
+from generators.base import Failure, Job, Outcome, Result, Skip, StageSpec, Walk
 from generators.document import (
     Content,
     Document,
@@ -47,7 +47,7 @@ class System:
     name: str
     draft: StageSpec | None
     """None where the documents are given: the ground truth, or another tool's outputs."""
-    answers: Mapping[str, Document | Skip] | None = None
+    answers: Mapping[str, Document | Skip | Failure] | None = None
     """Given documents by sample id, or why there is none; None for the ground truth of
     each sample."""
     condition: StageSpec | None = None
@@ -143,13 +143,13 @@ def _written(
 
 
 def _given(system: System, sample: Sample) -> Outcome[Document]:
-    given: Document | Skip | None = sample.reference
+    given: Document | Skip | Failure | None = sample.reference
     lacking = "the sample has no ground truth"
     if system.answers is not None:
         given, lacking = system.answers.get(sample.id), "no answer of it is given"
     if given is None:
         return Skip(lacking)
-    return given if isinstance(given, Skip) else Result(given)
+    return Result(given) if isinstance(given, Document) else given
 
 
 def _request(

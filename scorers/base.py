@@ -22,6 +22,11 @@ class Scorer(Protocol):
         ...
 
     @property
+    def manner(self) -> str:
+        """How it judges, where the user has a choice: `our rubrics, corrected mode`."""
+        ...
+
+    @property
     def stages(self) -> tuple[StageSpec, ...]:
         """The stages its walks may use, in chain order."""
         ...
@@ -49,6 +54,11 @@ class OneStage:
     def stages(self) -> tuple[StageSpec, ...]:
         """The stage alone."""
         return (self.stage,)
+
+    @property
+    def manner(self) -> str:
+        """There is one way."""
+        return ""
 
     @property
     def rounds(self) -> int:

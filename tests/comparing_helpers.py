@@ -102,6 +102,20 @@ class Firstborn(Longest):
         return self._said("Final Verdict is: [[A>B]]\nAnswer1")
 
 
+class Mute(Longest):
+    """Says nothing that can be read."""
+
+    def _verdict(self, request: Request) -> Outcome[Draft]:
+        return self._said("I would rather not say.")
+
+
+class Unloadable(Longest):
+    """A judge whose model is not to be had."""
+
+    def __init__(self, **_: Any) -> None:
+        raise OSError("no weights here")
+
+
 class Moody(Longest):
     """Says one or the other by the seed alone."""
 
@@ -201,3 +215,12 @@ class Grader:
         harsh = "Method." in asked or "Story." in asked
         score = asked.count("good") + (request.seed or 0) % 2 - harsh
         return Result(Draft((Text(f"### Score\n{max(score, 0)}"),)))
+
+
+class Shy(Grader):
+    """Scores a good answer only when asked for its score again."""
+
+    def _graded(self, request: Request) -> Outcome[Draft]:
+        if len(request.turns) == 1 and "good and good" in text_of(request):
+            return Result(Draft((Text("I would rather not say."),)))
+        return super()._graded(request)

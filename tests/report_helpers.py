@@ -45,6 +45,8 @@ class Judge:
 
     name: str = "judge"
     scale: str = "0-6"
+    manner: str = ""
+    rounds: int = 1
     stages: tuple[StageSpec, ...] = ()
 
     def judge(self, sample, document):

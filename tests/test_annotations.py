@@ -41,15 +41,15 @@ def test_spreadsheets_csv(tmp_path):
 def test_criteria_are_summed_less_the_penalty(tmp_path):
     met = {"id": "SA-1", "system": "x"}
     rows = [
-        met | {"annotator": "list", "criteria": [1, 0, True, False, 1, 1]},
-        met | {"annotator": "names", "criteria": {"Text Quality": 1, "Innovation": 0}},
+        met | {"annotator": "list", "criteria": [1, True, False]},
+        met | {"annotator": "names", "criteria": {"Text": 1, "Image": 0, "Style": 0}},
         met | {"annotator": "penalty", "criteria": [1, 1, 0], "penalty": 1},
         met | {"annotator": "minus", "criteria": [0, 0, 0], "penalty": -1},
-        met | {"annotator": "both", "criteria": [0, 0, 0], "score": 3},
+        met | {"annotator": "both", "criteria": [0, 0, 0, 0], "score": 3},
     ]
     found = human(write(tmp_path, "human.json", rows)).values
     assert {name: rated[Unit("SA-1", "x")] for name, rated in found.items()} == {
-        "list": 4.0,
+        "list": 2.0,
         "names": 1.0,
         "penalty": 1.0,
         "minus": 0.0,
@@ -58,6 +58,21 @@ def test_criteria_are_summed_less_the_penalty(tmp_path):
     text = "id,system,criteria,penalty\nSA-1,x,1;0;1;1;0;1,\nSA-2,x,1 1 1 1 1 1,1\n"
     (rated,) = human(write(tmp_path, "human.csv", text)).values.values()
     assert list(rated.values()) == [4.0, 5.0]
+
+
+@pytest.mark.parametrize("blank", [[], {}, "", " ; ", None])
+def test_no_criteria_are_a_blank_and_no_score_of_0(tmp_path, blank):
+    rows = [
+        {"id": "SA-1", "system": "x", "criteria": blank},
+        {"id": "SA-2", "system": "x", "criteria": blank, "score": None},
+        {"id": "SA-3", "system": "x", "criteria": blank, "penalty": 1},
+        {"id": "SA-4", "system": "x", "criteria": [0, 0]},
+        {"id": "SA-5", "system": "x", "criteria": blank, "score": 2},
+    ]
+    found = human(write(tmp_path, "human.json", rows))
+    assert found.values == {"people": {Unit("SA-4", "x"): 0.0, Unit("SA-5", "x"): 2.0}}
+    lacking = {Unit(f"SA-{i}", "x"): "left blank" for i in (1, 2, 3)}
+    assert found.missing == {"people": lacking}
 
 
 def test_the_authors_annotation_tool(tmp_path):
@@ -142,6 +157,16 @@ HEAD = "id,system,annotator,score\n"
             "h.json",
             '[{"id": "1", "system": "a", "criteria": [1, 1, 1, 1, 1, 1, 1]}]',
             ["sum to 7", "scale 0-6"],
+        ),
+        (
+            "h.csv",
+            "id,system,criteria\n1,a,\n2,a,1;1;1;1;1;1\n3,a,1;1\n",
+            ["h.csv line 4", "'1;1'", "these are 2", "h.csv line 3 has 6"],
+        ),
+        (
+            "h.json",
+            '[{"id": "1", "system": "a", "criteria": 1}]',
+            ["criteria is 1", "or 1"],
         ),
         (
             "h.json",

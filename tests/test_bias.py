@@ -1,9 +1,8 @@
-"""Tables of bias by hand: what a few verdicts and scores come to."""
+"""Tables of bias by hand: what a few verdicts come to."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,34 +10,14 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from judging_helpers import (
-    STAND_IN,
-    chat_spec,
-    document,
-    judge_of,
-    sample,
-    stand_in_digests,
-)
 from scipy.stats import spearmanr
-from trial import filled
 
-from benchmarks.bias import matchups, scores
+from benchmarks.bias import matchups
 from benchmarks.bias.findings import Section, mean_of, rank_correlation
 from benchmarks.bias.matchups import Judge, Matchup, family, upright
 from benchmarks.bias.preferences import lengths, self_preference
-from benchmarks.bias.scores import Scored
 from benchmarks.bias.verdicts import positions, repeatability, rewording
 from benchmarks.comparing.judgements import Ruling, Side, write_rulings
-from benchmarks.config import RunConfig
-from benchmarks.experiment import Experiment
-from benchmarks.published import as_asked
-from benchmarks.tasks import TaskSet
-from cluster.store import Store
-from generators.keys import derived_seed
-from generators.system import System
-from scorers.judging import published
-from scorers.judging.judge import Judge as RubricJudge
-from scorers.judging.settings import JudgeSettings
 
 JUDGE = Judge("gpt-4o", "creation", "corrected", "w1", "s1")
 
@@ -270,6 +249,45 @@ def test_rewording_by_hand() -> None:
     assert any("gemini (creation): asked in one wording" in r for r in found.absent)
 
 
+def test_modes_are_not_taken_for_wordings() -> None:
+    def asked(mode: str, wording: str) -> Judge:
+        return Judge("gpt-4o", "creation", mode, wording, "s1")
+
+    told = {
+        asked("corrected", "w1"): both("1", 2, -2),
+        asked("official", "w1"): both("1", 2, -1),
+    }
+    modes = rewording(told)
+    assert {f.judge for f in modes.findings} == {
+        "gpt-4o (creation): modes corrected and official, one wording w1"
+    }
+    assert "asked in one wording" in modes.absent[0]
+    told[asked("official", "w2")] = both("1", 2, 0)
+    every = rewording(told)
+    assert {f.judge for f in every.findings} == {
+        "gpt-4o (creation): modes corrected and official, one wording w1",
+        "gpt-4o (creation): wordings w1 and w2, both official",
+        "gpt-4o (creation): corrected w1 and official w2, modes differ too",
+    }
+    assert not every.absent
+
+
+def test_judges_that_differ_in_settings_have_labels_of_their_own(tmp_path: Path) -> None:
+    folder = tmp_path / "compare" / "creation"
+    told = [*both("1", 2, -1, stage="aaaaaaaa"), *both("1", 0, 0, stage="bbbbbbbb")]
+    write_rulings([*told, *both("1", 1, 1, judge="gemini")], folder / "judgements-1.jsonl")
+    found = matchups.load(tmp_path)
+    assert [judge.label for judge in found] == [
+        "gemini (creation, corrected, wording w1)",
+        "gpt-4o [settings aaaaaa] (creation, corrected, wording w1)",
+        "gpt-4o [settings bbbbbb] (creation, corrected, wording w1)",
+    ]
+    for section in (positions(found), rewording(found), repeatability(found)):
+        said = [f.judge for f in section.findings] + list(section.absent)
+        assert any("aaaaaa" in line for line in said)
+        assert any("bbbbbb" in line for line in said)
+
+
 def test_rulings_of_several_files_count_once(tmp_path: Path) -> None:
     folder = tmp_path / "compare" / "creation"
     write_rulings(both("1", 2, None), folder / "judgements-1.jsonl")
@@ -292,89 +310,3 @@ def test_without_any_judgement_everything_is_said_to_be_missing() -> None:
     for section in (lengths({}), self_preference({})):
         assert section.findings == ()
         assert section.absent
-
-
-# ------------------------------------------------------------------- rubric judges
-
-GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
-SAMPLES = [sample(f"SA-{i}") for i in range(6)]
-
-
-def experiment_of(*judges: RubricJudge) -> Experiment:
-    given = {
-        "fair": {s.id: document("good") for s in SAMPLES},
-        "long": {s.id: document("good and good and good again") for s in SAMPLES},
-    }
-    systems = [System(name=n, draft=None, answers=a) for n, a in given.items()]
-    return Experiment(
-        config=RunConfig(weights="tiny"),
-        task=TaskSet(
-            name="x", samples=(), prompt=as_asked, categories={}, fields=(), about={}
-        ),
-        samples=tuple(SAMPLES),
-        systems=tuple(systems),
-        scorers=judges,
-        identities={},
-    )
-
-
-def scored(root: Path, *judges: RubricJudge) -> Scored:
-    """A run scored by each of the judges, which goes by the first."""
-    for judge in judges:
-        filled(experiment_of(judge).plan, root)
-    return Scored.of(experiment_of(judges[0]), Store(root))
-
-
-def odd(seed: int) -> Sequence[int]:
-    return [derived_seed(seed, s.id, 0, 0) % 2 for s in SAMPLES]
-
-
-def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
-    found = scored(tmp_path, judge_of(GRADER)).matchups()
-    (judge, games), *none = found.items()
-    assert not none
-    assert judge.label == "judge:chatty"
-    assert len(games) == 6
-    # Three times good against once, of 6.
-    assert [m.preference for m in games] == [pytest.approx(2 / 6 * 100)] * 6
-    told = values(lengths(found))
-    assert told["longer answer preferred, %"] == (100.0, 6, 6)
-
-
-def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
-    other = judge_of(GRADER, seed=3)
-    findings, absent = scores.repeated(scored(tmp_path, judge_of(GRADER), other))
-    same = [x == y for x, y in zip(odd(0), odd(3), strict=True)]
-    assert 0 < sum(same) < 6
-    told = {f.measure: f.estimate.value for f in findings}
-    assert told["equal, %"] == pytest.approx(100 * sum(same) / 6)
-    assert told["mean difference, points of 100"] == pytest.approx(
-        100 / 6 * (6 - sum(same)) / 6
-    )
-    assert not absent
-    once, why = scores.repeated(scored(tmp_path / "once", judge_of(GRADER)))
-    assert once == []
-    assert why == ["judge:chatty: scored under one seed only"]
-    greedy = judge_of(chat_spec(target="comparing_helpers:Grader"))
-    assert "nothing at random" in scores.repeated(scored(tmp_path / "g", greedy))[1][0]
-
-
-def test_rewording_of_a_rubric_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
-    path = tmp_path / "prompts.py"
-    path.write_text(STAND_IN)
-    own = judge_of(chat_spec(target="comparing_helpers:Grader"))
-    theirs = judge_of(own.stage, rubric=f"official:{path}")
-    assert JudgeSettings(rubric=f"official:{path}").mode == "corrected"
-    both_scored = scored(tmp_path / "run", own, theirs)
-    findings, _ = scores.reworded(both_scored, str(path))
-    told = {f.measure: f.estimate.value for f in findings}
-    # Their wording makes the grader one point of 6 harsher.
-    assert told["equal, %"] == 0
-    assert told["mean difference, points of 100"] == pytest.approx(100 / 6)
-    assert len(findings) == 2
-    assert scores.reworded(both_scored, None)[1] == [
-        "judge:chatty: scores by one rubric only"
-    ]

@@ -47,8 +47,12 @@ def compared(root: Path, **about: Any) -> tuple[int, dict[str, Any], str]:
     wanted = {"protocol": "creation", "judge": "comparing_helpers:Longest"} | about
     said = io.StringIO()
     status = compare(root, Comparison(**wanted), Console(file=said, width=240))
-    content = json.loads((root / f"compare-{wanted['protocol']}.json").read_text())
+    content = json.loads(page_of(said.getvalue()).with_suffix(".json").read_text())
     return status, content, said.getvalue()
+
+
+def page_of(said: str) -> Path:
+    return Path(said.split("comparison ")[-1].strip())
 
 
 def overall(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -98,9 +102,10 @@ def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:
         "unread": 2,
         "failed": 2,
     }
-    assert "10 judgements asked" in said
-    assert "random weights (tiny)" in said
-    assert (run / "compare-creation.md").read_text().startswith("# Comparison by creation")
+    # Two could not be read and were asked for once more.
+    assert "12 judgements asked in" in said
+    assert f"random weights (tiny: {TERSE}, {WORDY}, judge comparing" in said
+    assert page_of(said).read_text().startswith("# Comparison by creation")
     assert (run / "manifest.json").read_text() == before
 
     # The judge's refusals are final, so nothing is asked again, nor told otherwise.
@@ -114,7 +119,9 @@ def test_another_system_is_judged_in_its_own_pairs_only(run: Path) -> None:
     assert "0 judgements asked" in compared(run, baseline=WORDY)[2]
     answered(run, TERSE, WORDY, MIDDLING)
     _, content, said = compared(run)
-    assert "20 judgements asked" in said  # two new pairs, five questions, two orders
+    assert (
+        "24 judgements asked" in said
+    )  # two new pairs, five questions, two orders, two again
     table = overall(content)
     assert list(table) == ["Terse-Wordy", "Terse-Middling", "Wordy-Middling"]
     assert table["Wordy-Middling"]["values"]["reward"]["value"] < 0
@@ -151,14 +158,14 @@ def test_every_protocol_counts_a_judge_that_likes_the_first_as_undecided(
     assert row["values"][value]["value"] == wanted
     assert row["values"][value]["n"] == 5
     assert row["counts"]["unjudged"] == 1
-    assert (run / f"compare-{protocol}.md").exists()
+    assert page_of(said).exists()
 
 
 def test_a_judge_that_draws_is_asked_again_and_its_repeats_measured(run: Path) -> None:
     compared(run)
     judge = "comparing_helpers:Moody"
     _, content, said = compared(run, judge=judge, judgings=2)
-    assert "20 judgements asked" in said
+    assert "24 judgements asked" in said
     # Repeats are no more evidence: the table counts the first judging alone.
     assert overall(content)["Terse-Wordy"]["counts"]["read"] == 6
     path = next((run / "compare" / "creation").glob("judgements-*.jsonl"))
@@ -196,6 +203,50 @@ def _of(section: Section, judge: str) -> dict[str, float | None]:
     return {f.measure: f.estimate.value for f in told}
 
 
+def test_it_is_told_why_there_is_no_verdict(run: Path) -> None:
+    _, content, said = compared(run)
+    pair = f"{WORDY} against {TERSE}"
+    found = {(r["outcome"], r["count"], r["reason"]) for r in content["reasons"][pair]}
+    assert found == {
+        ("failed", 1, f"{TERSE}: said nothing"),
+        ("failed", 2, "will not judge"),
+        ("unscored", 2, "no verdict; wanted [[A>>B]] to [[B>>A]]"),
+    }
+    written = page_of(said).read_text()
+    for told in (said, written):
+        assert "will not judge" in told
+    assert "## Reasons" in written
+
+
+def test_a_baseline_without_answers_is_told(run: Path) -> None:
+    status, content, said = compared(run, baseline="gt", systems=(WORDY,))
+    assert status == 0
+    (why,) = content["reasons"].values()
+    assert sum(r["count"] for r in why) == 6
+    assert "gt: " in said
+    assert "Attention: no reply was read, so there are no numbers." in said
+    assert "0 judgements asked in" in said
+
+
+def test_different_comparisons_stand_side_by_side(run: Path) -> None:
+    official = {"mode": "official"}
+    first = [{}, {"baseline": TERSE}, {"judge": "comparing_helpers:Firstborn"}, official]
+    pages = [page_of(compared(run, **about)[2]) for about in first]
+    assert len(set(pages)) == 4
+    texts = [page.read_text() for page in pages]
+    assert page_of(compared(run)[2]) == pages[0]
+    assert [page.read_text() for page in pages] == texts
+    assert {page.parent for page in pages} == {run}
+
+
+def test_a_judge_that_cannot_be_loaded_has_not_been_asked(run: Path) -> None:
+    status, _, said = compared(run, judge="comparing_helpers:Unloadable")
+    assert status == 1
+    assert "0 judgements asked, 10 could not be asked in" in said
+    assert "stage could not be loaded" in said
+    assert "no weights here" in said
+
+
 @pytest.mark.parametrize(
     ("about", "said"),
     [
@@ -206,6 +257,13 @@ def _of(section: Section, judge: str) -> dict[str, float | None]:
         ({"rubric": "theirs"}, "official:PATH"),
         ({"judge": "gpt-5000x"}, "gpt-5000x"),
         ({"settings": ("seed=3",)}, "models.NAME"),
+        ({"settings": ("models=3",)}, "models.NAME"),
+        ({"settings": ('models."comparing_helpers:Longest"=3',)}, "no key of"),
+        (
+            {"settings": ('models."comparing_helpers:Longset".length=3',)},
+            "did you mean 'comparing_helpers:Longest'",
+        ),
+        ({"settings": (f'models."{TERSE}".length=3',)}, "unknown judge .*Terse"),
         ({"judgings": 0}, "at least once"),
     ],
 )

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
 WORDS = {2: TERSE, 8: MIDDLING, 30: WORDY}
 """How often each system says `word`."""
+PUBLISHED = "published:gpt-4o-1120"
 JUDGE = f"openai:{MODEL}"
 FINAL = "Final Verdict is: "
 REPLIES = {
@@ -104,7 +105,11 @@ def compared(root: Path, server: Server, *more: str) -> tuple[Done, dict[str, An
     words = ["compare", str(root), "--protocol", "creation", "--judge", JUDGE]
     done = plait(*words, "--set", where, *more)
     assert done.exit_code == 0, done.output
-    return done, json.loads((root / "compare-creation.json").read_text())
+    return done, json.loads(page_of(done).with_suffix(".json").read_text())
+
+
+def page_of(done: Done) -> Path:
+    return Path(done.output.split("comparison ")[-1].strip())
 
 
 def standings(content: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
@@ -133,7 +138,7 @@ def test_replies_become_standings_as_the_released_program_has_them(
     contents = [body["messages"][-1]["content"] for body in server.bodies]
     first = [c[0]["type"] for c in contents if not isinstance(c, str)]
     assert first == ["image_url"] * 6
-    said = (root / "compare-creation.md").read_text()
+    said = page_of(done).read_text()
     assert "official mode" in said
     assert "Numbers as the released program computes them" in said
     assert "50.00 n=5" in said
@@ -193,3 +198,26 @@ def test_the_released_wording_reaches_the_judge(
     _, own = compared(root, server, "--mode", "official")
     assert own["wording"] != content["wording"]
     assert len(server.bodies) == 16, "another wording is another question"
+
+
+def test_only_what_ran_on_random_weights_is_warned_of(root: Path, server: Server) -> None:
+    """The run's own systems did, but they do not play here, and the judge is a server."""
+    done, content = compared(root, server, "--baseline", PUBLISHED, "--system", "gt")
+    assert content["weights"] == "tiny"
+    assert "random weights" not in done.output + page_of(done).read_text()
+    done, _ = compared(root, server, "--baseline", PUBLISHED, "--system", TERSE)
+    assert f"random weights (tiny: {TERSE})" in done.output
+
+
+def test_questions_read_in_one_order_are_told_apart(root: Path, server: Server) -> None:
+    def half(body: dict[str, Any]) -> Answer:
+        shown, said = systems_of(body), f"{FINAL}[[A=B]]"
+        return Answer(completion(said if shown[:1] == [TERSE] else "no"))
+
+    server.script = half
+    done, content = compared(root, server)
+    (row,) = standings(content).values()
+    assert row["counts"]["one_order"] == 3
+    assert row["values"]["reward"]["reason"] == "no question read in both orders"
+    assert row["values"]["visual_factuality"]["reason"] == "no question judged"
+    assert "no question read in both orders" in page_of(done).read_text()

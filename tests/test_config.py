@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.config import DEFAULT_SYSTEMS, load_config
+from benchmarks.experiment import open_experiment
 from generators.names import UsageError
 from pipelines.systems import Models, resolve
 from scorers import resolve_scorer
@@ -120,6 +121,24 @@ def test_unknown_model_settings_are_named_with_the_nearest() -> None:
     models = Models(weights="tiny", overrides={"sdxl-turbo": {"stepps": 3}})
     with pytest.raises(UsageError, match=r"sdxl-turbo.*'stepps'; did you mean 'steps'"):
         resolve("qwen2-vl-72b+sdxl-turbo", models)
+
+
+def test_no_scorers_are_none_and_unsaid_ones_the_usual(tmp_path: Path) -> None:
+    file = tmp_path / "c.toml"
+    file.write_text("scorers = []\n")
+    assert load_config(file, {}).scorers == ()
+    assert load_config(file, {"scorers": ("bleu",)}).scorers == ("bleu",)
+    file.write_text("limit = 3\n")
+    assert load_config(file, {}).scorers == ("clipscore",)
+
+
+def test_a_config_may_set_up_a_judge_that_is_asked_later(tmp_path: Path) -> None:
+    told = {"data": "sample", "systems": ("gt",), "out": tmp_path, "weights": "tiny"}
+    told["models"] = {"openai:m": {"base_url": "http://127.0.0.1:9/v1"}}
+    assert open_experiment(load_config(None, told)).config.models == told["models"]
+    told["models"] = {"opnai:m": {}}
+    with pytest.raises(UsageError, match="unknown name in models 'opnai:m'"):
+        open_experiment(load_config(None, told))
 
 
 def test_unknown_scorers_are_named_with_the_nearest() -> None:

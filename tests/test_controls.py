@@ -323,6 +323,21 @@ def test_every_scorer_is_checked_and_wide_spread_is_undecided():
     assert [c.order for c in found] == ["undecided", "not scored"]
 
 
+@pytest.mark.parametrize("scale", ["0-6", "-1-1", "no bounds"])
+@pytest.mark.parametrize("noise", [2e-16, 1e-14, -1e-12])
+def test_the_last_bits_of_a_score_decide_nothing(scale, noise):
+    values = np.linspace(0.1, 0.9, 20)
+    scorers = (Judge("judge", scale),)
+    for moved in (values + noise, np.where(np.arange(20) % 7, values, values + noise)):
+        table = {"gt": moved.tolist(), SHUFFLED: values.tolist()}
+        (check,) = checks(judged(table, scorers=scorers))
+        assert (check.order, check.above, check.below) == ("blind", 0, 0)
+        assert check.difference.mean == 0
+    table = {"gt": (values + 1e-6).tolist(), SHUFFLED: values.tolist()}
+    (check,) = checks(judged(table, scorers=scorers))
+    assert (check.order, check.above) == ("right", 20)
+
+
 def test_an_interval_that_touches_0_decides_nothing():
     (check,) = checks(judged({"gt": [1, 0, 0, 0, 0, 0, 0], SHUFFLED: [0.0] * 7}))
     assert check.difference.ci95[0] == 0.0

@@ -12,6 +12,7 @@ from trial import filled
 
 from benchmarks.comparing.duels import Duel, Referee, Versus, _score, duels, plan_of
 from benchmarks.published import as_asked
+from cluster.counts import count
 from cluster.plan import Plan, evaluations, lookup_in
 from cluster.run import totals_of
 from cluster.store import Store
@@ -19,7 +20,8 @@ from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unsco
 from generators.document import Candidate, Document, Malformed, Score
 from generators.system import System
 from scorers.pairwise import resolve_protocol
-from scorers.pairwise.protocol import Judgement, Reading, Verdict
+from scorers.pairwise.creation import FACTUALITY
+from scorers.pairwise.protocol import Judgement, Mode, Reading, Verdict
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="comparing_helpers:Longest")
 SAMPLES = [
@@ -153,3 +155,31 @@ def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
     assert score(better, unread) == Result(Score(-2.0))
     assert score(better, Result(Verdict("B>A", -1))) == Result(Score(-1.5))
     assert score(better, Result(Verdict("A=B", 0))) == Result(Score(-1.0))
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("corrected", 8), ("official", 6)])
+def test_a_plan_bounds_the_questions_that_are_asked_again(
+    tmp_path: Path, mode: Mode, wanted: int
+) -> None:
+    """Three pairs in two orders, one of which cannot be read in either."""
+    made = plan_of(
+        found(tmp_path), replace(referee(), protocol=resolve_protocol("creation", mode)), 1
+    )
+    (before,) = count(made, Store(tmp_path))
+    store = filled(made, tmp_path)
+    asked = len(store.rows(CHAT))
+    assert asked == wanted
+    assert before.distinct == 6
+    assert asked <= before.distinct + before.later
+    assert (before.later > 0) is (mode == "corrected")
+    assert [c.to_run for c in count(made, Store(tmp_path))] == [0]
+
+
+def test_a_plan_bounds_four_questions_asked_again_at_once(tmp_path: Path) -> None:
+    query = sample("!mute", id="q1", metadata={FACTUALITY: "a red hat"})
+    told = [replace(found(tmp_path)[1], sample=query)]
+    chat = replace(CHAT, target="comparing_helpers:Mute")
+    made = plan_of(told, referee(chat), 1)
+    (before,) = count(made, Store(tmp_path))
+    assert len(filled(made, tmp_path).rows(chat)) == 8
+    assert before.distinct + before.later >= 8

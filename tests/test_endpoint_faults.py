@@ -13,7 +13,7 @@ from endpoint_helpers import KEY, MODEL, Answer, asking, completion, error, says
 from generators.base import Failure, Fault, Result
 from pipelines.endpoint import ChatEndpoint
 from pipelines.endpoints.calls import _Wait
-from pipelines.endpoints.errors import EndpointError, retry_after_s
+from pipelines.endpoints.errors import EndpointError, described, retry_after_s
 
 TOO_MANY = Answer(error("slow down"), 429, {"retry-after": "0"})
 
@@ -60,7 +60,7 @@ def test_passing_faults_are_tried_again(server, bad):
     [
         (TOO_MANY, "HTTP 429: slow down"),
         (Answer(error("overloaded"), 500), "HTTP 500: overloaded"),
-        (Answer(how="drop"), "no connection"),
+        (Answer(how="drop"), "no connection: Server disconnected"),
         (Answer(b"<html>"), "malformed reply"),
     ],
 )
@@ -197,6 +197,12 @@ def test_the_preflight_says_what_is_wrong_and_what_to_do(server, answer, words):
     message = str(caught.value)
     assert words in message
     assert f"endpoint {server.url}, model {MODEL!r}" in message
+
+
+def test_a_connection_error_that_says_nothing_has_a_name():
+    error = openai.APIConnectionError(request=httpx2.Request("POST", "http://127.0.0.1/v1"))
+    error.__cause__ = httpx2.ReadError("")
+    assert described(error) == "no connection: ReadError"
 
 
 def test_the_preflight_says_when_no_key_is_set(server, monkeypatch):

@@ -257,7 +257,7 @@ class Juror:
 
     name = "juror"
     scale = "characters"
-    rounds = 1
+    manner, rounds = "", 1
     stages = (writer(),)
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:

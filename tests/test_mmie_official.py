@@ -11,9 +11,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 
-from benchmarks.mmie.official import MARKER, export, read_outputs
+from benchmarks.answered import answered
+from benchmarks.mmie.official import MARKER, Broken, export, read_outputs
 from benchmarks.tasks import TaskError, load
+from cluster.walks import read
+from generators.base import Failure, Fault
 from generators.document import Document, Image, Malformed, Sample, Text
+from generators.system import Asking, answer
 
 
 def accepted(root):
@@ -235,14 +239,44 @@ BROKEN = {
 def test_broken_answers_name_row_rule_and_value(tmp_path):
     rows = [output("MSR-1"), *(value for value, _, _ in BROKEN.values())]
     outputs = read_outputs(folder(tmp_path / "d", rows), cache=tmp_path / "cache")
-    assert not isinstance(outputs[0], Malformed)
-    for i, (_, rule, shown) in enumerate(BROKEN.values(), start=1):
-        failure = outputs[i]
+    assert not isinstance(outputs[0], Broken)
+    for i, (value, rule, shown) in enumerate(BROKEN.values(), start=1):
+        failure, model = outputs[i]
         assert isinstance(failure, Malformed)
+        assert model == (value.get("model") if isinstance(value, dict) else None)
         assert failure.row == i
         assert failure.reason.startswith(f"row {i}")
         assert rule in failure.reason
         assert shown in failure.reason
+
+
+def test_a_broken_row_is_the_failure_of_the_model_it_names(tmp_path):
+    rows = [
+        output("SA-1", model="a"),
+        output("SA-1", model="b", answer=7),
+        output("SA-2", model="a", answer="gone"),
+        output("SA-2", model="b"),
+        output("SA-3", model="a"),
+        output("SA-3", model="b", question=[{"text": "another", "image": None}]),
+        output("SA-3", model="gone"),
+        output("SA-4", model="a", gt_answer=[]),
+    ]
+    task, systems = answered(folder(tmp_path / "d", rows))
+    said = {s.name: {id: type(a).__name__ for id, a in s.answers.items()} for s in systems}
+    assert said == {
+        "a": {"SA-1": "Document", "SA-2": "Failure", "SA-3": "Document"},
+        "b": {"SA-1": "Failure", "SA-2": "Document", "SA-3": "Failure"},
+    }
+    # Whose these are, or what was asked, is not known: failures of both.
+    malformed = [s.id for s in task.samples if isinstance(s, Malformed)]
+    assert malformed == ["row-6", "SA-4"]
+    assert [s.id for s in task.samples if isinstance(s, Sample)] == ["SA-1", "SA-2", "SA-3"]
+    assert sum(task.about["malformed"].values()) == 4
+    asking = Asking(task.prompt)
+    found = read(answer(systems[1], task.samples[0], asking), lambda job: None)
+    assert isinstance(found, Failure)
+    assert found.fault is Fault.BAD_INPUT
+    assert "answer" in found.reason
 
 
 def test_no_answers_at_all(tmp_path):

@@ -25,6 +25,15 @@ from scorers.pairwise.protocol import Marks, Verdict
         ("first order [[A>B]], second [[A=B]]\nFinal Verdict is: [[A=B]]", 0),
         ("Final Verdict is: see below\nFinal Verdict is: [[B>A]]", -1),
         ("so [[A>B]] and again [[A>B]]", 1),
+        ("Final Verdict is: B>A", -1),
+        ("Final Verdict is: [A>B]", 1),
+        ("Final Verdict: **B \\>\\> A**, all in all", -2),
+        ("I weigh [[A>B]]. Final Verdict is: B&lt;A.", 1),
+        ("Final Verdict: Assistant A >> Assistant B", 2),
+        ("Final Verdict is: A=B\nthat is [[A=B]]", 0),
+        ("[[A>B]]\nThat is my final verdict. A is better.", 1),
+        ("My final verdict is below\n[[B>A]]", -1),
+        ("Final verdict (A>>B, A>B, A=B, B>A or B>>A): [[B>A]]", -1),
     ],
 )
 def test_levels_are_read_however_dressed(reply: str, preference: int) -> None:
@@ -35,15 +44,33 @@ def test_levels_are_read_however_dressed(reply: str, preference: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "reply", ["", "A is better", "[[C>B]]", "[A>B]", "A>B", "[[A>B]] or [[B>A]]"]
+    "reply",
+    [
+        "",
+        "A is better",
+        "[[C>B]]",
+        "[A>B]",
+        "A>B",
+        "[[A>B]] or [[B>A]]",
+        "I give A>B. Final Verdict is: unclear",
+        "Final Verdict is: A>B or [[B>A]]",
+    ],
 )
 def test_no_level_is_made_of_nothing_or_of_several(reply: str) -> None:
     assert isinstance(readers.level(reply), Unscored)
 
 
-def test_several_levels_are_named() -> None:
-    found = readers.level("[[A>B]] or [[B>A]]")
-    assert found == Unscored("several verdicts: A>B, B>A")
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "[[A>B]] or [[B>A]]",
+        "At first glance [[A>B]]. Final Verdict is: B>A",
+        "draft [[B>A]] Final Verdict is: [A>B]",
+        "Final Verdict is: B>A, not [[A>B]]",
+    ],
+)
+def test_verdicts_that_contradict_one_another_are_named(reply: str) -> None:
+    assert readers.level(reply) == Unscored("several verdicts: A>B, B>A")
 
 
 @given(st.sampled_from(sorted(readers.LEVELS)))
@@ -131,6 +158,77 @@ def test_undecided_votes_prefer_nobody() -> None:
 )
 def test_marks_are_the_last_ones_given(reply: str, wanted: Marks) -> None:
     assert readers.marks(reply) == wanted
+
+
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [
+        ("Response A Visual Factuality Score (0-10): 3", 3),
+        ("Response A Visual Factuality Score (out of 10): 3.", 3),
+        ("**Response A Visual Factuality Score (0-10)**: **3**/10", 3),
+        ("Response A Visual Factuality Score (7/10)", 7),
+        ("Response A Visual Factuality Score: 7 out of 10, well done", 7),
+        ("Response A Visual Factuality Score - [7/10].", 7),
+        ("| Response A Visual Factuality Score | 7 |", 7),
+        ("### Response A Visual Factuality Score: 7/10 (1 of 4 pictures is wrong)", 7),
+        ("\u201cResponse A Visual Factuality Score: 7.5/10\u201d", 7.5),
+        ("Response A Visual Factuality Score: 0\r", 0),
+        ("Response A Visual Factuality Score: 7\nThat score is right.", 7),
+        (
+            "Response A Visual Factuality Score: 7/10\n"
+            "Response A Visual Factuality Score is low for its two errors",
+            7,
+        ),
+        (
+            "Response A Visual Factuality Score:\n1. colours right\n2. count wrong 4/10",
+            None,
+        ),
+        ("Response A Visual Factuality Score:\n2 out of 10 facts are wrong", None),
+        ("Response A Visual Factuality Score: [1] + [2] = 3/10", None),
+        ("Response A Visual Factuality Score: 4 + 3 = 7/10", None),
+        ("Response A Visual Factuality Score: 4/10 + 3/10 = 7/10", None),
+        ("Response A Visual Factuality Score: 4/10 -> 7/10", None),
+        ("Response A Visual Factuality Score: 7,5/10", None),
+        ("Response A Visual Factuality Score: 7-8/10", None),
+        ("Response A Visual Factuality Score: 7/100", None),
+        ("Response A Visual Factuality Score: 10/10/10", None),
+        ("Response A Visual Factuality Score: 7 of its 9 facts hold", None),
+        ("Response A Visual Factuality Score (0-10)", None),
+        (
+            "Response A Visual Factuality Score: 7/10\n"
+            "Response A Visual Factuality Score: 7,5/10",
+            None,
+        ),
+    ],
+)
+def test_a_mark_is_a_number_out_of_10_in_the_line_of_its_name(
+    line: str, value: float | None
+) -> None:
+    other = "Response B Visual Factuality Score: 8/10"
+    for reply in (f"{line}\n{other}", f"{other}\n{line}"):
+        found = readers.marks(reply)
+        if value is None:
+            assert isinstance(found, Unscored)
+        else:
+            assert found == Marks(value, 8)
+
+
+def test_marks_of_both_in_one_line() -> None:
+    name = "esponse {} Visual Factuality Score"
+    a, b = (name.format(x) for x in "AB")
+    for reply in (
+        f"R{a}: 7, r{b}: 8.",
+        f"R{a}: 7/10 and R{b}: 8/10",
+        f'{{"R{a}": 7, "R{b}": 8}}',
+    ):
+        assert readers.marks(reply) == Marks(7, 8)
+
+
+def test_marks_that_cannot_be_read_are_quoted() -> None:
+    line = "Response {} Visual Factuality Score: {}\n"
+    found = readers.marks(line.format("A", "7,5/10") + line.format("B", "8/10"))
+    assert isinstance(found, Unscored)
+    assert "'7,5/10'" in found.reason
 
 
 @pytest.mark.parametrize(

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pairwise_helpers import CHAT, DRAWN, PICTURE, document, said, sample, walked
 
-from generators.base import Failure, Fault, Result, Skip, Unscored
+from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
 from generators.document import Content, Document, Text, Turn
+from generators.keys import derived_seed
 from generators.names import UsageError
 from scorers.pairwise import (
     PROTOCOLS,
@@ -21,8 +24,9 @@ from scorers.pairwise import (
     resolve_protocol,
     wording,
 )
-from scorers.pairwise.protocol import Mode, Pairwise, Verdict
+from scorers.pairwise.protocol import Marks, Mode, Pairwise, Verdict
 from scorers.pairwise.text_only import describe, text_only
+from scorers.pairwise.walk import most_questions
 
 ONE = document("Once", DRAWN, "the end")
 OTHER = document("Another {story}")
@@ -178,22 +182,98 @@ def test_the_track_chooses_the_task(track: str, wanted: str) -> None:
     assert len(set(wording.LIKERT.values())) == 3
 
 
+def conversed(walk: Walk[Any], *rounds: Sequence[Outcome[Any]]) -> tuple[list[Any], Any]:
+    """The jobs of each step of a walk, and its outcome on these rounds of replies."""
+    asked, given = [next(walk)], iter(rounds)
+    try:
+        while True:
+            asked.append(walk.send(list(next(given))))
+    except StopIteration as stop:
+        assert not list(given)
+        return asked, stop.value
+
+
+TIMEOUT = Failure("no reply", Fault.TIMEOUT)
+FACTS = sample("See", metadata={creation.FACTUALITY: "a red hat"})
+HALF_READ = [said("[[A>B]]"), said("well"), TIMEOUT, said("none")]
+
+
 def test_replies_become_readings_and_keep_their_outcomes() -> None:
-    protocol = resolve_protocol("creation")
-    query = sample("See", metadata={creation.FACTUALITY: "a red hat"})
-    timeout = Failure("no reply", Fault.TIMEOUT)
-    replies = [said("[[A>B]]"), said("well"), timeout, said("none")]
-    jobs, outcome = walked(protocol.judge(query, ONE, OTHER, CHAT), replies)
+    protocol = resolve_protocol("creation", "official")
+    replies = [said("Final Verdict is: [[A>B]]"), *HALF_READ[1:]]
+    jobs, outcome = walked(protocol.judge(FACTS, ONE, OTHER, CHAT), replies)
     assert [j.input.turns for j in jobs] == [
-        a.turns for a in protocol.requests(query, ONE, OTHER)
+        a.turns for a in protocol.requests(FACTS, ONE, OTHER)
     ]
     assert isinstance(outcome, Result)
     found = [r.outcome for r in outcome.value.readings]
     assert found[0] == Result(Verdict("A>B", 1))
     assert isinstance(found[1], Unscored)
-    assert found[2] == timeout
+    assert found[2] == TIMEOUT
     assert isinstance(found[3], Unscored)
     assert outcome.value.verdict(swapped=True) is None
+
+
+def test_what_cannot_be_read_is_asked_for_once_more() -> None:
+    protocol = resolve_protocol("creation")
+    asks = protocol.requests(FACTS, ONE, OTHER)
+    walk = protocol.judge(FACTS, ONE, OTHER, CHAT)
+    rounds = (HALF_READ, [said("[[B>A]]"), said("none")])
+    (first, again), outcome = conversed(walk, *rounds)
+    assert [j.input.turns for j in first] == [a.turns for a in asks]
+    assert len(again) == 2, "what was read or failed is not asked for again"
+    for job, i, reply in zip(again, (1, 3), ("well", "none"), strict=True):
+        *before, their, ours = job.input.turns
+        assert tuple(before) == asks[i].turns
+        assert their == Turn("assistant", (Text(reply),))
+        assert ours.role == "user"
+        assert job.group == first[i].group
+    assert "no verdict" in flat(again[0].input.turns[-1].content)
+    assert "[[A>>B]]" in flat(again[0].input.turns[-1].content)
+    assert "score of response A" in flat(again[1].input.turns[-1].content)
+    assert "Response B Visual Factuality Score: Y/10" in flat(
+        again[1].input.turns[-1].content
+    )
+    found = [r.outcome for r in outcome.value.readings]
+    assert found[:3] == [Result(Verdict("A>B", 1)), Result(Verdict("B>A", -1)), TIMEOUT]
+    assert isinstance(found[3], Unscored)
+    assert [r.swapped for r in outcome.value.readings] == [False, True, False, True]
+
+
+def test_a_failed_second_question_is_the_readings_outcome() -> None:
+    protocol, query = resolve_protocol("mllm-bench"), sample("See")
+    rounds = [said(""), said("Answer1")], [TIMEOUT]
+    (_, again), outcome = conversed(protocol.judge(query, ONE, OTHER, CHAT), *rounds)
+    assert again[0].input.turns[-2] == Turn("assistant", (Text("(empty reply)"),))
+    assert [r.outcome for r in outcome.value.readings] == [
+        TIMEOUT,
+        Result(Verdict("Answer1", 1)),
+    ]
+
+
+def test_second_questions_have_seeds_of_their_own() -> None:
+    protocol, chat = resolve_protocol("creation"), replace(CHAT, seeded=True)
+    unread = [said("")] * 4
+    steps, _ = conversed(protocol.judge(FACTS, ONE, OTHER, chat), unread, unread)
+    seeds = [{j.input.seed for j in jobs} for jobs in steps]
+    assert [len(s) for s in seeds] == [2, 2], "one for each aspect"
+    assert not seeds[0] & seeds[1]
+    assert seeds[0] == {derived_seed(0, "q1", 0, i) for i in (0, 1)}
+    assert len({j.key for jobs in steps for j in jobs}) == 8
+    assert most_questions("corrected") >= 1 + 4
+    assert most_questions("official") == 1
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
+    protocol, form = resolve_protocol(name), wording.FORMS[name]
+    head, *_, last = form.splitlines()
+    verdict = last.split(" - ")[0]
+    filled = head.replace("[[...]]", verdict) if "[[...]]" in head else verdict
+    assert isinstance(protocol.read(filled), Verdict)
+    marks = wording.FACTUALITY_FORM.replace("X", "7").replace("Y", "3")
+    if name == "creation":
+        assert protocol.read(marks, "factuality") == Marks(7, 3)
 
 
 @pytest.mark.parametrize("seeded", [False, True])
@@ -205,11 +285,11 @@ def test_a_pair_named_the_other_way_asks_for_the_same_records(
     query = sample("See", PICTURE)
     keys = []
     for first, second in ((ONE, OTHER), (OTHER, ONE)):
-        jobs, _ = walked(protocol.judge(query, first, second, chat), [said("")] * 2)
+        jobs, _ = walked(protocol.judge(query, first, second, chat), [Skip("-")] * 2)
         keys.append({job.key for job in jobs})
     assert keys[0] == keys[1]
     assert len(keys[0]) == 2
-    jobs, _ = walked(protocol.judge(query, ONE, OTHER, chat, repeat=1), [said("")] * 2)
+    jobs, _ = walked(protocol.judge(query, ONE, OTHER, chat, repeat=1), [Skip("-")] * 2)
     assert ({job.key for job in jobs} == keys[0]) is not seeded
 
 
@@ -238,8 +318,7 @@ def test_a_description_is_asked_of_any_chat_stage() -> None:
     jobs, outcome = walked(describe(sample("See", PICTURE), CHAT), [said("a cat")])
     assert jobs[0].input.images == (PICTURE,)
     assert outcome == Result("a cat")
-    failed = Failure("no reply", Fault.TIMEOUT)
-    assert walked(describe(sample("See", PICTURE), CHAT), [failed])[1] == failed
+    assert walked(describe(sample("See", PICTURE), CHAT), [TIMEOUT])[1] == TIMEOUT
 
 
 def digest(text: str) -> str:

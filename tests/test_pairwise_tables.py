@@ -180,6 +180,50 @@ def likert_games() -> list[Game]:
     return [preferred(f"q{i}", *f) for i, f in enumerate(found)]
 
 
+def test_the_baseline_anchors_the_elo_wherever_its_name_sorts() -> None:
+    # `mine` sorts after `alpha` and before `zero`; of 4 games each, 3 and 1 are won by it.
+    pairs = [("Answer1", "Answer2")] * 3 + [("Answer2", "Answer1")]
+    games = [
+        game(f"q{i}", Result(voted(*p)), first="mine", second=other)
+        for i, p in enumerate(pairs)
+        for other in ("alpha", "zero")
+    ]
+    for baseline in ("alpha", "mine", "zero"):
+        rows = resolve_protocol("mllm-bench", draws=5).aggregate(games, baseline).rows
+        rated = {r.system: r.values["elo"] for r in rows if "elo" in r.values}
+        assert rated[baseline].value == 1000
+        assert rated[baseline].reason == "the anchor of the scale"
+        gap = rated["mine"].value - rated["alpha"].value
+        assert gap == pytest.approx(400 * math.log10(3), abs=1e-3)
+
+
+def test_a_flipped_game_is_the_same_game() -> None:
+    styles = (Style(10, 1, 2, 3, 4), Style(50))
+    told = preferred("q", -2, 1, styles)
+    flipped = told.flipped
+    assert (flipped.first, flipped.second) == ("mine", "base")
+    assert flipped.judgement.styles == styles[::-1]
+    assert [flipped.judgement.verdict(s).preference for s in (False, True)] == [1, -2]
+    assert flipped.flipped == told
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_repeats_are_not_further_questions(name: str) -> None:
+    pairs = [(-1, 1), (1, -1), (-1, 1), (0, 0), (-1, -1), (-1, 1), (1, 1), (0, 1)]
+    games = [preferred(f"q{i}", *p) for i, p in enumerate(pairs)]
+    protocol = resolve_protocol(name, draws=100)
+    once, thrice = (protocol.aggregate(games * k, "base") for k in (1, 3))
+    for one, other in zip(once.rows, thrice.rows, strict=True):
+        assert other.counts.get("questions") == one.counts.get("questions")
+        for measure, wanted in one.values.items():
+            found = other.values[measure]
+            assert (found.n, found.reason) == (wanted.n, wanted.reason)
+            assert found.value == pytest.approx(wanted.value, abs=1e-3)
+            assert found.ci95 == (wanted.ci95 and pytest.approx(wanted.ci95, abs=1e-2))
+    assert row_of(thrice).counts["questions"] == 8
+    assert row_of(thrice).counts["read"] == 3 * 16
+
+
 def test_likert_rating_is_a_weighted_logit() -> None:
     # Of `mine`: wins 3+1, 1+1, 1+3, 3+3 and one of each in the last two; losses 1+1 and one
     # of each in the last two; two ties: 18 and a tie's half of each to 4.

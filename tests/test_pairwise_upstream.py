@@ -104,8 +104,13 @@ def test_mllm_bench_elo_equals_the_released_ratings() -> None:
     assert online_elo(battles, K) == pytest.approx(MLLM["elo"], abs=1e-9)
     assert _medians(battles) == pytest.approx(MLLM["median"], abs=1e-9)
     table = resolve_protocol("mllm-bench", "official").aggregate(mllm_games())
-    printed = {r.system: r.values["elo"].value for r in table.rows if not r.opponent}
-    assert printed == {name: int(v + 0.5) for name, v in MLLM["elo"].items()}
+    printed = {r.system: r.values["elo"] for r in table.rows if not r.opponent}
+    wanted = {name: int(v + 0.5) for name, v in MLLM["elo"].items()}
+    assert {name: e.value for name, e in printed.items()} == wanted
+    for name, estimate in printed.items():
+        pairs = [dict(c) for pair, c in MLLM["counts"].items() if name in pair.split()]
+        decided = ("tie", *MLLM["elo"])
+        assert estimate.n == sum(n for c in pairs for k, n in c.items() if k in decided)
 
 
 def probench_games(case: dict) -> list[Game]:

@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.optimize import minimize
-from scipy.stats import norm
+from scipy.optimize import linprog, minimize
+from scipy.stats import norm, t
 
 from scorers.ratings import bootstrap
 from scorers.ratings.battles import Battle
 from scorers.ratings.bradley_terry import ALWAYS, bradley_terry
+from scorers.ratings.design import Design, design
 from scorers.ratings.elo import POINTS, expected, online_elo
 
 NAMES = ("base", "a", "b", "c")
@@ -137,6 +138,58 @@ def test_a_system_that_always_wins_has_no_finite_rating() -> None:
     assert 1000 < with_ridge.systems["a"].value < with_ridge.systems["c"].value
 
 
+def test_one_order_that_always_loses_bounds_neither_rating_nor_order() -> None:
+    # Shown first `base` always wins, shown second half the time: both coefficients run
+    # off together, and each goes only a part of the way.
+    games = [battle(f"q{i}", "base", "a", 1, order=1) for i in range(40)]
+    games += [battle(f"q{i}", "base", "a", i % 2, order=-1) for i in range(40)]
+    found = bradley_terry(games, "base", draws=20)
+    assert (found.systems["a"].value, found.systems["a"].reason) == (None, ALWAYS)
+    assert (found.effects["order"].value, found.effects["order"].reason) == (None, ALWAYS)
+    assert "every game" not in ALWAYS
+
+
+def test_one_loss_in_one_order_leaves_the_interval_open() -> None:
+    # Over a third of the draws miss the one question that bounds rating and order.
+    games = [battle(f"q{i}", "base", "a", float(i > 0), order=1) for i in range(40)]
+    games += [battle(f"q{i}", "base", "a", i % 2, order=-1) for i in range(40)]
+    found = bradley_terry(games, "base", draws=200)
+    assert found.systems["a"].value == pytest.approx(1000 - POINTS * math.log(39) / 2)
+    assert found.systems["a"].reason == "interval not bounded below"
+    assert found.effects["order"].value == pytest.approx(math.log(39) / 2)
+    assert found.effects["order"].reason == "interval not bounded above"
+
+
+def unbounded(table: Design, k: int) -> bool:
+    """Whether a direction moves column `k` and makes no outcome less likely."""
+    sides = np.concatenate([table.x[table.score > 0], -table.x[table.score < 1]])
+    for sign in (1, -1):
+        goal = np.zeros(table.x.shape[1])
+        goal[k] = -sign
+        solved = linprog(goal, A_ub=-sides, b_ub=np.zeros(len(sides)), bounds=(-1, 1))
+        if -solved.fun > 1e-7:
+            return True
+    return False
+
+
+@given(seed=st.integers(0, 10**6))
+@settings(max_examples=60, deadline=None)
+def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None:
+    rng = random.Random(seed)
+    games = []
+    for i in range(rng.randint(3, 20)):
+        first, second = rng.sample(NAMES, 2)
+        for order in (1, -1)[: rng.randint(1, 2)]:
+            score, style = rng.choice([0, 0, 0, 0.5, 1, 1, 1]), (rng.choice([-1.0, 0, 1]),)
+            games.append(battle(f"q{i}", first, second, score, order=order, style=style))
+    table = design(games, "base", ("s",))
+    found = bradley_terry(games, "base", ("s",), draws=1)
+    told = [found.systems[s] for s in table.systems]
+    told += [found.effects[e] for e in table.effects]
+    wanted = [unbounded(table, k) for k in range(table.x.shape[1])]
+    assert [e.value is None for e in told] == wanted
+
+
 def test_rare_losses_leave_the_interval_open() -> None:
     games = [battle(f"q{i}", "a", "base", float(i > 0)) for i in range(12)]
     found = bradley_terry(games, "base", draws=300).systems["a"]
@@ -211,6 +264,29 @@ def test_an_interval_never_ends_between_a_number_and_infinity() -> None:
     assert bootstrap.estimate(1.0, drawn, 1000).ci95 == (2.0, 97.0)
     drawn[:11] = math.nan
     assert "undefined" in bootstrap.estimate(1.0, drawn, 1000).reason
+
+
+def test_percentiles_stand_at_the_level_of_students_t() -> None:
+    drawn = np.arange(100_001.0)
+    for questions in (6, 30):
+        tail = norm.cdf(t.ppf(0.025, questions - 1))
+        low, high = bootstrap.estimate(0.0, drawn, questions).ci95
+        assert low == pytest.approx(100_000 * tail, abs=1)
+        assert high == pytest.approx(100_000 * (1 - tail), abs=1)
+
+
+def test_repeats_of_a_question_are_no_further_questions() -> None:
+    rng = random.Random(5)
+    names = [f"q{i}" for i in range(8)]
+    values = [rng.gauss(0, 1) for _ in names]
+    once = bootstrap.mean(names, values, draws=400)
+    repeated = bootstrap.mean(names * 4, values * 4, draws=400)
+    assert (repeated.n, repeated.value) == (8, pytest.approx(once.value))
+    assert repeated.ci95 == pytest.approx(once.ci95)
+    few = bootstrap.mean(["a", "b"] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert (few.value, few.n, few.ci95) == (3.5, 2, None)
+    # A question asked thrice weighs as one asked once.
+    assert bootstrap.mean(["a", "a", "a", "b"], [1, 2, 3, 6]).value == 4
 
 
 def test_few_questions_have_no_interval() -> None:

@@ -110,19 +110,57 @@ def test_a_run_is_scored_again_as_it_is_told(
     assert "3 records made" in done.output
     assert judged(root) == expected(official_texts(), 4)
     kept = manifest(root)
-    assert kept["config"]["mode"] == "official"
-    assert kept["config"]["rubric"] == f"official:{place}/prompts.py"
+    told = {"mode": "official", "rubric": f"official:{place}/prompts.py"}
+    assert kept["config"]["models"] == {JUDGE: told}
     assert kept["rubrics"] == {JUDGE: official_texts()}
+    # The judge says 4.5, which rounds to 4: the released scorer's own numbers.
+    (row,) = json.loads((root / "leaderboard.json").read_text())
+    printed = {"n": 3, "average": 4.0, "percent": 66.67, "SA": 4.0, "PBL": 4.0, "MSR": 4.0}
+    assert row["scores"][JUDGE]["as_released"] == printed
+    page = (root / "leaderboard.md").read_text()
+    assert "| gt | 3 | 4.0 | 66.67 | 4.0 | 4.0 | 4.0 |" in page
+    said = f"{JUDGE}: released rubrics, official mode."
+    assert said in (root / "leaderboard.md").read_text()
+    assert said in (root / "report.html").read_text()
     # A run means the same wherever it is looked at.
     elsewhere = place / "elsewhere"
     elsewhere.mkdir()
     monkeypatch.chdir(elsewhere)
     assert plait("report", str(root)).exit_code == 0
+    # Even where the user's copy of the texts is gone.
+    (place / "prompts.py").rename(elsewhere / "moved.py")
+    assert plait("report", str(root)).exit_code == 0
+    assert judged(root) == expected(official_texts(), 4)
     # What has been judged by our own rubrics is not asked again.
     done = plait("score", str(root), "--mode", "corrected", "--rubric", "own")
     assert "; 0 records made" in done.output
     assert judged(root) == expected(OWN_TEXTS, 3)
     assert manifest(root)["rubrics"] == {JUDGE: OWN_TEXTS}
+    (id,) = {e.sample.id for e in reopen(root).board(Store(root)).evaluations[:1]}
+    assert '"rubric": "own:' in plait("show", str(root), id).output
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
+    root = place / "run"
+    plait("run", *WORDS, "--out", str(root))
+    words = ["--scorer", "judge:anole", *AS_RELEASED]
+    assert plait("score", str(root), *words).exit_code == 0
+    assert judged(root) == expected(OWN_TEXTS, 3)
+    kept = manifest(root)
+    assert kept["rubrics"] == {JUDGE: OWN_TEXTS, "judge:anole": official_texts()}
+    board = (root / "leaderboard.json").read_text()
+    manners = {n: s.get("manner") for n, s in json.loads(board)[0]["scores"].items()}
+    assert manners == {
+        JUDGE: "our rubrics, corrected mode",
+        "judge:anole": "released rubrics, official mode",
+    }
+    # Named again, a judge is asked anew, and it alone.
+    assert plait("score", str(root), "--scorer", JUDGE, *AS_RELEASED).exit_code == 0
+    assert judged(root) == expected(official_texts(), 4)
+    with pytest.raises(UsageError, match="--mode and --rubric are for judges"):
+        plait("score", str(root), "--scorer", "bleu", "--mode", "corrected")
 
 
 @pytest.mark.ray

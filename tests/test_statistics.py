@@ -43,6 +43,23 @@ def test_equal_values_have_an_interval_without_width():
     assert one([4.0] * 20) == Estimate(4.0, (4.0, 4.0), 20)
 
 
+def test_a_draw_that_takes_no_query_has_no_mean():
+    found = resample(
+        keys(3), np.array([[2.0, 5.0], [4.0, np.nan], [9.0, np.nan]]), draws=1000
+    )
+    empty = found.weights == 0
+    assert 20 < empty[:, 0].sum() < 90  # e^-3 of 1000 draws
+    assert 300 < empty[:, 1].sum() < 440  # e^-1
+    assert (np.isnan(found.means) == empty).all()
+    assert (found.means[~empty[:, 1], 1] == 5.0).all()
+
+
+def test_draws_without_a_query_do_not_pull_an_interval_to_0():
+    # 5 of 25 queries have a value: one draw in 150 takes none of them.
+    values = [7.0] * 5 + [float("nan")] * 20
+    assert one(values, draws=4000).ci95 == (7.0, 7.0)
+
+
 @pytest.mark.parametrize(("n", "skew"), [(60, False), (60, True), (400, True)])
 def test_agrees_with_scipy_percentile_bootstrap(n, skew):
     rng = np.random.default_rng(n)

@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from benchmarks.annotations.rows import DOCUMENT, Row, read_rows
-from benchmarks.annotations.values import CRITERIA, FORMS, Form, Value, value_of
+from benchmarks.annotations.values import (
+    CRITERIA,
+    FORMS,
+    Form,
+    Value,
+    criteria_of,
+    value_of,
+)
 from benchmarks.mmie.categories import category_of
 from benchmarks.mmie.rules import RowError
 from generators.names import UsageError
@@ -58,12 +65,12 @@ def read_ratings(
     """The ratings in a file, one a row.
 
     Columns: `id` and `system`; one of `score` (on `scale`, or on that of the row's own
-    column `scale`), `criteria` (0 or 1 each, for their sum less `penalty`; MMIE paper,
-    appendix A.9), `preference` (-2 to 2, positive for the system) and `vote`; and where
-    they apply the column named by `rater` (else all rows are `unnamed`'s), `repeat`,
-    `baseline`, `category` and `kind`. Other columns are passed over. `known` units tell
-    the id from the system where a file gives only both together. UsageError names the
-    row, the value and the rule it breaks.
+    column `scale`), `criteria` (0 or 1 each, as many in every row, for their sum less
+    `penalty`; MMIE paper, appendix A.9), `preference` (-2 to 2, positive for the system)
+    and `vote`; and where they apply the column named by `rater` (else all rows are
+    `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are passed
+    over. `known` units tell the id from the system where a file gives only both together.
+    UsageError names the row, the value and the rule it breaks.
     """
     rows = read_rows(path)
     form = _form(path, rows)
@@ -111,6 +118,7 @@ class _Reading:
         self._scale = scale
         self._known = known
         self._places: dict[tuple[str, Unit], str] = {}
+        self._criteria: tuple[int, str] | None = None
 
     def add(self, row: Row) -> None:
         unit, rater = self._unit(row), row.text(self._rater, self._unnamed)
@@ -122,6 +130,7 @@ class _Reading:
         self._places[rater, unit] = row.place
         scale = self._scale_of(row, rater)
         self._note_group(row, unit)
+        self._note_criteria(row)
         value = value_of(row, self._form, scale)
         if value is None:
             self.missing.setdefault(rater, {})[unit] = BLANK
@@ -150,6 +159,15 @@ class _Reading:
         about = About(in_mmies_words(row.text("category", "")), kind)
         if self.about.setdefault(unit, about) != about:
             raise row.wrong("category", "an earlier row puts it into another group")
+
+    def _note_criteria(self, row: Row) -> None:
+        """Refuses sums of fewer or more criteria than the file's other rows have."""
+        if self._form != "score" or not (said := criteria_of(row)):
+            return
+        many, place = self._criteria = self._criteria or (len(said), row.place)
+        if len(said) != many:
+            rule = f"all rows need one number of criteria; {place} has {many}"
+            raise row.wrong(CRITERIA, f"these are {len(said)}, and {rule}")
 
 
 def in_mmies_words(category: str) -> str:

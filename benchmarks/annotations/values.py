@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from benchmarks.annotations.rows import Row
@@ -15,12 +15,13 @@ FORMS: tuple[Form, ...] = get_args(Form)
 Value = float | Vote
 CRITERIA = "criteria"
 PENALTY = "penalty"
+_MARKS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
 
 
 def value_of(row: Row, form: Form, scale: str) -> Value | None:
     """What the row says; None where the rater left it blank. UsageError for bad values."""
-    if form == "score" and row.is_blank("score") and not row.is_blank(CRITERIA):
-        return _sum_of_criteria(row, scale)
+    if form == "score" and (said := criteria_of(row)):
+        return _sum_of_criteria(row, said, scale)
     if row.is_blank(form):
         return None
     if form == "vote":
@@ -37,19 +38,27 @@ def ends_of(scale: str) -> tuple[float, float]:
     return ends
 
 
-def _sum_of_criteria(row: Row, scale: str) -> float:
-    """Criteria met, less the penalty, at least 0."""
-    given = row.values[CRITERIA]
+def criteria_of(row: Row) -> list[str]:
+    """The row's marks by criterion where they stand for a score; none if left blank."""
+    if not row.is_blank("score"):
+        return []
+    given = row.values.get(CRITERIA)
     if isinstance(given, str):
         given = given.replace(",", " ").replace(";", " ").split()
     if isinstance(given, Mapping):
         given = list(given.values())
+    if given is not None and not isinstance(given, list):
+        raise row.wrong(CRITERIA, _MARKS)
+    return [str(v).strip().lower() for v in given or []]
+
+
+def _sum_of_criteria(row: Row, said: Sequence[str], scale: str) -> float:
+    """Criteria met, less the penalty, at least 0."""
     marks = {"0": 0, "1": 1, "false": 0, "true": 1}
     penalty = row.values.get(PENALTY)
-    said = [str(v).strip().lower() for v in given] if isinstance(given, list) else [""]
     fine = "0" if row.is_blank(PENALTY) else str(penalty).strip().lower()
     if not all(v in marks for v in said):
-        raise row.wrong(CRITERIA, "each criterion must be 0 or 1, as in 1;0;1;1;0;1")
+        raise row.wrong(CRITERIA, _MARKS)
     if fine.removeprefix("-") not in marks:
         raise row.wrong(PENALTY, "it must be 0 or 1")
     total = max(0, sum(marks[v] for v in said) - marks[fine.removeprefix("-")])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.comparing.command import FOLDER, RULINGS
@@ -22,13 +22,21 @@ class Judge:
     mode: str = ""
     wording: str = ""
     stage: str = ""
+    """Digest of the model and its settings."""
+    namesake: bool = field(default=False, compare=False)
+    """Whether a judge of the same name has another model or other settings."""
+
+    @property
+    def told(self) -> str:
+        """The name, with the stage where it takes that to tell two judges apart."""
+        return f"{self.name} [settings {self.stage[:6]}]" if self.namesake else self.name
 
     @property
     def label(self) -> str:
         """For people."""
         if not self.protocol:
-            return self.name
-        return f"{self.name} ({self.protocol}, {self.mode}, wording {self.wording[:6]})"
+            return self.told
+        return f"{self.told} ({self.protocol}, {self.mode}, wording {self.wording[:6]})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +81,13 @@ def load(root: Path) -> dict[Judge, list[Ruling]]:
             key = (*_about(ruling), ruling.judging, ruling.swapped)
             if key not in known or known[key].preference is None:
                 known[key] = ruling
-    return {judge: list(known.values()) for judge, known in sorted(found.items())}
+    stages: dict[str, set[str]] = defaultdict(set)
+    for judge in found:
+        stages[judge.name].add(judge.stage)
+    return {
+        replace(judge, namesake=len(stages[judge.name]) > 1): list(known.values())
+        for judge, known in sorted(found.items())
+    }
 
 
 def _judge(ruling: Ruling) -> Judge:

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any
 
 from benchmarks.bias.findings import Finding, Section
 from benchmarks.bias.matchups import Judge, Matchup
@@ -16,12 +15,13 @@ from benchmarks.comparing.match import writer_of
 from benchmarks.experiment import Experiment
 from cluster.plan import Evaluation, evaluations, lookup_in
 from cluster.store import Store
-from cluster.walks import read
-from generators.base import Job, Outcome, Result
+from cluster.walks import noted, read
+from generators.base import Job, Result
 from generators.document import Document, Sample
 from generators.names import validated
 from scorers.features import words
 from scorers.judging import judge as rubric
+from scorers.judging.corrected import Corrected
 from scorers.judging.resolve import judge
 from scorers.judging.settings import OFFICIAL, JudgeSettings
 
@@ -75,14 +75,11 @@ class Scored:
     def values(self, judged: rubric.Judge) -> tuple[Values, frozenset[str]]:
         """Scores known of `judged`, on its scale, and the keys of what it asks first."""
         look, keys = lookup_in(self.store), set[str]()
-
-        def noting(job: Job) -> Outcome[Any] | None:
-            keys.add(job.key)
-            return look(job)
-
         values: dict[tuple[str, object], float] = {}
         for e, sample, document in self.documents:
-            found = read(judged.judge(sample, document), noting)
+            steps: list[list[Job]] = []
+            found = read(noted(judged.judge(sample, document), steps), look)
+            keys |= {job.key for jobs in steps[:1] for job in jobs}
             if isinstance(found, Result):
                 values[sample.id, (e.system, e.repeat)] = found.value.value
         return values, frozenset(keys)
@@ -128,18 +125,22 @@ def reworded(scored: Scored, path: str | None) -> tuple[list[Finding], list[str]
     """Agreement of each rubric judge with itself under other rubrics, or why none.
 
     `path` is where the released rubrics are; without it only our own can be looked for.
+    Rubrics with equal texts are one rubric, whatever they are called.
     """
     findings: list[Finding] = []
     absent: list[str] = []
     for one in scored.judges:
-        told: dict[frozenset[str], tuple[str, Values]] = {}
+        told: dict[frozenset[str], tuple[str, rubric.Judge, Values]] = {}
         for label, variant in _worded(one, path).items():
             values, keys = scored.values(variant)
             if values:
-                told.setdefault(keys, (label, values))
-        if len(told) < 2:
+                told.setdefault(keys, (label, variant, values))
+        pairs = [
+            p for p in combinations(told.values(), 2) if p[0][1].texts != p[1][1].texts
+        ]
+        if not pairs:
             absent.append(f"{one.name}: scores by one rubric only")
-        for (label, values), (other, others) in combinations(told.values(), 2):
+        for (label, _, values), (other, _, others) in pairs:
             both = f"{one.name}: {label} and {other}"
             found = agreement(both, _POINTS, [values, others])
             findings += found
@@ -158,8 +159,13 @@ def _worded(one: rubric.Judge, path: str | None) -> Mapping[str, rubric.Judge]:
 
 
 def _with(one: rubric.Judge, **settings: str) -> rubric.Judge:
-    told = validated(JudgeSettings, {"seed": one.seed, **settings}, one.name)
-    return judge(one.name, one.stage, told)
+    """The judge with another rubric or mode, and otherwise with its own settings."""
+    other = judge(one.name, one.stage, validated(JudgeSettings, settings, one.name))
+    if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
+        examiner = replace(one.examiner, rubrics=other.examiner.rubrics)
+        return replace(one, examiner=examiner)
+    # A mode's own limits: official mode asks once and has a limit of its own.
+    return replace(one, examiner=other.examiner, retries=other.retries)
 
 
 def joined(section: Section, found: tuple[list[Finding], list[str]]) -> Section:

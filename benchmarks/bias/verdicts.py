@@ -96,36 +96,42 @@ def repeatability(rulings: Rulings) -> Section:
 
 
 def rewording(rulings: Rulings) -> Section:
-    """Does the judge say the same when the task is worded otherwise?"""
+    """Does the judge say the same when worded, laid out or read otherwise?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
     by_model: dict[tuple[str, str, str], list[Judge]] = defaultdict(list)
     for judge in rulings:
         by_model[judge.name, judge.stage, judge.protocol].append(judge)
     for judges in by_model.values():
-        name, protocol = judges[0].name, judges[0].protocol
-        if len(judges) < 2:
+        name = f"{judges[0].told} ({judges[0].protocol})"
+        if len({j.wording for j in judges}) < 2:
             absent.append(
-                f"{name} ({protocol}): asked in one wording; `plait compare --rubric "
-                "official:PATH` asks in another"
+                f"{name}: asked in one wording; `plait compare --rubric official:PATH` "
+                "asks in another"
             )
         for one, other in combinations(judges, 2):
             sets = [_first_values(rulings[j]) for j in (one, other)]
-            label = f"{name} ({protocol}): {_told(one)} and {_told(other)}"
+            label = f"{name}: {_apart(one, other)}"
             if found := agreement(label, "levels", sets):
                 findings += found
             else:
                 absent.append(f"{label}: no reply about the same pair was read in both")
     return Section(
         name="rewording",
-        title="Wording: the same question, worded otherwise",
+        title="Wording and mode: the same pair, asked or read otherwise",
         findings=tuple(findings),
         absent=tuple(absent),
     )
 
 
-def _told(judge: Judge) -> str:
-    return f"{judge.mode} {judge.wording[:6]}"
+def _apart(one: Judge, other: Judge) -> str:
+    """In what two ways of asking one model differ: wording, mode, or both."""
+    wordings = [judge.wording[:6] for judge in (one, other)]
+    if one.wording == other.wording:
+        return f"modes {one.mode} and {other.mode}, one wording {wordings[0]}"
+    if one.mode == other.mode:
+        return f"wordings {wordings[0]} and {wordings[1]}, both {one.mode}"
+    return f"{one.mode} {wordings[0]} and {other.mode} {wordings[1]}, modes differ too"
 
 
 def _first_values(told: Sequence[Ruling]) -> Values:

@@ -17,6 +17,7 @@ from generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Wa
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import System
 from scorers.pairwise.protocol import Game, Judgement, Pairwise
+from scorers.pairwise.walk import most_questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +102,11 @@ class Referee:
     scale: str = "levels"
 
     @property
+    def manner(self) -> str:
+        """Said in the comparison's title."""
+        return ""
+
+    @property
     def name(self) -> str:
         """The protocol's."""
         return self.protocol.name
@@ -112,8 +118,8 @@ class Referee:
 
     @property
     def rounds(self) -> int:
-        """Nothing is asked again."""
-        return 1
+        """Bounds the questions about a pair, some of which may be asked again at once."""
+        return most_questions(self.protocol.mode)
 
     def drawing(self, duel: Duel, judging: int) -> int:
         """Which drawing of the judge's own sampling: its seeds follow from it."""

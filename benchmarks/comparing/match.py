@@ -77,6 +77,7 @@ class Match:
             "judge": self.series.judge,
             "judge_model": chat.identity or chat.target,
             "judge_weights": weights,
+            "judge_stage": self.series.stage,
             "judge_settings": dict(chat.settings),
             "judgings": self.wanted.judgings,
             "seed": self.referee.seed,
@@ -88,9 +89,10 @@ class Match:
 
     @property
     def name(self) -> str:
-        """Names everything that rulings depend on, so that no file replaces another's."""
+        """Names all that a comparison depends on, so that no file replaces another's."""
         played = sorted({(d.first, d.second) for d in self.found})
-        told = (self.referee.seed, self.wanted.judgings, played)
+        wanted = self.wanted
+        told = (self.referee.seed, wanted.judgings, wanted.baseline, played)
         return digest(asdict(self.series), *told)[:12]
 
 

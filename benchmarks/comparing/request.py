@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,8 @@ from generators.names import UsageError, unknown
 from generators.system import System
 from pipelines.systems import Models
 from scorers.features import Mode, gpt_tokens
+from scorers.judging.resolve import JUDGES
+from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.pairwise import pairs, resolve_protocol
 from scorers.pairwise.protocol import Pairwise
 
@@ -92,23 +94,35 @@ def pairs_of(systems: Mapping[str, System], wanted: Comparison) -> list[tuple[st
 
 
 def models_of(experiment: Experiment, wanted: Comparison) -> Models:
-    """What the run and the command say about the judge's model."""
+    """What the run and the command say about the judge's model.
+
+    UsageError for `--set` of anything else, which would change nothing.
+    """
     config = experiment.config
+    _refuse_settings_of_others(wanted)
+    told: dict[str, Any] = {"models": config.models}
+    for setting in wanted.settings:
+        told = merged(told, parsed_setting(setting))
     return Models(
         weights=wanted.weights or config.weights or "pretrained",
-        overrides=_overrides(config.models, wanted.settings),
+        overrides=told["models"],
         gpu_gib=config.engine.gpu_memory_gib,
     )
 
 
-def _overrides(
-    models: Mapping[str, Mapping[str, Any]], settings: Sequence[str]
-) -> Mapping[str, Mapping[str, Any]]:
-    values: dict[str, Any] = {"models": models}
-    for setting in settings:
-        values = merged(values, parsed_setting(setting))
-    if others := sorted(values.keys() - {"models"}):
-        raise UsageError(
-            f"--set {others[0]} says nothing of the judge; give models.NAME.key=value"
-        )
-    return values["models"]  # type: ignore[no-any-return]
+def _refuse_settings_of_others(wanted: Comparison) -> None:
+    bare = wanted.judge.removeprefix(JUDGE)
+    # A chat model goes by its own name; `judge:` alone is a rubric's settings.
+    name = f"{JUDGE}{bare}" if bare in JUDGES else bare
+    for setting in wanted.settings:
+        told = parsed_setting(setting)
+        models = told.pop("models", None)
+        if told or not isinstance(models, Mapping):
+            raise UsageError(
+                f"--set {setting!r} says nothing of the judge; give models.NAME.key=value"
+            )
+        for named, values in models.items():
+            if named != name:
+                raise unknown("judge in --set models", named, [name])
+            if not isinstance(values, Mapping):
+                raise UsageError(f"--set {setting!r} names no key of {name!r}")

@@ -2,12 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 from benchmarks.grid import Grid, estimate_text
+from benchmarks.tables import kind_text, reason_text
 from scorers.pairwise.table import Row, Table
+from scorers.ratings.estimate import Estimate
 
+_JUDGED = "no question judged"
+_IN_TERMINAL = 5
+"""Reasons that a terminal is shown."""
 _PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
+
+
+def told_apart(table: Table) -> Table:
+    """`table` where questions read in one order are told apart from those not judged."""
+    return replace(table, rows=tuple(replace(r, values=_values(r)) for r in table.rows))
+
+
+def _values(row: Row) -> Mapping[str, Estimate]:
+    found = dict(row.values)
+    for name, value in found.items():
+        read = "factuality_read" if name.startswith("visual_factuality") else "read"
+        if value.reason == _JUDGED and row.counts.get(read):
+            found[name] = replace(value, reason="no question read in both orders")
+    return found
+
+
+def reasons_grid(why: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
+    """Why pairs and replies have no verdict, the most frequent reasons first."""
+    told = [(pair, reason) for pair, found in why.items() for reason in found]
+    told.sort(key=lambda one: -one[1]["count"])
+    return Grid(
+        title="Reasons",
+        head=["pair", "count", "outcome", "reason"],
+        lines=[[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in told],
+    )
+
+
+def brief(grid: Grid, place: Path) -> Grid:
+    """The first lines, and where the others are."""
+    more = len(grid.lines) - _IN_TERMINAL
+    notes = [f"and {more} more in {place.name}"] if more > 0 else []
+    return replace(grid, lines=grid.lines[:_IN_TERMINAL], notes=notes)
 
 
 def grids(table: Table) -> Iterator[Grid]:

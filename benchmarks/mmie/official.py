@@ -20,11 +20,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.mmie.outputs import FILE, Output, read_outputs
+from benchmarks.mmie.outputs import FILE, Broken, Output, read_outputs
 from benchmarks.mmie.rules import TaskError
 from generators.document import Content, Document, Image, Sample, Text
 
-__all__ = ["MARKER", "Output", "export", "read_outputs"]
+__all__ = ["MARKER", "Broken", "Output", "export", "read_outputs"]
 
 MARKER = ".plait-export"
 """Tells a folder that an export may write over from one that somebody else made."""

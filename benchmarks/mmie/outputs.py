@@ -34,8 +34,16 @@ class Output(NamedTuple):
     model: str
 
 
-def read_outputs(folder: Path, *, cache: Path | None = None) -> list[Output | Malformed]:
-    """Answers in the official format, in file order; rows that break a rule as Malformed.
+class Broken(NamedTuple):
+    """A row that breaks a rule."""
+
+    row: Malformed
+    model: str | None
+    """Whose answer it should have been, where it says so."""
+
+
+def read_outputs(folder: Path, *, cache: Path | None = None) -> list[Output | Broken]:
+    """Answers in the official format, in file order; rows that break a rule as Broken.
 
     `folder` holds `data.json`, or is the JSON file itself. An answer may be a plain
     string. Raises TaskError when there is no such file or it holds no list.
@@ -102,7 +110,7 @@ def _refuse_repeated(parsed: list[_Parsed | RowError]) -> None:
 
 def _output(
     position: int, row: _Parsed | RowError, value: Any, album: Album
-) -> Output | Malformed:
+) -> Output | Broken:
     try:
         if isinstance(row, RowError):
             raise row
@@ -117,4 +125,6 @@ def _output(
         )
         return Output(sample, Document(album.content(row.answer)), row.model)
     except RowError as error:
-        return failure(position, value, error)
+        model = value.get("model") if isinstance(value, dict) else None
+        named = isinstance(model, str) and bool(model.strip())
+        return Broken(failure(position, value, error), model if named else None)

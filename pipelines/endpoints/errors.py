@@ -56,7 +56,8 @@ def described(error: BaseException) -> str:
     if isinstance(error, openai.APITimeoutError | TimeoutError):
         return "no complete reply in time"
     if isinstance(error, openai.APIConnectionError):
-        return f"no connection: {error.__cause__ or error}"
+        cause = error.__cause__ or error
+        return f"no connection: {str(cause) or type(cause).__name__}"
     if isinstance(error, MalformedReply):
         return f"malformed reply: {error}"
     return f"{type(error).__name__}: {error}"

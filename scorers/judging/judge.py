@@ -11,6 +11,7 @@ from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
 from scorers.base import OneStage
 from scorers.judging.asking import Asked, asked_again
+from scorers.judging.released import Released
 from scorers.judging.replies import Unreadable, Verdict
 from scorers.judging.rubrics import TOP, Rubric
 
@@ -50,6 +51,13 @@ class Judge(OneStage):
     scale: str = "0-100"
 
     @property
+    def manner(self) -> str:
+        """Whose rubrics, and which mode."""
+        own = all(id.startswith("own:") for id in self.texts)
+        mode = "official" if isinstance(self.examiner, Released) else "corrected"
+        return f"{'our' if own else 'released'} rubrics, {mode} mode"
+
+    @property
     def rounds(self) -> int:
         """Most questions about one document."""
         return 1 + self.retries
@@ -83,7 +91,7 @@ class Judge(OneStage):
                 parts = _parts(found) | _about(asked, outcome, attempt)
                 return Result(Score(found.raw / TOP * 100, parts))
             if attempt > self.retries:
-                return Unscored(f"the reply cannot be read: {found.reason}")
+                return Unscored(f"{_unread(outcome)}: {found.reason}")
             seed = self._seed(sample, attempt)
             request = asked_again(request, reply, found.reason, asked.rubric, seed)
 
@@ -92,6 +100,11 @@ class Judge(OneStage):
         if not self.stage.seeded:
             return None
         return derived_seed(self.seed, sample.id, 0, attempt)
+
+
+def _unread(reply: Result[Draft]) -> str:
+    cut = reply.notes.get("finish") == "length"
+    return "the reply is cut at the model's longest" if cut else "the reply cannot be read"
 
 
 def _parts(found: Verdict) -> dict[str, Any]:

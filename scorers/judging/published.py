@@ -23,7 +23,7 @@ DIGESTS: Mapping[str, str] = MappingProxyType(
 )
 """SHA-256 of what `get_prompt` of Lillianwei-h/MMIE@eb0fd6e returns, by category."""
 
-_FILE = "prompts.py"
+FILE = "prompts.py"
 _FORM = f"### Score\n<an integer from 0 to {TOP}>"
 
 
@@ -33,10 +33,15 @@ def read_published(path: str) -> dict[str, Rubric]:
     UsageError where the file cannot be read, is not Python, holds no template for a
     category, or holds another text than the released one.
     """
-    file = Path(path).expanduser()
-    file = file / _FILE if file.is_dir() else file
+    file = published_file(path)
     found = _templates(_parsed(file))
     return {category: _checked(category, found, file) for category in DIGESTS}
+
+
+def published_file(path: str) -> Path:
+    """prompts.py, of which `path` may be the folder."""
+    file = Path(path).expanduser()
+    return file / FILE if file.is_dir() else file
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -44,7 +49,7 @@ def _parsed(file: Path) -> ast.Module:
         return ast.parse(file.read_text("utf-8"))
     except OSError as error:
         raise UsageError(
-            f"rubric {str(file)!r}: {error.strerror}; it must be {_FILE} of "
+            f"rubric {str(file)!r}: {error.strerror}; it must be {FILE} of "
             "github.com/Lillianwei-h/MMIE, or the folder it lies in"
         ) from None
     except (SyntaxError, ValueError) as error:

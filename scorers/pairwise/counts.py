@@ -29,14 +29,16 @@ def by_pair(
 
 
 def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
-    """Questions and replies by what became of them.
+    """Questions, pairs of answers and replies by what became of them.
 
-    `unjudged` are questions without two answers to compare; of the judged ones,
-    `both_orders`, `one_order` and `no_order` tell in how many orders of showing the reply
-    could be read; `read`, `unread`, `failed`, ... count the replies themselves.
+    `questions` counts one that was repeated once. `unjudged` are pairs lacking one of the
+    two answers; of the judged pairs, `both_orders`, `one_order` and `no_order` tell in how
+    many orders of showing the reply could be read; `read`, `unread`, `failed`, ... count
+    the replies themselves.
     """
     judged = [g.judgement for g in games if g.judgement is not None]
-    counts = {"questions": len(games), "unjudged": len(games) - len(judged)}
+    questions = len({g.question for g in games})
+    counts = {"questions": questions, "unjudged": len(games) - len(judged)}
     counts |= dict.fromkeys(("both_orders", "one_order", "no_order", "read"), 0)
     counts |= dict.fromkeys(_NAMES.values(), 0)
     for judgement in judged:

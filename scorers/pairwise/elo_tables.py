@@ -33,7 +33,10 @@ def official_elo(played: Played, baseline: str | None, draws: int) -> list[Row]:
     online, medians = online_elo(battles, K), _medians(battles)
     rows = []
     for system, rating in sorted(online.items(), key=lambda item: -item[1]):
-        values = {"elo": _printed(rating), "elo_median": _printed(medians.get(system))}
+        # Every vote stands in two battles.
+        votes = round(sum(b.weight for b in battles if system in (b.first, b.second)) / 2)
+        median = medians.get(system)
+        values = {"elo": _printed(rating, votes), "elo_median": _printed(median, votes)}
         rows.append(Row(system=system, values=values))
     return rows
 
@@ -66,10 +69,10 @@ def _medians(battles: Sequence[Battle]) -> dict[str, float]:
     return {system: float(np.median(ratings)) for system, ratings in drawn.items()}
 
 
-def _printed(rating: float | None) -> Estimate:
+def _printed(rating: float | None, votes: int) -> Estimate:
     if rating is None:
         return Estimate(None, None, 0, "never drawn")
-    return Estimate(float(int(rating + 0.5)), None, ROUNDS)
+    return Estimate(float(int(rating + 0.5)), None, votes)
 
 
 def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[Row]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from generators.base import NotApplicable, Unscored
 from scorers.pairwise.protocol import Marks, Verdict
@@ -30,28 +30,59 @@ VOTES = {"Answer1": 1, "Answer2": -1, SITUATION_ONE: 0, SITUATION_TWO: 0}
 _BRACKETS = re.compile(r"\[\[([^\[\]]*)\]\]")
 _FINAL = re.compile(r"final\s+verdict", re.IGNORECASE)
 _SIGNS = str.maketrans({"\u226b": ">>", "\u226a": "<<", "\uff1e": ">", "\uff1c": "<"})
-_MARK = re.compile(
-    r"response\s+([ab])\s+visual\s+factuality\s+score\W*?"
-    r"(-?\d+(?:\.\d+)?)(?:\s*/\s*(\d+(?:\.\d+)?))?",
+_DRESS = r"[\s*_:`\"'.\\\u201c\u201d]"
+_SIDE = r"(?:(?:assistant|response)\s*)?[ab]"
+_PLAIN = re.compile(
+    rf"(?:{_DRESS}|-(?=\s)|is\b)*\[?\s*"
+    rf"({_SIDE}{_DRESS}*[<>=][<>=\s\\]*{_DRESS}*{_SIDE})\b",
     re.IGNORECASE,
 )
+"""A verdict with which a text begins, without double brackets."""
+_GAP = (
+    r"(?:[*_:=\uff1a\"'`|\[ \t\u201c\u201d]|[-\u2013\u2014](?=[ \t])"
+    r"|\((?=[\d.]+\s*/\s*10\s*\)))*"
+)
+_STATED = re.compile(
+    rf"response\s+([ab])\s+visual\s+factuality\s+score{_GAP}(?:\([^()\r\n]*\){_GAP})?"
+    r"(?=(-?\d[^\r\n]*))",
+    re.IGNORECASE,
+)
+"""A response, and of the same line what begins with a number."""
+_MARK = re.compile(
+    r"(-?\d+(?:\.\d+)?)[*_\"'`\]) \t]*"
+    r"(?:(?:/[*_ \t]*|out of )10(?:\.0+)?(?![\d/]|\.\d|[*_ \t]*(?:[+=/]|->|\u2192))"
+    r"|[*_\"'`\])}|,;. \t\u201d]*(?:and )?[*_\"'`|]*(?:$|(?=response\s+[ab]\s)))",
+    re.IGNORECASE,
+)
+"""A number of which the line says that it is out of 10, or says nothing more."""
 
 
 def level(reply: str) -> Verdict | Unscored:
-    """The five-level verdict in double brackets.
+    """The five-level verdict, in double brackets or right after `final verdict`.
 
     What follows the last `final verdict` counts before the rest. Mirrored forms, other
-    signs, spaces and markup around the letters are read.
+    signs, spaces and markup around the letters are read. A final verdict without brackets
+    that contradicts the ones in brackets leaves the reply unread.
     """
-    *_, after = _FINAL.split(reply)
-    several: list[str] = []
-    for text in (after, reply):
-        found = {p for m in _BRACKETS.findall(text) if (p := _preference(m)) is not None}
-        if len(found) == 1:
-            preference = found.pop()
-            return Verdict(_SAID[preference], preference)
-        several = [_SAID[p] for p in sorted(found, reverse=True)]
-    return Unscored(_one_of(several, "[[A>>B]] to [[B>>A]]"))
+    *before, after = _FINAL.split(reply)
+    plain = _plain(after) if before else set()
+    several = (_bracketed(after) or _bracketed(reply)) | plain
+    if len(several) == 1:
+        preference = several.pop()
+        return Verdict(_SAID[preference], preference)
+    said = [_SAID[p] for p in sorted(several, reverse=True)]
+    return Unscored(_one_of(said, "[[A>>B]] to [[B>>A]]"))
+
+
+def _bracketed(text: str) -> set[int]:
+    return {p for m in _BRACKETS.findall(text) if (p := _preference(m)) is not None}
+
+
+def _plain(after: str) -> set[int]:
+    """The verdict with which a text begins, if it does."""
+    begun = _PLAIN.match(html.unescape(after).translate(_SIGNS))
+    preference = _preference(begun[1]) if begun else None
+    return set() if preference is None else {preference}
 
 
 def _preference(inside: str) -> int | None:
@@ -120,15 +151,22 @@ def official_vote(reply: str) -> Verdict | Unscored:
 
 
 def marks(reply: str) -> Marks | Unscored:
-    """The last visual factuality score of each response, out of 10."""
-    found = {m[1].lower(): m for m in _MARK.finditer(reply)}
-    values = {letter: float(m[2]) for letter, m in found.items()}
-    scales = {float(m[3]) for m in found.values() if m[3]}
-    if lacking := [x.upper() for x in "ab" if x not in values]:
+    """The last visual factuality score of each response, out of 10.
+
+    The number stands in the line of its name; sums, ranges and decimal commas are unread.
+    """
+    stated = {m[1].upper(): m[2] for m in _STATED.finditer(reply)}
+    if lacking := [x for x in "AB" if x not in stated]:
         return Unscored(f"no visual factuality score of response {' and '.join(lacking)}")
-    if scales - {10.0} or not all(0 <= v <= 10 for v in values.values()):
-        return Unscored(f"visual factuality scores are not out of 10: {values}")
-    return Marks(values["a"], values["b"])
+    found = {letter: _MARK.match(text.strip()) for letter, text in stated.items()}
+    values = {letter: float(m[1]) for letter, m in found.items() if m}
+    if len(values) < 2 or not all(0 <= v <= 10 for v in values.values()):
+        return Unscored(f"visual factuality scores are not out of 10: {_quoted(stated)}")
+    return Marks(values["A"], values["B"])
+
+
+def _quoted(stated: Mapping[str, str]) -> str:
+    return ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
 
 
 def official_marks(reply: str) -> Marks | Unscored | NotApplicable:

@@ -148,6 +148,24 @@ LIKERT = {
     "multi-round": _DIMENSIONS + _TURNS + _ENDING,
 }
 
+AGAIN = """This cannot be read: {problem}. Give your judgement again, in exactly this form \
+and with nothing before or after it:
+{form}"""
+"""Asks again after a reply that cannot be read."""
+_LEVEL_FORM = f"Final Verdict is: [[...]]\nwith one of\n{_LEVELS}"
+FORMS = {
+    "creation": _LEVEL_FORM,
+    "probench": _LEVEL_FORM,
+    "mllm-bench": """one of
+Answer1
+Answer2
+unable to decide: situation one
+unable to decide: situation two""",
+}
+"""Form of a preference, by protocol."""
+FACTUALITY_FORM = """Response A Visual Factuality Score: X/10
+Response B Visual Factuality Score: Y/10"""
+
 DESCRIBE = """Describe each picture carefully, and say first how many there are. For each: \
 what it shows on the whole, what kind of picture it is, who and what is in it, the place \
 and the mood, how people and things relate to each other, and any writing in it, word for \

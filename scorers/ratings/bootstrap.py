@@ -45,16 +45,20 @@ def _stream(question: str, draws: int, seed: int) -> Floats:
 def mean(
     questions: Sequence[str], values: Sequence[float], *, draws: int = DRAWS, seed: int = 0
 ) -> Estimate:
-    """The mean of one value per question, with its interval."""
-    n = len(values)
-    if n == 0:
+    """The mean over questions, with its interval.
+
+    Several values of one question, from repeats, are averaged first and count as one.
+    """
+    if not values:
         return Estimate(None, None, 0, "no question judged")
-    order = sorted(range(n), key=lambda i: questions[i])
-    ordered = np.array([values[i] for i in order], dtype=np.float64)
-    drawn = weights([questions[i] for i in order], draws, seed)
+    found: dict[str, list[float]] = {}
+    for question, value in sorted(zip(questions, values, strict=True)):
+        found.setdefault(question, []).append(value)
+    own = np.array([sum(repeats) / len(repeats) for repeats in found.values()])
+    drawn = weights(list(found), draws, seed)
     with np.errstate(invalid="ignore", divide="ignore"):
-        means = (drawn @ ordered) / drawn.sum(1)
-    return estimate(float(ordered.mean()), means, n)
+        means = (drawn @ own) / drawn.sum(1)
+    return estimate(float(own.mean()), means, len(own))
 
 
 def estimate(value: float, drawn: Floats, questions: int) -> Estimate:

@@ -21,12 +21,8 @@ from scorers.ratings.design import Design, design
 from scorers.ratings.elo import INITIAL, POINTS, expected
 from scorers.ratings.estimate import Estimate
 from scorers.ratings.logistic import Fitter
-from scorers.ratings.separation import escape
 
-UNBOUNDED = 12.0
-"""A coefficient beyond e^12 in odds is not told apart from an infinite one: games that
-separate are looked for where a fit shows it, and in a redrawn fit it counts as infinite."""
-ALWAYS = "wins or loses every game that could place it: no finite rating"
+ALWAYS = "the games that would bound it all go one way: no finite value"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,21 +58,20 @@ def bradley_terry(
     table = design(battles, anchor, style_names, order=order, keep_anchor=ridge > 0)
     fitter = Fitter(table, ridge)
     point = fitter.fit(table.weight)
-    if not ridge and np.abs(point).max(initial=0.0) > UNBOUNDED:
-        runs = escape(table.x, table.score, table.weight)
-        point = np.where(runs != 0, np.copysign(np.inf, runs), point)
     drawn = _drawn(fitter, point, draws, seed)
     return _told(table, point, drawn, initial)
 
 
 def _drawn(fitter: Fitter, start: Floats, draws: int, seed: int) -> Floats:
-    """(draws, columns) refitted coefficients; NaN where a draw leaves one undefined."""
+    """(draws, columns) refitted coefficients.
+
+    NaN where a draw leaves one undefined, infinite where it leaves one without bound.
+    """
     table = fitter.table
     rounds = weights(table.questions, draws, seed)
     start = np.where(np.isfinite(start), start, 0.0)
     found = [fitter.fit(table.weight * w[table.question], start) for w in rounds]
-    drawn = np.array(found).reshape(draws, table.x.shape[1])
-    return np.where(np.abs(drawn) > UNBOUNDED, np.copysign(np.inf, drawn), drawn)
+    return np.array(found).reshape(draws, table.x.shape[1])
 
 
 def _told(table: Design, point: Floats, drawn: Floats, initial: float) -> Ratings:

@@ -8,6 +8,7 @@ import numpy as np
 
 from scorers.ratings.bootstrap import Floats
 from scorers.ratings.design import Design
+from scorers.ratings.separation import UNBOUNDED, escape
 
 
 class Fitter:
@@ -22,11 +23,16 @@ class Fitter:
         self.pair = self.pair.reshape(-1)
 
     def fit(self, weight: Floats, start: Floats | None = None) -> Floats:
-        """(columns,) coefficients; NaN for those that no weighted game speaks of."""
+        """(columns,) coefficients; NaN for those that no weighted game speaks of.
+
+        Without a ridge, infinite where the weighted games set no bound.
+        """
         if not self.table.x.shape[1]:
             return np.zeros(0)
         wins, losses = self._summed(weight)
         found = self._maximum(wins, losses, start)
+        if not self.ridge:
+            found = self._unbounded(found, wins, losses)
         found[: len(self.table.systems)][~self._placed(wins + losses)] = np.nan
         spoken = ((wins + losses) @ np.abs(self.rows)) > 0
         return np.where(spoken, found, np.nan)
@@ -58,10 +64,19 @@ class Fitter:
         if start is not None:
             model.coef_, model.intercept_ = start[None, :].copy(), np.zeros(1)
         with warnings.catch_warnings():
-            # Games that separate end in warnings here; callers look at the coefficients.
+            # Games that separate end in warnings here; `_unbounded` looks for them.
             warnings.simplefilter("ignore")
             model.fit(x, y, weight)
         return np.array(model.coef_[0], dtype=np.float64)
+
+    def _unbounded(self, found: Floats, wins: Floats, losses: Floats) -> Floats:
+        """The coefficients, infinite where the likelihood grows without end."""
+        won, lost = self.rows[wins > 0], self.rows[losses > 0]
+        odds = np.concatenate([won, lost]) @ found
+        if np.abs(odds).max(initial=0.0) <= UNBOUNDED:
+            return found
+        runs = escape(won, lost)
+        return np.where(runs != 0, np.copysign(np.inf, runs), found)
 
     def _placed(self, weight: Floats) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
         """(systems,) which systems a chain of weighted games ties to the anchor."""

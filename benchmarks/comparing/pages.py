@@ -1,0 +1,98 @@
+"""A comparison written down and shown: `compare-PROTOCOL-NAME.{json,md}`, the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks.board import RANDOM
+from benchmarks.comparing.match import Match
+from benchmarks.comparing.replies import Asked, Judged, anything_read, reasons_of
+from benchmarks.comparing.shown import brief, grids, reasons_grid
+from benchmarks.files import write_whole
+from benchmarks.grid import page
+from cluster.run import RunResult
+from generators.base import StageSpec
+from scorers.pairwise.table import Table
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a comparison came to."""
+
+    match: Match
+    judged: Judged
+    table: Table
+    result: RunResult
+    asked: Asked
+
+    @property
+    def name(self) -> str:
+        """Holds what it depends on, so that different ones stand side by side."""
+        return f"compare-{self.match.protocol.name}-{self.match.name}"
+
+
+def write(found: Found, root: Path) -> Path:
+    """Write the comparison's files; the path of its page."""
+    about, why = found.match.about(), reasons_of(found.judged)
+    counts, table = dict(found.result.counts), found.table.as_json()
+    content = about | {"counts": counts, "table": table, "reasons": why}
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    write_whole(root / f"{found.name}.json", text + "\n")
+    shown = [*grids(found.table), *([reasons_grid(why)] if why else [])]
+    place = root / f"{found.name}.md"
+    write_whole(place, page(_title(about), _remarks(found), shown))
+    return place
+
+
+def show(found: Found, place: Path, console: Console) -> None:
+    """The same in the terminal, without groups and with the most frequent reasons."""
+    for grid in (g for g in grids(found.table) if g.head[0] != "group"):
+        console.print(grid.rich)
+    if why := reasons_of(found.judged):
+        console.print(brief(reasons_grid(why), place).rich)
+    for remark in _remarks(found):
+        console.print(escape(remark), soft_wrap=True)
+    console.print(f"{found.asked} in {found.result.seconds:.0f} s")
+    if found.result.interrupted:
+        console.print("Stopped. Issue the same command again to go on from here.")
+    console.print(f"comparison {escape(str(place))}", soft_wrap=True)
+
+
+def _title(about: Mapping[str, Any]) -> str:
+    against = f" against {about['baseline']}" if about["baseline"] else ""
+    judged = f"{about['mode']} mode, judged by {about['judge']}"
+    return f"Comparison by {about['protocol']}{against}, {judged}"
+
+
+def _remarks(found: Found) -> list[str]:
+    remarks = [
+        "Values with 95% bootstrap intervals by question. Unread and failed replies are "
+        "counted and enter no value."
+    ]
+    if found.match.protocol.mode == "official":
+        remarks = ["Numbers as the released program computes them."]
+    if not anything_read(found.judged):
+        remarks.append("Attention: no reply was read, so there are no numbers.")
+    if random := _random_weights(found.match):
+        remarks.append(
+            f"Attention: made with random weights ({random}): numbers mean nothing."
+        )
+    return remarks
+
+
+def _random_weights(match: Match) -> str:
+    """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, ran on them."""
+    parts: dict[str, Sequence[StageSpec]] = {n: s.stages for n, s in match.systems.items()}
+    parts[f"judge {match.series.judge}"] = [match.referee.chat]
+    told = []
+    for kind in RANDOM:
+        made = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
+        told += [f"{kind}: {', '.join(made)}"] if made else []
+    return "; ".join(told)

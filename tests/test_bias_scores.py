@@ -1,0 +1,166 @@
+"""Bias of rubric judges: scores as preferences, other seeds, other rubrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from judging_helpers import (
+    STAND_IN,
+    chat_spec,
+    document,
+    judge_of,
+    picture,
+    sample,
+    stand_in_digests,
+)
+from trial import filled
+
+from benchmarks.bias import scores
+from benchmarks.bias.preferences import lengths
+from benchmarks.bias.scores import Scored
+from benchmarks.config import RunConfig
+from benchmarks.experiment import Experiment
+from benchmarks.published import as_asked
+from benchmarks.tasks import TaskSet
+from cluster.store import Store
+from generators.keys import derived_seed
+from generators.system import System
+from scorers.judging import published
+from scorers.judging.judge import Judge as RubricJudge
+from scorers.judging.settings import JudgeSettings
+
+GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
+GREEDY = chat_spec(target="comparing_helpers:Grader")
+SAMPLES = [sample(f"SA-{i}") for i in range(6)]
+SHOWN = (picture("one"), picture("two"))
+
+
+def experiment_of(*judges: RubricJudge) -> Experiment:
+    given = {
+        "fair": {s.id: document("good", *SHOWN) for s in SAMPLES},
+        "long": {s.id: document("good and good and good again", *SHOWN) for s in SAMPLES},
+    }
+    systems = [System(name=n, draft=None, answers=a) for n, a in given.items()]
+    return Experiment(
+        config=RunConfig(weights="tiny"),
+        task=TaskSet(
+            name="x", samples=(), prompt=as_asked, categories={}, fields=(), about={}
+        ),
+        samples=tuple(SAMPLES),
+        systems=tuple(systems),
+        scorers=judges,
+        identities={},
+    )
+
+
+def scored(root: Path, *judges: RubricJudge) -> Scored:
+    """A run scored by each of the judges, which goes by the first."""
+    for judge in judges:
+        filled(experiment_of(judge).plan, root)
+    return Scored.of(experiment_of(judges[0]), Store(root))
+
+
+def odd(seed: int) -> Sequence[int]:
+    return [derived_seed(seed, s.id, 0, 0) % 2 for s in SAMPLES]
+
+
+def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
+    found = scored(tmp_path, judge_of(GRADER)).matchups()
+    (judge, games), *none = found.items()
+    assert not none
+    assert judge.label == "judge:chatty"
+    assert len(games) == 6
+    # Three times good against once, of 6.
+    assert [m.preference for m in games] == [pytest.approx(2 / 6 * 100)] * 6
+    told = {f.measure: f for f in lengths(found).findings}["longer answer preferred, %"]
+    assert (told.estimate.value, told.estimate.n, told.judgements) == (100.0, 6, 6)
+
+
+def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
+    other = judge_of(GRADER, seed=3)
+    findings, absent = scores.repeated(scored(tmp_path, judge_of(GRADER), other))
+    same = [x == y for x, y in zip(odd(0), odd(3), strict=True)]
+    assert 0 < sum(same) < 6
+    told = {f.measure: f.estimate.value for f in findings}
+    assert told["equal, %"] == pytest.approx(100 * sum(same) / 6)
+    assert told["mean difference, points of 100"] == pytest.approx(
+        100 / 6 * (6 - sum(same)) / 6
+    )
+    assert not absent
+    once, why = scores.repeated(scored(tmp_path / "once", judge_of(GRADER)))
+    assert once == []
+    assert why == ["judge:chatty: scored under one seed only"]
+    greedy = judge_of(chat_spec(target="comparing_helpers:Grader"))
+    assert "nothing at random" in scores.repeated(scored(tmp_path / "g", greedy))[1][0]
+
+
+def test_rewording_of_a_rubric_judge(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    path = tmp_path / "prompts.py"
+    path.write_text(STAND_IN)
+    own = judge_of(chat_spec(target="comparing_helpers:Grader"))
+    theirs = judge_of(own.stage, rubric=f"official:{path}")
+    assert JudgeSettings(rubric=f"official:{path}").mode == "corrected"
+    both_scored = scored(tmp_path / "run", own, theirs)
+    findings, _ = scores.reworded(both_scored, str(path))
+    told = {f.measure: f.estimate.value for f in findings}
+    # Their wording makes the grader one point of 6 harsher.
+    assert told["equal, %"] == 0
+    assert told["mean difference, points of 100"] == pytest.approx(100 / 6)
+    assert len(findings) == 2
+    assert scores.reworded(both_scored, None)[1] == [
+        "judge:chatty: scores by one rubric only"
+    ]
+
+
+def test_a_judge_of_its_own_settings_is_no_other_wording(tmp_path: Path) -> None:
+    """Another run showed the same judge fewer pictures, by the same rubric."""
+    fewer, all_shown = judge_of(GREEDY, max_images=1), judge_of(GREEDY)
+    found, absent = scores.reworded(scored(tmp_path, fewer, all_shown), None)
+    assert found == []
+    assert absent == ["judge:chatty: scores by one rubric only"]
+
+
+def test_another_rubric_is_asked_for_with_the_judges_own_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    path = tmp_path / "prompts.py"
+    path.write_text(STAND_IN)
+    about = {"max_images": 1, "retries": 3, "seed": 5}
+    own = judge_of(GRADER, **about)
+    theirs = judge_of(GRADER, rubric=f"official:{path}", **about)
+    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), str(path))
+    assert {f.judge for f in found} == {
+        "judge:chatty: the run's rubric and released rubric"
+    }
+    variants = scores._worded(own, str(path))
+    assert variants["released rubric"] == theirs
+    released = judge_of(GRADER, rubric=f"official:{path}", mode="official", seed=5)
+    assert variants["released scorer"] == released
+    # Equal texts are one rubric, and a mode alone is no rubric.
+    both = scored(tmp_path / "modes", theirs, released)
+    assert scores.reworded(both, str(path)) == (
+        [],
+        ["judge:chatty: scores by one rubric only"],
+    )
+
+
+def test_readers_of_one_question_are_no_wordings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The released scorer asks the same, but does not ask again."""
+    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    path = tmp_path / "prompts.py"
+    path.write_text(STAND_IN)
+    shy = chat_spec(target="comparing_helpers:Shy")
+    own, theirs = judge_of(shy), judge_of(shy, rubric=f"official:{path}")
+    monkeypatch.setattr("test_bias_scores.SHOWN", ())
+    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), str(path))
+    assert {f.judge for f in found} == {
+        "judge:chatty: the run's rubric and released rubric"
+    }
