@@ -96,7 +96,12 @@ def title_of(board: Board) -> str:
 def legend(board: Board) -> str:
     """What the averages are, and how judges were asked."""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
-    fixed = f"Fixed weights: category means weighted by {weights}. " if weights else ""
+    fixed = (
+        f"Fixed weights: category means weighted by {weights}, over the categories that a "
+        "scorer speaks of. "
+        if weights
+        else ""
+    )
     judges = "".join(f" {s.name}: {s.manner}." for s in board.scorers if s.manner)
     return (
         "Means with 95% bootstrap intervals by query; n is the number of scored queries. "

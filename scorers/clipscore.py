@@ -165,7 +165,7 @@ class ClipScorer(OneStage):
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per document with pictures; samples that want none are not judged."""
         if not sample.wants_images:
-            return NotApplicable("multi-step reasoning is answered in text alone")
+            return NotApplicable("the query asks for no pictures")
         if not document.images:
             return Unscored(NO_PICTURE)
         outcome = (yield [Job(self.stage, Candidate(document), sample.id)])[0]

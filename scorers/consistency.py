@@ -35,7 +35,7 @@ class ConsistencyScorer(OneStage):
         A document without text has no such record: it is Unscored.
         """
         if not sample.wants_images:
-            return NotApplicable("multi-step reasoning is answered in text alone")
+            return NotApplicable("the query asks for no pictures")
         if len(document.images) < 2:
             return Unscored("the document holds fewer than two pictures")
         outcome = (yield [Job(self.stage, Candidate(document), sample.id)])[0]

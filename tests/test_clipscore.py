@@ -41,7 +41,7 @@ def test_multi_step_reasoning_is_not_applicable_even_with_pictures():
     jobs, outcome = steps(TINY.judge(sample(wants_images=False), document), None)
     assert jobs == []
     assert isinstance(outcome, NotApplicable)
-    assert "multi-step reasoning" in outcome.reason
+    assert outcome.reason == "the query asks for no pictures"
 
 
 @pytest.mark.parametrize("document", [Document(), Document((Text("words"),))])

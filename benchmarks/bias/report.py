@@ -36,7 +36,7 @@ def bias(root: Path, console: Console, *, rubric: str = "own") -> int:
     """
     found = sections(root, rubric=rubric)
     content = {section.name: section.as_json() for section in found}
-    text = json.dumps(content, indent=2, ensure_ascii=False)
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{NAME}.json", text + "\n")
     shown = [_grid(section) for section in found]
     write_whole(root / f"{NAME}.md", page("Bias of the judges", [_REMARK], shown))

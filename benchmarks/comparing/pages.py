@@ -43,7 +43,7 @@ def write(found: Found, root: Path) -> Path:
     about, why = found.match.about(), reasons_of(found.judged)
     counts, table = dict(found.result.counts), found.table.as_json()
     content = about | {"counts": counts, "table": table, "reasons": why}
-    text = json.dumps(content, indent=2, ensure_ascii=False)
+    text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{found.name}.json", text + "\n")
     shown = [*grids(found.table), *([reasons_grid(why)] if why else [])]
     place = root / f"{found.name}.md"
