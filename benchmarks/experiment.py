@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -90,16 +90,8 @@ class Experiment:
 
     @property
     def missing_keys(self) -> dict[str, list[str]]:
-        """Environment variables that are not set, by the stage that needs them.
-
-        A key is asked for only where the endpoint is reached over https: servers of one's
-        own mostly take none, and those that do refuse the stage's first call.
-        """
-        public = (s for s in self.plan.stages if _is_public(s.placement.endpoint))
-        missing = {
-            s.name: [key for key in s.secrets if not os.environ.get(key)] for s in public
-        }
-        return {name: keys for name, keys in missing.items() if keys}
+        """Environment variables that are not set, by the stage that needs them."""
+        return missing_keys(self.plan.stages)
 
     def refuse_what_is_missing(self, *, only_scorers: bool) -> None:
         """UsageError that names all weights and API keys which are not to be had.
@@ -110,14 +102,8 @@ class Experiment:
             return
         counts = count(self.plan, Store(self.config.root), only_scorers=only_scorers)
         left = {c.spec.name for c in counts if c.to_run}
-        lines = [
-            f"{stage} needs the environment variable {', '.join(keys)}"
-            for stage, keys in self.missing_keys.items()
-            if stage in left
-        ]
-        lines += self.missing_weights if left else ()
-        if lines:
-            raise UsageError("\n".join(lines))
+        keys = {stage: k for stage, k in self.missing_keys.items() if stage in left}
+        refuse_missing(keys, self.missing_weights if left else ())
 
     @property
     def notes(self) -> bool:
@@ -146,6 +132,27 @@ class Experiment:
 
 def _is_public(endpoint: str | None) -> bool:
     return (endpoint or "").startswith("https:")
+
+
+def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
+    """Environment variables that are not set, by the stage that needs them.
+
+    A key is asked for only where the endpoint is reached over https: servers of one's own
+    mostly take none, and those that do refuse the stage's first call.
+    """
+    public = (s for s in stages if _is_public(s.placement.endpoint))
+    missing = {s.name: [k for k in s.secrets if not os.environ.get(k)] for s in public}
+    return {name: keys for name, keys in missing.items() if keys}
+
+
+def refuse_missing(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) -> None:
+    """UsageError that names keys and weights which are not to be had, where there are."""
+    lines = [
+        f"{stage} needs the environment variable {', '.join(names)}"
+        for stage, names in keys.items()
+    ]
+    if lines or weights:
+        raise UsageError("\n".join([*lines, *weights]))
 
 
 def _stage_facts(stage: Any) -> dict[str, Any]:

@@ -37,6 +37,15 @@ SAMPLES = [sample(f"SA-{i}") for i in range(6)]
 SHOWN = (picture("one"), picture("two"))
 
 
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in for the user's copy of the released rubrics."""
+    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    found = tmp_path / "prompts.py"
+    found.write_text(STAND_IN)
+    return found
+
+
 def experiment_of(*judges: RubricJudge) -> Experiment:
     given = {
         "fair": {s.id: document("good", *SHOWN) for s in SAMPLES},
@@ -96,12 +105,7 @@ def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
     assert "nothing at random" in scores.repeated(scored(tmp_path / "g", greedy))[1][0]
 
 
-def test_rewording_of_a_rubric_judge(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
-    path = tmp_path / "prompts.py"
-    path.write_text(STAND_IN)
+def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
     own = judge_of(chat_spec(target="comparing_helpers:Grader"))
     theirs = judge_of(own.stage, rubric=f"official:{path}")
     assert JudgeSettings(rubric=f"official:{path}").mode == "corrected"
@@ -126,11 +130,8 @@ def test_a_judge_of_its_own_settings_is_no_other_wording(tmp_path: Path) -> None
 
 
 def test_another_rubric_is_asked_for_with_the_judges_own_settings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, path: Path
 ) -> None:
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
-    path = tmp_path / "prompts.py"
-    path.write_text(STAND_IN)
     about = {"max_images": 1, "retries": 3, "seed": 5}
     own = judge_of(GRADER, **about)
     theirs = judge_of(GRADER, rubric=f"official:{path}", **about)
@@ -151,12 +152,9 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
 
 
 def test_readers_of_one_question_are_no_wordings(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The released scorer asks the same, but does not ask again."""
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
-    path = tmp_path / "prompts.py"
-    path.write_text(STAND_IN)
     shy = chat_spec(target="comparing_helpers:Shy")
     own, theirs = judge_of(shy), judge_of(shy, rubric=f"official:{path}")
     monkeypatch.setattr("test_bias_scores.SHOWN", ())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -12,18 +10,18 @@ from benchmarks.comparing.duels import Duel
 from benchmarks.comparing.judgements import Ruling, rulings, write_rulings
 from benchmarks.comparing.match import Match, matched
 from benchmarks.comparing.pages import Found, show, write
-from benchmarks.comparing.replies import Asked, Judged
+from benchmarks.comparing.replies import Asked, Judged, reasons_of
 from benchmarks.comparing.request import Comparison
 from benchmarks.comparing.shown import told_apart
 from benchmarks.display import Display
+from benchmarks.experiment import missing_keys, refuse_missing
 from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.options import EngineOptions
 from cluster.plan import lookup_in
 from cluster.run import RunResult, execute
 from cluster.store import Store
-from generators.base import Outcome, StageSpec
-from generators.names import UsageError
+from generators.base import Outcome
 from scorers.pairwise.protocol import Judgement
 
 FOLDER = "compare"
@@ -53,6 +51,7 @@ def compare(root: Path, wanted: Comparison, console: Console) -> int:
         table=told_apart(table),
         result=result,
         asked=Asked.between(before, store.rows(chat)),
+        why=reasons_of(judged),
     )
     show(found, write(found, root), console)
     if result.interrupted:
@@ -79,7 +78,7 @@ def _first_judgings(match: Match, store: Store, place: Path) -> Judged:
 def _judged(match: Match, place: Path, console: Console) -> RunResult:
     plan = match.plan
     if any(c.to_run for c in count(plan, Store(place))):
-        _refuse_what_is_missing(match.referee.chat, match.missing_weights)
+        refuse_missing(missing_keys([match.referee.chat]), match.missing_weights)
     config = match.experiment.config
     options = EngineOptions(
         address=match.wanted.address or config.address,
@@ -91,15 +90,3 @@ def _judged(match: Match, place: Path, console: Console) -> RunResult:
         return execute(plan, place, options, match.about(), display)
     finally:
         display.close()
-
-
-def _refuse_what_is_missing(chat: StageSpec, weights: Sequence[str]) -> None:
-    """UsageError for weights and keys that cannot be had, once there is need of them."""
-    public = (chat.placement.endpoint or "").startswith("https:")
-    lines = [
-        f"{chat.name} needs the environment variable {key}"
-        for key in chat.secrets
-        if public and not os.environ.get(key)
-    ]
-    if lines or weights:
-        raise UsageError("\n".join([*lines, *weights]))

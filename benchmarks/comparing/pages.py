@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from benchmarks.board import RANDOM
 from benchmarks.comparing.match import Match
-from benchmarks.comparing.replies import Asked, Judged, anything_read, reasons_of
+from benchmarks.comparing.replies import Asked, Judged, anything_read
 from benchmarks.comparing.shown import brief, grids, reasons_grid
 from benchmarks.files import write_whole
 from benchmarks.grid import page
@@ -31,6 +31,8 @@ class Found:
     table: Table
     result: RunResult
     asked: Asked
+    why: Mapping[str, list[dict[str, Any]]]
+    """Of pairs and replies without a verdict; see `reasons_of`."""
 
     @property
     def name(self) -> str:
@@ -40,9 +42,9 @@ class Found:
 
 def write(found: Found, root: Path) -> Path:
     """Write the comparison's files; the path of its page."""
-    about, why = found.match.about(), reasons_of(found.judged)
+    about, why = found.match.about(), found.why
     counts, table = dict(found.result.counts), found.table.as_json()
-    content = about | {"counts": counts, "table": table, "reasons": why}
+    content = about | {"counts": counts, "table": table, "reasons": dict(why)}
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{found.name}.json", text + "\n")
     shown = [*grids(found.table), *([reasons_grid(why)] if why else [])]
@@ -55,8 +57,8 @@ def show(found: Found, place: Path, console: Console) -> None:
     """The same in the terminal, without groups and with the most frequent reasons."""
     for grid in (g for g in grids(found.table) if g.head[0] != "group"):
         console.print(grid.rich)
-    if why := reasons_of(found.judged):
-        console.print(brief(reasons_grid(why), place).rich)
+    if found.why:
+        console.print(brief(reasons_grid(found.why), place).rich)
     for remark in _remarks(found):
         console.print(escape(remark), soft_wrap=True)
     console.print(f"{found.asked} in {found.result.seconds:.0f} s")
