@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cluster import actors
+from cluster.loading import SETTLING_S, LoadingDeaths
 from cluster.options import EngineOptions
 from cluster.placement import Need, Node, free_room
 from cluster.pool import Batch, Casualties, StagePool
@@ -20,8 +20,6 @@ from cluster.worker import TOKEN_FOLDER, Hello, Receipt
 from generators.base import Failure, Fault
 from generators.document import Blob, with_blobs
 
-_LOADING_DEATHS = 3
-"""Deaths while loading after which a stage counts as not loadable."""
 _NODES_AGE_S = 1.0
 
 Event = tuple[StagePool, Receipt | Casualties]
@@ -48,7 +46,9 @@ class Crew:
         self._nodes_read = 0.0
         self._held: list[tuple[float, str, Need]] = []
         """When, where and how much room turned out to be held by others than this run."""
-        self._loading_deaths: Counter[str] = Counter()
+        # The one node of a local Ray cannot go without this process.
+        settling_s = 0.0 if actors.is_local(options.address) else SETTLING_S
+        self._loading_deaths = LoadingDeaths(time.monotonic, settling_s)
 
     # ------------------------------------------------------------ coming and going
 
@@ -60,6 +60,15 @@ class Crew:
         """Read which nodes live; at most once a second unless it must be `now`."""
         if now or time.monotonic() - self._nodes_read > _NODES_AGE_S:
             self.nodes, self._nodes_read = actors.nodes(), time.monotonic()
+
+    def room_for(self, pool: StagePool) -> dict[str, Need]:
+        """What is free on each node where a worker of the stage may be tried now."""
+        avoided = self._loading_deaths.avoided(pool)
+        return {n: need for n, need in self.room().items() if n not in avoided}
+
+    def is_held_back(self, pool: StagePool) -> bool:
+        """Whether some node is not tried now because a worker died loading there."""
+        return bool(self._loading_deaths.avoided(pool))
 
     def room(self) -> dict[str, Need]:
         """What is free on each node, as far as is known."""
@@ -149,7 +158,7 @@ class Crew:
         for ref, message in lost:
             if (replica := self._refs.pop(ref, None)) is not None:
                 events += self._lost(replica, message)
-        return events + self._overdue()
+        return events + self._overdue() + self._not_loadable()
 
     def _answered(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
         if ref in replica.in_flight:
@@ -173,7 +182,7 @@ class Crew:
 
     def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
         if error is None:
-            self._loading_deaths.pop(replica.pool.spec.digest, None)
+            self._loading_deaths.clear(replica.pool)
             replica.become("ready")
             return []
         self.dismiss(replica)
@@ -225,15 +234,19 @@ class Crew:
             return []
         reason = f"worker died: {_cause(message)}"
         if replica.state in ("starting", "loading"):
-            return self._died_loading(pool, reason)
+            self._loading_deaths.add(pool, replica.handle.node, reason)
+            return self._not_loadable()
         return [(pool, self._blamed(pool, batches, reason, Fault.DIED))]
 
-    def _died_loading(self, pool: StagePool, reason: str) -> list[Event]:
-        self._loading_deaths[pool.spec.digest] += 1
-        if self._loading_deaths[pool.spec.digest] < _LOADING_DEATHS:
-            return []
-        times = f"{reason}, {_LOADING_DEATHS} times in a row while loading"
-        return self._never_ready(pool, times)
+    def _not_loadable(self) -> list[Event]:
+        """Stages whose workers died too often on nodes that live on."""
+        events: list[Event] = []
+        for pool, reason in self._loading_deaths.hopeless(
+            {n.id for n in self.nodes}
+        ).items():
+            self._loading_deaths.clear(pool)
+            events += self._never_ready(pool, reason)
+        return events
 
     def _blamed(
         self, pool: StagePool, batches: list[Batch], reason: str, fault: Fault
