@@ -14,28 +14,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cluster.counts import StageCount, count
+from cluster.counts import count
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import environment, now, write_json
-from cluster.options import EngineOptions, StageProgress
+from cluster.options import EngineOptions
 from cluster.plan import Evaluation, Plan, evaluations, outcome_name
+from cluster.run_log import RunLog
 from cluster.store import Store
 from cluster.walks import Pending
+from cluster.watcher import Watcher
 
 MANIFEST = "manifest.json"
-
-
-class Watcher:
-    """Is told how a run goes; does nothing itself. The command line draws."""
-
-    def starting(self, counts: Sequence[StageCount]) -> None:
-        """Called once, before Ray is started, with what there is to do."""
-
-    def turn(self, stages: Sequence[StageProgress]) -> None:
-        """Called a few times a second."""
-
-    def notice(self, text: str) -> None:
-        """Something the user should know now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,18 +86,18 @@ def execute(
     `notes`, the documents of the result carry what their stages noted.
     """
     began = time.monotonic()
-    with RunLock(root) as lock:
+    with RunLock(root) as lock, RunLog(root, watcher) as log:
         store = Store(root)
         store.sweep()
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
         write_json(root / MANIFEST, manifest)
         counts = count(plan, store, only_scorers=options.only_scorers)
         for text in store.notices:
-            watcher.notice(text)
-        watcher.starting(counts)
+            log.notice(text)
+        log.starting(counts)
         made, interrupted = 0, False
         if any(c.to_run for c in counts):
-            made, interrupted = _on_ray(plan, store, options, watcher, lock)
+            made, interrupted = _on_ray(plan, store, options, log, lock)
         for spec in plan.stages:
             store.compact(spec)
         found = list(evaluations(plan, store, notes=notes))
@@ -117,6 +106,7 @@ def execute(
             "finished": now(),
             "counts": totals,
             "usage": usage_of(plan, store),
+            "worker_failures": log.about_failures(),
         }
         manifest["status"] = "interrupted" if interrupted else "finished"
         write_json(root / MANIFEST, manifest)
@@ -139,6 +129,7 @@ def _on_ray(
             options,
             on_turn=watcher.turn,
             on_notice=watcher.notice,
+            on_failure=watcher.worker_failed,
             should_stop=lambda: stopper.wanted or lock.lost,
         )
         stopper.on_stop = lambda: watcher.notice(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trial import LIGHT, painter, writer
 
-from cluster.crew import Crew
+from cluster.crew import Crew, _cause
 from cluster.hiring import Hiring
 from cluster.options import EngineOptions
 from cluster.placement import Need, Node
@@ -350,6 +350,11 @@ def test_deaths_while_loading_on_a_node_that_lives_on_end_the_stage() -> None:
         "worker died: the process was killed, 3 times in a row while loading"
     )
     assert not cluster.crew.notices[1:]  # nobody is told that room is missing
+
+
+def test_the_cause_of_a_death_is_told_without_rays_advice() -> None:
+    said = "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
+    assert _cause(said) == "Worker killed by SIGKILL."
 
 
 def test_a_worker_that_is_silent_for_too_long_is_dead() -> None:
