@@ -143,7 +143,12 @@ def score(
     """
     from benchmarks import commands
 
-    flags = {"weights": weights, "out": out, "address": address, "set": set_ or ()}
+    flags: dict[str, Any] = {
+        "weights": weights,
+        "out": out,
+        "address": address,
+        "set": set_ or (),
+    }
     flags |= {"mode": mode, "rubric": rubric, "remake": remake}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 

@@ -103,9 +103,10 @@ class RecordedStages:
         """The stages that have records which today's keys do not find."""
         changes = []
         for spec in stages:
-            if (facts := self.former(spec)) is not None:
-                if rows := store.rows(_as_recorded(spec, facts)):
-                    changes.append(Supersession(spec, facts, len(rows)))
+            facts = self.former(spec)
+            rows = store.rows(_as_recorded(spec, facts)) if facts is not None else {}
+            if facts is not None and rows:
+                changes.append(Supersession(spec, facts, len(rows)))
         return changes
 
 
@@ -116,9 +117,16 @@ def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
 
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
     """`system` with every stage replaced by `change(stage)`."""
-    chain = {name: getattr(system, name) for name in ("draft", "condition", "render")}
-    changed = {name: change(stage) for name, stage in chain.items() if stage is not None}
-    return replace(system, **changed)
+
+    def changed(stage: StageSpec | None) -> StageSpec | None:
+        return None if stage is None else change(stage)
+
+    return replace(
+        system,
+        draft=changed(system.draft),
+        condition=changed(system.condition),
+        render=changed(system.render),
+    )
 
 
 def scorer_with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scorer:
