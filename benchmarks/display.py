@@ -83,7 +83,7 @@ class Display(Watcher):
         """`elapsed 0:12:30, 1,200 tokens, cost 0.35`."""
         usage: Counter[str] = Counter()
         for stage in stages:
-            usage.update(stage.usage)  # type: ignore[arg-type]
+            usage.update(stage.usage)
         parts = [f"elapsed {duration(self._clock() - self._began)}"]
         if tokens := usage["input_tokens"] + usage["output_tokens"]:
             parts.append(f"{tokens:,.0f} tokens")
