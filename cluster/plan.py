@@ -1,4 +1,4 @@
-"""Systems x samples x scorers as walks, and what of them is known."""
+"""Systems x samples x scorers as walks, and how far the store takes them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ from generators.system import Asking, Prompter, System, answer
 from scorers.base import Scorer
 
 Scores = dict[str, Outcome[Score]]
-"""What every scorer said of one document, by the scorer's name."""
+"""The outcome of every scorer for one document, by the scorer's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One system's answer to one sample, and what every scorer said of it."""
+    """One system's answer to one sample, and its scores."""
 
     system: str
     sample: Sample | Malformed
@@ -42,7 +42,7 @@ class Evaluation:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything a run is asked for."""
+    """All systems, samples and scorers of a run."""
 
     systems: Sequence[System]
     samples: Sequence[Sample | Malformed]
@@ -58,27 +58,27 @@ class Plan:
         depth = max((len(c) for c in chains), default=0)
         ordered = [c[i] for i in range(depth) for c in chains if i < len(c)]
         ordered += [stage for scorer in self.scorers for stage in scorer.stages]
-        found: dict[str, StageSpec] = {}
+        stages: dict[str, StageSpec] = {}
         for stage in ordered:
-            found.setdefault(stage.digest, stage)
-        return list(found.values())
+            stages.setdefault(stage.digest, stage)
+        return list(stages.values())
 
     @property
     def feeders(self) -> Mapping[str, set[str]]:
-        """By a stage's digest, the digests of the stages whose results make it work."""
-        found: dict[str, set[str]] = defaultdict(set)
+        """By digest of a stage, the digests of the stages that its inputs come from."""
+        feeders: dict[str, set[str]] = defaultdict(set)
         talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Sample))
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
             again = talks or system.rounds > 1
             for i, own in enumerate(chain):
-                found[own].update(chain if again else chain[:i])
-        answering = set(found)
+                feeders[own].update(chain if again else chain[:i])
+        answering = set(feeders)
         for scorer in self.scorers:
             chain = [stage.digest for stage in scorer.stages]
             for i, own in enumerate(chain):
-                found[own].update(answering, chain[:i])
-        return {own: feeders - {own} for own, feeders in found.items()}
+                feeders[own].update(answering, chain[:i])
+        return {own: before - {own} for own, before in feeders.items()}
 
     def __len__(self) -> int:
         return len(self.systems) * len(self.samples) * self.repeats
@@ -97,7 +97,7 @@ class Plan:
     def evaluation(
         self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Evaluation]:
-        """The whole walk: an answer, and where there is one, what all scorers say."""
+        """The whole walk: an answer and, where there is one, its scores."""
         document = yield from self.answer(system, sample, repeat)
         scores: Scores = {}
         if isinstance(document, Result) and isinstance(sample, Sample):
@@ -117,7 +117,7 @@ class Plan:
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
-    """Look jobs up as a reader does: whatever is recorded counts."""
+    """Look jobs up as a reader does: every record counts."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
         row = store.rows(job.spec).get(job.key)
@@ -131,8 +131,8 @@ def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
     return lookup
 
 
-def standing_in(store: Store) -> Lookup:
-    """Look jobs up as a run does: failures to be tried again are missing."""
+def final_lookup(store: Store) -> Lookup:
+    """Look jobs up as a run does: failures that will be tried again are missing."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
         row = store.rows(job.spec).get(job.key)
@@ -144,17 +144,17 @@ def standing_in(store: Store) -> Lookup:
 def evaluations(
     plan: Plan, store: Store, *, notes: bool = False
 ) -> Iterator[Evaluation | Pending]:
-    """What the store knows of every (sample, repeat, system), in the plan's order.
+    """The evaluation of every (sample, repeat, system), in the plan's order.
 
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
     for walk in plan.walks():
-        found = read(walk, lookup)
-        if isinstance(found, Pending):
-            yield found
-        elif isinstance(found, Result):
-            yield found.value
+        outcome = read(walk, lookup)
+        if isinstance(outcome, Pending):
+            yield outcome
+        elif isinstance(outcome, Result):
+            yield outcome.value
 
 
 def outcome_name(outcome: Outcome[Any]) -> str:
