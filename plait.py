@@ -328,12 +328,13 @@ def _status_of(error: Exception) -> int | None:
     from cluster.lock import RunInUse
     from cluster.store import StoreError
     from generators.checkpoints import CheckpointError
+    from generators.files import WriteError
     from generators.names import UsageError
 
     if isinstance(error, UsageError | TaskError | CheckpointError | RunInUse):
         return 2
     refused = isinstance(error, OSError) and error.errno in _REFUSALS
-    broken = isinstance(error, StoreError) or type(error).__name__ == "ClusterError"
+    broken = isinstance(error, StoreError | WriteError) or type(error).__name__ == "ClusterError"
     return 1 if broken or refused else None
 
 
