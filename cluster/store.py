@@ -207,8 +207,8 @@ class Store:
 
     def parts(self, spec: StageSpec) -> list[Path]:
         """The parts of `spec`, in whichever folder of that digest they lie."""
-        folders = _listed(self.root / "stages")
-        own = (f for f in folders if f.name.endswith(f"-{spec.digest[:12]}"))
+        suffix = f"-{spec.digest[:12]}"
+        own = (f for f in stage_folders(self.root) if f.name.endswith(suffix))
         return sorted(part for folder in own for part in parts_in(folder))
 
     def columns(self, spec: StageSpec, names: list[str]) -> Iterator[dict[str, Any]]:
@@ -290,6 +290,11 @@ def _groups(parts: list[Path]) -> Iterator[list[Path]]:
             group, size = [], 0
     if len(group) > 1:
         yield group
+
+
+def stage_folders(root: Path) -> list[Path]:
+    """The folders of all stages under `root`; StoreError when they cannot be read."""
+    return sorted(_listed(root / "stages"))
 
 
 def parts_in(folder: Path) -> list[Path]:
