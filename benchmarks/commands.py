@@ -23,7 +23,6 @@ from benchmarks.config import (
 )
 from benchmarks.display import Display
 from benchmarks.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.files import write_whole
 from benchmarks.kept import keep_rubrics
 from benchmarks.leaderboard import terminal_table, write_leaderboard
 from cluster.counts import StageCount, count
@@ -32,6 +31,7 @@ from cluster.plan import Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store, read_blob
 from generators.base import Failure, Fault, Weights
+from generators.files import write_whole
 from generators.names import UsageError, unknown
 from scorers.judging.resolve import PREFIX as JUDGE
 

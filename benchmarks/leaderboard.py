@@ -19,12 +19,12 @@ from rich.console import RenderableType
 
 from benchmarks.as_released import as_released
 from benchmarks.board import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, Board, Group, weights_of
-from benchmarks.files import write_whole
 from benchmarks.markdown import markdown
 from benchmarks.reasons import reasons
 from benchmarks.standings import Standing, standing
 from benchmarks.statistics import Estimate
 from benchmarks.tables import terminal
+from generators.files import write_whole
 
 __all__ = ["Board", "differences", "leaderboard", "terminal_table", "write_leaderboard"]
 

@@ -21,12 +21,12 @@ from markupsafe import Markup
 from benchmarks import tables
 from benchmarks.board import Board, key_of
 from benchmarks.criteria import profiles
-from benchmarks.files import write_whole
 from benchmarks.leaderboard import differences, leaderboard
 from benchmarks.report.entries import Entry, as_script, chunks_of, entries_of, index_of
 from benchmarks.report.facts import facts_of
 from benchmarks.report.gallery import Gallery, Read
 from benchmarks.validity import checks
+from generators.files import write_whole
 
 _SCRIPTS = ("elements.js", "cards.js", "query.js", "store.js", "report.js", "theme.js")
 
