@@ -36,6 +36,7 @@ from generators.base import StageSpec
 from generators.document import Blob
 
 __all__ = [
+    "BlobReader",
     "DamagedPart",
     "Store",
     "StoreError",
@@ -78,6 +79,22 @@ def _stored(part: str, cell_name: str, digest: str) -> bytes:
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
         raise DamagedPart(part, f"{column} of record {row} has another digest")
     return data
+
+
+class BlobReader:
+    """`read_blob` for readers that go on after an error: remembers what was damaged."""
+
+    def __init__(self) -> None:
+        self.damage: dict[str, DamagedPart] = {}
+        """By part, what was first found."""
+
+    def __call__(self, blob: Blob) -> bytes:
+        """The bytes of `blob`; raises what `read_blob` raises."""
+        try:
+            return read_blob(blob)
+        except DamagedPart as damage:
+            self.damage.setdefault(damage.part, damage)
+            raise
 
 
 @lru_cache(maxsize=4096)
