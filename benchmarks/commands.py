@@ -12,8 +12,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.board import Board
-from benchmarks.config import (
+from benchmarks.results.board import Board
+from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
     absolute_rubric,
@@ -21,10 +22,9 @@ from benchmarks.config import (
     merged,
     parsed_setting,
 )
-from benchmarks.display import Display
-from benchmarks.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.kept import keep_rubrics
-from benchmarks.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
+from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
@@ -199,7 +199,7 @@ def _faults(result: RunResult) -> Iterator[Fault]:
 
 def write_outputs(board: Board, root: Path, console: Console) -> Path:
     """Leaderboard and report; the page's path. Tells of damaged parts that it met."""
-    from benchmarks.report import write_report
+    from benchmarks.results.report import write_report
 
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
@@ -316,7 +316,7 @@ def report(root: Path, console: Console) -> int:
 
 def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
     """Write one system's documents in another tool's format."""
-    from benchmarks.exports import export_documents
+    from benchmarks.runs.exports import export_documents
 
     written = export_documents(reopen(root), Store(root), system, form, out)
     console.print(
@@ -327,7 +327,7 @@ def export(root: Path, system: str, form: str, out: Path, console: Console) -> i
 
 def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     """The exact prompts, replies, settings and seeds of one sample."""
-    from benchmarks.inspection import describe
+    from benchmarks.runs.inspection import describe
 
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)
