@@ -187,6 +187,22 @@ def show(
 
 
 @app.command()
+def verify(
+    run: Run,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set damaged parts aside.")
+    ] = False,
+) -> None:
+    """Check every part and picture of a run, and say what a repair would make again.
+
+    Changes nothing without --repair. Exit status 1 when something is damaged.
+    """
+    from benchmarks import integrity
+
+    raise typer.Exit(integrity.verify_run(run.resolve(), _console(), repair=repair))
+
+
+@app.command()
 def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[Path, typer.Argument(help="People's annotations, CSV or JSON.")],
@@ -338,12 +354,15 @@ def _status_of(error: Exception) -> int | None:
     from cluster.lock import RunInUse
     from cluster.store import StoreError
     from generators.checkpoints import CheckpointError
+    from generators.files import WriteError
     from generators.names import UsageError
 
     if isinstance(error, UsageError | TaskError | CheckpointError | RunInUse):
         return 2
     refused = isinstance(error, OSError) and error.errno in _REFUSALS
-    broken = isinstance(error, StoreError) or type(error).__name__ == "ClusterError"
+    broken = (
+        isinstance(error, StoreError | WriteError) or type(error).__name__ == "ClusterError"
+    )
     return 1 if broken or refused else None
 
 

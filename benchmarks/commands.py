@@ -30,8 +30,9 @@ from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
 from cluster.run import MANIFEST, RunResult, execute
-from cluster.store import Store, read_blob
+from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
+from generators.files import write_whole
 from generators.names import UsageError, unknown
 from scorers.judging.resolve import PREFIX as JUDGE
 
@@ -198,12 +199,15 @@ def _faults(result: RunResult) -> Iterator[Fault]:
 
 
 def write_outputs(board: Board, root: Path, console: Console) -> Path:
-    """Leaderboard and report; the page's path."""
+    """Leaderboard and report; the page's path. Tells of damaged parts that it met."""
     from benchmarks.results.report import write_report
 
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
-    page = write_report(board, root, manifest, read_blob)
+    read = BlobReader()
+    page = write_report(board, root, manifest, read)
+    for damage in read.damage.values():
+        console.print(f"Attention: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
     return page
 

@@ -180,6 +180,7 @@ class Scheduler:
 
     def _note(self, pool: StagePool, receipt: Receipt) -> None:
         rows = receipt.rows
+        self.store.suspects.update(receipt.damaged)
         if receipt.table is not None:
             rows = self.store.commit(pool.spec, receipt.table)
         else:

@@ -18,6 +18,7 @@ from benchmarks.results.grid import Grid, estimate_text, page
 from benchmarks.runs.experiment import reopen
 from benchmarks.runs.files import write_whole
 from cluster.store import Store
+from generators.files import write_whole
 from generators.names import UsageError
 from scorers.judging.settings import OFFICIAL
 

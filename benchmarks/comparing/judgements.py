@@ -13,6 +13,7 @@ from benchmarks.runs.files import write_whole
 from cluster.plan import outcome_name
 from generators.base import Outcome, Result
 from generators.document import Document
+from generators.files import write_whole
 from generators.names import UsageError
 from scorers.features import words
 from scorers.pairwise.protocol import Judgement, Marks, Reading, Verdict

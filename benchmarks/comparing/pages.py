@@ -19,6 +19,7 @@ from benchmarks.results.grid import page
 from benchmarks.runs.files import write_whole
 from cluster.run import RunResult
 from generators.base import StageSpec
+from generators.files import write_whole
 from scorers.pairwise.table import Table
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.files import write_whole
+from generators.files import write_whole
 from scorers.judging.published import FILE, published_file
 from scorers.judging.settings import OFFICIAL
 

@@ -31,6 +31,7 @@ from rich.table import Table
 from cluster.manifest import environment
 from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
 from generators.document import Draft, Request, Sample, Text, Turn
+from generators.files import write_whole
 from generators.system import System
 
 METHODS = ("plait", "loop", "ActorPool", "Ray Data")
@@ -293,7 +294,7 @@ def main(out: Path | None, batches: int, console: Console, repeats: int = 3) -> 
         about = {"batches": batches, "batch_size": BATCH_SIZE, "actors": ACTORS}
         content = {"about": about | environment(), "summary": summary}
         content["measurements"] = [asdict(m) for m in taken]
-        out.write_text(json.dumps(content, indent=1) + "\n")
+        write_whole(out, json.dumps(content, indent=1) + "\n")
     return 0
 
 

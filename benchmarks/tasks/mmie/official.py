@@ -13,7 +13,6 @@ and the field.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 from benchmarks.tasks.mmie.outputs import FILE, Broken, Output, read_outputs
 from benchmarks.tasks.reading.rules import TaskError
 from generators.document import Content, Document, Image, Sample, Text
+from generators.files import write_whole
 
 __all__ = ["MARKER", "Broken", "Output", "export", "read_outputs"]
 
@@ -53,10 +53,8 @@ def export(
     _claim(out)
     pictures = _Pictures(out, read)
     rows = [_row(sample, document, model, pictures) for sample, document in documents]
-    partial = out / f"{FILE}.partial"
-    # ASCII, because the official reader opens the file in the locale's encoding.
-    partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="ascii")
-    os.replace(partial, out / FILE)
+    # JSON in ASCII, because the official reader opens the file in the locale's encoding.
+    write_whole(out / FILE, json.dumps(rows, indent=1) + "\n")
     return len(rows)
 
 
