@@ -24,7 +24,6 @@ from benchmarks.runs.config import (
 )
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.runs.files import write_whole
 from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions

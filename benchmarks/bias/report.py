@@ -16,7 +16,6 @@ from benchmarks.bias.scores import Scored, joined
 from benchmarks.bias.verdicts import positions, repeatability, rewording
 from benchmarks.results.grid import Grid, estimate_text, page
 from benchmarks.runs.experiment import reopen
-from benchmarks.runs.files import write_whole
 from cluster.store import Store
 from generators.files import write_whole
 from generators.names import UsageError

@@ -16,7 +16,6 @@ from benchmarks.comparing.replies import Asked, Judged, anything_read
 from benchmarks.comparing.shown import brief, grids, reasons_grid
 from benchmarks.results.board import RANDOM
 from benchmarks.results.grid import page
-from benchmarks.runs.files import write_whole
 from cluster.run import RunResult
 from generators.base import StageSpec
 from generators.files import write_whole

@@ -30,7 +30,6 @@ from benchmarks.results.reasons import reasons
 from benchmarks.results.standings import Standing, standing
 from benchmarks.results.statistics import Estimate
 from benchmarks.results.tables import terminal
-from benchmarks.runs.files import write_whole
 from generators.files import write_whole
 
 __all__ = ["Board", "differences", "leaderboard", "terminal_table", "write_leaderboard"]

@@ -7,7 +7,6 @@ judged by. All files that pass for the released one hold the same texts.
 from __future__ import annotations
 
 from benchmarks.runs.config import RunConfig
-from benchmarks.runs.files import write_whole
 from generators.files import write_whole
 from scorers.judging.published import FILE, published_file
 from scorers.judging.settings import OFFICIAL

@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from PIL import Image as Pillow
 
-from benchmarks.runs.files import write_whole
 from generators.document import Image
 from generators.files import write_whole
 from generators.pictures import PictureError, decode, encode
