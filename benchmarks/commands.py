@@ -138,6 +138,7 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
         address=experiment.config.address,
         placement_timeout_s=engine.placement_timeout_s,
         grace_s=engine.grace_s,
+        max_cost=engine.max_cost,
         only_scorers=only_scorers,
     )
     display = Display(console)

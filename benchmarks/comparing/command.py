@@ -84,6 +84,7 @@ def _judged(match: Match, place: Path, console: Console) -> RunResult:
         address=match.wanted.address or config.address,
         placement_timeout_s=config.engine.placement_timeout_s,
         grace_s=config.engine.grace_s,
+        max_cost=config.engine.max_cost,
     )
     display = Display(console)
     try:

@@ -34,6 +34,9 @@ class EngineConfig(_Section):
     """How long a stage may wait for a place before its records count as failed."""
     grace_s: float = Field(default=10.0, ge=0)
     """How long Ctrl-C waits for batches in flight."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """What all endpoints of the run may cost together, in the unit of their prices, over
+    all commands on its directory; requests in flight when it is reached are still paid."""
 
 
 class CompositionConfig(_Section):

@@ -252,7 +252,8 @@ def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
     told = dict(models.of(name))
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}
-        told = {k: v for k, v in both.items() if v is not None} | told
+        given = {k: v for k, v in both.items() if v is not None}
+        told = {"seed": config.seed} | given | told
 
     def chat(model: str) -> StageSpec:
         return chat_spec(model, models)

@@ -110,7 +110,8 @@ def with_plait(spec: StageSpec, samples: list[Sample], root: Path) -> None:
     """The engine as `plait run` uses it: lock, manifest, walks, resume."""
     from cluster.options import EngineOptions
     from cluster.plan import Plan
-    from cluster.run import Watcher, execute
+    from cluster.run import execute
+    from cluster.watcher import Watcher
 
     system = System(name="sleeper", draft=spec)
     plan = Plan(systems=[system], samples=samples, scorers=[], prompt=_as_asked)
