@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -21,6 +21,7 @@ from pipelines.endpoints.errors import (
     EndpointError,
     Meaning,
     described,
+    is_cut_short,
     meaning,
     remedy,
     retry_after_s,
@@ -32,6 +33,8 @@ from pipelines.writers import EndpointSettings
 
 _PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
 _PREFLIGHT_ATTEMPTS = 3
+_PREFLIGHT_TOKENS = 16
+"""Longest reply asked for: enough to show that key, model and settings are accepted."""
 _NO_KEY = "none"
 """Sent where no key is set: servers of one's own take any, others answer with 401."""
 _SHORTEST_KEY = 8
@@ -46,6 +49,8 @@ class _Call:
     messages: list[dict[str, Any]]
     notes: dict[str, Any]
     seed: int | None
+    most_tokens: int | None = None
+    """Longest reply, where it is shorter than the settings allow."""
 
 
 class ChatEndpoint:
@@ -82,6 +87,10 @@ class ChatEndpoint:
         except BaseException:
             self.close()
             raise
+
+    def continue_from(self, usage: Mapping[str, float]) -> None:
+        """Count what earlier workers of the stage have used towards its ceilings."""
+        self._budget.continue_from(usage)
 
     def close(self) -> None:
         """Close the connections and end the thread."""
@@ -131,7 +140,7 @@ class ChatEndpoint:
         return outcome(reply, usage, call.notes | about | usage)
 
     async def _sent(self, call: _Call) -> Reply:
-        body = body_of(call.messages, self.settings, call.seed)
+        body = body_of(call.messages, self.settings, call.seed, call.most_tokens)
         raw = await self._client.chat.completions.with_raw_response.create(**body)
         return parsed(raw.http_response.content)
 
@@ -154,10 +163,12 @@ class ChatEndpoint:
     async def _preflight(self) -> None:
         attempts = min(self._patience.max_attempts, _PREFLIGHT_ATTEMPTS)
         patience = replace(self._patience, max_attempts=attempts)
-        call = _Call(_PREFLIGHT, {}, 0)
+        call = _Call(_PREFLIGHT, {}, 0, _PREFLIGHT_TOKENS)
         try:
             reply, _ = await patiently(lambda: self._sent(call), patience)
         except ERRORS as error:
+            if is_cut_short(error):
+                return
             # The SDK's error holds the request, and the request the key.
             raise EndpointError(self._explained(error)) from None
         self._budget.spend(reply.usage)

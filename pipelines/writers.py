@@ -126,11 +126,13 @@ class EndpointSettings(StageSettings):
     backoff_s: float = unkeyed(1.0, gt=0)
     """First wait between attempts; doubles each time, with jitter."""
     max_total_tokens: int | None = unkeyed(None, ge=1)
-    """Input and output tokens after which one stage sends no more requests."""
+    """Input and output tokens after which one stage of a run directory sends no more
+    requests, whatever worker or command used them; raise it to go on."""
     price_per_million_input: float | None = unkeyed(None, ge=0)
     price_per_million_output: float | None = unkeyed(None, ge=0)
     max_cost: float | None = unkeyed(None, gt=0)
-    """Cost after which one stage sends no more, in the currency of the prices."""
+    """Cost after which one stage of a run directory sends no more, in the currency of the
+    prices; likewise."""
 
     batch_size: int = unkeyed(1, ge=1)
     workers: int | None = unkeyed(1, ge=1)

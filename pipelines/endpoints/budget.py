@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pipelines.endpoints.replies import TokenCounts
 from pipelines.writers import EndpointSettings
 
@@ -16,6 +18,10 @@ class Budget:
         self._cost = 0.0
         self._unknown = False
 
+    def continue_from(self, usage: Mapping[str, float]) -> None:
+        """Count what was used before this process began, at the prices of today."""
+        self._count(usage.get("input_tokens", 0.0), usage.get("output_tokens", 0.0))
+
     def spend(self, counts: TokenCounts | None) -> dict[str, float]:
         """Count one reply; its usage, with its cost where prices are known.
 
@@ -25,14 +31,19 @@ class Budget:
             self._unknown = True
             return {}
         usage = counts.as_usage()
-        self._tokens += usage["input_tokens"] + usage["output_tokens"]
+        cost = self._count(usage["input_tokens"], usage["output_tokens"])
+        return usage if cost is None else usage | {"cost": cost}
+
+    def _count(self, read: float, written: float) -> float | None:
+        """Add tokens to the totals; their cost, None where no prices are known."""
+        self._tokens += read + written
         price_in = self._settings.price_per_million_input
         price_out = self._settings.price_per_million_output
-        if price_in is not None and price_out is not None:
-            cost = usage["input_tokens"] * price_in + usage["output_tokens"] * price_out
-            usage["cost"] = cost / 1e6
-            self._cost += usage["cost"]
-        return usage
+        if price_in is None or price_out is None:
+            return None
+        cost = (read * price_in + written * price_out) / 1e6
+        self._cost += cost
+        return cost
 
     def exhausted(self) -> str | None:
         """Why no more requests may be sent; None while they may."""

@@ -55,15 +55,22 @@ def image_sizes(messages: Sequence[dict[str, Any]]) -> list[list[int]]:
 
 
 def body_of(
-    messages: Sequence[dict[str, Any]], settings: EndpointSettings, seed: int | None
+    messages: Sequence[dict[str, Any]],
+    settings: EndpointSettings,
+    seed: int | None,
+    most_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Arguments of the SDK's `chat.completions.create`, without those left open."""
+    """Arguments of the SDK's `chat.completions.create`, without those left open.
+
+    The reply has at most `most_tokens` tokens, where the settings allow more.
+    """
+    limits = [n for n in (settings.max_tokens, most_tokens) if n is not None]
     body: dict[str, Any] = {
         "model": settings.model,
         "messages": list(messages),
         "temperature": settings.temperature,
         "top_p": settings.top_p,
-        settings.max_tokens_field: settings.max_tokens,
+        settings.max_tokens_field: min(limits, default=None),
         "extra_body": settings.extra_body or None,
     }
     if settings.send_seed and seed is not None:
