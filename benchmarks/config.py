@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.tasks import READERS
+from benchmarks.tasks import data_prefix
 from generators.base import Weights
 from generators.keys import digest
 from generators.names import UsageError, validated
@@ -163,7 +163,7 @@ def anchored(config: RunConfig) -> RunConfig:
 
 def _absolute(data: str) -> str:
     scheme, colon, place = data.partition(":")
-    if scheme not in (OFFICIAL.rstrip(":"), *READERS):
+    if data_prefix(data) in (None, "hf"):
         scheme, colon, place = "", "", data
     if place == "sample" or place.startswith("hf:"):
         return data

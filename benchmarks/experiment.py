@@ -28,7 +28,7 @@ from generators.names import UsageError, unknown, validated
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
-from pipelines.systems import Models, chat_spec, is_writer, resolve
+from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
 from pipelines.writers import LVLMS
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
@@ -203,7 +203,7 @@ def _refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
     judges = (n.removeprefix(JUDGE) for n in config.scorers)
     named = (*config.systems, *config.scorers, *judges)
-    parts = {p for name in named for p in (name, *name.partition("@")[0].split("+"))}
+    parts = {part for name in named for part in (name, *parts_of(name).models)}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Models of any other name are for a judge or a comparison to come.

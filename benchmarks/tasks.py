@@ -18,6 +18,7 @@ from benchmarks.mmie.rules import TaskError
 from generators.base import imported
 from generators.document import Document, Malformed, Sample
 from generators.names import UsageError
+from generators.registry import Named, prefix_of
 from generators.system import Prompter
 
 __all__ = ["READERS", "TaskError", "TaskSet", "limited", "load", "selected"]
@@ -52,6 +53,13 @@ class TaskSet:
     """Answers published with the queries, by writer and sample id."""
 
 
+def data_prefix(data: str) -> str | None:
+    """The prefix of `data`; None for the sample and for a path. UsageError when unknown."""
+    if Path(data).expanduser().exists():
+        return None
+    return prefix_of(data, "data", Named.DATA)
+
+
 def load(
     data: str,
     *,
@@ -67,9 +75,9 @@ def load(
     cannot be read, UsageError for unknown names in `prompts`.
     """
     cache = cache or checks.default_folder()
-    scheme, colon, where = data.partition(":")
-    if colon and scheme in READERS:
-        return _of_another(scheme, where, prompts, cache)
+    prefix = data_prefix(data)
+    if prefix in READERS:
+        return _of_another(prefix, data.partition(":")[2], prompts, cache)
     wording = mmie_prompts(prompts)
     place = source.locate(data, cache)
     album = Album(place.root, cache, place.also)

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from generators.base import StageSpec
 from generators.document import Draft, ImageRequest, Sample, Text
+from generators.names import UsageError
 from generators.system import System, Variant
 
 ProtocolName = Literal["text", "mmie", "outline"]
+PROTOCOLS: tuple[str, ...] = get_args(ProtocolName)
 
 OUTLINE_INSTRUCTION = (
     "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
@@ -90,7 +92,7 @@ def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
 
 
 def protocol(name: str, max_images: int = 4) -> Protocol:
-    """The protocol of that name; ValueError with the valid ones."""
+    """The protocol of that name; UsageError with the valid ones."""
     if name == "text":
         return Protocol("text", text_only, "text", 0)
     if name == "mmie":
@@ -102,8 +104,21 @@ def protocol(name: str, max_images: int = 4) -> Protocol:
             return outlined(draft, max_images)
 
         return Protocol("outline", read, "interleaved", max_images, told)
-    raise ValueError(
+    raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline'"
+    )
+
+
+def text_alone(name: str, writer: StageSpec, rule: Protocol, label: str) -> System:
+    """The system `LVLM@text`, which has no text-to-image model; `label` is its row."""
+    return System(
+        name=name,
+        draft=writer,
+        variant=rule.variant,
+        compose=rule.read,
+        max_images=0,
+        writer=label,
+        artist="no pictures",
     )
 
 
@@ -118,11 +133,11 @@ def composite(
     return System(
         name=name,
         draft=writer,
-        render=artist if rule.max_images else None,
+        render=artist,
         variant=rule.variant,
         instruction=rule.instruction,
         compose=rule.read,
         max_images=rule.max_images,
         writer=labels[0],
-        artist=labels[1] if rule.max_images else "no pictures",
+        artist=labels[1],
     )

@@ -29,6 +29,7 @@ SEEN_BY_SCORERS = {
     "loading",
     "names",
     "pictures",
+    "registry",
     "settings",
 }
 """Values, contracts and settings of `generators`: no model's code. A judge with weights
