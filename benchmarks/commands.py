@@ -34,7 +34,7 @@ from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import Store, read_blob
 from generators.base import Failure, Fault, Weights
 from generators.names import UsageError, unknown
-from pipelines.writers import retirements
+from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130

@@ -35,8 +35,8 @@ from generators.names import UsageError, unknown, validated
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
+from pipelines.chat.presets import LVLMS
 from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
-from pipelines.writers import LVLMS
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
 from scorers.judging.judge import Judge

@@ -30,8 +30,8 @@ _CLOSING = re.compile(r"</image>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """A composition protocol: what the LVLM is told, and how its reply is read."""
+class CompositionProtocol:
+    """A composition protocol: the LVLM's instruction, and how its reply is read."""
 
     name: ProtocolName
     read: Callable[[Draft, Sample], Draft]
@@ -86,30 +86,32 @@ def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
     # One closing mark inside another leaves a third when it is taken out.
     while _CLOSING.search(text):
         text = _CLOSING.sub("", text)
-    kept = text.strip("\n")
-    if kept.strip():
-        segments.append(Text(kept))
+    text = text.strip("\n")
+    if text.strip():
+        segments.append(Text(text))
 
 
-def protocol(name: str, max_images: int = 4) -> Protocol:
+def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
     """The protocol of that name; UsageError with the valid ones."""
     if name == "text":
-        return Protocol("text", text_only, "text", 0)
+        return CompositionProtocol("text", text_only, "text", 0)
     if name == "mmie":
-        return Protocol("mmie", one_picture, "text", 1)
+        return CompositionProtocol("mmie", one_picture, "text", 1)
     if name == "outline":
-        told = OUTLINE_INSTRUCTION.format(max_images=max_images)
+        instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
 
         def read(draft: Draft, sample: Sample) -> Draft:
             return outlined(draft, max_images)
 
-        return Protocol("outline", read, "interleaved", max_images, told)
+        return CompositionProtocol("outline", read, "interleaved", max_images, instruction)
     raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline'"
     )
 
 
-def text_alone(name: str, writer: StageSpec, rule: Protocol, label: str) -> System:
+def text_alone(
+    name: str, writer: StageSpec, rule: CompositionProtocol, label: str
+) -> System:
     """The system `LVLM@text`, which has no text-to-image model; `label` is its row."""
     return System(
         name=name,
@@ -126,7 +128,7 @@ def composite(
     name: str,
     writer: StageSpec,
     artist: StageSpec,
-    rule: Protocol,
+    rule: CompositionProtocol,
     labels: tuple[str, str],
 ) -> System:
     """The system `LVLM+T2I@protocol`; `labels` are its row and column in the matrix."""

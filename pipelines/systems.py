@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 
 from generators.base import Kind, StageSpec, Weights
 from generators.custom import custom_spec, custom_system
-from generators.diffusion.settings import DiffusionSettings
 from generators.names import UsageError, unknown, with_overrides
 from generators.natives import NATIVE, native
 from generators.registry import (
@@ -22,9 +21,10 @@ from generators.registry import (
 )
 from generators.settings import StageSettings
 from generators.system import System
-from pipelines.artists import T2IS
+from pipelines.artists import T2IS, TextToImageSettings
+from pipelines.chat.presets import LVLMS
+from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
-from pipelines.writers import LVLMS, ChatSettings, EndpointSettings
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
     "hf": lambda model: ChatSettings(model=model),
@@ -33,7 +33,7 @@ WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
 """Prefix of an LVLM -> the settings of the model named after it."""
 
 ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
-    "diffusers": lambda model: DiffusionSettings(model=model),
+    "diffusers": lambda model: TextToImageSettings(model=model),
 }
 """Prefix of a text-to-image model, likewise."""
 
@@ -150,8 +150,9 @@ def _refuse_unknown_protocol(name: str, models: Models) -> None:
 
 
 def is_writer(name: str) -> bool:
-    """Whether `name` is a model that answers in text."""
-    return name in LVLMS or has_prefix(name, Named.LVLM)
+    """Whether `name` is a model that answers in text, and no composition with one."""
+    whole = parts_of(name) == SystemName(name)
+    return name in LVLMS or (has_prefix(name, Named.LVLM) and whole)
 
 
 def is_artist(name: str) -> bool:
@@ -172,7 +173,7 @@ def chat_spec(name: str, models: Models) -> StageSpec:
         draft = native(name, models.weights, models.of(name), models.gpu_gib).draft
         assert draft is not None
         return draft
-    if not is_custom(name) and not is_writer(name):
+    if name not in LVLMS and not is_custom(name) and not has_prefix(name, Named.LVLM):
         prefix_of(name, "chat model", Named.LVLM)
         raise unknown("chat model", name, [*LVLMS, *NATIVE, *forms(Named.LVLM), CUSTOM])
     return writer_spec(name, models)

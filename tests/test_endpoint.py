@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from generators.base import Failure, Fault, Result, Skip
 from generators.document import Image, Request, Text, Turn
-from pipelines.endpoint import ChatEndpoint
+from pipelines.endpoints.endpoint import ChatEndpoint
 from pipelines.endpoints.errors import EndpointError
 
 

@@ -13,7 +13,7 @@ from cluster.plan import Plan
 from cluster.usage import committed_usage
 from generators.base import StageSpec
 from generators.system import System
-from pipelines.writers import EndpointSettings
+from pipelines.chat.settings import EndpointSettings
 
 
 def endpoint(url: str, **settings: float) -> StageSpec:

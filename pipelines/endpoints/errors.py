@@ -65,7 +65,7 @@ def is_cut_short(error: BaseException) -> bool:
 def described(error: BaseException) -> str:
     """The error for people, without what the SDK wraps around it."""
     if isinstance(error, openai.APIStatusError):
-        return f"HTTP {error.status_code}: {_said(error)}"
+        return f"HTTP {error.status_code}: {_server_message(error)}"
     if isinstance(error, openai.APITimeoutError | TimeoutError):
         return "no complete reply in time"
     if isinstance(error, openai.APIConnectionError):
@@ -76,7 +76,7 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _said(error: openai.APIStatusError) -> str:
+def _server_message(error: openai.APIStatusError) -> str:
     body = error.body
     if isinstance(body, Mapping):
         body = body.get("message") or body.get("detail") or body
