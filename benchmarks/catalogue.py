@@ -16,6 +16,8 @@ from generators.names import UsageError, unknown
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, has_prefix
 from pipelines.artists import T2IS
+from pipelines.chat.presets import LVLMS, RETIRED
+from pipelines.chat.settings import ChatSettings
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -26,7 +28,6 @@ from pipelines.systems import (
     resolve,
     writer_spec,
 )
-from pipelines.writers import LVLMS, ChatSettings
 from scorers import SCORERS, resolve_scorer
 
 WEIGHTS = {
@@ -68,6 +69,8 @@ def _systems() -> Iterator[Any]:
     for name, settings in LVLMS.items():
         local = isinstance(settings, ChatSettings)
         notes = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
+        if retired := RETIRED.get(settings.model):
+            notes += f"; its provider's last day is {retired.day}"
         writers.add_row(name, settings.model, notes)
     _add_prefixes(writers, Named.LVLM)
     yield writers
@@ -84,7 +87,7 @@ def _systems() -> Iterator[Any]:
     _add_prefixes(others, Named.SYSTEM)
     others.add_row(CUSTOM, "a class of your own")
     yield others
-    yield (
+    yield escape(
         "LVLM+T2I[@mmie|outline|text]: the default is mmie, one picture drawn from the "
         f"whole text.\nControls: {', '.join(CONTROLS)}."
     )
@@ -105,6 +108,7 @@ def _data() -> Iterator[Any]:
     table.add_row("sample", "the bundled queries in MMIE's format")
     table.add_row("PATH", "a folder with data.json and images/, or the JSON file itself")
     _add_prefixes(table, Named.DATA)
+    table.add_row("module:function", "a function of your own that gives a TaskSet")
     yield table
 
 

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from benchmarks.config import load_config
-from benchmarks.tasks import READERS, load
+from benchmarks.experiment import open_experiment
+from benchmarks.tasks import READERS, TaskSet, load
 from generators.names import UsageError
 from generators.registry import PREFIXES, RESERVED, Named, is_custom
-from pipelines.systems import ARTISTS, WRITERS, Models, SystemName, chat_spec, parts_of
+from pipelines.systems import (
+    ARTISTS,
+    WRITERS,
+    Models,
+    SystemName,
+    chat_spec,
+    is_writer,
+    parts_of,
+)
 from pipelines.systems import resolve as resolve_system
 from plait import app
 from scorers import resolve_scorer
@@ -135,10 +145,34 @@ def test_unknown_data_lists_the_readers_and_a_path_may_hold_a_colon(tmp_path: Pa
     assert load_config(None, {"data": str(folder)}).data == str(folder)
 
 
+def three() -> TaskSet:
+    """What `test_registry:three` names."""
+    task = load("sample")
+    return replace(task, name="three", samples=task.samples[:3])
+
+
+def test_data_may_be_a_function_of_the_users() -> None:
+    config = load_config(None, {"data": "test_registry:three", "systems": ["gt"]})
+    experiment = open_experiment(config)
+    assert (experiment.task.name, len(experiment.samples)) == ("three", 3)
+    with pytest.raises(UsageError, match=r"nowhere_at_all.*creation:PLACE"):
+        load("nowhere_at_all:tasks")
+    with pytest.raises(UsageError, match="not a TaskSet"):
+        load("platform:system")
+
+
+def test_a_composition_is_no_lvlm() -> None:
+    """A benchmark of `hf:a/b+sdxl` took it for the model `a/b+sdxl` of the Hub."""
+    assert is_writer("hf:a/b")
+    assert is_writer("openai:a+b")
+    assert not is_writer("hf:a/b+sdxl")
+    assert not is_writer("hf:a/b@text")
+
+
 @pytest.mark.parametrize(
     ("what", "shown"),
     [
-        ("systems", ["hf:ORG/NAME", "diffusers:ORG/NAME", "gt:CONTROL", "LVLM@text"]),
+        ("systems", ["hf:ORG/NAME", "diffusers:ORG/NAME", "gt:CONTROL", "LVLM+T2I[@mmie"]),
         ("scorers", ["judge:NAME"]),
         ("data", ["creation:PLACE", "probench:PLACE", "hf:ORG/NAME@REVISION"]),
     ],
