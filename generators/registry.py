@@ -17,7 +17,7 @@ from generators.names import UsageError, unknown
 
 
 class Named(StrEnum):
-    """The kinds of thing that a name stands for."""
+    """What a name may name."""
 
     LVLM = "LVLM"
     ARTIST = "text-to-image model"
@@ -33,7 +33,7 @@ class Prefix:
     form: str
     """The whole name with placeholders: `hf:ORG/NAME`."""
     help: str
-    """One line: what such a name stands for."""
+    """One line: what such a name means."""
 
 
 def _by_prefix(*prefixes: Prefix) -> Mapping[str, Prefix]:

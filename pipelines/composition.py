@@ -83,7 +83,7 @@ def _extent(mark: re.Match[str]) -> tuple[str, int]:
 
 
 def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
-    # One closing mark inside another leaves a third when it is taken out.
+    # One closing mark inside another leaves a third when it is removed.
     while _CLOSING.search(text):
         text = _CLOSING.sub("", text)
     text = text.strip("\n")

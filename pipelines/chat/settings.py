@@ -193,10 +193,12 @@ class EndpointSettings(StageSettings):
 
 
 def plain_url(url: str) -> str:
-    """`url` without its last slash; ValueError when it is no place to send requests."""
+    """`url` without its last slash; ValueError when it is not a valid endpoint."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("an endpoint's URL looks like https://HOST[:PORT]/PATH")
     if parts.username or parts.password or parts.query:
-        raise ValueError("an endpoint's URL holds no key; name its variable in api_key_env")
+        raise ValueError(
+            "an endpoint's URL must not hold a key; name its variable in api_key_env"
+        )
     return url.rstrip("/")

@@ -1,4 +1,4 @@
-"""A request's turns as chat models read them, and text that cannot pass for control."""
+"""A request's turns as chat models read them, with control tokens broken in its text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from generators.document import Request, Text, Turn
 
 
 def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
-    """The turns that begin with `system` and neighbouring texts joined into one."""
+    """The turns, `system` before all others, with neighbouring texts joined into one."""
     turns = list(request.turns)
     if system:
         if turns and turns[0].role == "system":

@@ -106,8 +106,8 @@ def data_url(image: Image, max_side: int, encoding: Literal["png", "jpeg"]) -> s
     """The picture as a data URL with neither side longer than `max_side` pixels.
 
     JPEG and PNG bytes that every server reads alike are sent as they are; what is too
-    large, rotated, transparent or in another format is encoded anew. Raises PictureError
-    for bytes that are no picture.
+    large, rotated, transparent or in another format is encoded again. Raises PictureError
+    for bytes that are not a picture.
     """
     picture = decode(image)
     mime = _sendable(image.read(), max_side)
