@@ -273,7 +273,9 @@ def bias(run: Run, rubric: Rubric = None) -> None:
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="systems, scorers or weights.")] = "systems",
+    what: Annotated[
+        str, typer.Argument(help="systems, scorers, data or weights.")
+    ] = "systems",
 ) -> None:
     """List the names that can be used."""
     from benchmarks import catalogue

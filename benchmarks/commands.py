@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -33,6 +34,7 @@ from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
 from generators.files import write_whole
 from generators.names import UsageError, unknown
+from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
@@ -133,6 +135,8 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     _refuse_unless_writable(root)
     keep_rubrics(experiment.config)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
+    for text in retirements(experiment.plan.stages, date.today()):
+        console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
         address=experiment.config.address,
@@ -286,6 +290,10 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
         if any(c.to_run for c in counts if c.spec.name == stage)
     ]
     lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
+    lines += [
+        f"[yellow]retired model[/yellow] {escape(text)}"
+        for text in retirements(experiment.plan.stages, date.today())
+    ]
     lines += [
         f"[yellow]made again[/yellow] {escape(str(change))}"
         for change in superseded(experiment, Store(experiment.config.root))

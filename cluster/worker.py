@@ -88,11 +88,17 @@ class Worker:
     """One replica of a stage."""
 
     def __init__(
-        self, spec: StageSpec, root: str, secrets: Mapping[str, str] | None = None
+        self,
+        spec: StageSpec,
+        root: str,
+        secrets: Mapping[str, str] | None = None,
+        used: Mapping[str, float] | None = None,
     ) -> None:
+        """`used` is the usage of the records that earlier workers have committed."""
         self.spec = spec
         self.root = Path(root)
         self._secrets = dict(secrets or {})
+        self._used = dict(used or {})
         self._stage: Any = None
         self._shared = True
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
@@ -133,7 +139,10 @@ class Worker:
     def _build(self) -> Any:
         os.environ.update(self._secrets)
         make = load_class(self.spec.target)
-        return make(**{**self.spec.settings, **self.spec.options})
+        stage = make(**{**self.spec.settings, **self.spec.options})
+        if self._used and hasattr(stage, "continue_from"):
+            stage.continue_from(self._used)
+        return stage
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""

@@ -27,6 +27,7 @@ from generators.checkpoints import pinning
 from generators.keys import digest
 from generators.names import UsageError
 from generators.system import System
+from pipelines.systems import parts_of
 from scorers.pairwise.protocol import Pairwise
 
 
@@ -142,4 +143,4 @@ def _refuse_judgings(wanted: Comparison, chat: StageSpec) -> None:
 
 def writer_of(system: System) -> str:
     """The model that writes a system's text."""
-    return (system.writer or system.name).partition("@")[0]
+    return parts_of(system.writer or system.name).writer

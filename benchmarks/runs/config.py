@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from benchmarks.tasks.task_set import READERS
+from benchmarks.tasks.task_set import data_prefix, is_function
 from generators.base import Weights
 from generators.keys import digest
 from generators.names import UsageError, validated
@@ -165,8 +165,10 @@ def anchored(config: RunConfig) -> RunConfig:
 
 
 def _absolute(data: str) -> str:
+    if is_function(data):
+        return data
     scheme, colon, place = data.partition(":")
-    if scheme not in (OFFICIAL.rstrip(":"), *READERS):
+    if data_prefix(data) in (None, "hf"):
         scheme, colon, place = "", "", data
     if place == "sample" or place.startswith("hf:"):
         return data

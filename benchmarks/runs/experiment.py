@@ -35,8 +35,8 @@ from generators.names import UsageError, unknown, validated
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
-from pipelines.systems import Models, chat_spec, is_writer, resolve
-from pipelines.writers import LVLMS
+from pipelines.chat.presets import LVLMS
+from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
 from scorers.judging.judge import Judge
@@ -198,7 +198,7 @@ def _refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
     judges = (n.removeprefix(JUDGE) for n in config.scorers)
     named = (*config.systems, *config.scorers, *judges)
-    parts = {p for name in named for p in (name, *name.partition("@")[0].split("+"))}
+    parts = {part for name in named for part in (name, *parts_of(name).models)}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Models of any other name are for a judge or a comparison to come.

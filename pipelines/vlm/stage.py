@@ -7,10 +7,10 @@ from typing import Any
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.document import Draft, Request, Text
+from pipelines.chat.settings import ChatSettings
 from pipelines.vlm.decoding import Completion, Sampling, complete
 from pipelines.vlm.loading import load
-from pipelines.vlm.prompts import Prompt, PromptWriter
-from pipelines.writers import ChatSettings
+from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
 
 
 class VisionLanguageModel:
@@ -29,7 +29,7 @@ class VisionLanguageModel:
         loaded = load(self.settings, weights)
         self._model = loaded.model
         self._tokenizer = loaded.processor.tokenizer
-        self._prompts = PromptWriter(loaded.processor, self.settings)
+        self._prompts = ChatPromptWriter(loaded.processor, self.settings)
         self._new_tokens = self.settings.new_tokens(weights)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)
@@ -37,10 +37,10 @@ class VisionLanguageModel:
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """One draft per request; the text without white space around it."""
         prepared = [self._prompts(request) for request in inputs]
-        answers = iter(self._answers([p for p in prepared if isinstance(p, Prompt)]))
-        return [next(answers) if isinstance(p, Prompt) else p for p in prepared]
+        answers = iter(self._answers([p for p in prepared if isinstance(p, ChatPrompt)]))
+        return [next(answers) if isinstance(p, ChatPrompt) else p for p in prepared]
 
-    def _answers(self, prompts: list[Prompt]) -> list[Outcome[Draft]]:
+    def _answers(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
         if not prompts:
             return []
         try:
@@ -76,7 +76,7 @@ class VisionLanguageModel:
         return min(self._new_tokens, left)
 
     def _generated(
-        self, prompts: list[Prompt], inputs: Any, lengths: list[int]
+        self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
         s = self.settings
         completions = complete(
@@ -89,7 +89,9 @@ class VisionLanguageModel:
         parts = zip(prompts, completions, lengths, strict=True)
         return [self._result(p, c, length) for p, c, length in parts]
 
-    def _result(self, prompt: Prompt, completion: Completion, length: int) -> Result[Draft]:
+    def _result(
+        self, prompt: ChatPrompt, completion: Completion, length: int
+    ) -> Result[Draft]:
         text = self._tokenizer.decode(
             completion.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )

@@ -1,4 +1,4 @@
-"""Models that answer in text: their settings, and the names people know them by.
+"""Settings of models that answer in text: local checkpoints, and endpoints.
 
 Imports neither torch nor any SDK, so that the command line can plan without them.
 """
@@ -16,7 +16,7 @@ from generators.base import Kind, Placement, StageSpec, Weights
 from generators.settings import ModelSettings, StageSettings, unkeyed
 
 OPENAI_URL = "https://api.openai.com/v1"
-"""Where the `openai` SDK sends requests unless it is told otherwise."""
+"""Where the `openai` SDK sends requests by default."""
 
 _NEW_TOKENS = 1024
 _TINY_NEW_TOKENS = 48
@@ -27,7 +27,7 @@ class ChatSettings(ModelSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
-    target: ClassVar[str] = "pipelines.vision_language:VisionLanguageModel"
+    target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
 
     max_new_tokens: int | None = Field(default=None, ge=1)
     """Longest answer; by default 1024 tokens, 48 with `tiny` weights."""
@@ -40,7 +40,7 @@ class ChatSettings(ModelSettings):
     repetition_penalty: float = Field(default=1.0, gt=0)
     """Divides the scores of tokens seen before (Keskar et al. 2019, section 4.1)."""
     system: str | None = None
-    """Said as the system's turn, before any that the request has."""
+    """Text of the system's turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
     """Requests with more pictures are skipped; None for no limit."""
     min_pixels: int | None = Field(default=None, ge=1)
@@ -82,7 +82,7 @@ class EndpointSettings(StageSettings):
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "chat-endpoint"
-    target: ClassVar[str] = "pipelines.endpoint:ChatEndpoint"
+    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
 
     model: str
     """As the server names it."""
@@ -94,7 +94,7 @@ class EndpointSettings(StageSettings):
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     """What the server calls it; OpenAI's reasoning models take only the second."""
     system: str | None = None
-    """Said as the system's turn, before any that the request has."""
+    """Text of the system's turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
     """Requests with more pictures are skipped; None for no limit."""
     image_detail: Literal["auto", "low", "high"] = "auto"
@@ -128,11 +128,13 @@ class EndpointSettings(StageSettings):
     backoff_s: float = unkeyed(1.0, gt=0)
     """First wait between attempts; doubles each time, with jitter."""
     max_total_tokens: int | None = unkeyed(None, ge=1)
-    """Input and output tokens after which one stage sends no more requests."""
+    """Input and output tokens after which one stage of a run directory sends no more
+    requests, whatever worker or command used them; raise it to go on."""
     price_per_million_input: float | None = unkeyed(None, ge=0)
     price_per_million_output: float | None = unkeyed(None, ge=0)
     max_cost: float | None = unkeyed(None, gt=0)
-    """Cost after which one stage sends no more, in the currency of the prices."""
+    """Cost after which one stage of a run directory sends no more, in the currency of the
+    prices; likewise."""
 
     batch_size: int = unkeyed(1, ge=1)
     workers: int | None = unkeyed(1, ge=1)
@@ -191,27 +193,12 @@ class EndpointSettings(StageSettings):
 
 
 def plain_url(url: str) -> str:
-    """`url` without its last slash; ValueError when it is no place to send requests."""
+    """`url` without its last slash; ValueError when it is not a valid endpoint."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("an endpoint's URL looks like https://HOST[:PORT]/PATH")
     if parts.username or parts.password or parts.query:
-        raise ValueError("an endpoint's URL holds no key; name its variable in api_key_env")
+        raise ValueError(
+            "an endpoint's URL must not hold a key; name its variable in api_key_env"
+        )
     return url.rstrip("/")
-
-
-LVLMS: dict[str, ChatSettings | EndpointSettings] = {
-    "qwen2-vl-72b": ChatSettings(model="Qwen/Qwen2-VL-72B-Instruct", params_b=73.4),
-    "qwen2-vl-7b": ChatSettings(model="Qwen/Qwen2-VL-7B-Instruct", params_b=8.29),
-    # The MMIE paper (Table 4) skips all multi-image queries for LLaVA.
-    "llava-34b": ChatSettings(
-        model="llava-hf/llava-v1.6-34b-hf", params_b=34.75, max_images=1
-    ),
-    "gpt-4o": EndpointSettings(model="gpt-4o-2024-08-06"),
-    "gemini-1.5": EndpointSettings(
-        model="gemini-1.5-pro",
-        base_url="https://generativelanguage.googleapis.com/v1beta/openai",
-        api_key_env="GEMINI_API_KEY",
-    ),
-}
-"""Published writers by name; `hf:ORG/NAME` and `openai:MODEL` name any other."""

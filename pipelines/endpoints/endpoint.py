@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
@@ -14,24 +14,26 @@ import openai
 from generators.base import Failure, Fault, Outcome, Skip, Weights
 from generators.document import Draft, Request
 from generators.pictures import PictureError
-from pipelines.endpoints.budget import Budget
-from pipelines.endpoints.calls import Patience, patiently
+from pipelines.chat.settings import EndpointSettings
+from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 from pipelines.endpoints.errors import (
     ERRORS,
     EndpointError,
     Meaning,
     described,
+    is_cut_short,
     meaning,
     remedy,
     retry_after_s,
 )
+from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
 from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
-from pipelines.endpoints.replies import Reply, outcome, parsed
-from pipelines.vlm.turns import ControlTokens, too_many_images, turns_of
-from pipelines.writers import EndpointSettings
+from pipelines.endpoints.replies import ChatCompletion, outcome, parsed
 
-_PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
+_PREFLIGHT = [{"role": "user", "content": "ChatCompletion with the word: ready"}]
 _PREFLIGHT_ATTEMPTS = 3
+_PREFLIGHT_TOKENS = 16
+"""Longest reply asked for: enough to show that key, model and settings are accepted."""
 _NO_KEY = "none"
 """Sent where no key is set: servers of one's own take any, others answer with 401."""
 _SHORTEST_KEY = 8
@@ -46,6 +48,8 @@ class _Call:
     messages: list[dict[str, Any]]
     notes: dict[str, Any]
     seed: int | None
+    most_tokens: int | None = None
+    """Longest reply, where it is shorter than the settings allow."""
 
 
 class ChatEndpoint:
@@ -71,8 +75,8 @@ class ChatEndpoint:
             timeout=openai.Timeout(s.timeout_s, connect=s.connect_timeout_s),
             max_retries=0,
         )
-        self._patience = Patience(s.timeout_s, s.max_attempts, s.give_up_s, s.backoff_s)
-        self._budget = Budget(s)
+        self._retries = RetryLimits(s.timeout_s, s.max_attempts, s.give_up_s, s.backoff_s)
+        self._ceiling = UsageCeiling(s)
         self._control = ControlTokens(s.control_tokens)
         self._slots = asyncio.Semaphore(s.concurrency)
         self._condemned: str | None = None
@@ -82,6 +86,10 @@ class ChatEndpoint:
         except BaseException:
             self.close()
             raise
+
+    def continue_from(self, usage: Mapping[str, float]) -> None:
+        """Count what earlier workers of the stage have used towards its ceilings."""
+        self._ceiling.continue_from(usage)
 
     def close(self) -> None:
         """Close the connections and end the thread."""
@@ -96,7 +104,7 @@ class ChatEndpoint:
     def _prepared(self, request: Request) -> _Call | Skip | Failure:
         if skip := too_many_images(request, self.settings.max_images):
             return skip
-        turns, found = self._control.neutralised(turns_of(request, self.settings.system))
+        turns, broken = self._control.neutralised(turns_of(request, self.settings.system))
         try:
             messages = messages_of(turns, self.settings)
         except PictureError as error:
@@ -104,8 +112,8 @@ class ChatEndpoint:
         notes = {"prompt": readable(messages, turns), "images": len(request.images)}
         if request.images:
             notes["image_sizes"] = image_sizes(messages)
-        if found:
-            notes["neutralised"] = found
+        if broken:
+            notes["neutralised"] = broken
         return _Call(messages, notes, request.seed)
 
     async def _all(
@@ -120,18 +128,20 @@ class ChatEndpoint:
         async with self._slots:
             if self._condemned is not None:
                 return Failure(self._condemned, Fault.ENDPOINT, notes=call.notes)
-            if reason := self._budget.exhausted():
+            if reason := self._ceiling.exhausted():
                 return Failure(reason, Fault.BUDGET, notes=call.notes)
             try:
-                reply, attempts = await patiently(lambda: self._sent(call), self._patience)
+                reply, attempts = await with_retries(
+                    lambda: self._sent(call), self._retries
+                )
             except ERRORS as error:
                 return self._failure(error, call.notes)
-            usage = self._budget.spend(reply.usage)
+            usage = self._ceiling.spend(reply.usage)
         about = {"finish": reply.finish, "model": reply.model, "attempts": attempts}
         return outcome(reply, usage, call.notes | about | usage)
 
-    async def _sent(self, call: _Call) -> Reply:
-        body = body_of(call.messages, self.settings, call.seed)
+    async def _sent(self, call: _Call) -> ChatCompletion:
+        body = body_of(call.messages, self.settings, call.seed, call.most_tokens)
         raw = await self._client.chat.completions.with_raw_response.create(**body)
         return parsed(raw.http_response.content)
 
@@ -146,21 +156,23 @@ class ChatEndpoint:
             case Meaning.ENDPOINT:
                 self._condemned = self._explained(error)
                 return Failure(self._condemned, Fault.ENDPOINT, notes=notes)
-        asked = retry_after_s(error)
-        if asked is not None:
-            reason += f" (it asks to wait {asked:.0f} s)"
+        pause = retry_after_s(error)
+        if pause is not None:
+            reason += f" (it asks to wait {pause:.0f} s)"
         return Failure(f"given up: {reason}", Fault.ENDPOINT, notes=notes)
 
     async def _preflight(self) -> None:
-        attempts = min(self._patience.max_attempts, _PREFLIGHT_ATTEMPTS)
-        patience = replace(self._patience, max_attempts=attempts)
-        call = _Call(_PREFLIGHT, {}, 0)
+        attempts = min(self._retries.max_attempts, _PREFLIGHT_ATTEMPTS)
+        limits = replace(self._retries, max_attempts=attempts)
+        call = _Call(_PREFLIGHT, {}, 0, _PREFLIGHT_TOKENS)
         try:
-            reply, _ = await patiently(lambda: self._sent(call), patience)
+            reply, _ = await with_retries(lambda: self._sent(call), limits)
         except ERRORS as error:
+            if is_cut_short(error):
+                return
             # The SDK's error holds the request, and the request the key.
             raise EndpointError(self._explained(error)) from None
-        self._budget.spend(reply.usage)
+        self._ceiling.spend(reply.usage)
 
     def _explained(self, error: Exception) -> str:
         s = self.settings

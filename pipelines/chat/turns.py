@@ -1,36 +1,24 @@
-"""A request's turns as chat models read them, and text that cannot pass for control."""
+"""A request's turns as chat models read them, with control tokens broken in its text."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 
 from generators.base import Skip
-from generators.document import Content, Request, Text, Turn
+from generators.content import joined
+from generators.document import Request, Text, Turn
 
 
 def turns_of(request: Request, system: str | None = None) -> tuple[Turn, ...]:
-    """The turns with `system` said first and neighbouring texts joined into one."""
+    """The turns, `system` before all others, with neighbouring texts joined into one."""
     turns = list(request.turns)
     if system:
-        said = Text(system)
         if turns and turns[0].role == "system":
             turns[0] = Turn("system", (Text(f"{system}\n\n"), *turns[0].content))
         else:
-            turns.insert(0, Turn("system", (said,)))
-    return tuple(Turn(t.role, _joined(t.content)) for t in turns)
-
-
-def _joined(content: Content) -> Content:
-    joined: list[Content] = []
-    for is_text, run in groupby(content, lambda s: isinstance(s, Text)):
-        segments = tuple(run)
-        if is_text:
-            text = "".join(s.text for s in segments if isinstance(s, Text))
-            segments = (Text(text),) if text else ()
-        joined.append(segments)
-    return tuple(s for segments in joined for s in segments)
+            turns.insert(0, Turn("system", (Text(system),)))
+    return tuple(Turn(t.role, joined(t.content)) for t in turns)
 
 
 def too_many_images(request: Request, limit: int | None) -> Skip | None:
@@ -55,9 +43,9 @@ class ControlTokens:
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
     def neutralised(self, turns: Iterable[Turn]) -> tuple[list[Turn], list[str]]:
-        """The turns with all such tokens broken, and the tokens that were found."""
+        """The turns with all such tokens broken, and those tokens."""
         parts = [self._neutralised(turn) for turn in turns]
-        return [turn for turn, _ in parts], [t for _, found in parts for t in found]
+        return [turn for turn, _ in parts], [t for _, tokens in parts for t in tokens]
 
     def _neutralised(self, turn: Turn) -> tuple[Turn, list[str]]:
         """One turn.
@@ -66,15 +54,15 @@ class ControlTokens:
         pictures first and so would join its halves.
         """
         texts = [s.text for s in turn.content if isinstance(s, Text)]
-        found: list[str] = []
+        tokens: list[str] = []
         while matches := list(self._pattern.finditer("".join(texts))):
-            found += [m.group() for m in matches]
+            tokens += [m.group() for m in matches]
             texts = _with_spaces(texts, [m.start() + 1 for m in matches])
         rest = iter(texts)
         content = tuple(
             Text(next(rest)) if isinstance(s, Text) else s for s in turn.content
         )
-        return Turn(turn.role, content), found
+        return Turn(turn.role, content), tokens
 
 
 def _with_spaces(texts: Sequence[str], places: Iterable[int]) -> list[str]:
