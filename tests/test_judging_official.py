@@ -28,6 +28,7 @@ from scorers.judging.asking import Asked
 from scorers.judging.published import DIGESTS, read_published
 from scorers.judging.released import Released, averages, find_score, flattened, percent
 from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.rubric import RubricSource
 from scorers.judging.rubrics import Rubric
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
@@ -207,7 +208,7 @@ def stand_in(tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize("name", ["", "prompts.py"])
 def test_the_file_or_its_folder_is_read(stand_in, name):
-    found = read_published(str(stand_in / name))
+    found = read_published(RubricSource(stand_in / name).file())
     assert {k: r.template for k, r in found.items()} == STAND_IN_TEXTS
     assert found["SA"].id == "official:SA"
     assert found["SA"].sha256 == stand_in_digests()["SA"]
@@ -218,7 +219,7 @@ def test_nothing_of_the_file_is_executed(stand_in):
     trap = stand_in / "sprung"
     file = stand_in / "prompts.py"
     file.write_text(f"open({str(trap)!r}, 'w')\nimport nowhere\n{STAND_IN}")
-    assert read_published(str(file))["PBL"].template == STAND_IN_TEXTS["PBL"]
+    assert read_published(file)["PBL"].template == STAND_IN_TEXTS["PBL"]
     assert not trap.exists()
 
 
@@ -226,7 +227,7 @@ def test_another_text_is_refused_with_both_digests(stand_in):
     file = stand_in / "prompts.py"
     file.write_text(STAND_IN.replace("Method.", "Methods."))
     with pytest.raises(UsageError) as error:
-        read_published(str(file))
+        read_published(file)
     expected = stand_in_digests()["PBL"]
     other = STAND_IN_TEXTS["PBL"].replace("Method.", "Methods.")
     found = hashlib.sha256(other.encode()).hexdigest()
@@ -248,7 +249,7 @@ def test_a_file_without_the_texts_is_refused(stand_in, text, why):
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError, match=why):
-        read_published(str(file))
+        read_published(file)
 
 
 def test_the_released_digests_are_those_of_the_facts():

@@ -23,7 +23,8 @@ from scorers.features import words
 from scorers.judging import judge as rubric
 from scorers.judging.corrected import Corrected
 from scorers.judging.resolve import judge
-from scorers.judging.settings import OFFICIAL, JudgeSettings
+from scorers.judging.rubric import RubricSource
+from scorers.judging.settings import JudgeSettings
 
 SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked for beside the run's."""
@@ -121,17 +122,17 @@ def repeated(scored: Scored) -> tuple[list[Finding], list[str]]:
     return findings, absent
 
 
-def reworded(scored: Scored, path: str | None) -> tuple[list[Finding], list[str]]:
+def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], list[str]]:
     """Agreement of each rubric judge with itself under other rubrics, or why none.
 
-    `path` is where the released rubrics are; without it only our own can be looked for.
+    Without `released` rubrics only our own can be looked for.
     Rubrics with equal texts are one rubric, whatever they are called.
     """
     findings: list[Finding] = []
     absent: list[str] = []
     for one in scored.judges:
         told: dict[frozenset[str], tuple[str, rubric.Judge, Values]] = {}
-        for label, variant in _worded(one, path).items():
+        for label, variant in _worded(one, released).items():
             values, keys = scored.values(variant)
             if values:
                 told.setdefault(keys, (label, variant, values))
@@ -149,10 +150,10 @@ def reworded(scored: Scored, path: str | None) -> tuple[list[Finding], list[str]
     return findings, absent
 
 
-def _worded(one: rubric.Judge, path: str | None) -> Mapping[str, rubric.Judge]:
+def _worded(one: rubric.Judge, released: RubricSource) -> Mapping[str, rubric.Judge]:
     found = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
-    if path is not None:
-        official = f"{OFFICIAL}{path}"
+    if released.path is not None:
+        official = str(released)
         found["released rubric"] = _with(one, rubric=official)
         found["released scorer"] = _with(one, rubric=official, mode="official")
     return found

@@ -72,7 +72,7 @@ class Match:
             "protocol": self.protocol.name,
             "mode": self.protocol.mode,
             "wording": self.series.wording,
-            "rubric": self.wanted.rubric,
+            "rubric": str(self.wanted.rubric),
             "baseline": self.wanted.baseline,
             "judge": self.series.judge,
             "judge_model": chat.identity or chat.target,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from benchmarks.config import merged, parsed_setting
@@ -14,14 +13,13 @@ from generators.base import Weights
 from generators.names import UsageError, unknown
 from generators.system import System
 from pipelines.systems import Models
-from scorers.features import Mode, gpt_tokens
+from scorers.features import gpt_tokens
 from scorers.judging.resolve import JUDGES
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.rubric import OWN_WORDING, Mode, RubricSource
 from scorers.pairwise import pairs, resolve_protocol
 from scorers.pairwise.protocol import Pairwise
 
-OWN = "own"
-OFFICIAL = "official:"
 TRUTH = "gt"
 
 
@@ -37,8 +35,8 @@ class Comparison:
     systems: tuple[str, ...] = ()
     """Only these; by default all of the run."""
     mode: Mode = "corrected"
-    rubric: str = OWN
-    """`own`, or `official:PATH` for the released wording."""
+    rubric: RubricSource = OWN_WORDING
+    """Whose wording; a released one is a checkout of the benchmark, or its prompts."""
     weights: Weights | None = None
     """Of the judge; by default the run's."""
     judgings: int = 1
@@ -50,14 +48,9 @@ class Comparison:
 
 def protocol_of(wanted: Comparison) -> Pairwise:
     """The protocol; UsageError for unknown names and texts that are not published."""
-    path = None
-    if wanted.rubric.startswith(OFFICIAL) and wanted.rubric != OFFICIAL:
-        path = Path(wanted.rubric.removeprefix(OFFICIAL)).expanduser()
-    elif wanted.rubric != OWN:
-        raise UsageError(f"--rubric is 'own' or 'official:PATH', not {wanted.rubric!r}")
     counted = wanted.protocol == "probench" and wanted.mode == "official"
     options = {"count": gpt_tokens()} if counted else {}
-    return resolve_protocol(wanted.protocol, wanted.mode, path, **options)
+    return resolve_protocol(wanted.protocol, wanted.mode, wanted.rubric.path, **options)
 
 
 def systems_of(experiment: Experiment, wanted: Comparison) -> dict[str, System]:

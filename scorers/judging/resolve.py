@@ -64,8 +64,8 @@ def resolve_judge(
 
 def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> Judge:
     """The judge that asks `stage`; UsageError where the official rubrics are not there."""
-    path = settings.official_path
-    rubrics = OWN if path is None else read_published(path)
+    file = settings.source.file()
+    rubrics = OWN if file is None else read_published(file)
     official = settings.mode == "official"
     return Judge(
         name=name,

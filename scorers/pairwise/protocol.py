@@ -8,7 +8,8 @@ from typing import Literal, Protocol
 
 from generators.base import NotApplicable, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Sample, Turn
-from scorers.features import Mode, Style
+from scorers.features import Style
+from scorers.judging.rubric import Mode
 from scorers.pairwise.table import Table
 
 __all__ = [

@@ -8,7 +8,8 @@ from dataclasses import replace
 from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Request, Sample, Text, Turn
 from generators.keys import derived_seed
-from scorers.features import Mode, Style
+from scorers.features import Style
+from scorers.judging.rubric import Mode
 from scorers.pairwise import wording
 from scorers.pairwise.protocol import (
     Ask,
