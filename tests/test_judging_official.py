@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -183,6 +184,18 @@ def test_an_id_without_those_letters_is_unscored():
 )
 def test_the_truth_is_the_text_of_the_first_item(truth, said):
     assert f"# T\n{said}\n# F" in shown(asked(sample("MSR-1", truth=truth), "x").content)
+
+
+@pytest.mark.parametrize(("text", "written"), [(None, "None"), ("", ""), ("7", "7")])
+def test_the_first_item_of_the_truth_counts_even_without_text(tmp_path, text, written):
+    """As dataset.py takes `gt_answer[0]["text"]`, and `str.format` writes null."""
+    items = [{"text": text, "image": None}, {"text": "4", "image": None}]
+    asks = [{"text": "How many?", "image": None}]
+    row = {"id": "MSR-1", "question": asks, "answer": "5", "model": "m", "gt_answer": items}
+    (tmp_path / "data.json").write_text(json.dumps([row]))
+    (output,) = read_outputs(tmp_path, cache=tmp_path / "cache")
+    found = RELEASED.ask(output.sample, output.document)
+    assert f"# T\n{written}\n# F" in shown(found.content)
 
 
 def test_flattening_counts_what_it_leaves_out():

@@ -56,6 +56,13 @@ def test_a_score_alone_is_read_where_a_verdict_is_missing():
     assert found.penalty is None
 
 
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_lines_may_end_as_on_any_system(end):
+    reply = reply_of(NAMES, [1, 1, 0, 1, 0, 0, 0], 3)
+    assert read(reply.replace("\n", end)) == read(reply)
+    assert read(f"### Score{end}5{end}", SCORE_ALONE).raw == 5
+
+
 def test_reasoning_has_no_penalty():
     found = read(reply_of(MSR.criteria, [1, 1, 1, 1, 1, 0]), MSR)
     assert (found.raw, found.penalty, found.stated, found.consistent) == (

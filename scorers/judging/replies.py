@@ -57,6 +57,7 @@ class Unreadable:
 
 def read_reply(reply: str, rubric: Rubric) -> Verdict | Unreadable:
     """The judgement in `reply`; the last score counts, and verdicts after their heading."""
+    reply = re.sub(r"\r\n?", "\n", reply)
     stated, trouble = _stated(reply)
     found = {name: _verdict(reply, name) for name in rubric.criteria}
     penalty = _verdict(reply, rubric.penalty, signed=True) if rubric.penalty else 0
