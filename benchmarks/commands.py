@@ -320,13 +320,13 @@ def agreement(
 
 
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
-    """Have pairs of a run's documents judged; `told` are fields of `Comparison`."""
+    """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
     from benchmarks import comparing
 
     if told["weights"] not in (None, *get_args(Weights)):
         raise unknown("weights", told["weights"], get_args(Weights))
     rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
-    wanted = comparing.Comparison(**{**told, "rubric": rubric, "mode": mode})
+    wanted = comparing.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
     return comparing.compare(root, wanted, console)
 
 

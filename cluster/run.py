@@ -18,9 +18,10 @@ from cluster.counts import StageCount, count
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import environment, now, write_json
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, evaluations, outcome_name
+from cluster.plan import Evaluation, Plan, compared, evaluations, outcome_name
 from cluster.store import Store
 from cluster.walks import Pending
+from scorers.base import Compared
 
 MANIFEST = "manifest.json"
 
@@ -112,7 +113,7 @@ def execute(
         for spec in plan.stages:
             store.compact(spec)
         found = list(evaluations(plan, store, notes=notes))
-        totals = totals_of(found)
+        totals = totals_of([*found, *compared(plan, store)])
         manifest |= {
             "finished": now(),
             "counts": totals,
@@ -153,16 +154,16 @@ def _on_ray(
     return scheduler.made, False
 
 
-def totals_of(found: Sequence[Evaluation | Pending]) -> dict[str, int]:
-    """Outcomes of documents and of judgements, over everything a plan asks for."""
+def totals_of(found: Sequence[Evaluation | Compared | Pending]) -> dict[str, int]:
+    """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
     documents = Counter[str]()
     scores = Counter[str]()
     for one in found:
-        if isinstance(one, Evaluation):
-            documents[outcome_name(one.document)] += 1
-            scores.update(outcome_name(score) for score in one.scores.values())
-        else:
+        if isinstance(one, Pending):
             documents["missing"] += 1
+        else:
+            documents[outcome_name(one.subject)] += 1
+            scores.update(outcome_name(verdict) for verdict in one.verdicts)
     totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
     return {
         "planned": len(found),

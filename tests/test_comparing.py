@@ -15,7 +15,7 @@ from rich.console import Console
 from benchmarks import commands
 from benchmarks.bias import sections
 from benchmarks.bias.findings import Section
-from benchmarks.comparing import Comparison, compare
+from benchmarks.comparing import CompareOptions, compare
 from benchmarks.comparing.judgements import read_rulings
 from benchmarks.config import RunConfig
 from cluster.lock import RunInUse, RunLock
@@ -48,7 +48,7 @@ def compared(root: Path, **about: Any) -> tuple[int, dict[str, Any], str]:
     wanted = {"protocol": "creation", "judge": "comparing_helpers:Longest"} | about
     wanted["rubric"] = parse_rubric(wanted.get("rubric"))
     said = io.StringIO()
-    status = compare(root, Comparison(**wanted), Console(file=said, width=240))
+    status = compare(root, CompareOptions(**wanted), Console(file=said, width=240))
     content = json.loads(page_of(said.getvalue()).with_suffix(".json").read_text())
     return status, content, said.getvalue()
 
@@ -107,7 +107,7 @@ def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:
     # Two could not be read and were asked for once more.
     assert "12 judgements asked in" in said
     assert f"random weights (tiny: {TERSE}, {WORDY}, judge comparing" in said
-    assert page_of(said).read_text().startswith("# Comparison by creation")
+    assert page_of(said).read_text().startswith("# CompareOptions by creation")
     assert (run / "manifest.json").read_text() == before
 
     # The judge's refusals are final, so nothing is asked again, nor told otherwise.

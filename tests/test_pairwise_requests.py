@@ -260,8 +260,46 @@ def test_second_questions_have_seeds_of_their_own() -> None:
     assert not seeds[0] & seeds[1]
     assert seeds[0] == {derived_seed(0, "q1", 0, i) for i in (0, 1)}
     assert len({j.key for jobs in steps for j in jobs}) == 8
-    assert most_questions("corrected") >= 1 + 4
-    assert most_questions("official") == 1
+    assert most_questions(protocol) >= 1 + 4
+    assert most_questions(resolve_protocol("creation", "official")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "unread", "wanted"),
+    [
+        ("mllm-bench", "no vote", 3),
+        ("probench", "no verdict", 3),
+        ("probench", "[[A>B]] or [[B>A]]", 1),
+        ("probench", "[[B=A]]", 1),
+        ("creation", "no verdict", 1),
+    ],
+)
+def test_official_mode_asks_as_often_as_the_released_program(
+    name: str, unread: str, wanted: int
+) -> None:
+    """`--max_retry 3` of MLLM-Bench, `range(3)` of ProBench after a reply without any."""
+    protocol, chat = resolve_protocol(name, "official"), replace(CHAT, seeded=True)
+    replies = [[said(unread)] * 2] * wanted
+    steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *replies)
+    assert [[j.input.turns for j in jobs] for jobs in steps] == [
+        [j.input.turns for j in steps[0]]
+    ] * wanted
+    assert len({j.key for jobs in steps for j in jobs}) == 2 * wanted
+    assert all(isinstance(r.outcome, Unscored) for r in outcome.value.readings)
+    assert most_questions(protocol) >= 1 + 2 * (wanted - 1)
+    # A greedy judge would say the same again.
+    steps, _ = conversed(protocol.judge(sample("See"), ONE, OTHER, CHAT), replies[0])
+    assert len(steps) == 1
+
+
+def test_only_what_is_unread_is_repeated_officially() -> None:
+    protocol = resolve_protocol("mllm-bench", "official")
+    chat = replace(CHAT, seeded=True)
+    rounds = [said("Answer1"), said("?")], [said("Answer2")]
+    steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *rounds)
+    assert [len(jobs) for jobs in steps] == [2, 1]
+    votes = [r.outcome.value.said for r in outcome.value.readings]
+    assert votes == ["Answer1", "Answer2"]
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)

@@ -118,8 +118,8 @@ def probench_games(case: dict) -> list[Game]:
     games = []
     for uuid, baseline, model, one, zero in case["questions"]:
         styles = (
-            protocol._style(document(baseline), stripped=False),
-            protocol._style(document(model), stripped=True),
+            protocol.style_of(document(baseline), first=True),
+            protocol.style_of(document(model), first=False),
         )
         games.append(game(uuid, judged(protocol, (one, zero), styles=styles)))
     return games

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparing.duels import Duel, Referee, duels, plan_of
 from benchmarks.comparing.judgements import Series
+from benchmarks.comparing.matchups import matchups, plan_of
 from benchmarks.comparing.request import (
-    Comparison,
+    CompareOptions,
     models_of,
     pairs_of,
     protocol_of,
@@ -27,6 +27,7 @@ from generators.checkpoints import pinning
 from generators.keys import digest
 from generators.names import UsageError
 from generators.system import System
+from scorers.pairwise.matchup import Matchup, PairwiseJudge
 from scorers.pairwise.protocol import Pairwise
 
 
@@ -34,23 +35,23 @@ from scorers.pairwise.protocol import Pairwise
 class Match:
     """A comparison with all names resolved."""
 
-    wanted: Comparison
+    wanted: CompareOptions
     experiment: Experiment
     systems: Mapping[str, System]
-    referee: Referee
-    found: Sequence[Duel]
+    judge: PairwiseJudge
+    matchups: Sequence[Matchup]
     identities: Mapping[str, str]
     missing_weights: tuple[str, ...]
 
     @property
     def protocol(self) -> Pairwise:
         """How pairs are judged."""
-        return self.referee.protocol
+        return self.judge.protocol
 
     @property
     def plan(self) -> Plan:
         """What the engine has to do."""
-        return plan_of(self.found, self.referee, self.wanted.judgings)
+        return plan_of(self.matchups, self.judge, self.wanted.judgings)
 
     @property
     def series(self) -> Series:
@@ -60,13 +61,13 @@ class Match:
             mode=self.protocol.mode,
             wording=digest(getattr(self.protocol, "wording", None))[:12],
             judge=self.wanted.judge.removeprefix("judge:"),
-            stage=self.referee.chat.digest[:12],
+            stage=self.judge.chat.digest[:12],
             writers={n: writer_of(s) for n, s in self.systems.items()},
         )
 
     def about(self) -> dict[str, Any]:
         """For the manifest and the tables' head."""
-        chat, weights = self.referee.chat, self.referee.chat.weights
+        chat, weights = self.judge.chat, self.judge.chat.weights
         return {
             "plait": 1,
             "protocol": self.protocol.name,
@@ -80,7 +81,7 @@ class Match:
             "judge_stage": self.series.stage,
             "judge_settings": dict(chat.settings),
             "judgings": self.wanted.judgings,
-            "seed": self.referee.seed,
+            "seed": self.judge.seed,
             "systems": list(self.systems),
             "weights": self.experiment.config.weights,
             "data": dict(self.experiment.task.about),
@@ -90,13 +91,13 @@ class Match:
     @property
     def name(self) -> str:
         """Names all that a comparison depends on, so that no file replaces another's."""
-        played = sorted({(d.first, d.second) for d in self.found})
+        played = sorted({(m.first, m.second) for m in self.matchups})
         wanted = self.wanted
-        told = (self.referee.seed, wanted.judgings, wanted.baseline, played)
-        return digest(asdict(self.series), *told)[:12]
+        rest = (self.judge.seed, wanted.judgings, wanted.baseline, played)
+        return digest(asdict(self.series), *rest)[:12]
 
 
-def matched(root: Path, place: Path, wanted: Comparison) -> Match:
+def matched(root: Path, place: Path, wanted: CompareOptions) -> Match:
     """What `wanted` means for the run in `root`, whose judgements stand in `place`.
 
     UsageError for names and settings that mean nothing.
@@ -112,10 +113,10 @@ def matched(root: Path, place: Path, wanted: Comparison) -> Match:
         wanted=wanted,
         experiment=experiment,
         systems=systems,
-        referee=Referee(
+        judge=PairwiseJudge(
             protocol=protocol, chat=chat, seed=config.seed, repeats=config.repeats
         ),
-        found=list(duels(plan, systems, pairs_of(systems, wanted), Store(root))),
+        matchups=list(matchups(plan, systems, pairs_of(systems, wanted), Store(root))),
         identities=pins.known,
         missing_weights=tuple(pins.missing),
     )
@@ -130,7 +131,7 @@ def _former_identities(place: Path) -> Mapping[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _refuse_judgings(wanted: Comparison, chat: StageSpec) -> None:
+def _refuse_judgings(wanted: CompareOptions, chat: StageSpec) -> None:
     if wanted.judgings < 1:
         raise UsageError(f"a judge is asked at least once, not {wanted.judgings} times")
     if wanted.judgings > 1 and not chat.seeded:

@@ -24,7 +24,7 @@ TRUTH = "gt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class CompareOptions:
     """What is to be compared, by which protocol, and by which judge."""
 
     protocol: str
@@ -46,14 +46,14 @@ class Comparison:
     """`models.NAME.key=value` for the judge."""
 
 
-def protocol_of(wanted: Comparison) -> Pairwise:
+def protocol_of(wanted: CompareOptions) -> Pairwise:
     """The protocol; UsageError for unknown names and texts that are not published."""
     counted = wanted.protocol == "probench" and wanted.mode == "official"
     options = {"count": gpt_tokens()} if counted else {}
     return resolve_protocol(wanted.protocol, wanted.mode, wanted.rubric.path, **options)
 
 
-def systems_of(experiment: Experiment, wanted: Comparison) -> dict[str, System]:
+def systems_of(experiment: Experiment, wanted: CompareOptions) -> dict[str, System]:
     """The systems that play, by name, the baseline among them.
 
     UsageError for unknown names, and when there are fewer than two.
@@ -81,12 +81,14 @@ def _system(experiment: Experiment, name: str) -> System:
     raise unknown("system", name, [*known, TRUTH, *given])
 
 
-def pairs_of(systems: Mapping[str, System], wanted: Comparison) -> list[tuple[str, str]]:
+def pairs_of(
+    systems: Mapping[str, System], wanted: CompareOptions
+) -> list[tuple[str, str]]:
     """Who is compared with whom."""
     return pairs(list(systems), wanted.baseline)
 
 
-def models_of(experiment: Experiment, wanted: Comparison) -> Models:
+def models_of(experiment: Experiment, wanted: CompareOptions) -> Models:
     """What the run and the command say about the judge's model.
 
     UsageError for `--set` of anything else, which would change nothing.
@@ -103,7 +105,7 @@ def models_of(experiment: Experiment, wanted: Comparison) -> Models:
     )
 
 
-def _refuse_settings_of_others(wanted: Comparison) -> None:
+def _refuse_settings_of_others(wanted: CompareOptions) -> None:
     bare = wanted.judge.removeprefix(JUDGE)
     # A chat model goes by its own name; `judge:` alone is a rubric's settings.
     name = f"{JUDGE}{bare}" if bare in JUDGES else bare

@@ -23,9 +23,23 @@ class DualEvaluation(Pairwise, Protocol):
 
     __slots__ = ()
 
+    @property
+    def attempts(self) -> int:
+        """Once more in corrected mode; once officially, as Creation-MMBench does."""
+        return 2 if self.mode == "corrected" else 1
+
+    def repeats_after(self, reply: str) -> bool:
+        """Never, unless the released program does."""
+        return False
+
+    def style_of(self, answer: Document, *, first: bool) -> Style | None:
+        """None: most protocols do not look at style."""
+        return None
+
     def styles(self, first: Document, second: Document) -> tuple[Style, Style] | None:
         """Style of the pair's answers, where the protocol looks at style."""
-        return None
+        one, other = self.style_of(first, first=True), self.style_of(second, first=False)
+        return None if one is None or other is None else (one, other)
 
     def judge(
         self,

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from generators.base import Result, Unscored
 from scorers.features import PUBLISHED, difference
 from scorers.pairwise.counts import counted
 from scorers.pairwise.likert import battles_of
-from scorers.pairwise.protocol import Game
+from scorers.pairwise.protocol import Game, Judgement
 from scorers.pairwise.table import Part, Row
 from scorers.ratings.battles import Battle
 from scorers.ratings.bootstrap import Floats
@@ -143,16 +144,33 @@ def _redrawn(
 
 
 def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Mean tokens of both systems' answers."""
-    styles = [j.styles for g in games if (j := g.judgement) is not None and j.styles]
-    if not styles:
-        return {}
-    own = sum(second.tokens for _, second in styles) / len(styles)
-    other = sum(first.tokens for first, _ in styles) / len(styles)
+    """Mean tokens of the system's judged answers, and of all of the baseline's.
+
+    `get_files` of show_result.py: a file of judgements counts, whatever it says, while the
+    baseline's answers count on every item of the data.
+    """
+    own = [j.styles[1].tokens for g in games if (j := _replied(g)) and j.styles]
+    other = [n for g in games if (n := _baseline_tokens(g)) is not None]
+    means = {"tokens": own, "tokens_of_opponent": other}
     return {
-        "tokens": Estimate(own, None, len(styles)),
-        "tokens_of_opponent": Estimate(other, None, len(styles)),
+        name: Estimate(sum(counts) / len(counts), None, len(counts))
+        for name, counts in means.items()
+        if counts
     }
+
+
+def _replied(game: Game) -> Judgement | None:
+    """The judgement, where any reply came."""
+    judgement = game.judgement
+    came = judgement and any(
+        isinstance(r.outcome, Result | Unscored) for r in judgement.readings
+    )
+    return judgement if came else None
+
+
+def _baseline_tokens(game: Game) -> int | None:
+    styles = game.judgement.styles if game.judgement is not None else None
+    return styles[0].tokens if game.tokens[0] is None and styles else game.tokens[0]
 
 
 def _online(pair: tuple[str, str], games: Sequence[Game]) -> Estimate:

@@ -94,6 +94,15 @@ class MllmBench(DualEvaluation):
         after = pictures(sample.question) if official else ()
         return (Turn("user", joined((*fill(self.wording.vote, fields), *after))),)
 
+    @property
+    def attempts(self) -> int:
+        """Three rounds officially (`--max_retry` of scripts/evaluate.py)."""
+        return 3 if self.mode == "official" else 2
+
+    def repeats_after(self, reply: str) -> bool:
+        """Whatever is no vote is asked again in the next round."""
+        return True
+
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """One of the four votes."""
         return official_vote(reply) if self.mode == "official" else vote(reply)

@@ -22,7 +22,7 @@ from scorers.pairwise.likert import corrected_rows
 from scorers.pairwise.likert_official import official_row
 from scorers.pairwise.official import checked, constants
 from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
-from scorers.pairwise.readers import level, official_probench
+from scorers.pairwise.readers import level, official_forms, official_probench
 from scorers.pairwise.table import Table, groups
 from scorers.pairwise.turns import asked, history, whole
 
@@ -128,18 +128,25 @@ class ProBench(DualEvaluation):
             rounds += [told("\n\n" if i else ""), fill(_TURN, fields)]
         return joined(s for content in rounds for s in content)
 
+    @property
+    def attempts(self) -> int:
+        """Three officially (`process_item` of gen_judgement.py)."""
+        return 3 if self.mode == "official" else 2
+
+    def repeats_after(self, reply: str) -> bool:
+        """Only a reply without any verdict is asked for again (`isvalid_output`)."""
+        return not official_forms(reply)
+
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """A five-level verdict."""
         return official_probench(reply) if self.mode == "official" else level(reply)
 
-    def styles(self, first: Document, second: Document) -> tuple[Style, Style]:
-        """Style of the pair's answers.
+    def style_of(self, answer: Document, *, first: bool) -> Style:
+        """Style of the pair's first or second answer.
 
         Officially white space around the baseline's answers counts, the model's not.
         """
-        return self._style(first, self.mode == "corrected"), self._style(second, True)
-
-    def _style(self, answer: Document, stripped: bool) -> Style:
+        stripped = self.mode == "corrected" or not first
         parts = [d.text for d in answer.answers]
         images = sum(len(d.images) for d in answer.answers)
         return style(parts, images, count=self.count, mode=self.mode, stripped=stripped)

@@ -114,14 +114,8 @@ class Game:
     second: str
     outcome: Outcome[Judgement]
     """Not a result where an answer is missing or the pair cannot be asked about."""
-
-    @classmethod
-    def of(
-        cls, sample: Sample, first: str, second: str, outcome: Outcome[Judgement]
-    ) -> "Game":
-        """The game of two systems on `sample`."""
-        about = {"question": sample.id, "category": sample.category, "field": sample.field}
-        return cls(**about, first=first, second=second, outcome=outcome)
+    tokens: tuple[int | None, int | None] = (None, None)
+    """Of each answer that there is, judged or not, where the protocol looks at style."""
 
     @property
     def judgement(self) -> Judgement | None:
@@ -134,7 +128,13 @@ class Game:
         outcome = self.outcome
         if isinstance(outcome, Result):
             outcome = replace(outcome, value=outcome.value.flipped)
-        return replace(self, first=self.second, second=self.first, outcome=outcome)
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            outcome=outcome,
+            tokens=(self.tokens[1], self.tokens[0]),
+        )
 
     def versus(self, baseline: str | None) -> "Game":
         """The game with the baseline, if it plays, as the pair's first."""
@@ -156,6 +156,15 @@ class Pairwise(Protocol):
         """Whose constants and quirks apply."""
         ...
 
+    @property
+    def attempts(self) -> int:
+        """How often at most one question is asked, the first time included."""
+        ...
+
+    def repeats_after(self, reply: str) -> bool:
+        """Whether the released program asks the same again after this unread reply."""
+        ...
+
     def requests(
         self, sample: Sample, first: Document, second: Document
     ) -> tuple[Ask, ...]:
@@ -164,6 +173,10 @@ class Pairwise(Protocol):
 
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """What a reply says."""
+        ...
+
+    def style_of(self, answer: Document, *, first: bool) -> Style | None:
+        """Style of the pair's first or second answer, where the protocol looks at it."""
         ...
 
     def judge(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Request, Sample, Text, Turn
 from generators.keys import derived_seed
 from scorers.features import Style
-from scorers.judging.rubric import Mode
 from scorers.pairwise import wording
 from scorers.pairwise.protocol import (
     Ask,
@@ -36,44 +34,57 @@ def judged(
 ) -> Walk[Judgement]:
     """Ask `chat` everything `protocol` wants to know of a pair, all at once.
 
-    In corrected mode what cannot be read is asked for once more, then left unscored.
-    `drawing` is (seed, repeat). Every reading keeps its own outcome; a pair that cannot
-    be asked about is a failure of the input.
+    In corrected mode what cannot be read is asked for once more, then left unscored; in
+    official mode the question itself is repeated as often as the released program does,
+    with another seed. A stage that decodes greedily would give the same reply and is not
+    asked again. `drawing` is (seed, repeat). Every reading keeps its own outcome; a pair
+    that cannot be asked about is a failure of the input.
     """
     try:
         asks = protocol.requests(sample, *answers)
     except ValueError as error:
         return Failure(str(error))
     replies = yield [_job(a, sample, chat, drawing) for a in asks]
-    found = [_outcome(protocol, a, r) for a, r in zip(asks, replies, strict=True)]
-    again = _asked_again(protocol, asks, replies, found)
-    if again:
-        replies = yield [_job(a, sample, chat, drawing, 1) for a in again.values()]
-        for i, reply in zip(again, replies, strict=True):
-            found[i] = _outcome(protocol, asks[i], reply)
-    readings = (Reading(a.aspect, a.swapped, o) for a, o in zip(asks, found, strict=True))
+    outcomes = [_outcome(protocol, a, r) for a, r in zip(asks, replies, strict=True)]
+    unread = dict(enumerate(zip(asks, replies, strict=True)))
+    for attempt in range(1, protocol.attempts):
+        again = {
+            i: following
+            for i, (ask, reply) in unread.items()
+            if (following := _asked_again(protocol, ask, reply, outcomes[i], chat))
+        }
+        if not again:
+            break
+        replies = yield [_job(a, sample, chat, drawing, attempt) for a in again.values()]
+        unread = dict(zip(again, zip(again.values(), replies, strict=True), strict=True))
+        outcomes = [
+            _outcome(protocol, asks[i], unread[i][1]) if i in unread else outcome
+            for i, outcome in enumerate(outcomes)
+        ]
+    readings = (
+        Reading(a.aspect, a.swapped, o) for a, o in zip(asks, outcomes, strict=True)
+    )
     return Result(Judgement(tuple(readings), styles))
 
 
-def most_questions(mode: Mode) -> int:
+def most_questions(protocol: Pairwise) -> int:
     """Most questions about a pair one after another or, asked again, at once."""
-    return 1 + (2 * len(_POSITION) if mode == "corrected" else 0)
+    return 1 + 2 * len(_POSITION) * (protocol.attempts - 1)
 
 
 def _asked_again(
     protocol: Pairwise,
-    asks: Sequence[Ask],
-    replies: Sequence[Outcome[Draft]],
-    found: Sequence[Outcome[Verdict | Marks]],
-) -> dict[int, Ask]:
-    """By position, what is asked after replies that came and could not be read."""
-    if protocol.mode == "official":
-        return {}
-    return {
-        i: _follow_up(protocol, ask, reply.value.text, outcome.reason)
-        for i, (ask, reply, outcome) in enumerate(zip(asks, replies, found, strict=True))
-        if isinstance(reply, Result) and isinstance(outcome, Unscored)
-    }
+    ask: Ask,
+    reply: Outcome[Draft],
+    outcome: Outcome[Verdict | Marks],
+    chat: StageSpec,
+) -> Ask | None:
+    """What is asked after a reply that came and could not be read, if anything."""
+    if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
+        return None
+    if protocol.mode == "corrected":
+        return _follow_up(protocol, ask, reply.value.text, outcome.reason)
+    return ask if chat.seeded and protocol.repeats_after(reply.value.text) else None
 
 
 def _follow_up(protocol: Pairwise, ask: Ask, reply: str, problem: str) -> Ask:
