@@ -68,6 +68,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value, such as models.sdxl-turbo.steps=2."),
 ]
+Remake = Annotated[
+    bool, typer.Option(help="Make records of an earlier version of a stage again.")
+]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
@@ -87,6 +90,7 @@ def run(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """Answer queries with systems, score the answers, write table and page.
 
@@ -95,7 +99,7 @@ def run(
     """
     from benchmarks import commands
 
-    raise typer.Exit(commands.run(_config(locals()), _console()))
+    raise typer.Exit(commands.run(_config(locals()), _console(), remake=remake))
 
 
 @app.command()
@@ -131,6 +135,7 @@ def score(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """Score a run's documents again, or answers in MMIE's official format.
 
@@ -138,8 +143,13 @@ def score(
     """
     from benchmarks import commands
 
-    flags = {"weights": weights, "out": out, "address": address, "set": set_ or ()}
-    flags |= {"mode": mode, "rubric": rubric}
+    flags: dict[str, Any] = {
+        "weights": weights,
+        "out": out,
+        "address": address,
+        "set": set_ or (),
+    }
+    flags |= {"mode": mode, "rubric": rubric, "remake": remake}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
 

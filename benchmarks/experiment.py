@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,13 @@ from benchmarks.controls import control, is_control
 from benchmarks.kept import with_kept_rubrics
 from benchmarks.leaderboard import Board
 from benchmarks.published import is_published, published
+from benchmarks.runs.recorded import (
+    RecordedStages,
+    Supersession,
+    scorer_with_stage,
+    stage_facts,
+    with_stages,
+)
 from benchmarks.tasks import TaskSet, limited, load, selected
 from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
@@ -74,7 +81,7 @@ class Experiment:
 
     def about(self) -> dict[str, Any]:
         """What the manifest says of the run, beside the environment."""
-        stages = {s.folder: _stage_facts(s) for s in self.plan.stages}
+        stages = {s.folder: stage_facts(s) for s in self.plan.stages}
         return {
             "plait": 1,
             "config": self.config.resolved(),
@@ -153,18 +160,6 @@ def refuse_missing(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) ->
     ]
     if lines or weights:
         raise UsageError("\n".join([*lines, *weights]))
-
-
-def _stage_facts(stage: Any) -> dict[str, Any]:
-    return {
-        "kind": stage.kind.value,
-        "class": stage.target,
-        "version": stage.version,
-        "identity": stage.identity,
-        "weights": stage.weights,
-        "settings": dict(stage.settings),
-        "batch_size": stage.placement.batch_size,
-    }
 
 
 def open_experiment(
@@ -279,13 +274,33 @@ def _manifest(path: Path) -> dict[str, Any]:
     return manifest
 
 
-def reopen(root: Path, changes: Mapping[str, Any] | None = None) -> Experiment:
+def reopen(
+    root: Path, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
+) -> Experiment:
     """The experiment a run directory holds, from its manifest.
 
-    Checkpoints keep the identity they had when the run was made, so that a report needs
-    neither the weights nor the network.
+    Checkpoints and stages keep the identities they had when the run was made, so that a
+    report needs neither the weights nor the network nor the plait of that time. The
+    scorers named in `current` are taken as they are today.
     """
     manifest = _manifest(root / MANIFEST)
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
     config = with_kept_rubrics(anchored(validated(RunConfig, values, "")))
-    return open_experiment(config, identities=manifest.get("identities", {}))
+    experiment = open_experiment(config, identities=manifest.get("identities", {}))
+    recorded = RecordedStages(manifest)
+    return replace(
+        experiment,
+        systems=tuple(with_stages(s, recorded.as_recorded) for s in experiment.systems),
+        scorers=tuple(
+            s if s.name in current else scorer_with_stage(s, recorded.as_recorded)
+            for s in experiment.scorers
+        ),
+    )
+
+
+def superseded(experiment: Experiment, store: Store) -> list[Supersession]:
+    """Stages of the run directory whose records would be made again."""
+    path = experiment.config.root / MANIFEST
+    if not path.exists():
+        return []
+    return RecordedStages(_manifest(path)).superseded(experiment.plan.stages, store)
