@@ -12,7 +12,7 @@ from cluster.walks import Lookup, Pending, noted, read
 from generators.base import Job, Outcome, Result, StageSpec, Walk
 from generators.document import Document, Malformed, Sample
 from generators.system import System
-from scorers.base import Comparison, Scorer
+from scorers.base import PlanItem, Scorer
 
 
 @dataclass
@@ -88,7 +88,7 @@ def _count_judging(
 
 def _count_walk(
     walk: Walk[Any],
-    judge: Scorer | Comparison,
+    judge: Scorer | PlanItem,
     lookup: Lookup,
     counts: dict[str, StageCount],
 ) -> None:

@@ -23,7 +23,7 @@ from generators.base import (
 )
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Asking, Prompter, System, answer
-from scorers.base import Compared, Comparison, Scorer
+from scorers.base import ItemOutcome, PlanItem, Scorer
 
 Asked = tuple[System, Sample | Malformed, int]
 """A system, a query and the number of its repeat, from 0: what asks for one document."""
@@ -62,7 +62,7 @@ class Plan:
     prompt: Prompter
     seed: int = 0
     repeats: int = 1
-    comparisons: Sequence[Comparison] = ()
+    comparisons: Sequence[PlanItem] = ()
     """Pairs of answers that are there already, to be judged."""
 
     @property
@@ -71,7 +71,7 @@ class Plan:
         chains = [s.stages for s in self.systems]
         depth = max((len(c) for c in chains), default=0)
         ordered = [c[i] for i in range(depth) for c in chains if i < len(c)]
-        judges: Sequence[Scorer | Comparison] = (*self.scorers, *self.comparisons)
+        judges: Sequence[Scorer | PlanItem] = (*self.scorers, *self.comparisons)
         ordered += [stage for judge in judges for stage in judge.stages]
         found: dict[str, StageSpec] = {}
         for stage in ordered:
@@ -110,7 +110,7 @@ class Plan:
     def walks(self) -> Iterator[Walk[Any]]:
         """One walk per (system, sample, repeat), and one per comparison.
 
-        The first end in an `Evaluation`, the others in what is `Compared`.
+        The first end in an `Evaluation`, the others in what is `ItemOutcome`.
         """
         yield from (self.evaluation(*what) for what in self.asked())
         yield from (comparison.walk() for comparison in self.comparisons)
@@ -178,7 +178,7 @@ def evaluations(
             yield found.value
 
 
-def compared(plan: Plan, store: Store) -> Iterator[Compared | Pending]:
+def compared(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
     """What the store knows of every comparison, in the plan's order."""
     lookup = lookup_in(store)
     for comparison in plan.comparisons:

@@ -21,7 +21,7 @@ from cluster.options import EngineOptions, StageProgress
 from cluster.plan import Evaluation, Plan, compared, evaluations, outcome_name
 from cluster.store import Store
 from cluster.walks import Pending
-from scorers.base import Compared
+from scorers.base import ItemOutcome
 
 MANIFEST = "manifest.json"
 
@@ -154,7 +154,7 @@ def _on_ray(
     return scheduler.made, False
 
 
-def totals_of(found: Sequence[Evaluation | Compared | Pending]) -> dict[str, int]:
+def totals_of(found: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
     """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
     documents = Counter[str]()
     scores = Counter[str]()

@@ -24,7 +24,7 @@ from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
 from generators.document import Image, Malformed, Sample
 from generators.system import System
-from scorers.base import Comparison
+from scorers.base import PlanItem
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
@@ -60,7 +60,7 @@ class Scheduler:
         self._noticed: set[str] = set()
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
         self._feeders = plan.feeders
-        self._asked: Iterator[Asked | Comparison]
+        self._asked: Iterator[Asked | PlanItem]
         self._asked = chain(plan.asked(), plan.comparisons)
         self._more_walks = True
         self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)

@@ -66,7 +66,7 @@ class OneStage:
         return 1
 
 
-class Compared(Protocol):
+class ItemOutcome(Protocol):
     """What became of a comparison."""
 
     @property
@@ -80,7 +80,7 @@ class Compared(Protocol):
         ...
 
 
-class Comparison(Protocol):
+class PlanItem(Protocol):
     """Answers to one query that a judge sets beside one another: an item of a plan."""
 
     @property
@@ -94,5 +94,5 @@ class Comparison(Protocol):
         ...
 
     def walk(self) -> Walk[Any]:
-        """Walk to a result that is `Compared`, whatever was missing."""
+        """Walk to a result that is `ItemOutcome`, whatever was missing."""
         ...

@@ -28,7 +28,7 @@ from cluster.store import Store
 from generators.keys import derived_seed
 from generators.system import System
 from scorers.judging import published
-from scorers.judging.judge import Judge as RubricJudge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.rubric import OWN_WORDING, RubricSource
 from scorers.judging.settings import JudgeSettings
 

@@ -107,7 +107,7 @@ def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:
     # Two could not be read and were asked for once more.
     assert "12 judgements asked in" in said
     assert f"random weights (tiny: {TERSE}, {WORDY}, judge comparing" in said
-    assert page_of(said).read_text().startswith("# CompareOptions by creation")
+    assert page_of(said).read_text().startswith("# Comparison by creation")
     assert (run / "manifest.json").read_text() == before
 
     # The judge's refusals are final, so nothing is asked again, nor told otherwise.

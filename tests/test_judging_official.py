@@ -25,10 +25,10 @@ from generators.base import Unscored
 from generators.document import Image
 from generators.names import UsageError
 from scorers.judging import published
-from scorers.judging.asking import Asked
+from scorers.judging.asking import RubricQuestion
 from scorers.judging.published import DIGESTS, read_published
 from scorers.judging.released import Released, averages, find_score, flattened, percent
-from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubric import RubricSource
 from scorers.judging.rubrics import Rubric
 
@@ -63,7 +63,7 @@ def test_every_reply_is_read_as_by_the_released_scorer():
     found = [find_score(reply) for reply in REPLIES]
     assert found == FIGURES["found"]
     read = [RELEASED.read(reply, RUBRICS["SA"]) for reply in REPLIES]
-    kept = [v.raw if isinstance(v, Verdict) else None for v in read]
+    kept = [v.raw if isinstance(v, RubricVerdict) else None for v in read]
     assert kept == FIGURES["kept"]
 
 
@@ -88,7 +88,9 @@ def test_averages_are_those_of_the_released_scorer(i):
     ],
 )
 def test_what_the_release_reads(reply, score):
-    assert RELEASED.read(reply, RUBRICS["SA"]) == Verdict(score, "score", stated=score)
+    assert RELEASED.read(reply, RUBRICS["SA"]) == RubricVerdict(
+        score, "score", stated=score
+    )
 
 
 @pytest.mark.parametrize(
@@ -120,9 +122,9 @@ def test_rounded_averages_in_percent_lie_on_the_paper_s_grid():
 # ------------------------------------------------------------------- the request
 
 
-def asked(sample, *answer) -> Asked:
+def asked(sample, *answer) -> RubricQuestion:
     found = RELEASED.ask(sample, document(*answer))
-    assert isinstance(found, Asked)
+    assert isinstance(found, RubricQuestion)
     return found
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judging_helpers import reply_of
 
-from scorers.judging.replies import Unreadable, Verdict, read_reply
+from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import OWN, Rubric
 
 SA, MSR = OWN["SA"], OWN["MSR"]
@@ -17,9 +17,9 @@ NAMES = [*SA.criteria, "Emotional Impact (penalty)"]
 SCORE_ALONE = Rubric("official:SA", "", "")
 
 
-def read(reply: str, rubric: Rubric = SA) -> Verdict:
+def read(reply: str, rubric: Rubric = SA) -> RubricVerdict:
     found = read_reply(reply, rubric)
-    assert isinstance(found, Verdict), found
+    assert isinstance(found, RubricVerdict), found
     return found
 
 
@@ -156,7 +156,7 @@ def test_verdicts_before_their_heading_do_not_count():
     ],
 )
 def test_score(reply, score):
-    assert read(reply, SCORE_ALONE) == Verdict(score, "score", stated=score)
+    assert read(reply, SCORE_ALONE) == RubricVerdict(score, "score", stated=score)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from pairwise_helpers import document, sample
 from trial import filled
 
+from benchmarks.comparing.match import wording_digest
 from benchmarks.comparing.matchups import judgement_of, matchups, plan_of
 from benchmarks.published import as_asked
 from cluster.counts import count
@@ -22,8 +23,8 @@ from generators.system import System
 from scorers.judging.rubric import Mode
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.creation import FACTUALITY
+from scorers.pairwise.games import Judgement, ReplyReading, Verdict
 from scorers.pairwise.matchup import ComparedPair, Matchup, PairwiseJudge, mean_preference
-from scorers.pairwise.protocol import Judgement, Reading, Verdict
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="comparing_helpers:Longest")
 SAMPLES = [
@@ -151,7 +152,7 @@ def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
 
     def score(*outcomes: Any) -> Any:
         readings = (
-            Reading("preference", swapped, outcome)
+            ReplyReading("preference", swapped, outcome)
             for swapped, outcome in zip((False, True), outcomes, strict=True)
         )
         return mean_preference(Judgement(tuple(readings)))
@@ -190,3 +191,16 @@ def test_a_plan_bounds_four_questions_asked_again_at_once(tmp_path: Path) -> Non
     (before,) = count(made, Store(tmp_path))
     assert len(filled(made, tmp_path).rows(chat)) == 8
     assert before.distinct + before.later >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("creation", "37bb2832c5cf"),
+        ("mllm-bench", "0760ae7b4766"),
+        ("probench", "9f0ac2205147"),
+    ],
+)
+def test_a_wording_keeps_its_name_wherever_its_class_is(name: str, digest: str) -> None:
+    """Judgements that were written down are found by it."""
+    assert wording_digest(resolve_protocol(name)) == digest

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from generators.base import NotApplicable, Unscored
 from scorers.pairwise import readers
-from scorers.pairwise.protocol import Marks, Verdict
+from scorers.pairwise.games import Marks, Verdict
 
 
 @pytest.mark.parametrize(

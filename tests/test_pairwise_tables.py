@@ -14,18 +14,18 @@ from pairwise_helpers import document, game, judged, preferred, sample
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from scorers.features import Style, difference
 from scorers.pairwise import PROTOCOLS, resolve_protocol
+from scorers.pairwise.games import Game, Judgement, ReplyReading, Verdict
 from scorers.pairwise.matchup import Matchup
-from scorers.pairwise.protocol import Game, Judgement, Reading, Verdict
+from scorers.pairwise.mllm_ratings import merged
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
-from scorers.pairwise.table import Row, Table
-from scorers.pairwise.votes import merged
+from scorers.pairwise.table import Standing, Standings
 
 
-def row_of(table: Table, system: str = "mine", group: str = "") -> Row:
+def row_of(table: Standings, system: str = "mine", group: str = "") -> Standing:
     return next(r for r in table.rows if (r.system, r.group) == (system, group))
 
 
-def table_of(name: str, games: list[Game], **options: object) -> Table:
+def table_of(name: str, games: list[Game], **options: object) -> Standings:
     few = {} if "mode" in options else {"draws": 40}
     return resolve_protocol(name, **few, **options).aggregate(games, "base")
 
@@ -88,7 +88,7 @@ def test_everything_that_is_missing_is_counted() -> None:
     assert counts["much_better"] == 3
     assert counts["factuality_read"] == 3
     late = Failure("late", Fault.TIMEOUT)
-    readings = tuple(Reading("preference", s, late) for s in (False, True))
+    readings = tuple(ReplyReading("preference", s, late) for s in (False, True))
     failed = game("q", Result(Judgement(readings)))
     assert row_of(table_of("creation", [failed])).counts["failed"] == 2
 
@@ -118,7 +118,7 @@ def test_a_pair_is_one_pair_whichever_way_its_games_name_it() -> None:
 def voted(forward: str | None, swapped: str | None) -> Judgement:
     values = {"Answer1": 1, "Answer2": -1}
     readings = tuple(
-        Reading(
+        ReplyReading(
             "preference",
             s,
             Unscored("?") if v is None else Result(Verdict(v, values.get(v, 0))),
@@ -357,9 +357,9 @@ def test_probench_counts_the_baselines_tokens_on_every_item() -> None:
     assert row_of(table_of("probench", turned, mode="official")).values == row.values
 
 
-def late_readings() -> tuple[Reading, ...]:
+def late_readings() -> tuple[ReplyReading, ...]:
     late = Failure("late", Fault.TIMEOUT)
-    return tuple(Reading("preference", s, late) for s in (False, True))
+    return tuple(ReplyReading("preference", s, late) for s in (False, True))
 
 
 def test_a_matchup_counts_tokens_of_answers_that_are_not_judged() -> None:

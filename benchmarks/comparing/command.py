@@ -22,8 +22,8 @@ from cluster.plan import lookup_in
 from cluster.run import RunResult, execute
 from cluster.store import Store
 from generators.base import Outcome
+from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup
-from scorers.pairwise.protocol import Judgement
 
 FOLDER = "compare"
 """Inside a run directory: judgements by protocol, each a store of its own."""

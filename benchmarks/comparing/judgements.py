@@ -14,8 +14,8 @@ from generators.base import Outcome, Result
 from generators.document import Document
 from generators.names import UsageError
 from scorers.features import words
+from scorers.pairwise.games import Judgement, Marks, ReplyReading, Verdict
 from scorers.pairwise.matchup import Matchup
-from scorers.pairwise.protocol import Judgement, Marks, Reading, Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +119,7 @@ def _side(system: str, writer: str, document: Document) -> Side:
     )
 
 
-def _said(reading: Reading) -> dict[str, Any]:
+def _said(reading: ReplyReading) -> dict[str, Any]:
     found = reading.outcome
     if not isinstance(found, Result):
         return {"outcome": outcome_name(found), "said": found.reason}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +59,7 @@ class Match:
         return Series(
             protocol=self.protocol.name,
             mode=self.protocol.mode,
-            wording=digest(getattr(self.protocol, "wording", None))[:12],
+            wording=wording_digest(self.protocol),
             judge=self.wanted.judge.removeprefix("judge:"),
             stage=self.judge.chat.digest[:12],
             writers={n: writer_of(s) for n, s in self.systems.items()},
@@ -120,6 +120,14 @@ def matched(root: Path, place: Path, wanted: CompareOptions) -> Match:
         identities=pins.known,
         missing_weights=tuple(pins.missing),
     )
+
+
+def wording_digest(protocol: Pairwise) -> str:
+    """Names a protocol's prompts, whatever the class that holds them is called."""
+    wording = getattr(protocol, "wording", None)
+    if is_dataclass(wording) and not isinstance(wording, type):
+        wording = {"Wording": asdict(wording)}
+    return digest(wording)[:12]
 
 
 def _former_identities(place: Path) -> Mapping[str, str]:

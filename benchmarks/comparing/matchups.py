@@ -11,8 +11,8 @@ from cluster.walks import Lookup, Pending, read
 from generators.base import Outcome, Result, Skip
 from generators.document import Document, Malformed, Sample
 from generators.system import System
+from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup, PairComparison, PairwiseJudge
-from scorers.pairwise.protocol import Judgement
 
 
 def matchups(

@@ -19,7 +19,7 @@ from benchmarks.files import write_whole
 from benchmarks.grid import page
 from cluster.run import RunResult
 from generators.base import StageSpec
-from scorers.pairwise.table import Table
+from scorers.pairwise.table import Standings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Found:
 
     match: Match
     judged: Judged
-    table: Table
+    table: Standings
     result: RunResult
     asked: Asked
     why: Mapping[str, list[dict[str, Any]]]

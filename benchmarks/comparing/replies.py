@@ -10,8 +10,8 @@ from typing import Any
 from benchmarks.reasons import counted_reasons
 from cluster.records import Row
 from generators.base import Fault, NotApplicable, Outcome, Result
+from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup
-from scorers.pairwise.protocol import Judgement
 
 Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
 """Every pair of documents with what became of its judgement."""

@@ -14,8 +14,8 @@ from typing import Any
 
 from generators.base import Unscored
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import Asked, joined
-from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.asking import RubricQuestion, joined
+from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP, Rubric
 
 MOST_IMAGES = 4
@@ -89,7 +89,7 @@ class Released:
 
     rubrics: Mapping[str, Rubric]
 
-    def ask(self, sample: Sample, document: Document) -> Asked | Unscored:
+    def ask(self, sample: Sample, document: Document) -> RubricQuestion | Unscored:
         """The question about one document, or why the released program has none."""
         flat = flattened(sample.question, document.segments)
         if len(flat.images) > MOST_IMAGES:
@@ -104,9 +104,9 @@ class Released:
             question=flat.question, answer=flat.answer, gt_answer=_truth(sample)
         )
         content = _illustrated(prompt, flat.images)
-        return Asked(rubric, content, left_out=flat.left_out, cut=flat.cut)
+        return RubricQuestion(rubric, content, left_out=flat.left_out, cut=flat.cut)
 
-    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
         """The score that the released reader finds."""
         try:
             score = find_score(reply)
@@ -116,7 +116,7 @@ class Released:
             return Unreadable("the released scorer finds no number after '### Score'")
         if not 0 <= score <= TOP:
             return Unreadable(f"the released scorer drops the score {score}")
-        return Verdict(score, "score", stated=score)
+        return RubricVerdict(score, "score", stated=score)
 
 
 def first_truth(items: Sequence[Any]) -> dict[str, str]:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
 from generators.document import Document, Malformed, Sample
-from scorers.pairwise.protocol import Game, Judgement, Pairwise
-from scorers.pairwise.walk import most_questions
+from scorers.pairwise.games import Game, Judgement
+from scorers.pairwise.protocol import Pairwise, most_questions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

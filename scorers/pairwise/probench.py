@@ -14,17 +14,25 @@ from pathlib import Path
 
 from generators.document import Content, Document, Sample, Turn
 from scorers.features import Counter, Style, style, words
-from scorers.pairwise import wording
-from scorers.pairwise.counts import by_pair
-from scorers.pairwise.dual import DualEvaluation, both_orders
-from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
-from scorers.pairwise.likert import corrected_rows
-from scorers.pairwise.likert_official import official_row
-from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
+from scorers.judging.rubric import Mode
+from scorers.pairwise import prompts
+from scorers.pairwise.content import (
+    asked,
+    fill,
+    history,
+    joined,
+    pictures,
+    spaced,
+    texts,
+    told,
+    whole,
+)
+from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair
+from scorers.pairwise.probench_ratings import corrected_rows, official_row
+from scorers.pairwise.prompts import checked, constants
+from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, official_forms, official_probench
-from scorers.pairwise.table import Table, groups
-from scorers.pairwise.turns import asked, history, whole
+from scorers.pairwise.table import Standings, groups
 
 TRACK = "chat_type"
 """Metadata of a sample: one of `TRACKS`; by default told by the number of user turns."""
@@ -51,7 +59,7 @@ _TURN = "<turn{i}/>\n{pair}\n</turn{i}>"
 
 
 def _own_wording() -> Mapping[str, str]:
-    return wording.LIKERT
+    return prompts.LIKERT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +159,7 @@ class ProBench(DualEvaluation):
         images = sum(len(d.images) for d in answer.answers)
         return style(parts, images, count=self.count, mode=self.mode, stripped=stripped)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Ratings and win rates against the baseline, overall and on every group.
 
         Without a baseline the first system of each pair is the baseline officially, the
@@ -173,7 +181,7 @@ class ProBench(DualEvaluation):
                     found, baseline, part, group, strong=self.strong, draws=self.draws
                 )
             ]
-        return Table(
+        return Standings(
             protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
         )
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from generators.base import NotApplicable, Unscored
-from scorers.pairwise.protocol import Marks, Verdict
+from scorers.pairwise.games import Marks, Verdict
 
 LEVELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Five-level verdicts by how much they prefer the answer shown first."""
