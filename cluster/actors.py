@@ -20,6 +20,7 @@ from ray.util.scheduling_strategies import (
 
 from cluster.placement import Node, Resources
 from cluster.probe import unreachable
+from cluster.usage import committed_usage
 from cluster.worker import Worker
 from generators.base import StageSpec
 
@@ -187,7 +188,9 @@ def start(spec: StageSpec, root: Path, node: str) -> Handle:
     affinity = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     options["scheduling_strategy"] = affinity
     secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
-    actor = _actor_class.options(**options).remote(spec, str(root), secrets)
+    # Only stages behind an endpoint have ceilings, and only those read the parts again.
+    used = committed_usage(root, spec) if placement.endpoint else {}
+    actor = _actor_class.options(**options).remote(spec, str(root), secrets, used)
     return Handle(actor, node)
 
 

@@ -9,7 +9,7 @@ from cluster import actors
 from cluster.placement import Resources, best_node
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
-from cluster.worker_pool import Event, WorkerPool
+from cluster.workers import Event, WorkerPool
 
 _IDLE_BEFORE_EVICTION_S = 1.0
 _QUIET_WAIT_S = 30.0

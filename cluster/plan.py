@@ -1,4 +1,4 @@
-"""Systems x samples x scorers as walks, and how far the store takes them."""
+"""Systems x samples x scorers, and comparisons, as walks; how far the store takes them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,17 @@ from generators.base import (
 )
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Asking, Prompter, System, answer
-from scorers.base import Scorer
+from scorers.base import ItemOutcome, PlanItem, Scorer
 
+Asked = tuple[System, Sample | Malformed, int]
+"""A system, a query and the number of its repeat, from 0: what asks for one document."""
 Scores = dict[str, Outcome[Score]]
 """The outcome of every scorer for one document, by the scorer's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One system's answer to one sample, and its scores."""
+    """One system's answer to one sample, and what every scorer said of it."""
 
     system: str
     sample: Sample | Malformed
@@ -39,10 +41,20 @@ class Evaluation:
     document: Outcome[Document]
     scores: Scores
 
+    @property
+    def subject(self) -> Outcome[Document]:
+        """What is judged: the document."""
+        return self.document
+
+    @property
+    def verdicts(self) -> tuple[Outcome[Score], ...]:
+        """What every scorer said."""
+        return tuple(self.scores.values())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All systems, samples and scorers of a run."""
+    """Everything a run is asked for."""
 
     systems: Sequence[System]
     samples: Sequence[Sample | Malformed]
@@ -50,6 +62,8 @@ class Plan:
     prompt: Prompter
     seed: int = 0
     repeats: int = 1
+    comparisons: Sequence[PlanItem] = ()
+    """Pairs of answers that are there already, to be judged."""
 
     @property
     def stages(self) -> list[StageSpec]:
@@ -57,7 +71,8 @@ class Plan:
         chains = [s.stages for s in self.systems]
         depth = max((len(c) for c in chains), default=0)
         ordered = [c[i] for i in range(depth) for c in chains if i < len(c)]
-        ordered += [stage for scorer in self.scorers for stage in scorer.stages]
+        judges: Sequence[Scorer | PlanItem] = (*self.scorers, *self.comparisons)
+        ordered += [stage for judge in judges for stage in judge.stages]
         stages: dict[str, StageSpec] = {}
         for stage in ordered:
             stages.setdefault(stage.digest, stage)
@@ -65,7 +80,7 @@ class Plan:
 
     @property
     def feeders(self) -> Mapping[str, set[str]]:
-        """By digest of a stage, the digests of the stages that its inputs come from."""
+        """By a stage's digest, the digests of the stages whose results make it work."""
         feeders: dict[str, set[str]] = defaultdict(set)
         talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Sample))
         for system in self.systems:
@@ -78,26 +93,32 @@ class Plan:
             chain = [stage.digest for stage in scorer.stages]
             for i, own in enumerate(chain):
                 feeders[own].update(answering, chain[:i])
+        feeders |= {s.digest: set() for c in self.comparisons for s in c.stages}
         return {own: before - {own} for own, before in feeders.items()}
 
     def __len__(self) -> int:
-        return len(self.systems) * len(self.samples) * self.repeats
+        documents = len(self.systems) * len(self.samples) * self.repeats
+        return documents + len(self.comparisons)
 
-    def asked(self) -> Iterator[tuple[System, Sample | Malformed, int]]:
+    def asked(self) -> Iterator[Asked]:
         """Every (system, sample, repeat); systems that share a stage adjoin."""
         for repeat in range(self.repeats):
             for sample in self.samples:
                 for system in self.systems:
                     yield system, sample, repeat
 
-    def walks(self) -> Iterator[Walk[Evaluation]]:
-        """One walk per (system, sample, repeat)."""
-        return (self.evaluation(*what) for what in self.asked())
+    def walks(self) -> Iterator[Walk[Any]]:
+        """One walk per (system, sample, repeat), and one per comparison.
+
+        The first end in an `Evaluation`, the others in what is `ItemOutcome`.
+        """
+        yield from (self.evaluation(*what) for what in self.asked())
+        yield from (comparison.walk() for comparison in self.comparisons)
 
     def evaluation(
         self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Evaluation]:
-        """The whole walk: an answer and, where there is one, its scores."""
+        """The whole walk: an answer, and where there is one, what all scorers say."""
         document = yield from self.answer(system, sample, repeat)
         scores: Scores = {}
         if isinstance(document, Result) and isinstance(sample, Sample):
@@ -149,8 +170,19 @@ def evaluations(
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
-    for walk in plan.walks():
-        outcome = read(walk, lookup)
+    for what in plan.asked():
+        outcome = read(plan.evaluation(*what), lookup)
+        if isinstance(outcome, Pending):
+            yield outcome
+        elif isinstance(outcome, Result):
+            yield outcome.value
+
+
+def compared(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
+    """The outcome of every comparison, in the plan's order."""
+    lookup = lookup_in(store)
+    for comparison in plan.comparisons:
+        outcome = read(comparison.walk(), lookup)
         if isinstance(outcome, Pending):
             yield outcome
         elif isinstance(outcome, Result):

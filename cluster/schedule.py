@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from cluster.allocation import Allocator
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, final_lookup, outcome_name
+from cluster.plan import Asked, Plan, final_lookup, outcome_name
 from cluster.records import Item, decode, encode
 from cluster.spending import Spending
 from cluster.stage_queue import FailedJobs, StageQueue
@@ -21,10 +22,11 @@ from cluster.store import Store
 from cluster.walks import Pending, Walker, read
 from cluster.watcher import WorkerFailure
 from cluster.worker import Receipt
-from cluster.worker_pool import Event, WorkerPool
+from cluster.workers import Event, WorkerPool
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
 from generators.document import Image, Malformed, Sample
 from generators.system import System
+from scorers.base import PlanItem
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
@@ -56,14 +58,15 @@ class Scheduler:
         self.on_turn = on_turn
         self.should_stop = should_stop
         self.finished: Counter[str] = Counter()
-        """Documents by outcome."""
+        """Documents and pairs by outcome."""
         self._on_notice = on_notice
         self._noticed: set[str] = set()
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
         self._feeders = plan.feeders
-        self._asked = plan.asked()
+        self._asked: Iterator[Asked | PlanItem]
+        self._asked = chain(plan.asked(), plan.comparisons)
         self._more_walks = True
-        self._waiting: dict[str, list[Walker[Evaluation]]] = defaultdict(list)
+        self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         self._failed_now: set[str] = set()
         """Keys that failed under this command: only the next command tries them again."""
         self._queues: dict[str, StageQueue] = {}
@@ -126,6 +129,8 @@ class Scheduler:
             asked = next(self._asked, None)
             if asked is None:
                 self._more_walks = False
+            elif not isinstance(asked, tuple):
+                self._advance(Walker(asked.walk()))
             elif not self.options.only_scorers or self._has_document(*asked):
                 self._advance(Walker(self.plan.evaluation(*asked)))
 
@@ -135,10 +140,10 @@ class Scheduler:
         walk = self.plan.answer(system, sample, repeat)
         return not isinstance(read(walk, final_lookup(self.store)), Pending)
 
-    def _advance(self, walker: Walker[Evaluation]) -> None:
+    def _advance(self, walker: Walker[Any]) -> None:
         outcome = walker.advance(self._lookup)
         if isinstance(outcome, Result):
-            self.finished[outcome_name(outcome.value.document)] += 1
+            self.finished[outcome_name(outcome.value.subject)] += 1
         elif walker.pending is not None:
             for job in walker.pending.missing:
                 self._request(job, walker)
@@ -153,7 +158,7 @@ class Scheduler:
             queue.count(row.outcome, fresh=False)
         return decode(job.spec.kind, row)
 
-    def _request(self, job: Job, walker: Walker[Evaluation]) -> None:
+    def _request(self, job: Job, walker: Walker[Any]) -> None:
         asked_before = job.key in self._waiting
         self._waiting[job.key].append(walker)
         if asked_before:
@@ -197,6 +202,7 @@ class Scheduler:
 
     def _add_receipt(self, queue: StageQueue, receipt: Receipt) -> None:
         rows = receipt.rows
+        self.store.suspects.update(receipt.damaged)
         queue.used(receipt.usage)
         self._spending.count_receipt(queue.spec, receipt)
         if receipt.table is not None:

@@ -25,18 +25,12 @@ from generators.base import (
 )
 from generators.document import Image, ImageRequest, Payload
 from generators.names import UsageError, unknown, validated
+from generators.registry import known_prefixes
 from generators.settings import StageSettings
 from generators.system import System
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
-
-
-def is_custom(name: str) -> bool:
-    """Whether `name` has the form `module:Class` (and not `hf:`, `openai:`, ...)."""
-    module, separator, attribute = name.partition(":")
-    known = module in ("hf", "openai", "diffusers", "gt", "judge")
-    return bool(separator) and not known and attribute.isidentifier()
 
 
 def custom_spec(
@@ -47,7 +41,10 @@ def custom_spec(
     try:
         cls = imported(name)
     except ModuleNotFoundError as error:
-        raise UsageError(f"stage {name!r}: {error}") from error
+        known = ", ".join(known_prefixes())
+        raise UsageError(
+            f"stage {name!r}: {error}. Prefixes that name no module are {known}"
+        ) from error
     except AttributeError:
         module_names = (n for n in dir(importlib.import_module(module)) if n[0].isupper())
         raise unknown(f"class in module {module!r}", attribute, module_names) from None

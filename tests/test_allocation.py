@@ -16,7 +16,7 @@ from cluster.placement import Node, Resources
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
 from cluster.worker import Receipt
-from cluster.worker_pool import WorkerPool, _cause
+from cluster.workers import WorkerPool, _cause
 from generators.base import Job, Placement
 from generators.document import Request, Text, Turn
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from trial import painter, plan_of, sample
 
-from benchmarks.config import load_config
-from benchmarks.experiment import open_experiment
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import open_experiment
 from cluster.walks import Pending, read
 from generators.base import Job, Kind, Outcome, Placement, StageSpec
 from generators.custom import custom_spec

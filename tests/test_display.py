@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 from trial import writer
 
-from benchmarks.display import Display, duration
+from benchmarks.runs.display import Display, duration
 from cluster.counts import StageCount
 from cluster.options import StageProgress
 from cluster.watcher import WorkerFailure

@@ -11,7 +11,7 @@ from rich.console import Console
 from trial import as_asked, filled, painter, sample, writer
 
 from benchmarks import commands
-from benchmarks.config import load_config
+from benchmarks.runs.config import load_config
 from benchmarks.runs.recorded import (
     RecordedStages,
     recorded_digest,

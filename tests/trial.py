@@ -166,8 +166,8 @@ def filled(plan: Plan, root: Path, *kinds: Kind) -> Store:
     """A store with every record of `plan`, or every one of these kinds."""
     store, records = Store(root), dict[str, Outcome[Any]]()
     lookup = answering(records)
-    for what in plan.asked():
-        read(plan.evaluation(*what), lookup)
+    for walk in plan.walks():
+        read(walk, lookup)
     while job := missing(plan, store, *kinds):
         item = Item(job.key, job.label, job.input)
         store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
@@ -238,7 +238,7 @@ def board(plan: Plan, root: Path) -> str:
 
 def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
-    from benchmarks.leaderboard import Board, write_leaderboard
+    from benchmarks.results.leaderboard import Board, write_leaderboard
 
     made = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
     board = Board(
