@@ -385,11 +385,11 @@ def test_a_suspect_is_sent_to_a_worker_with_nothing_else_and_stays_alone_there()
     pool.dispatch(lambda queue: False)
     assert len(replica.in_flight) == 1
     (ref, batch), *_ = replica.in_flight.items()
-    pool._answered(replica, ref, Receipt("done"))
+    pool._replied(replica, ref, Receipt("done"))
     pool.dispatch(lambda queue: False)
     assert [b.alone for b in replica.in_flight.values()] == [True]
     ref = next(iter(replica.in_flight))
-    pool._answered(replica, ref, Receipt("done"))
+    pool._replied(replica, ref, Receipt("done"))
     pool.dispatch(lambda queue: False)
     assert [b.alone for b in replica.in_flight.values()] == [False, False]
 
@@ -400,7 +400,7 @@ def test_what_a_lost_worker_had_not_begun_is_given_to_another() -> None:
     replica = pool.working(queue)
     pool.dispatch(lambda queue: False)
     ref = next(iter(replica.in_flight))
-    pool._answered(replica, ref, Receipt("timeout", "took longer than 5 s"))
+    pool._replied(replica, ref, Receipt("timeout", "took longer than 5 s"))
     assert replica.state == "stopping"
     waiting = [queue.take(idle=True, growing=False, workers=1) for _ in range(2)]
     assert [b.alone for b in waiting if b] == [False, True]
