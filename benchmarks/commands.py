@@ -22,8 +22,9 @@ from benchmarks.config import (
     parsed_setting,
 )
 from benchmarks.display import Display
-from benchmarks.experiment import Experiment, open_experiment, reopen
+from benchmarks.experiment import Experiment, reopen
 from benchmarks.files import write_whole
+from benchmarks.joining import joined
 from benchmarks.kept import keep_rubrics
 from benchmarks.leaderboard import terminal_table, write_leaderboard
 from cluster.counts import StageCount, count
@@ -187,7 +188,13 @@ def _opened(config: RunConfig, console: Console) -> Experiment:
         name.startswith(JUDGE) for name in config.scorers
     ):
         console.print("Attention: mode and rubric tell judges how to ask; none is asked.")
-    return open_experiment(config, on_progress=progress)
+    experiment, added = joined(config, progress)
+    if added:
+        console.print(
+            f"added to the run that is there, and to all of it: {escape(', '.join(added))}",
+            soft_wrap=True,
+        )
+    return experiment
 
 
 # -------------------------------------------------------------------------- plan
