@@ -36,7 +36,7 @@ from generators.base import Failure, Fault, Weights
 from generators.names import UsageError, unknown
 from scorers.judging.resolve import PREFIX as JUDGE
 
-FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
+FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 MODES = ("corrected", "official")
 
 
@@ -201,7 +201,10 @@ def _opened(config: RunConfig, console: Console) -> Experiment:
 
 
 def plan(config: RunConfig, console: Console) -> int:
-    """Show what `run` would do. Starts nothing and writes nothing."""
+    """Show what `run` would do. Starts nothing and writes nothing.
+
+    Exit status 2 where `run` would refuse to start: keys or weights are missing.
+    """
     experiment = _opened(config, console)
     counts = count(experiment.plan, Store(config.root))
     console.print(f"run directory {escape(str(config.root))}", soft_wrap=True)
@@ -212,9 +215,10 @@ def plan(config: RunConfig, console: Console) -> int:
         f"{len(experiment.systems)} systems, {config.repeats} repeats"
     )
     console.print(_plan_table(counts))
-    for line in _plan_remarks(experiment, counts):
+    missing = _missing(experiment, counts)
+    for line in (*missing, *_plan_remarks(experiment, counts)):
         console.print(line, soft_wrap=True)
-    return FINISHED
+    return WRONG_USE if missing else FINISHED
 
 
 def _plan_table(counts: Sequence[StageCount]) -> Table:
@@ -251,14 +255,21 @@ def _need(tally: StageCount) -> str:
     return ", ".join(parts)
 
 
+def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
+    """What `run` would refuse to start without: keys and weights that jobs need."""
+    left = {c.spec.name for c in counts if c.to_run}
+    needs = [
+        f"{stage} needs {', '.join(names)} in the environment"
+        for stage, names in experiment.missing_keys.items()
+        if stage in left
+    ]
+    weights = experiment.missing_weights if left else ()
+    return [f"[red]missing[/red] {escape(text)}" for text in (*needs, *weights)]
+
+
 def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
     malformed = dict(experiment.task.about).get("malformed") or {}
-    lines = [
-        f"[red]missing[/red] {escape(stage)} needs {', '.join(names)} in the environment"
-        for stage, names in experiment.missing_keys.items()
-        if any(c.to_run for c in counts if c.spec.name == stage)
-    ]
-    lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
+    lines = []
     if malformed:
         rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
         lines.append(

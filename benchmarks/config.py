@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.tasks import READERS
-from cluster.run import MANIFEST
 from generators.base import Weights
 from generators.keys import digest
 from generators.names import UsageError, validated
@@ -168,6 +167,9 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
 
 def is_run(root: Path) -> bool:
     """Whether a run has been made, or begun, in the directory `root`."""
+    # Imported here because measuring a stage reads configs where pyarrow is missing.
+    from cluster.run import MANIFEST
+
     return (root / MANIFEST).exists()
 
 

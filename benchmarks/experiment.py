@@ -22,7 +22,7 @@ from cluster.walks import Pending
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
-from generators.names import UsageError, unknown
+from generators.names import UsageError, unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
@@ -32,6 +32,8 @@ from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
 from scorers.judging.judge import Judge
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.resolve import rubrics_of
+from scorers.judging.settings import JudgeSettings
 
 _MOST_WITH_NOTES = 20_000
 """Documents up to which a board carries what the stages noted (prompts, truncation)."""
@@ -193,6 +195,7 @@ def experiment_of(
 ) -> Experiment:
     """The experiment over a task set that has been read, and the systems given with it."""
     _refuse_settings_of_nothing(config)
+    _refuse_wrong_rubrics(config)
     if ids is None and config.ids is not None:
         ids = _ids(config.ids)
     models = _models(config)
@@ -229,6 +232,20 @@ def _refuse_settings_of_nothing(config: RunConfig) -> None:
         # Models of any other name are for a judge or a comparison to come.
         if name not in valid and not is_writer(name.removeprefix(JUDGE)):
             raise unknown("name in models", name, valid)
+
+
+def _refuse_wrong_rubrics(config: RunConfig) -> None:
+    """UsageError for rubrics and modes that are not valid, whether or not a judge asks.
+
+    They are kept with the run, and judges that are added later go by them.
+    """
+    settings = [{"rubric": s["rubric"]} for s in config.models.values() if "rubric" in s]
+    judged = any(name.startswith(JUDGE) for name in config.scorers)
+    # A judge may add the rubric that makes the mode valid.
+    common = {"rubric": config.rubric, "mode": None if judged else config.mode}
+    for values in (common, *settings):
+        given = {k: v for k, v in values.items() if v is not None}
+        rubrics_of(with_overrides(JudgeSettings(), given, ""))
 
 
 def read_task(

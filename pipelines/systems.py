@@ -102,6 +102,9 @@ def writer_spec(name: str, models: Models) -> StageSpec:
 def chat_spec(name: str, models: Models) -> StageSpec:
     """The stage of any model that answers in text, native ones included, as a judge."""
     if name not in NATIVE:
+        if name not in LVLMS and ":" not in name:
+            valid = [*NATIVE, *LVLMS, "hf:ORG/NAME", "openai:MODEL", "module:Class"]
+            raise unknown("chat model", name, valid)
         return writer_spec(name, models)
     draft = native(name, models.weights, models.of(name), models.gpu_gib).draft
     assert draft is not None

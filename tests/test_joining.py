@@ -69,7 +69,9 @@ def test_what_would_give_the_results_another_meaning_is_refused(
     before = state(root)
     with pytest.raises(UsageError, match=reason) as error:
         plait(command, *TRUTH, *NO_SCORERS, "--out", "run", *words)
-    assert "another directory with --out, or give the values of that run" in str(error.value)
+    assert "another directory with --out, or give the values of that run" in str(
+        error.value
+    )
     assert state(root) == before
 
 
@@ -160,11 +162,15 @@ def planned(root: Path, *words: str) -> None:
 def test_other_settings_of_a_model_that_is_there_are_refused(root: Path) -> None:
     planned(root, "--system", PAIR, "--set", "models.sd3.guidance=2.5")
     words = ["plan", *GIVEN, *NO_SCORERS, "--out", "run"]
-    with pytest.raises(UsageError, match=r"qwen2.*: guidance of sd3 is 4.5, but 2.5 in the run"):
+    with pytest.raises(
+        UsageError, match=r"qwen2.*: guidance of sd3 is 4.5, but 2.5 in the run"
+    ):
         plait(*words, "--system", PAIR, "--set", "models.sd3.guidance=4.5")
     # A system that is new is asked for as it would be in a run of its own.
     other = ["--system", "qwen2-vl-7b+sd3"]
-    with pytest.raises(UsageError, match="qwen2-vl-7b.*: guidance of sd3 is .*, but 2.5 in"):
+    with pytest.raises(
+        UsageError, match="qwen2-vl-7b.*: guidance of sd3 is .*, but 2.5 in"
+    ):
         plait(*words, *other)
     told = plait(*words, *other, "--set", "models.sd3.guidance=2.5")
     assert "added to the run that is there, and to all of it: system qwen2-vl-7b" in told

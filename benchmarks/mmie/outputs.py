@@ -18,6 +18,7 @@ from benchmarks.mmie.rows import (
     get,
     id_of,
     of_type,
+    says_nothing,
     stated_categories,
 )
 from benchmarks.mmie.rules import RowError, Rule
@@ -120,7 +121,7 @@ def _output(
             category=row.category,
             field=row.field,
             turns=(Turn("user", album.content(row.question)),),
-            reference=Document(reference) if reference else None,
+            reference=None if says_nothing(reference) else Document(reference),
             wants_images=row.category != "MSR",
         )
         return Output(sample, Document(album.content(row.answer)), row.model)

@@ -11,7 +11,7 @@ from scorers.judging.corrected import Corrected
 from scorers.judging.judge import Judge
 from scorers.judging.published import read_published
 from scorers.judging.released import Released
-from scorers.judging.rubrics import OWN
+from scorers.judging.rubrics import OWN, Rubric
 from scorers.judging.settings import JudgeSettings
 
 PREFIX = "judge:"
@@ -62,10 +62,15 @@ def resolve_judge(
     return judge(name, stage, settings)
 
 
+def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
+    """The rubrics by category; UsageError where the official ones are not there."""
+    path = settings.official_path
+    return OWN if path is None else read_published(path)
+
+
 def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> Judge:
     """The judge that asks `stage`; UsageError where the official rubrics are not there."""
-    path = settings.official_path
-    rubrics = OWN if path is None else read_published(path)
+    rubrics = rubrics_of(settings)
     official = settings.mode == "official"
     return Judge(
         name=name,
@@ -109,7 +114,8 @@ def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
     try:
         stage = chat(model)
     except UsageError as error:
-        raise UsageError(f"judge {name!r}: {error}") from None
+        own = ", ".join(f"{PREFIX}{known}" for known in JUDGES)
+        raise UsageError(f"judge {name!r}: {error}; also {own}") from None
     if stage.kind is not Kind.DRAFT:
         raise UsageError(
             f"judge {name!r} must be a chat model (stage of kind 'draft'), but {model!r} "
