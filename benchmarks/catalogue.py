@@ -1,4 +1,4 @@
-"""`plait list` and `plait fetch`: what can be named, and its weights on this machine."""
+"""`plait list` and `plait fetch`: what can be named, and its weights downloaded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.controls import CONTROLS
+from benchmarks.tasks import FORMS
 from generators.base import StageSpec
 from generators.checkpoints import CheckpointError, first_line, looks_like_path, pinning
 from generators.names import UsageError, unknown
@@ -35,8 +36,8 @@ WEIGHTS = {
 
 
 def show(what: str, console: Console) -> int:
-    """Print the names of `systems`, `scorers` or `weights`."""
-    tables = {"systems": _systems, "scorers": _scorers, "weights": _weights}
+    """Print the names of `systems`, `scorers`, `data` or `weights`."""
+    tables = {"systems": _systems, "scorers": _scorers, "data": _data, "weights": _weights}
     if what not in tables:
         raise unknown("list", what, tables)
     for table in tables[what]():
@@ -57,19 +58,19 @@ def _systems() -> Iterator[Any]:
         stages = resolve(name, Models(weights="tiny")).stages
         natives.add_row(name, ", ".join(dict.fromkeys(s.identity for s in stages)))
     yield natives
-    writers = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "settings")
-    for name, settings in LVLMS.items():
-        local = isinstance(settings, ChatSettings)
-        notes = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
-        writers.add_row(name, settings.model, notes)
+    writers = _table("LVLMs: the first half of LVLM+T2I", "name", "model", "runs")
+    for name, model in LVLMS.items():
+        local = isinstance(model, ChatSettings)
+        where = "local" if local else f"endpoint {model.url}"  # type: ignore[union-attr]
+        writers.add_row(name, model.model, where)
     writers.add_row("hf:ORG/NAME", "any AutoModelForImageTextToText", "local")
     writers.add_row("openai:MODEL", "any OpenAI-compatible endpoint", "OPENAI_BASE_URL")
     yield writers
     artists = _table("Text-to-image models: the second half", "name", "model", "settings")
     for name, drawn in T2IS.items():
         size = f"{drawn.width}x{drawn.height}"
-        told = f"{drawn.steps} steps, guidance {drawn.guidance:g}, {size}"
-        artists.add_row(name, drawn.model, told)
+        settings = f"{drawn.steps} steps, guidance {drawn.guidance:g}, {size}"
+        artists.add_row(name, drawn.model, settings)
     artists.add_row("diffusers:ORG/NAME", "any AutoPipelineForText2Image", "its own")
     yield artists
     yield (
@@ -84,8 +85,18 @@ def _scorers() -> Iterator[Any]:
     for name in SCORERS:
         table.add_row(name, resolve_scorer(name, "tiny", {}).scale)
     table.add_row("judge:mmie-score", "0-100")
-    table.add_row("judge:NAME", "0-100; any LVLM above, hf:ORG/NAME, openai:MODEL, anole")
+    natives = ", ".join(NATIVE)
+    table.add_row(
+        "judge:NAME", f"0-100; any LVLM, {natives}, hf:ORG/NAME, openai:MODEL, module:Class"
+    )
     table.add_row("module:Class", "a class of your own")
+    yield table
+
+
+def _data() -> Iterator[Any]:
+    table = _table("Data", "name", "what")
+    for name, what in FORMS.items():
+        table.add_row(name, what)
     yield table
 
 

@@ -338,6 +338,26 @@ def agreement(
     return FINISHED
 
 
+def diff(
+    first: Path,
+    second: Path,
+    systems: tuple[str | None, str | None],
+    out: Path | None,
+    console: Console,
+) -> int:
+    """Show the paired differences between two runs; write them as JSON to `out`."""
+    from benchmarks.differences import remarks, run_difference, terminal_table
+
+    found = run_difference(first, second, *systems)
+    console.print(terminal_table(found))
+    for line in remarks(found):
+        console.print(escape(line), soft_wrap=True)
+    if out is not None:
+        write_whole(out, json.dumps(found.as_json(), indent=2, ensure_ascii=False) + "\n")
+        console.print(f"written to {escape(str(out))}", soft_wrap=True)
+    return FINISHED
+
+
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
     """Have pairs of a run's documents judged; `told` are fields of `Comparison`."""
     from benchmarks import comparing

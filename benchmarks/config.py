@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from benchmarks.tasks import READERS
+from benchmarks.tasks import READERS, is_function
 from generators.base import Weights
 from generators.keys import digest
 from generators.names import UsageError, validated
@@ -57,9 +57,7 @@ class RunConfig(_Section):
     """Everything that can be said about a run."""
 
     data: str = "sample"
-    """`sample`, a folder or JSON file in MMIE's format, `hf:ORG/NAME@REVISION`, a peer's
-    data such as `creation:PATH` (`benchmarks.tasks.READERS`), or `official:FOLDER` for
-    answers in the official scorer's format."""
+    """One of the forms that `plait list data` shows (`benchmarks.tasks.FORMS`)."""
     systems: Names = ()
     """Names as `plait list systems` shows them."""
     scorers: Names = ()
@@ -126,7 +124,7 @@ class RunConfig(_Section):
         if self.out is not None:
             return self.out.expanduser().resolve()
         place = self.data.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
-        name = Path(place).name or "run"
+        name = Path(place).name.replace(":", "-") or "run"
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
@@ -187,7 +185,7 @@ def _absolute(data: str) -> str:
     scheme, colon, place = data.partition(":")
     if scheme not in (OFFICIAL.rstrip(":"), *READERS):
         scheme, colon, place = "", "", data
-    if place == "sample" or place.startswith("hf:"):
+    if place == "sample" or place.startswith("hf:") or is_function(data):
         return data
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 

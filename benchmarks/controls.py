@@ -128,11 +128,9 @@ def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
     if not truth.images:
         return Skip("the ground truth holds no picture")
     texts = tuple(s for s in truth.segments if isinstance(s, Text))
-    return (
-        Document(texts)
-        if any(t.text for t in texts)
-        else Skip("the ground truth holds no text")
-    )
+    if not any(t.text for t in texts):
+        return Skip("the ground truth holds no text")
+    return Document(texts)
 
 
 def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:

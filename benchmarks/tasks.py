@@ -20,7 +20,16 @@ from generators.document import Document, Malformed, Sample
 from generators.names import UsageError
 from generators.system import Prompter
 
-__all__ = ["READERS", "TaskError", "TaskSet", "limited", "load", "selected"]
+__all__ = [
+    "FORMS",
+    "READERS",
+    "TaskError",
+    "TaskSet",
+    "is_function",
+    "limited",
+    "load",
+    "selected",
+]
 
 Samples = Sequence[Sample | Malformed]
 
@@ -33,9 +42,36 @@ READERS: Mapping[str, str] = {
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 
 
+FORMS: Mapping[str, str] = {
+    "sample": "the bundled queries",
+    "PATH": "a folder with data.json and images/, or the JSON file, in MMIE's format",
+    "hf:ORG/NAME@REVISION": "a data set of the Hub in MMIE's format",
+    "creation:PLACE": "Creation-MMBench: its TSV, a folder with it, or hf:ORG/NAME",
+    "creation-text:PLACE": "the same with descriptions in place of the pictures",
+    "mllm-bench:PLACE": "MLLM-Bench: a checkout of its repository, or hf:ORG/NAME",
+    "probench:PLACE": "ProBench: its Parquet files, or hf:ORG/NAME",
+    "official:FOLDER": "answers of another tool in the official MMIE scorer's format",
+    "module:function": "your own: a function without arguments that gives a TaskSet",
+}
+"""What `--data` takes, and what it stands for."""
+_RESERVED = ("hf", "official", "sample", *READERS)
+
+
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """Queries, and what a run has to know of them."""
+    """Queries, and what a run has to know of them.
+
+    A task set of your own is a function that gives one, named as `module:function`; its
+    module lies in the current folder or is installed:
+
+        def queries() -> TaskSet:
+            turns = (Turn("user", (Text("Draw a cat."),)),)
+            sample = Sample(id="cat", category="SA", field="Animals", turns=turns)
+            return TaskSet(name="mine", samples=(sample,), prompt=as_asked,
+                           categories={}, fields=("Animals",), about={})
+
+    where `benchmarks.published.as_asked` puts no words around the question.
+    """
 
     name: str
     samples: tuple[Sample | Malformed, ...]
@@ -61,15 +97,18 @@ def load(
 ) -> TaskSet:
     """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
 
-    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`. Pictures are decoded
-    once to find broken ones; `cache` (by default the user's cache folder) keeps what was
-    found. `on_progress` is told (checked, of how many). Raises TaskError for data that
+    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is
+    a function of the user's that gives the task set. Pictures are decoded once to find
+    broken ones; `cache` (by default the user's cache folder) keeps the results.
+    `on_progress` is called with (checked, of how many). Raises TaskError for data that
     cannot be read, UsageError for unknown names in `prompts`.
     """
     cache = cache or checks.default_folder()
     scheme, colon, where = data.partition(":")
     if colon and scheme in READERS:
         return _of_another(scheme, where, prompts, cache)
+    if is_function(data):
+        return _own(data, prompts)
     wording = mmie_prompts(prompts)
     place = source.locate(data, cache)
     album = Album(place.root, cache, place.also)
@@ -100,6 +139,29 @@ def _of_another(
         raise UsageError(f"[prompts] words MMIE's queries; {scheme} has its own questions")
     read: Callable[[str, Path], TaskSet] = imported(READERS[scheme])
     return read(where, cache)
+
+
+def is_function(data: str) -> bool:
+    """Whether `data` names a function of the user's as `module:function`."""
+    module, colon, name = data.partition(":")
+    dotted = all(part.isidentifier() for part in module.split("."))
+    reserved = module in _RESERVED or Path(data).exists()
+    return bool(colon) and dotted and name.isidentifier() and not reserved
+
+
+def _own(data: str, prompts: Mapping[str, Mapping[str, str]] | None) -> TaskSet:
+    if prompts:
+        raise UsageError(f"[prompts] words MMIE's queries; {data} has its own prompt")
+    try:
+        make: Callable[[], TaskSet] = imported(data)
+    except (ModuleNotFoundError, AttributeError) as error:
+        forms = ", ".join(FORMS)
+        raise UsageError(f"data {data!r}: {error}. Valid forms: {forms}") from error
+    task = make()
+    if not isinstance(task, TaskSet):
+        kind = type(task).__name__
+        raise UsageError(f"data {data!r} must give a TaskSet, not a value of type {kind}")
+    return task
 
 
 def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:

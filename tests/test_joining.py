@@ -1,4 +1,4 @@
-"""A second configuration into the same run directory: joined, or refused with the reason."""
+"""A second configuration into one run directory: joined, or refused with the reason."""
 
 from __future__ import annotations
 
@@ -103,8 +103,9 @@ def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path)
     told = plait("run", *controls)
     assert "added to the run that is there, and to all of it: system gt:no-images" in told
     rows = json.loads((root / "leaderboard.json").read_text())
-    assert [(row["system"], row["done"]) for row in rows][0] == ("gt", 9)
-    assert {row["system"] for row in rows} == {"gt", "gt:no-images"}
+    done = {row["system"]: row["done"] for row in rows}
+    assert done["gt"] == 9
+    assert set(done) == {"gt", "gt:no-images"}
     assert manifest(root)["systems"] == ["gt", "gt:no-images"]
     assert manifest(root)["config"]["systems"] == ["gt", "gt:no-images"]
     # Nothing was said of scorers, so none is added.
@@ -169,7 +170,7 @@ def test_other_settings_of_a_model_that_is_there_are_refused(root: Path) -> None
     # A system that is new is asked for as it would be in a run of its own.
     other = ["--system", "qwen2-vl-7b+sd3"]
     with pytest.raises(
-        UsageError, match="qwen2-vl-7b.*: guidance of sd3 is .*, but 2.5 in"
+        UsageError, match=r"qwen2-vl-7b.*: guidance of sd3 is .*, but 2.5 in"
     ):
         plait(*words, *other)
     told = plait(*words, *other, "--set", "models.sd3.guidance=2.5")
