@@ -84,6 +84,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value, such as models.sdxl-turbo.steps=2."),
 ]
+Remake = Annotated[
+    bool, typer.Option(help="Make records of an earlier version of a stage again.")
+]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
@@ -126,15 +129,16 @@ def _declared(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """The options of `run` and `plan`, declared once."""
 
 
-def _with_run_options(command: Callable[[RunConfig], int]) -> Callable[..., None]:
+def _with_run_options(command: Callable[[RunConfig, bool], int]) -> Callable[..., None]:
     """`command` as the command line calls it: with every option of a run."""
 
     def called(**options: Any) -> None:
-        raise typer.Exit(command(_config(options)))
+        raise typer.Exit(command(_config(options), options["remake"]))
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__annotations__ = _declared.__annotations__
@@ -144,7 +148,7 @@ def _with_run_options(command: Callable[[RunConfig], int]) -> Callable[..., None
 
 @app.command()
 @_with_run_options
-def run(config: RunConfig) -> int:
+def run(config: RunConfig, remake: bool) -> int:
     """Answer queries with systems, score the answers, write table and page.
 
     Without arguments: the bundled sample set, one native and one composite system, tiny
@@ -154,19 +158,19 @@ def run(config: RunConfig) -> int:
     """
     from benchmarks import commands
 
-    return commands.run(config, _console())
+    return commands.run(config, _console(), remake=remake)
 
 
 @app.command()
 @_with_run_options
-def plan(config: RunConfig) -> int:
+def plan(config: RunConfig, remake: bool) -> int:
     """Show what `run` would do: jobs, what is shared and done, what is missing.
 
     Exit status 2 where `run` would refuse to start.
     """
     from benchmarks import commands
 
-    return commands.plan(config, _console())
+    return commands.plan(config, _console(), remake=remake)
 
 
 @app.command()
@@ -179,6 +183,7 @@ def score(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """Score a run's documents again, or answers in MMIE's official format.
 
@@ -186,8 +191,13 @@ def score(
     """
     from benchmarks import commands
 
-    flags = {"weights": weights, "out": out, "address": address, "set": set_ or ()}
-    flags |= {"mode": mode, "rubric": rubric}
+    flags: dict[str, Any] = {
+        "weights": weights,
+        "out": out,
+        "address": address,
+        "set": set_ or (),
+    }
+    flags |= {"mode": mode, "rubric": rubric, "remake": remake}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
 

@@ -22,7 +22,7 @@ from benchmarks.config import (
     parsed_setting,
 )
 from benchmarks.display import Display
-from benchmarks.experiment import Experiment, reopen
+from benchmarks.experiment import Experiment, reopen, superseded
 from benchmarks.files import write_whole
 from benchmarks.joining import joined
 from benchmarks.kept import keep_rubrics
@@ -40,10 +40,26 @@ FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 MODES = ("corrected", "official")
 
 
-def run(config: RunConfig, console: Console) -> int:
-    """Answer, score, report. Exit status 1 when records failed."""
-    experiment = _opened(config, console)
+def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
+    """Answer, score, report. Exit status 1 when records failed.
+
+    With `remake`, records of an earlier version of a stage are made again.
+    """
+    experiment = _opened(config, console, remake=remake)
+    if not remake:
+        _refuse_to_remake(experiment)
     return _execute(experiment, console, only_scorers=False)
+
+
+def _refuse_to_remake(experiment: Experiment) -> None:
+    changes = superseded(experiment, Store(experiment.config.root))
+    if changes:
+        lines = "\n".join(f"  {change}" for change in changes)
+        raise UsageError(
+            f"{experiment.config.root} holds records that would be made again:\n{lines}\n"
+            "To make them again, add --remake; to keep them, name another folder with "
+            "--out. `plait report` and `plait export` still read them."
+        )
 
 
 def score(
@@ -51,8 +67,8 @@ def score(
 ) -> int:
     """Score documents that are there: a run's, or a folder in the official format.
 
-    `flags` are `address`, `weights`, `out`, `mode`, `rubric` and `set`; a run keeps its
-    own weights and directory, and its former scorers beside the new ones.
+    `flags` are `address`, `weights`, `out`, `mode`, `rubric`, `set` and `remake`; a run
+    keeps its own weights and directory, and its former scorers beside the new ones.
     """
     if (root / MANIFEST).exists():
         experiment = _to_score_again(root, scorers, flags)
@@ -60,7 +76,20 @@ def score(
         told = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
         told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, told, flags["set"]), console)
+    _refuse_to_score_as_before(experiment)
     return _execute(experiment, console, only_scorers=True)
+
+
+def _refuse_to_score_as_before(experiment: Experiment) -> None:
+    """UsageError where new records would be filed under a former version of a stage."""
+    counts = count(experiment.plan, Store(experiment.config.root), only_scorers=True)
+    names = [c.spec.name for c in counts if c.spec.recorded and c.to_run]
+    if names:
+        raise UsageError(
+            f"{experiment.config.root} was scored by another version of "
+            f"{', '.join(names)}; name the scorer and add --remake to score all documents "
+            "with today's"
+        )
 
 
 def _to_score_again(
@@ -74,11 +103,12 @@ def _to_score_again(
             "--out is for answers of another tool; a run is scored in its place"
         )
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
+    current = scorers if flags["remake"] else ()
     changes["address"] = flags["address"]
     changes |= _asked_anew(former, scorers, flags)
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
-    return reopen(root, changes)
+    return reopen(root, changes, current=current)
 
 
 def _asked_anew(
@@ -179,16 +209,16 @@ def write_outputs(board: Board, root: Path, console: Console) -> Path:
     return page
 
 
-def _opened(config: RunConfig, console: Console) -> Experiment:
+def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
     def progress(done: int, total: int) -> None:
         if console.is_terminal and total > 500 and (done % 100 == 0 or done == total):
             console.print(f"checking pictures {done:,}/{total:,}", end="\r")
 
+    experiment, added = joined(config, progress, remake=remake)
     if (config.mode or config.rubric) and not any(
-        name.startswith(JUDGE) for name in config.scorers
+        name.startswith(JUDGE) for name in experiment.config.scorers
     ):
         console.print("Attention: mode and rubric tell judges how to ask; none is asked.")
-    experiment, added = joined(config, progress)
     if added:
         console.print(
             f"added to the run that is there, and to all of it: {escape(', '.join(added))}",
@@ -200,25 +230,27 @@ def _opened(config: RunConfig, console: Console) -> Experiment:
 # -------------------------------------------------------------------------- plan
 
 
-def plan(config: RunConfig, console: Console) -> int:
+def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
     """Show what `run` would do. Starts nothing and writes nothing.
 
-    Exit status 2 where `run` would refuse to start: keys or weights are missing.
+    Exit status 2 where `run` would refuse to start: keys or weights are missing, or
+    records would be made again and `remake` is not given.
     """
-    experiment = _opened(config, console)
-    counts = count(experiment.plan, Store(config.root))
+    experiment = _opened(config, console, remake=remake)
+    store = Store(config.root)
+    counts = count(experiment.plan, store)
     console.print(f"run directory {escape(str(config.root))}", soft_wrap=True)
     documents = len(experiment.plan)
     console.print(
         f"{documents:,} documents: {len(experiment.samples):,} queries"
         f"{f' ({experiment.selection})' if experiment.selection else ''}, "
-        f"{len(experiment.systems)} systems, {config.repeats} repeats"
+        f"{len(experiment.systems)} systems, {experiment.config.repeats} repeats"
     )
     console.print(_plan_table(counts))
-    missing = _missing(experiment, counts)
-    for line in (*missing, *_plan_remarks(experiment, counts)):
+    missing, again = _missing(experiment, counts), _made_again(experiment, store)
+    for line in (*missing, *again, *_plan_remarks(experiment, counts)):
         console.print(line, soft_wrap=True)
-    return WRONG_USE if missing else FINISHED
+    return WRONG_USE if missing or (again and not remake) else FINISHED
 
 
 def _plan_table(counts: Sequence[StageCount]) -> Table:
@@ -265,6 +297,13 @@ def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
     ]
     weights = experiment.missing_weights if left else ()
     return [f"[red]missing[/red] {escape(text)}" for text in (*needs, *weights)]
+
+
+def _made_again(experiment: Experiment, store: Store) -> list[str]:
+    return [
+        f"[yellow]made again[/yellow] {escape(str(change))}"
+        for change in superseded(experiment, store)
+    ]
 
 
 def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,14 @@ from benchmarks.config import OFFICIAL, RunConfig
 from benchmarks.controls import control, is_control
 from benchmarks.leaderboard import Board
 from benchmarks.published import is_published, published
-from benchmarks.run_directory import former_config, read_manifest
+from benchmarks.run_directory import former_config, is_run, read_manifest
+from benchmarks.runs.recorded import (
+    RecordedStages,
+    Supersession,
+    scorer_with_stage,
+    stage_facts,
+    with_stages,
+)
 from benchmarks.tasks import TaskError, TaskSet, limited, load, selected
 from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
@@ -76,7 +83,7 @@ class Experiment:
 
     def about(self) -> dict[str, Any]:
         """What the manifest says of the run, beside the environment."""
-        stages = {s.folder: _stage_facts(s) for s in self.plan.stages}
+        stages = {s.folder: stage_facts(s) for s in self.plan.stages}
         chosen = {} if self.ids is None else {"ids": list(self.ids)}
         return chosen | {
             "plait": 1,
@@ -156,18 +163,6 @@ def refuse_missing(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) ->
     ]
     if lines or weights:
         raise UsageError("\n".join([*lines, *weights]))
-
-
-def _stage_facts(stage: Any) -> dict[str, Any]:
-    return {
-        "kind": stage.kind.value,
-        "class": stage.target,
-        "version": stage.version,
-        "identity": stage.identity,
-        "weights": stage.weights,
-        "settings": dict(stage.settings),
-        "batch_size": stage.placement.batch_size,
-    }
 
 
 def open_experiment(
@@ -306,13 +301,33 @@ def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
     return resolve_scorer(name, models.weights, told, models.gpu_gib, chat)
 
 
-def reopen(root: Path, changes: Mapping[str, Any] | None = None) -> Experiment:
+def reopen(
+    root: Path, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
+) -> Experiment:
     """The experiment a run directory holds, from its manifest.
 
-    Checkpoints keep the identity they had when the run was made, so that a report needs
-    neither the weights nor the network.
+    Checkpoints and stages keep the identities they had when the run was made, so that a
+    report needs neither the weights nor the network nor the plait of that time. The
+    scorers named in `current` are taken as they are today.
     """
     manifest = read_manifest(root)
     config = former_config(root, manifest, changes)
     known = manifest.get("identities", {})
-    return open_experiment(config, identities=known, ids=manifest.get("ids"))
+    experiment = open_experiment(config, identities=known, ids=manifest.get("ids"))
+    recorded = RecordedStages(manifest)
+    return replace(
+        experiment,
+        systems=tuple(with_stages(s, recorded.as_recorded) for s in experiment.systems),
+        scorers=tuple(
+            s if s.name in current else scorer_with_stage(s, recorded.as_recorded)
+            for s in experiment.scorers
+        ),
+    )
+
+
+def superseded(experiment: Experiment, store: Store) -> list[Supersession]:
+    """Stages of the run directory whose records would be made again."""
+    root = experiment.config.root
+    if not is_run(root):
+        return []
+    return RecordedStages(read_manifest(root)).superseded(experiment.plan.stages, store)

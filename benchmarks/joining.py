@@ -32,11 +32,12 @@ _FLAGS = ("seed", "weights", "prompts", "composition")
 
 
 def joined(
-    config: RunConfig, on_progress: Progress | None = None
+    config: RunConfig, on_progress: Progress | None = None, *, remake: bool = False
 ) -> tuple[Experiment, tuple[str, ...]]:
     """The experiment of `config` and of the run in its directory; what is added to that.
 
-    UsageError names every difference that cannot be joined.
+    UsageError names every difference that cannot be joined. With `remake`, weights that
+    have changed in their place are taken as they are now.
     """
     if not is_run(config.root):
         return open_experiment(config, on_progress=on_progress), ()
@@ -49,11 +50,11 @@ def joined(
     asked = experiment_of(config, task, given)
     pins = _pins(asked.identities, known)
     union = experiment_of(_union(before, config), task, given, identities=known | pins)
-    wanted = experiment_of(config, task, given, identities=pins)
+    wanted = experiment_of(_with_judges(config, before), task, given, identities=pins)
     _refuse(
         config.root,
         (
-            *_other_weights(known, pins),
+            *(() if remake else _other_weights(known, pins)),
             *_lost_queries(former, union),
             *_other_models(former, union, wanted),
         ),
@@ -155,6 +156,15 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
             "rubric": source.rubric,
         }
     )
+
+
+def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
+    """`config`; a mode or rubric without a judge is meant for those of the run."""
+    judges = [name for name in before.scorers if name.startswith(JUDGE)]
+    named = any(name.startswith(JUDGE) for name in config.scorers)
+    if named or not (config.mode or config.rubric):
+        return config
+    return config.model_copy(update={"scorers": _both(config.scorers, judges)})
 
 
 def _manner(config: RunConfig) -> tuple[str, str]:

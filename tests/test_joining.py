@@ -189,6 +189,8 @@ def test_another_mode_or_rubric_of_a_judge_that_is_there_is_refused(root: Path) 
         plait(*words, JUDGE, *AS_RELEASED)
     with pytest.raises(UsageError, match=f"{JUDGE} would ask or read otherwise"):
         plait(*words, JUDGE, "--set", f'models."{JUDGE}".retries=3')
+    with pytest.raises(UsageError, match=refusal):
+        plait(*words[:-1], "--set", "scorers=[]", *AS_RELEASED)
     # They are for the judges of this command alone.
     planned(root, "--system", "gt", "--scorer", "judge:anole", *AS_RELEASED)
     judges = {s.name: s.manner for s in reopen(root).scorers}
@@ -220,6 +222,9 @@ def test_weights_that_have_changed_in_their_place_are_refused(root: Path) -> Non
     (folder / "config.json").write_text('{"model_type": "other"}')
     with pytest.raises(UsageError, match=r"weights of .*checkpoint@main are folder:.* but"):
         about()
+    config = load_config(None, flags, ["scorers=[]", *settings])
+    again = joined(config, remake=True)[0].identities
+    assert all(identity != again[name] for name, identity in made["identities"].items())
     # Weights that are gone are named, and the run keeps those that it was made with.
     (folder / "config.json").unlink()
     folder.rmdir()
