@@ -1,7 +1,7 @@
 """The leaderboard: one row per system, paired differences, and the files that hold them.
 
 board = experiment.board(Store(root))
-write_leaderboard(board, root)      # leaderboard.{json,csv,md}, differences.json
+write_leaderboard(board, root)      # leaderboard.{json,csv,md,tex}, failures.csv
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from rich.console import RenderableType
 from benchmarks.as_released import as_released
 from benchmarks.board import DOCUMENT_OUTCOMES, SCORE_OUTCOMES, Board, Group, weights_of
 from benchmarks.files import write_whole
-from benchmarks.markdown import markdown
-from benchmarks.reasons import reasons
+from benchmarks.leaderboard_pages import latex, markdown, terminal
+from benchmarks.reasons import FAILURES, failures_csv, reasons
 from benchmarks.standings import Standing, standing
 from benchmarks.statistics import Estimate
-from benchmarks.tables import terminal
 
 __all__ = ["Board", "differences", "leaderboard", "terminal_table", "write_leaderboard"]
 
@@ -122,12 +121,17 @@ def differences(board: Board) -> list[dict[str, Any]]:
 
 
 def write_leaderboard(board: Board, root: Path) -> None:
-    """Write leaderboard.{json,csv,md} and differences.json; equal boards, equal bytes."""
+    """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
+
+    Equal boards, equal bytes.
+    """
     rows, pairs = leaderboard(board), differences(board)
     write_whole(root / "leaderboard.json", _as_json(rows))
     write_whole(root / "leaderboard.csv", _as_csv(rows))
     write_whole(root / "leaderboard.md", markdown(board, rows, pairs))
+    write_whole(root / "leaderboard.tex", latex(board, rows))
     write_whole(root / "differences.json", _as_json(pairs))
+    write_whole(root / FAILURES, failures_csv(board))
 
 
 def terminal_table(board: Board) -> RenderableType:

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.board import Board
 from benchmarks.comparing.duels import Duel
-from benchmarks.reasons import reasons
+from benchmarks.reasons import failures_csv, reasons
 from cluster.plan import Evaluation
 from cluster.records import Row
 from generators.base import Fault, NotApplicable, Outcome, Result
@@ -58,8 +58,18 @@ def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
 
     That a protocol does not ask something of a question is no loss.
     """
+    return {pair: why for pair, why in reasons(_losses(judged)).items() if why}
+
+
+def failures_of(judged: Judged) -> str:
+    """The same one by one, as CSV; the column `system` holds the pair."""
+    return failures_csv(_losses(judged))
+
+
+def _losses(judged: Judged) -> Board:
+    """Pairs in the place of systems, and only what has no value."""
     names = dict.fromkeys(_pair(duel) for duel, _ in judged)
-    board = Board(
+    return Board(
         systems=[System(name=name, draft=None) for name in names],
         scorers=(),
         evaluations=[e for duel, outcome in judged for e in _lacking(duel, outcome)],
@@ -67,7 +77,6 @@ def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
         fields=(),
         weights="",
     )
-    return {pair: why for pair, why in reasons(board).items() if why}
 
 
 def _pair(duel: Duel) -> str:
