@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from browser_helpers import MISSING, Browser, browser
 from report_helpers import answer, board, evaluation, mixed_board, picture, sample, system
-from test_report import HOSTILE, MANIFEST, at_hand
+from test_report import HOSTILE, MANIFEST, at_hand, plain_board
 
 from benchmarks.report import write_report
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
@@ -187,6 +187,67 @@ def test_link_to_a_query_opens_its_page_and_marks_it(chromium, page):
     chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-0001'")
     chromium.type("body", "j")
     chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-0002'")
+
+
+@pytest.fixture(scope="module")
+def large_page(tmp_path_factory) -> Path:
+    return write_report(
+        plain_board(3000), tmp_path_factory.mktemp("large"), MANIFEST, at_hand
+    )
+
+
+def test_large_runs_are_searched_in_few_chunks_at_a_time(chromium, large_page):
+    opened(chromium, large_page)
+    assert "3,000 queries" in text_of(chromium, "#filters")
+    read = [u for u in chromium.requests() if "data-" in u]
+    assert len(read) == 1
+    chromium.type("#text", "word 2987.")
+    ids(chromium, [2987])
+    chromium.wait("!document.querySelector('#cards').hasAttribute('aria-busy')")
+    assert chromium.run("return store.chunks.size") <= 120
+    assert chromium.run("return document.querySelectorAll('head script').length") == 0
+    opened(chromium, large_page, "#Q-2999")
+    chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-2999'")
+    chromium.run(
+        "const page = document.querySelector('[aria-label=\"Page number\"]');"
+        "page.value = '2'; page.dispatchEvent(new Event('change'))"
+    )
+    ids(chromium, list(range(10, 20)))
+    assert complaints(chromium) == []
+
+
+def test_matches_are_shown_while_the_search_goes_on(chromium, large_page):
+    opened(chromium, large_page)
+    chromium.run(
+        "window.shown = []; new MutationObserver(() => shown.push("
+        f"[{CARDS}.length, document.querySelector('#cards').hasAttribute('aria-busy')]))"
+        ".observe(document.querySelector('#cards'), { childList: true });"
+    )
+    chromium.type("#text", "q-2999")
+    ids(chromium, [2999])
+    assert [1, True] in chromium.run("return shown")
+    chromium.choose("#order", "worst first")
+    ids(chromium, [2999])
+    chromium.wait("!document.querySelector('#cards').hasAttribute('aria-busy')")
+    assert "1 of 3,000 queries" in text_of(chromium, "#filters")
+
+
+@pytest.mark.parametrize("id", ["Q-9999", "a=b", "%"])
+def test_link_to_an_unknown_id_says_so(chromium, page, id):
+    opened(chromium, page, f"#{id}")
+    chromium.wait("!document.querySelector('#unknown').hidden")
+    said = text_of(chromium, "#unknown")
+    assert said == f'No query on this page has the id "{id}".'
+    ids(chromium, list(range(10)))
+    assert chromium.run("return document.querySelectorAll('.card.here').length") == 0
+    chromium.run("location.hash = '#Q-0001'")
+    chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-0001'")
+    assert chromium.run("return document.querySelector('#unknown').hidden")
+    chromium.run("location.hash = '#Q-0099'")
+    chromium.wait("!document.querySelector('#unknown').hidden")
+    chromium.choose("#category", PBL)
+    ids(chromium, [1, 5, 9])
+    assert chromium.run("return document.querySelector('#unknown').hidden")
 
 
 def test_picture_opens_in_full_size(chromium, page):

@@ -23,7 +23,15 @@ from benchmarks.board import Board, key_of
 from benchmarks.criteria import profiles
 from benchmarks.files import write_whole
 from benchmarks.leaderboard import differences, leaderboard
-from benchmarks.report.entries import Entry, as_script, chunks_of, entries_of, index_of
+from benchmarks.reasons import FAILURES
+from benchmarks.report.entries import (
+    CHUNK,
+    Entry,
+    as_script,
+    chunk_of,
+    entries_of,
+    index_of,
+)
 from benchmarks.report.facts import facts_of
 from benchmarks.report.gallery import Gallery, Read
 from benchmarks.validity import checks
@@ -39,8 +47,8 @@ class ReportSettings:
     """Longer side of a thumbnail, in pixels."""
     full_size_mib: int = 200
     """Pictures are copied in full size until they take this much."""
-    queries: int = 1000
-    """Most queries shown; the tables are always of all."""
+    queries: int | None = None
+    """At most this many queries are shown, by default all; the tables are always of all."""
 
 
 DEFAULT_SETTINGS = ReportSettings()
@@ -55,13 +63,14 @@ def write_report(
 ) -> Path:
     """Write the page of a run; the path of report.html. Equal input, equal bytes.
 
-    `read` brings a picture's bytes. One that cannot be read is shown as its reason.
+    `read` brings a picture's bytes. One that cannot be read is shown as its reason. Text
+    and pictures are written a few entries at a time: however large the run, no more than
+    one chunk of them is in memory.
     """
     folder = root / "report"
     room = settings.full_size_mib << 20
     gallery = Gallery(folder, read, side=settings.thumbnail, full_bytes=room)
     entries = entries_of(board, settings.queries)
-    gallery.add(image for entry in entries for image in entry.pictures())
     _write_data(board, folder, entries, gallery)
     gallery.sweep()
     page = root / "report.html"
@@ -72,10 +81,13 @@ def write_report(
 def _write_data(
     board: Board, folder: Path, entries: Sequence[Entry], gallery: Gallery
 ) -> None:
-    """The index and the chunks; files of an earlier, longer report are removed."""
+    """Pictures, chunks and index; files of an earlier, longer report are removed."""
     kept = {"index.js"}
-    for i, chunk in enumerate(chunks_of(board, entries, gallery.shown)):
+    for i, start in enumerate(range(0, len(entries), CHUNK)):
+        part = entries[start : start + CHUNK]
+        gallery.add(image for entry in part for image in entry.pictures())
         name = f"data-{i:03d}.js"
+        chunk = chunk_of(board, part, gallery.shown)
         write_whole(folder / name, as_script("plait.chunk", i, chunk))
         kept.add(name)
     write_whole(folder / "index.js", as_script("plait.index", index_of(board, entries)))
@@ -106,6 +118,8 @@ def _page(
         parts=[_part(board, rows, s.name, s.scale) for s in board.scorers],
         checks=[check.as_json() for check in checks(board)],
         tables=tables,
+        failures=FAILURES,
+        methods=tables.interval_methods(rows),
         counted=tables.counts_shown(rows),
         entries=len(entries),
         queries_shown=len({key_of(entry.sample) for entry in entries}),
