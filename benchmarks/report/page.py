@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +19,8 @@ from markupsafe import Markup
 
 from benchmarks import tables
 from benchmarks.board import Board, key_of
-from benchmarks.criteria import profiles
 from benchmarks.files import write_whole
-from benchmarks.leaderboard import differences, leaderboard
+from benchmarks.leaderboard import leaderboard
 from benchmarks.reasons import FAILURES
 from benchmarks.report.entries import (
     CHUNK,
@@ -34,9 +32,13 @@ from benchmarks.report.entries import (
 )
 from benchmarks.report.facts import facts_of
 from benchmarks.report.gallery import Gallery, Read
+from benchmarks.report.panels import panel_of
 from benchmarks.validity import checks
 
-_SCRIPTS = ("elements.js", "cards.js", "query.js", "store.js", "report.js", "theme.js")
+_SCRIPTS = (
+    *("elements.js", "cards.js", "query.js", "store.js"),
+    *("viewer.js", "report.js", "theme.js"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,18 +113,19 @@ def _page(
         lstrip_blocks=True,
     )
     rows = leaderboard(board)
+    queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
     return environment.get_template("report.html.j2").render(
         board=board,
         name=name,
         rows=rows,
-        parts=[_part(board, rows, s.name, s.scale) for s in board.scorers],
+        panels=[panel_of(board, rows, s, queries) for s in board.scorers],
         checks=[check.as_json() for check in checks(board)],
         tables=tables,
         failures=FAILURES,
         methods=tables.interval_methods(rows),
         counted=tables.counts_shown(rows),
         entries=len(entries),
-        queries_shown=len({key_of(entry.sample) for entry in entries}),
+        queries_shown=len(queries),
         pictures=len(gallery.shown),
         full_size=gallery.full_size,
         facts=facts_of(manifest),
@@ -136,47 +139,3 @@ def _source(environment: Environment, name: str) -> Markup:
     """A file of our own, put into the page as it is."""
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])
-
-
-def _part(
-    board: Board, rows: Sequence[Mapping[str, Any]], scorer: str, scale: str
-) -> dict[str, Any]:
-    """What the template shows of one scorer."""
-    scores = [(row["system"], row["scores"][scorer]) for row in rows]
-    average = tables.headline(rows, scorer)
-    pairs = {(d["a"], d["b"]): d for d in differences(board) if d["scorer"] == scorer}
-    return {
-        "name": scorer,
-        "scale": scale,
-        "scores": scores,
-        "average": average,
-        "axis": _axis([s[average] for _, s in scores]),
-        "counted": tables.counts_shown([s["avg_micro"] for _, s in scores]),
-        "matrix": tables.matrix(board, rows, scorer),
-        "profiles": profiles(board, scorer),
-        "difference": partial(_difference, pairs),
-    }
-
-
-def _difference(
-    pairs: Mapping[tuple[str, str], Mapping[str, Any]], a: str, b: str
-) -> dict[str, Any] | None:
-    """Mean of `a` - `b`, whichever way round it was taken; None for a system by itself."""
-    if (a, b) in pairs:
-        return dict(pairs[a, b])
-    found = pairs.get((b, a))
-    if found is None or found["mean"] is None:
-        return dict(found) if found else None
-    ends = found["ci95"] and [-end for end in reversed(found["ci95"])]
-    return dict(found) | {"mean": -found["mean"], "ci95": ends}
-
-
-def _axis(cells: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
-    """The range that holds all means and intervals, for drawing them side by side."""
-    ends = [
-        end for c in cells for end in (c["mean"], *(c["ci95"] or ())) if end is not None
-    ]
-    if not ends or min(ends) == max(ends):
-        return None
-    margin = (max(ends) - min(ends)) * 0.04
-    return min(ends) - margin, max(ends) + margin

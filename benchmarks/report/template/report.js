@@ -126,7 +126,7 @@ async function follow() {
 // A link to a query that is not on this page must not pass for a link to the first one.
 function sayUnknown(target) {
   $("unknown").hidden = !target;
-  $("unknown").textContent = target ? `No query on this page has the id "${target}".` : "";
+  $("unknown").textContent = target ? `This report has no query with the id "${target}".` : "";
 }
 
 const cardNodes = () => [...document.querySelectorAll(".card")];
@@ -182,25 +182,18 @@ function listen() {
     const open = $("filters").classList.toggle("open");
     $("more").setAttribute("aria-expanded", String(open));
   });
-  $("cards").addEventListener("click", enlarge);
-  $("viewer").addEventListener("click", (event) => { if (event.target === $("viewer")) $("viewer").close(); });
+  $("cards").addEventListener("click", (event) => viewer.open(event));
+  viewer.listen();
   document.addEventListener("keydown", pressed);
-  window.addEventListener("hashchange", follow);
+  window.addEventListener("hashchange", async () => {
+    await follow();
+    if (location.hash && isState(location.hash.slice(1))) $("section-answers").scrollIntoView();
+  });
 }
 
 function debounced(action, wait) {
   let timer = 0;
   return () => { clearTimeout(timer); timer = setTimeout(action, wait); };
-}
-
-function enlarge(event) {
-  const link = event.target.closest("a.picture");
-  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  $("viewer").querySelector("figure").replaceChildren(
-    el("img", { src: link.getAttribute("href"), alt: link.dataset.caption }),
-    el("figcaption", { dir: "auto" }, link.dataset.caption));
-  $("viewer").showModal();
 }
 
 function pressed(event) {
