@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from judging_helpers import content, document, picture, sample, shown
 
 from generators.base import NotApplicable
+from generators.content import joined
 from generators.document import Document, Image, Text
-from scorers.judging.asking import Asked, asked_again, joined
+from scorers.judging.asking import Asked, asked_again
 from scorers.judging.corrected import NOTHING, UNKNOWN, Corrected
 from scorers.judging.rubrics import OWN, Rubric
 

@@ -24,13 +24,13 @@ from report_helpers import (
 )
 from rich.console import Console
 
-from benchmarks.leaderboard import (
+from benchmarks.results.leaderboard import (
     differences,
     leaderboard,
     terminal_table,
     write_leaderboard,
 )
-from benchmarks.reasons import failures_csv
+from benchmarks.results.reasons import failures_csv
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Malformed, Score
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import pytest
 from report_helpers import Judge, board, board_of, evaluation, sample, system
 
-from benchmarks.report import write_report
-from benchmarks.report.plots import axis_of, disagreements_of, distributions_of
+from benchmarks.results.report import write_report
+from benchmarks.results.report.plots import axis_of, disagreements_of, distributions_of
 from generators.base import Unscored
 
 

@@ -11,8 +11,8 @@ import pytest
 from report_helpers import Judge, board_of, mixed_board
 from rich.console import Console
 
-from benchmarks.leaderboard import write_leaderboard
-from benchmarks.table import ResultTable, TableCell, TableColumn, markdown_page
+from benchmarks.results.leaderboard import write_leaderboard
+from benchmarks.results.table import ResultTable, TableCell, TableColumn, markdown_page
 
 NASTY = r"50% & $1_000 #1 {x} ~ ^ \input <a> |"
 

@@ -17,8 +17,8 @@ from benchmarks.comparing.request import (
     protocol_of,
     systems_of,
 )
-from benchmarks.experiment import Experiment, reopen
 from benchmarks.judges import judge_stage
+from benchmarks.runs.experiment import Experiment, reopen
 from cluster.plan import Plan
 from cluster.run import MANIFEST
 from cluster.store import Store
@@ -27,6 +27,7 @@ from generators.checkpoints import pinning
 from generators.keys import digest
 from generators.names import UsageError
 from generators.system import System
+from pipelines.systems import parts_of
 from scorers.pairwise.protocol import Pairwise
 
 
@@ -142,4 +143,4 @@ def _refuse_judgings(wanted: Comparison, chat: StageSpec) -> None:
 
 def writer_of(system: System) -> str:
     """The model that writes a system's text."""
-    return (system.writer or system.name).partition("@")[0]
+    return parts_of(system.writer or system.name).writer

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.table import ResultTable, estimate_text
-from benchmarks.tables import kind_text, reason_text
+from benchmarks.results.table import ResultTable, estimate_text
+from benchmarks.results.tables import kind_text, reason_text
 from scorers.pairwise.table import Row, Table
 from scorers.ratings.estimate import Estimate
 

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from generators.base import Unscored
+from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import Asked, joined
+from scorers.judging.asking import Asked
 from scorers.judging.replies import Unreadable, Verdict
 from scorers.judging.rubrics import TOP, Rubric
 

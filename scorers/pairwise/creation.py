@@ -13,11 +13,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.pairwise import wording
 from scorers.pairwise.counts import by_pair, counted
 from scorers.pairwise.dual import DualEvaluation, both_orders
-from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
+from scorers.pairwise.filling import pictures, spaced, texts, told
 from scorers.pairwise.official import checked, constants
 from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
@@ -160,4 +161,4 @@ def _filled(
         "prediction": second,
         "groundtruth": told(truth),
     }
-    return fill(template, fields | published)
+    return filled(template, fields | published)

@@ -12,12 +12,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.pairwise import wording
 from scorers.pairwise.counts import by_pair, counted
 from scorers.pairwise.dual import DualEvaluation, both_orders
 from scorers.pairwise.elo_tables import corrected_elo, official_elo
-from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
+from scorers.pairwise.filling import pictures, spaced, texts, told
 from scorers.pairwise.official import checked, constants
 from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
 from scorers.pairwise.readers import official_vote, vote
@@ -80,7 +81,7 @@ class MllmBench(DualEvaluation):
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
         kind = told(sample.metadata.get(QUESTION_TYPE, "open-ended"))
-        criteria = fill(self.wording.criteria, {"reference": told(sample.criteria or "")})
+        criteria = filled(self.wording.criteria, {"reference": told(sample.criteria or "")})
         fields = {
             "question": question,
             "type": kind,
@@ -92,7 +93,7 @@ class MllmBench(DualEvaluation):
             "criteria": criteria if sample.criteria else (),
         }
         after = pictures(sample.question) if official else ()
-        return (Turn("user", joined((*fill(self.wording.vote, fields), *after))),)
+        return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """One of the four votes."""

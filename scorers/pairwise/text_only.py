@@ -9,8 +9,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from generators.base import Job, Result, StageSpec, Walk
+from generators.content import joined
 from generators.document import Request, Sample, Text, Turn
-from scorers.pairwise.filling import joined, pictures, spaced
+from scorers.pairwise.filling import pictures, spaced
 from scorers.pairwise.wording import DESCRIBE
 
 DESCRIPTION = "image_description"

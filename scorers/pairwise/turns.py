@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from generators.content import joined
 from generators.document import Content, Document, Sample, Text, Turn
-from scorers.pairwise.filling import joined, spaced, told
+from scorers.pairwise.filling import spaced, told
 
 
 def whole(answer: Document) -> Content:

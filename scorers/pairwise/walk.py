@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from generators.base import Failure, Job, Outcome, Result, StageSpec, Unscored, Walk
-from generators.document import Document, Draft, Request, Sample, Text, Turn
+from generators.content import followed_up
+from generators.document import Document, Draft, Request, Sample
 from generators.keys import derived_seed
 from scorers.features import Mode, Style
 from scorers.pairwise import wording
@@ -80,8 +81,7 @@ def _follow_up(protocol: Pairwise, ask: Ask, reply: str, problem: str) -> Ask:
     preference = ask.aspect == "preference"
     form = wording.FORMS[protocol.name] if preference else wording.FACTUALITY_FORM
     asking = wording.AGAIN.format(problem=problem, form=form)
-    said = Turn("assistant", (Text(reply or "(empty reply)"),))
-    return replace(ask, turns=(*ask.turns, said, Turn("user", (Text(asking),))))
+    return replace(ask, turns=followed_up(ask.turns, reply, asking))
 
 
 def _job(
