@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import pytest
 from report_helpers import Judge, board_of, mixed_board
@@ -117,3 +118,14 @@ def test_latex_says_what_random_weights_mean(tmp_path):
     text = (tmp_path / "leaderboard.tex").read_text()
     assert text.count(r"\caption{\textbf{Attention: random weights (tiny: a)") == 2
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
+
+
+def test_example_of_the_readme_does_what_it_says(capsys):
+    page = Path(__file__).parents[1] / "benchmarks" / "results" / "README.md"
+    (example,) = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    exec(compile(example, str(page), "exec"), {})
+    printed = capsys.readouterr().out
+    assert "| gill | **3.25** |" in printed
+    assert r"gill & \textbf{3.25} \\" in printed
+    for name in re.findall(r"`(\w+\.py)`", page.read_text()):
+        assert (page.parent / name).exists(), name

@@ -117,7 +117,7 @@ def _warned(tables: Iterable[str], warning: str) -> Iterable[str]:
     """Tables whose captions say that their numbers mean nothing, where they do."""
     for table in tables:
         if warning:
-            said = f"\\textbf{{Attention: {escaped(warning)}.}}"
-            yield table.replace("\\caption{", f"\\caption{{{said} ", 1)
+            attention = f"\\textbf{{Attention: {escaped(warning)}.}}"
+            yield table.replace("\\caption{", f"\\caption{{{attention} ", 1)
         else:
             yield table

@@ -97,7 +97,7 @@ def _missing_averages(scores: Sequence[tuple[str, Row]]) -> list[str]:
 
 
 def ranked_table(board: Board, rows: Sequence[Row], scorer: Scorer) -> ResultTable:
-    """Categories, fields' average last, the best system first: a paper's main table.
+    """Every category, then the average; the best system first: a paper's main table.
 
     Systems without an average stand last and have no rank; equal ones share theirs.
     """
@@ -171,10 +171,10 @@ def _share(mean: CriterionMean | None) -> str:
 
 def matrix_table(board: Board, rows: Sequence[Row], scorer: str) -> ResultTable | None:
     """LVLM by text-to-image model; None where no two systems are composed."""
-    found = matrix(board, rows, scorer)
-    if found is None:
+    composed = matrix(board, rows, scorer)
+    if composed is None:
         return None
-    average, cells = found
+    average, cells = composed
     artists = list(dict.fromkeys(a for line in cells.values() for a in line))
     lines = [
         [writer, *(cell_text(line[a]) if a in line else "" for a in artists)]
@@ -200,13 +200,13 @@ def _signed(pair: Row) -> str:
 
 def controls_table(board: Board) -> ResultTable | None:
     """Every scorer against every control; None where there is no control."""
-    found = [check.as_json() for check in checks(board)]
-    if not found:
+    results = [check.as_json() for check in checks(board)]
+    if not results:
         return None
     head = ["scorer", "control", "ground truth", "control's mean", "difference", "order"]
     lines = [
         [c["scorer"], c["control"], *(cell_text(c[k]) for k in CHECKED), c["order"]]
-        for c in found
+        for c in results
     ]
     return ResultTable.of("Controls", head, lines)
 

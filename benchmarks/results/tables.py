@@ -8,10 +8,8 @@ from typing import Any
 
 from benchmarks.results.board import Board
 from benchmarks.results.reasons import FAILURES
-from benchmarks.results.table import Direction, TableCell, printable
+from benchmarks.results.table import Direction, TableCell
 from scorers.base import Scorer
-
-__all__ = ["printable"]
 
 Row = Mapping[str, Any]
 Cell = Mapping[str, Any]

@@ -84,17 +84,17 @@ def _write_data(
     board: Board, folder: Path, entries: Sequence[Entry], gallery: Gallery
 ) -> None:
     """Pictures, chunks and index; files of an earlier, longer report are removed."""
-    kept = {"index.js"}
+    written = {"index.js"}
     for i, start in enumerate(range(0, len(entries), CHUNK)):
         part = entries[start : start + CHUNK]
         gallery.add(image for entry in part for image in entry.pictures())
         name = f"data-{i:03d}.js"
         chunk = chunk_of(board, part, gallery.shown)
         write_whole(folder / name, as_script("plait.chunk", i, chunk))
-        kept.add(name)
+        written.add(name)
     write_whole(folder / "index.js", as_script("plait.index", index_of(board, entries)))
     for path in folder.glob("*.js"):
-        if path.name not in kept:
+        if path.name not in written:
             path.unlink()
 
 

@@ -43,7 +43,7 @@ function select(index, state) {
   const low = state.low === "" ? -Infinity : Number(state.low);
   const high = state.high === "" ? Infinity : Number(state.high);
   const ranged = state.low !== "" || state.high !== "";
-  const kept = index.entries.map((_, i) => i).filter((i) => {
+  const matching = index.entries.map((_, i) => i).filter((i) => {
     const entry = index.entries[i];
     if (state.category !== "" && entry[1] !== Number(state.category)) return false;
     if (state.field !== "" && entry[2] !== Number(state.field)) return false;
@@ -51,14 +51,14 @@ function select(index, state) {
     if (ranged && !scoresOf(entry, systems, scorer).some((v) => v >= low && v <= high)) return false;
     return true;
   });
-  return ordered(index, kept, state.order, systems, scorer);
+  return ordered(index, matching, state.order, systems, scorer);
 }
 
 // Entries without a score come last, whatever the order.
-function ordered(index, kept, order, systems, scorer) {
-  if (order === "task") return kept;
-  const weight = new Map(kept.map((i) => [i, rank(scoresOf(index.entries[i], systems, scorer), order)]));
-  return kept.sort((a, b) => weight.get(a) - weight.get(b) || a - b);
+function ordered(index, entries, order, systems, scorer) {
+  if (order === "task") return entries;
+  const weight = new Map(entries.map((i) => [i, rank(scoresOf(index.entries[i], systems, scorer), order)]));
+  return entries.sort((a, b) => weight.get(a) - weight.get(b) || a - b);
 }
 
 function rank(scores, order) {

@@ -30,8 +30,8 @@ async function update() {
 // Shows matches while the search goes on; a newer search ends this one.
 async function showMatches(candidates, text, mine) {
   const matched = new Set();
-  const kept = () => candidates.filter((i) => matched.has(i));
-  $("found").value = "searching";
+  const matching = () => candidates.filter((i) => matched.has(i));
+  $("count").value = "searching";
   let drawn = -Infinity;
   for await (const part of store.search(candidates, text)) {
     if (mine !== turn) return;
@@ -39,17 +39,17 @@ async function showMatches(candidates, text, mine) {
     if (part.files < part.of && performance.now() - drawn > REDRAW_MS) {
       drawn = performance.now();
       const progress = `${countOf(matched.size)}; searched ${part.files} of ${part.of} files`;
-      await showPage(kept(), mine, progress);
+      await showPage(matching(), mine, progress);
     }
   }
-  if (mine === turn) await showPage(kept(), mine, countOf(matched.size));
+  if (mine === turn) await showPage(matching(), mine, countOf(matched.size));
 }
 
-async function showPage(kept, mine, count) {
+async function showPage(entries, mine, count) {
   const size = Number(state.size);
-  const last = Math.max(1, Math.ceil(kept.length / size));
+  const last = Math.max(1, Math.ceil(entries.length / size));
   const page = Math.min(Math.max(1, Number(state.page) || 1), last);
-  const slice = kept.slice((page - 1) * size, page * size);
+  const slice = entries.slice((page - 1) * size, page * size);
   const rows = await store.rowsOf(slice);
   if (mine === turn) draw(slice, rows, page, last, count);
 }
@@ -63,7 +63,7 @@ function countOf(number) {
 function draw(slice, rows, page, last, count) {
   const systems = shownSystems(store.index, state);
   const shown = JSON.stringify([slice, systems]);
-  $("found").value = count;
+  $("count").value = count;
   $("reset").hidden = !hashOf({ ...state, page: "1", size: DEFAULTS.size });
   $("pages").replaceChildren(...pager(page, last));
   if (shown === $("cards").dataset.shown) return;
@@ -139,7 +139,7 @@ function mark(node) {
 }
 
 function options(id, names) {
-  $(id).replaceChildren(...names.map(([value, said]) => el("option", { value }, said)));
+  $(id).replaceChildren(...names.map(([value, text]) => el("option", { value }, text)));
 }
 
 function buildControls() {
