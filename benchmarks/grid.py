@@ -11,7 +11,7 @@ from rich.text import Text
 
 from benchmarks.markup import markdown_table, plain
 from benchmarks.tables import printable
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.board import Board
+from scorers.base import bounds
 
 Row = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -38,12 +38,6 @@ CONTROLS_SAID = (
     "look at what the control changes."
 )
 """What the controls of a leaderboard are for."""
-
-
-def bounds(scale: str) -> tuple[float, float] | None:
-    """The ends of a scale written `LOW-HIGH`; None for any other wording."""
-    ends = re.fullmatch(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)", scale)
-    return (float(ends[1]), float(ends[2])) if ends else None
 
 
 def decimals(scale: str) -> int:
@@ -104,7 +98,9 @@ def legend(board: Board) -> str:
     )
     judges = "".join(f" {s.name}: {s.manner}." for s in board.scorers if s.manner)
     return (
-        "Means with 95% bootstrap intervals by query; n is the number of scored queries. "
+        "Means with 95% intervals by query (Student's t, Wilson's where only two values "
+        "occur), none where the values do not support one; n is the number of scored "
+        "queries. "
         f"{fixed}Per query: mean over all scored queries.{judges}"
     )
 

@@ -18,7 +18,7 @@ from generators.checkpoints import CheckpointError, identity, looks_like_path
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import unknown, with_overrides
 from generators.settings import Dtype, ModelSettings, unkeyed
-from scorers.base import OneStage
+from scorers.base import Direction, OneStage
 
 LongText = Literal["truncate", "mean", "max"]
 SHARE_OF_GPU = 0.2
@@ -161,6 +161,7 @@ class ClipScorer(OneStage):
     stage: StageSpec
     name: str = "clipscore"
     scale: str = "0-2.5"
+    direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per document with pictures; samples that want none are not judged."""

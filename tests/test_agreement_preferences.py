@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scorers.agreement.preferences import (
+from scorers.statistics.preferences import (
     VOTES,
     Preferred,
     Voted,

@@ -18,9 +18,9 @@ from scorers.pairwise.elo_tables import K, _medians, counted_battles
 from scorers.pairwise.likert_official import _fitted, _rating, _redrawn, _told, matrices
 from scorers.pairwise.protocol import Game, Marks, Verdict
 from scorers.pairwise.readers import LEVELS, MIRRORED
-from scorers.ratings.battles import Battle
-from scorers.ratings.bradley_terry import bradley_terry
-from scorers.ratings.elo import online_elo
+from scorers.statistics.battles import Battle
+from scorers.statistics.bradley_terry import bradley_terry
+from scorers.statistics.elo import online_elo
 
 CREATION = upstream("creation")
 MLLM = upstream("mllm")

@@ -13,11 +13,12 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.stats import norm, t
 
-from scorers.ratings import bootstrap
-from scorers.ratings.battles import Battle
-from scorers.ratings.bradley_terry import ALWAYS, bradley_terry
-from scorers.ratings.design import Design, design
-from scorers.ratings.elo import POINTS, expected, online_elo
+from scorers.statistics import bootstrap
+from scorers.statistics.battles import Battle
+from scorers.statistics.bradley_terry import ALWAYS, bradley_terry
+from scorers.statistics.design import Design, design
+from scorers.statistics.elo import POINTS, expected, online_elo
+from scorers.statistics.means import mean_by_question
 
 NAMES = ("base", "a", "b", "c")
 
@@ -238,13 +239,13 @@ def test_means_and_their_intervals() -> None:
     rng = random.Random(1)
     names = [f"q{i}" for i in range(300)]
     values = [rng.gauss(3, 2) for _ in names]
-    found = bootstrap.mean(names, values, draws=2000)
+    found = mean_by_question(names, values)
     error = float(np.std(values)) / math.sqrt(300)
     assert found.value == pytest.approx(np.mean(values))
     assert found.ci95[0] == pytest.approx(found.value - 1.96 * error, abs=0.02)
     assert found.ci95[1] == pytest.approx(found.value + 1.96 * error, abs=0.02)
     mixed = random.Random(2).sample(list(zip(names, values, strict=True)), 300)
-    assert bootstrap.mean(*zip(*mixed, strict=True), draws=2000) == found
+    assert mean_by_question(*zip(*mixed, strict=True)) == found
 
 
 def test_draws_of_a_question_do_not_depend_on_others() -> None:
@@ -279,18 +280,18 @@ def test_repeats_of_a_question_are_no_further_questions() -> None:
     rng = random.Random(5)
     names = [f"q{i}" for i in range(8)]
     values = [rng.gauss(0, 1) for _ in names]
-    once = bootstrap.mean(names, values, draws=400)
-    repeated = bootstrap.mean(names * 4, values * 4, draws=400)
+    once = mean_by_question(names, values)
+    repeated = mean_by_question(names * 4, values * 4)
     assert (repeated.n, repeated.value) == (8, pytest.approx(once.value))
     assert repeated.ci95 == pytest.approx(once.ci95)
-    few = bootstrap.mean(["a", "b"] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    few = mean_by_question(["a", "b"] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert (few.value, few.n, few.ci95) == (3.5, 2, None)
     # A question asked thrice weighs as one asked once.
-    assert bootstrap.mean(["a", "a", "a", "b"], [1, 2, 3, 6]).value == 4
+    assert mean_by_question(["a", "a", "a", "b"], [1, 2, 3, 6]).value == 4
 
 
 def test_few_questions_have_no_interval() -> None:
-    found = bootstrap.mean(["a", "b"], [1.0, 3.0])
+    found = mean_by_question(["a", "b"], [1.0, 3.0])
     assert (found.value, found.ci95, found.n) == (2.0, None, 2)
     assert "fewer than 5" in found.reason
 

@@ -11,10 +11,11 @@ import numpy as np
 from benchmarks.annotations.matching import Match, Matched, by_unit, matched
 from benchmarks.annotations.ratings import Ratings, Unit
 from benchmarks.annotations.values import Value, ends_of
-from benchmarks.tables import bounds
 from generators.names import UsageError
-from scorers.agreement.pairs import Pair, agreement
-from scorers.agreement.preferences import (
+from scorers.base import bounds
+from scorers.statistics.agreement import Pair, agreement
+from scorers.statistics.bootstrap import DRAWS
+from scorers.statistics.preferences import (
     Measures,
     Preferred,
     Vote,
@@ -25,7 +26,6 @@ from scorers.agreement.preferences import (
     mllm_agreement,
     mllm_people,
 )
-from scorers.ratings.bootstrap import DRAWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from benchmarks.tables import printable
-from scorers.agreement.coefficients import COEFFICIENTS
+from scorers.statistics.coefficients import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
     "consistency": "Consistency %",

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from scorers.ratings.bootstrap import Floats, estimate, weights
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.bootstrap import Floats, estimate, weights
+from scorers.statistics.estimate import Estimate
 
 Observation = tuple[str, float]
 """A question, which is what intervals draw again, and a value observed on it."""

@@ -16,6 +16,7 @@ from cluster.walks import Lookup, Pending, read
 from generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import System
+from scorers.base import Direction
 from scorers.pairwise.protocol import Game, Judgement, Pairwise
 from scorers.pairwise.walk import most_questions
 
@@ -100,6 +101,7 @@ class Referee:
     repeats: int
     """Of the run whose documents are judged."""
     scale: str = "levels"
+    direction: Direction = "higher"
 
     @property
     def manner(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.grid import Grid, estimate_text
 from benchmarks.tables import kind_text, reason_text
 from scorers.pairwise.table import Row, Table
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
 
 _JUDGED = "no question judged"
 _IN_TERMINAL = 5

@@ -24,7 +24,7 @@ from scorers.pairwise.readers import level, marks, official_creation, official_m
 from scorers.pairwise.rewards import corrected_rewards, official_rewards, spread
 from scorers.pairwise.table import Part, Row, Table, groups
 from scorers.pairwise.turns import whole
-from scorers.ratings.bootstrap import DRAWS
+from scorers.statistics.bootstrap import DRAWS
 
 FACTUALITY = "visual_factuality"
 """Metadata of a sample: its criteria of visual factuality; `Sample.criteria` are those of
@@ -125,9 +125,7 @@ class Creation(DualEvaluation):
 
     def _row(self, pair: tuple[str, str], part: Part, group: str, games: list[Game]) -> Row:
         official = self.mode == "official"
-        values = (
-            official_rewards(games) if official else corrected_rewards(games, self.draws)
-        )
+        values = official_rewards(games) if official else corrected_rewards(games)
         return Row(
             system=pair[1],
             opponent=pair[0],

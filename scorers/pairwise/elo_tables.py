@@ -9,10 +9,10 @@ import numpy as np
 from scorers.pairwise.protocol import Game
 from scorers.pairwise.table import Row
 from scorers.pairwise.votes import FIRST, SECOND, TIE, results, tally
-from scorers.ratings.battles import Battle
-from scorers.ratings.bradley_terry import bradley_terry
-from scorers.ratings.elo import online_elo
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.battles import Battle
+from scorers.statistics.bradley_terry import bradley_terry
+from scorers.statistics.elo import online_elo
+from scorers.statistics.estimate import Estimate
 
 K = 4
 ROUNDS = 1000

@@ -18,10 +18,10 @@ from scorers.pairwise.counts import counted
 from scorers.pairwise.likert import battles_of
 from scorers.pairwise.protocol import Game
 from scorers.pairwise.table import Part, Row
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import Floats
-from scorers.ratings.elo import INITIAL, SCALE, expected, online_elo
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.battles import Battle
+from scorers.statistics.bootstrap import Floats
+from scorers.statistics.elo import INITIAL, SCALE, expected, online_elo
+from scorers.statistics.estimate import Estimate
 
 BASELINE_RATING = 1114
 """Given to the baseline (`fit_bt`)."""

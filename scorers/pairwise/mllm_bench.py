@@ -24,7 +24,7 @@ from scorers.pairwise.readers import official_vote, vote
 from scorers.pairwise.table import Part, Row, Table, groups
 from scorers.pairwise.turns import whole
 from scorers.pairwise.votes import corrected_shares, official_shares, tally
-from scorers.ratings.bootstrap import DRAWS
+from scorers.statistics.bootstrap import DRAWS
 
 QUESTION_TYPE = "question_type"
 """Metadata of a sample: `open-ended`, `close-ended` or `compound`."""
@@ -114,7 +114,7 @@ class MllmBench(DualEvaluation):
 
     def _row(self, pair: tuple[str, str], part: Part, group: str, games: list[Game]) -> Row:
         official = self.mode == "official"
-        values = official_shares(games) if official else corrected_shares(games, self.draws)
+        values = official_shares(games) if official else corrected_shares(games)
         return Row(
             system=pair[1],
             opponent=pair[0],

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from scorers.pairwise.counts import counted, in_both_orders, preferences
 from scorers.pairwise.protocol import Game
-from scorers.ratings.bootstrap import mean
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean_by_question
 
 POINTS = 50
 """Reward of one level of preference."""
@@ -68,7 +68,7 @@ def _marks(game: Game) -> list[tuple[float, float]]:
     return found + ([(backward.first, backward.second)] if backward else [])
 
 
-def corrected_rewards(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
+def corrected_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     """Means over questions read in both orders, with intervals by drawing questions.
 
     Where every reply can be read the values equal the official ones.
@@ -82,8 +82,8 @@ def corrected_rewards(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
     gaps = [sum(own - other for own, other in found) / 2 for _, found in marked]
     of = [question for question, _ in marked]
     return {
-        "reward": mean(questions, rewards, draws=draws),
-        "win_rate": mean(questions, wins, draws=draws),
-        "visual_factuality": mean(of, own, draws=draws),
-        "visual_factuality_gap": mean(of, gaps, draws=draws),
+        "reward": mean_by_question(questions, rewards),
+        "win_rate": mean_by_question(questions, wins),
+        "visual_factuality": mean_by_question(of, own),
+        "visual_factuality_gap": mean_by_question(of, gaps),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from scorers.ratings.battles import Battle
+from scorers.statistics.battles import Battle
 
 SCALE = 400.0
 INITIAL = 1000.0

@@ -6,9 +6,9 @@ import warnings
 
 import numpy as np
 
-from scorers.ratings.bootstrap import Floats
-from scorers.ratings.design import Design
-from scorers.ratings.separation import UNBOUNDED, escape
+from scorers.statistics.bootstrap import Floats
+from scorers.statistics.design import Design
+from scorers.statistics.separation import UNBOUNDED, escape
 
 
 class Fitter:

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from scorers.ratings.bootstrap import DRAWS, estimate, weights
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.bootstrap import DRAWS, estimate, weights
+from scorers.statistics.estimate import Estimate
 
 Vote = Literal["system", "baseline", "undecided"]
 VOTES: tuple[Vote, ...] = ("system", "baseline", "undecided")

@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import DRAWS, Floats, estimate, weights
-from scorers.ratings.design import Design, design
-from scorers.ratings.elo import INITIAL, POINTS, expected
-from scorers.ratings.estimate import Estimate
-from scorers.ratings.logistic import Fitter
+from scorers.statistics.battles import Battle
+from scorers.statistics.bootstrap import DRAWS, Floats, estimate, weights
+from scorers.statistics.design import Design, design
+from scorers.statistics.elo import INITIAL, POINTS, expected
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.logistic import Fitter
 
 ALWAYS = "the games that would bound it all go one way: no finite value"
 

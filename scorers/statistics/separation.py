@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scorers.ratings.bootstrap import Floats
+from scorers.statistics.bootstrap import Floats
 
 UNBOUNDED = 12.0
 """Odds of e^12 in a game are suspect: games that separate are looked for beyond them, in
