@@ -21,7 +21,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.config import RunConfig
+    from benchmarks.runs.config import RunConfig
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What a machine says when files cannot be written, through no defect of ours."""
@@ -68,6 +68,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value, such as models.sdxl-turbo.steps=2."),
 ]
+Remake = Annotated[
+    bool, typer.Option(help="Make records of an earlier version of a stage again.")
+]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
@@ -87,6 +90,7 @@ def run(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """Answer queries with systems, score the answers, write table and page.
 
@@ -95,7 +99,7 @@ def run(
     """
     from benchmarks import commands
 
-    raise typer.Exit(commands.run(_config(locals()), _console()))
+    raise typer.Exit(commands.run(_config(locals()), _console(), remake=remake))
 
 
 @app.command()
@@ -131,6 +135,7 @@ def score(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """Score a run's documents again, or answers in MMIE's official format.
 
@@ -138,8 +143,13 @@ def score(
     """
     from benchmarks import commands
 
-    flags = {"weights": weights, "out": out, "address": address, "set": set_ or ()}
-    flags |= {"mode": mode, "rubric": rubric}
+    flags: dict[str, Any] = {
+        "weights": weights,
+        "out": out,
+        "address": address,
+        "set": set_ or (),
+    }
+    flags |= {"mode": mode, "rubric": rubric, "remake": remake}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
 
@@ -273,7 +283,7 @@ def orchestration(
     batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
 ) -> None:
     """What the engine costs beside a loop, ray.util.ActorPool and Ray Data."""
-    from benchmarks import orchestration as measured
+    from benchmarks.speed import orchestration as measured
 
     raise typer.Exit(measured.main(out, batches, _console()))
 
@@ -284,13 +294,13 @@ def orchestration(
 )
 def stage(context: typer.Context) -> None:
     """How fast one stage is at several batch sizes, without Ray (--help for options)."""
-    from benchmarks.throughput import main as measured
+    from benchmarks.speed import main as measured
 
     raise typer.Exit(measured.main(context.args))
 
 
 def _config(arguments: dict[str, Any]) -> "RunConfig":
-    from benchmarks.config import load_config
+    from benchmarks.runs.config import load_config
 
     flags = {
         "data": arguments["data"],
@@ -324,7 +334,7 @@ def main() -> None:
 
 def _status_of(error: Exception) -> int | None:
     """2 for wrong use, 1 for a run that could not go on, None for a defect of ours."""
-    from benchmarks.tasks import TaskError
+    from benchmarks.tasks.task_set import TaskError
     from cluster.lock import RunInUse
     from cluster.store import StoreError
     from generators.checkpoints import CheckpointError

@@ -84,6 +84,7 @@ def custom_system(name: str, weights: Weights, overrides: Mapping[str, Any]) -> 
     passing = StageSpec(
         name="as-drawn",
         kind=Kind.RENDER,
+        stage="as-drawn",
         target="generators.custom:AsDrawn",
         placement=Placement(num_cpus=0.25, batch_size=32),
     )

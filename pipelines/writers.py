@@ -26,6 +26,7 @@ class ChatSettings(ModelSettings):
     """Any `AutoModelForImageTextToText` checkpoint with a chat template."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "vision-language-model"
     target: ClassVar[str] = "pipelines.vision_language:VisionLanguageModel"
 
     max_new_tokens: int | None = Field(default=None, ge=1)
@@ -80,6 +81,7 @@ class EndpointSettings(StageSettings):
     """
 
     kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "chat-endpoint"
     target: ClassVar[str] = "pipelines.endpoint:ChatEndpoint"
 
     model: str

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import pytest
 
-from scorers.statistics.means import Stratum, stratified
+from scorers.statistics.estimate import LEAST
+from scorers.statistics.means import LEAST_OF_TWO, Stratum, stratified
 
 pytestmark = pytest.mark.slow
 
@@ -44,7 +45,7 @@ POPULATIONS: dict[str, tuple[Draw, Sequence[float]]] = {
 }
 SIZES = [(10,), (50,), (500,)]
 THIN = [(2, 50, 2), (50, 2, 2), (5, 50, 5), (50, 5, 5), (6, 6, 6), (10, 50, 10)]
-THIN += [(20, 50, 20), (50, 20, 20), (20, 20, 500), (50, 50, 50)]
+THIN += [(25, 50, 25), (50, 25, 25), (25, 25, 500), (50, 50, 50)]
 
 
 def coverage(population: str, sizes: tuple[int, ...]) -> tuple[float, int]:
@@ -69,7 +70,7 @@ def test_a_shown_interval_holds_the_true_mean(population, sizes):
     held, shown = coverage(population, sizes)
     if shown >= ENOUGH:
         assert held == pytest.approx(NOMINAL, abs=TOLERANCE)
-    if min(sizes) < 5 or ("Bernoulli" in population and min(sizes) < 20):
+    if min(sizes) < LEAST or ("Bernoulli" in population and min(sizes) < LEAST_OF_TWO):
         assert shown == 0, "an interval that the values do not support"
     else:
         assert shown >= SAMPLES / 3, "an interval that the values would support is withheld"

@@ -234,7 +234,7 @@ def board(plan: Plan, root: Path) -> str:
 
 def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
-    from benchmarks.leaderboard import Board, write_leaderboard
+    from benchmarks.results.leaderboard import Board, write_leaderboard
 
     made = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
     board = Board(

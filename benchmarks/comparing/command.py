@@ -13,8 +13,8 @@ from benchmarks.comparing.pages import Found, show, write
 from benchmarks.comparing.replies import Asked, Judged, reasons_of
 from benchmarks.comparing.request import Comparison
 from benchmarks.comparing.shown import told_apart
-from benchmarks.display import Display
-from benchmarks.experiment import missing_keys, refuse_missing
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import missing_keys, refuse_missing
 from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.options import EngineOptions

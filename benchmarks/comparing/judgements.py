@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparing.duels import Duel
-from benchmarks.files import write_whole
+from benchmarks.runs.files import write_whole
 from cluster.plan import outcome_name
 from generators.base import Outcome, Result
 from generators.document import Document

@@ -20,6 +20,7 @@ class DiffusionSettings(ModelSettings):
     """A text-to-image pipeline of diffusers; None leaves a setting to the pipeline."""
 
     kind: ClassVar[Kind] = Kind.RENDER
+    stage: ClassVar[str] = "text-to-image"
     target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
     seeded: ClassVar[bool] = True
     placed: ClassVar[frozenset[str]] = ModelSettings.placed - {"batch_size"}

@@ -25,10 +25,11 @@ from scipy import special
 
 from scorers.statistics.estimate import CONFIDENCE, EQUAL, LEAST, Estimate, Floats
 
-LEAST_OF_TWO = 20
+LEAST_OF_TWO = 25
 """Values that an interval needs where only two different ones occur. Given that both
 occur, the coverage of Wilson's interval stays within 0.95 +- 0.03 for shares from 0.1 to
-0.9 from 17 values on; no interval for a share does so at 10."""
+0.9 from 17 values on, in a mean of strata from about 25; no interval for a share does so
+at 10."""
 STUDENT, WILSON = "Student's t", "Wilson score"
 NO_VALUE = "no scored query"
 _Z = float(special.ndtri((1 + CONFIDENCE) / 2))
