@@ -309,3 +309,23 @@ def test_expected_scores_favour_the_higher_and_sum_to_one(a: float, b: float) ->
     assert expected(a, b) + expected(b, a) == pytest.approx(1)
     assert (expected(a, b) >= 0.5) is (a >= b) or abs(a - b) < 1e-9
     assert expected(1400, 1000) == pytest.approx(10 / 11)
+
+
+def test_a_system_that_always_wins_is_searched_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import scipy.optimize
+
+    searches = []
+
+    def counted(*arguments: object, **options: object) -> object:
+        searches.append(arguments)
+        return linprog(*arguments, **options)
+
+    monkeypatch.setattr(scipy.optimize, "linprog", counted)
+    games = league(11, 60, ties=0.4)
+    games += [battle(f"q{i}", "w", "base", 1, style=(0.1, -0.2)) for i in range(60)]
+    found = bradley_terry(games, "base", ("s", "t"), draws=60)
+    assert found.systems["w"].value is None
+    assert found.systems["a"].ci95 is not None
+    assert len(searches) <= 3, "one for all games, and few for draws that lack games"
