@@ -11,6 +11,8 @@ import torch
 
 from generators.base import Weights
 from generators.checkpoints import CheckpointError
+from generators.loading.layout import identical
+from generators.loading.strict import fill
 from scorers.clip.checkpoints import read_checkpoint
 from scorers.clip.pixels import Transform, transform_of
 from scorers.clipscore import PUBLISHED, ClipSettings
@@ -67,8 +69,16 @@ def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
 def _pretrained(settings: ClipSettings) -> Clip:
     checkpoint = read_checkpoint(settings)
     config = architecture(settings.built) if settings.built else checkpoint.config
-    model = build(config, settings.dtype)
-    fill(model, checkpoint.tensors, settings.model)
+    model = _towers(config, settings.dtype)
+    fill(
+        model,
+        checkpoint.tensors.items(),
+        identical(model.state_dict()),
+        source=f"weights {settings.model!r}",
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+    )
+    model = _lowered(model, settings.dtype)
     preprocessing = {**checkpoint.preprocessing, **_preprocessing(settings)}
     return _finished(model, device_of(settings), settings, preprocessing)
 
@@ -93,14 +103,22 @@ def architecture(name: str) -> Mapping[str, Any]:
 
 def build(config: Mapping[str, Any], dtype: str) -> Any:
     """A plain `open_clip.CLIP` on the current device; other kinds of tower are refused."""
+    return _lowered(_towers(config, dtype), dtype)
+
+
+def _towers(config: Mapping[str, Any], dtype: str) -> Any:
+    """The model that computes in `dtype`, with weights in float32."""
     _refuse_foreign(config)
     half = None if dtype == "float32" else getattr(torch, dtype)
     plain = {key: config[key] for key in _PLAIN_KEYS if key in config}
-    model = open_clip.CLIP(**plain, cast_dtype=half)
-    if half is not None:
-        # As open_clip's own `bf16` and `fp16`: norms and embeddings stay in float32.
-        open_clip.convert_weights_to_lp(model, half)
-    return model.eval().requires_grad_(False)
+    return open_clip.CLIP(**plain, cast_dtype=half).eval().requires_grad_(False)
+
+
+def _lowered(model: Any, dtype: str) -> Any:
+    """As open_clip's own `bf16` and `fp16`: norms and embeddings stay in float32."""
+    if dtype != "float32":
+        open_clip.convert_weights_to_lp(model, getattr(torch, dtype))
+    return model
 
 
 def _refuse_foreign(config: Mapping[str, Any]) -> None:
@@ -114,26 +132,6 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
             "only plain CLIP models with OpenAI's own tokenizer can be scored with; this "
             f"configuration sets {', '.join(foreign)}"
         )
-
-
-def fill(model: Any, tensors: Mapping[str, torch.Tensor], source: str) -> None:
-    """Copy `tensors` into `model`; one CheckpointError names all that do not fit."""
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    given = {name: tuple(value.shape) for name, value in tensors.items()}
-    problems = [f"missing {name}" for name in shapes if name not in given]
-    problems += [f"unexpected {name}" for name in given if name not in shapes]
-    problems += [
-        f"{name} is {given[name]}, not {shape}"
-        for name, shape in shapes.items()
-        if given.get(name, shape) != shape
-    ]
-    if problems:
-        shown = "; ".join(problems[:20]) + ("; ..." if len(problems) > 20 else "")
-        raise CheckpointError(
-            f"weights {source!r} do not fit the architecture in {len(problems)} places: "
-            f"{shown}"
-        )
-    model.load_state_dict(tensors)
 
 
 def _preprocessing(settings: ClipSettings) -> Mapping[str, Any]:
