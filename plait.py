@@ -187,6 +187,22 @@ def show(
 
 
 @app.command()
+def verify(
+    run: Run,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set damaged parts aside.")
+    ] = False,
+) -> None:
+    """Check every part and picture of a run, and say what a repair would make again.
+
+    Changes nothing without --repair. Exit status 1 when something is damaged.
+    """
+    from benchmarks import integrity
+
+    raise typer.Exit(integrity.verify_run(run.resolve(), _console(), repair=repair))
+
+
+@app.command()
 def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[Path, typer.Argument(help="People's annotations, CSV or JSON.")],
@@ -237,8 +253,8 @@ def compare(
         "judge": judge,
         "baseline": baseline,
         "systems": tuple(system or ()),
-        "mode": mode or "corrected",
-        "rubric": rubric or "own",
+        "mode": mode,
+        "rubric": rubric,
         "weights": weights,
         "judgings": judgings,
         "address": address,
@@ -252,12 +268,14 @@ def bias(run: Run, rubric: Rubric = None) -> None:
     """How a run's judges lean: position, length, own family, repeats, wording."""
     from benchmarks import commands
 
-    raise typer.Exit(commands.bias(run.resolve(), rubric or "own", _console()))
+    raise typer.Exit(commands.bias(run.resolve(), rubric, _console()))
 
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="systems, scorers or weights.")] = "systems",
+    what: Annotated[
+        str, typer.Argument(help="systems, scorers, data or weights.")
+    ] = "systems",
 ) -> None:
     """List the names that can be used."""
     from benchmarks import catalogue
@@ -338,12 +356,15 @@ def _status_of(error: Exception) -> int | None:
     from cluster.lock import RunInUse
     from cluster.store import StoreError
     from generators.checkpoints import CheckpointError
+    from generators.files import WriteError
     from generators.names import UsageError
 
     if isinstance(error, UsageError | TaskError | CheckpointError | RunInUse):
         return 2
     refused = isinstance(error, OSError) and error.errno in _REFUSALS
-    broken = isinstance(error, StoreError) or type(error).__name__ == "ClusterError"
+    broken = (
+        isinstance(error, StoreError | WriteError) or type(error).__name__ == "ClusterError"
+    )
     return 1 if broken or refused else None
 
 

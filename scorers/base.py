@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from generators.base import Failure, Fault, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Sample, Score
@@ -112,3 +112,35 @@ def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
         reason = f"the score {value:g} is beyond the declared scale {scale}"
         return Failure(reason, Fault.ERROR)
     return outcome
+
+
+class ItemOutcome(Protocol):
+    """What became of a comparison."""
+
+    @property
+    def subject(self) -> Outcome[Any]:
+        """What is judged, or why there is nothing to judge."""
+        ...
+
+    @property
+    def verdicts(self) -> tuple[Outcome[Any], ...]:
+        """What the judge made of it; none where there was nothing to judge."""
+        ...
+
+
+class PlanItem(Protocol):
+    """Answers to one query that a judge sets beside one another: an item of a plan."""
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages its walk may use, in chain order."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """How often its walk may go through the stages."""
+        ...
+
+    def walk(self) -> Walk[Any]:
+        """Walk to a result that is `ItemOutcome`, whatever was missing."""
+        ...

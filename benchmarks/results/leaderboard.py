@@ -29,7 +29,7 @@ from benchmarks.results.markdown import markdown
 from benchmarks.results.reasons import reasons
 from benchmarks.results.standings import Standing, standing
 from benchmarks.results.tables import terminal
-from benchmarks.runs.files import write_whole
+from generators.files import write_whole
 from scorers.statistics.estimate import Estimate
 
 __all__ = ["Board", "differences", "leaderboard", "terminal_table", "write_leaderboard"]

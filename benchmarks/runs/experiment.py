@@ -35,11 +35,11 @@ from generators.names import UsageError, unknown, validated
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
-from pipelines.systems import Models, chat_spec, is_writer, resolve
-from pipelines.writers import LVLMS
+from pipelines.chat.presets import LVLMS
+from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
 
 _MOST_WITH_NOTES = 20_000
@@ -88,7 +88,9 @@ class Experiment:
             "data": dict(self.task.about),
             "selection": self.selection,
             "weights": self.config.weights,
-            "rubrics": {s.name: s.texts for s in self.scorers if isinstance(s, Judge)},
+            "rubrics": {
+                s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
+            },
             "systems": [s.name for s in self.systems],
             "scorers": [s.name for s in self.scorers],
             "identities": dict(self.identities),
@@ -198,7 +200,7 @@ def _refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
     judges = (n.removeprefix(JUDGE) for n in config.scorers)
     named = (*config.systems, *config.scorers, *judges)
-    parts = {p for name in named for p in (name, *name.partition("@")[0].split("+"))}
+    parts = {part for name in named for part in (name, *parts_of(name).models)}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
         # Models of any other name are for a judge or a comparison to come.
@@ -252,7 +254,8 @@ def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
     told = dict(models.of(name))
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}
-        told = {k: v for k, v in both.items() if v is not None} | told
+        given = {k: v for k, v in both.items() if v is not None}
+        told = {"seed": config.seed} | given | told
 
     def chat(model: str) -> StageSpec:
         return chat_spec(model, models)

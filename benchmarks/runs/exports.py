@@ -16,6 +16,7 @@ from cluster.plan import Evaluation, evaluations
 from cluster.store import Store, read_blob
 from generators.base import Result
 from generators.document import Document, Image, Sample, Text
+from generators.files import write_whole
 from generators.names import unknown
 
 FORMATS = ("mmie", "parquet")
@@ -58,7 +59,6 @@ def _write_parquet(
 
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
     """
-    out.mkdir(parents=True, exist_ok=True)
     rows = [_row(sample, document, system) for sample, document in documents]
     picture = {"_type": "Image"}
     features: dict[str, Any] = {
@@ -69,7 +69,9 @@ def _write_parquet(
 
     about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     table = pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(about))
-    pq.write_table(table, out / "documents.parquet", row_group_size=64)
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, row_group_size=64)
+    write_whole(out / "documents.parquet", buffer.getvalue().to_pybytes())
 
 
 _SCHEMA = pa.schema(

@@ -22,6 +22,7 @@ from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.speed.workload import PARTS, Workload, of_scorer, of_system, whole
 from benchmarks.tasks.controls import CONTROLS
 from cluster.manifest import environment
+from generators.files import write_whole
 from pipelines.systems import Models
 
 WHOLE = "all"
@@ -48,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         about |= {"settings": settings, "bandwidth": report.bandwidth}
         about |= {"command": sys.argv[1:] if arguments is None else list(arguments)}
         written = {"about": about, "speeds": report.data()}
-        told.out.write_text(json.dumps(written, indent=1) + "\n")
+        write_whole(told.out, json.dumps(written, indent=1) + "\n")
     return 1 if any(speed.failures for speed in report.speeds) else 0
 
 

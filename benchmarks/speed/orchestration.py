@@ -31,6 +31,7 @@ from rich.table import Table
 from cluster.manifest import environment
 from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
 from generators.document import Draft, Request, Sample, Text, Turn
+from generators.files import write_whole
 from generators.system import System
 
 METHODS = ("plait", "loop", "ActorPool", "Ray Data")
@@ -109,7 +110,8 @@ def with_plait(spec: StageSpec, samples: list[Sample], root: Path) -> None:
     """The engine as `plait run` uses it: lock, manifest, walks, resume."""
     from cluster.options import EngineOptions
     from cluster.plan import Plan
-    from cluster.run import Watcher, execute
+    from cluster.run import execute
+    from cluster.watcher import Watcher
 
     system = System(name="sleeper", draft=spec)
     plan = Plan(systems=[system], samples=samples, scorers=[], prompt=_as_asked)
@@ -293,7 +295,7 @@ def main(out: Path | None, batches: int, console: Console, repeats: int = 3) -> 
         about = {"batches": batches, "batch_size": BATCH_SIZE, "actors": ACTORS}
         content = {"about": about | environment(), "summary": summary}
         content["measurements"] = [asdict(m) for m in taken]
-        out.write_text(json.dumps(content, indent=1) + "\n")
+        write_whole(out, json.dumps(content, indent=1) + "\n")
     return 0
 
 

@@ -19,6 +19,7 @@ from benchmarks.tasks.reading.rules import TaskError
 from generators.base import imported
 from generators.document import Document, Malformed, Sample
 from generators.names import UsageError
+from generators.registry import Named, forms, is_custom, prefix_of
 from generators.system import Prompter
 
 __all__ = ["READERS", "TaskError", "TaskSet", "limited", "load", "selected"]
@@ -53,6 +54,18 @@ class TaskSet:
     """Answers published with the queries, by writer and sample id."""
 
 
+def data_prefix(data: str) -> str | None:
+    """The prefix of `data`; None for the sample and for a path. UsageError when unknown."""
+    if Path(data).expanduser().exists():
+        return None
+    return prefix_of(data, "data", Named.DATA)
+
+
+def is_function(data: str) -> bool:
+    """Whether `data` is `module:function`, a user's own reader."""
+    return is_custom(data) and not Path(data).exists()
+
+
 def load(
     data: str,
     *,
@@ -62,15 +75,18 @@ def load(
 ) -> TaskSet:
     """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
 
-    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`. Pictures are decoded
+    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is a
+    function of yours that gives the task set. Pictures are decoded
     once to find broken ones; `cache` (by default the user's cache folder) keeps what was
     found. `on_progress` is told (checked, of how many). Raises TaskError for data that
     cannot be read, UsageError for unknown names in `prompts`.
     """
     cache = cache or checks.default_folder()
-    scheme, colon, where = data.partition(":")
-    if colon and scheme in READERS:
-        return _of_another(scheme, where, prompts, cache)
+    if is_function(data):
+        return _of_function(data)
+    prefix = data_prefix(data)
+    if prefix is not None and prefix in READERS:
+        return _of_another(prefix, data.partition(":")[2], prompts, cache)
     wording = mmie_prompts(prompts)
     place = source.locate(data, cache)
     album = Album(place.root, cache, place.also)
@@ -92,6 +108,19 @@ def load(
         fields=FIELDS,
         about=about,
     )
+
+
+def _of_function(name: str) -> TaskSet:
+    """The task set that a user's function gives; UsageError where it gives none."""
+    try:
+        task = imported(name)()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"data {name!r}: {error}. Prefixes are {', '.join(forms(Named.DATA))}"
+        ) from error
+    if not isinstance(task, TaskSet):
+        raise UsageError(f"data {name!r} gives {task!r}, which is not a TaskSet")
+    return task
 
 
 def _of_another(

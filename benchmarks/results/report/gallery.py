@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from PIL import Image as Pillow
 
-from benchmarks.runs.files import write_whole
 from generators.document import Image
+from generators.files import write_whole
 from generators.pictures import PictureError, decode, encode
 
 Read = Callable[[Image], bytes]
@@ -102,7 +102,7 @@ class Gallery:
         picture.thumbnail((self.side, self.side), Pillow.Resampling.LANCZOS)
         file = io.BytesIO()
         picture.save(file, "WEBP", quality=80, method=2)
-        write_whole(thumb, file.getvalue())
+        write_whole(thumb, file.getvalue(), durable=False)
 
     def _take(self, images: Sequence[Image], made: Sequence[_Made]) -> None:
         """Keep full-size copies in the order of the page, until the room is used up."""
@@ -122,7 +122,7 @@ class Gallery:
         if form is None:
             form, data = "png", encode(decode(data)).read()
         path = self.folder / "images" / f"{_name(image)}.{form}"
-        write_whole(path, data)
+        write_whole(path, data, durable=False)
         return path
 
 

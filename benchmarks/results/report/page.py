@@ -32,7 +32,7 @@ from benchmarks.results.report.entries import (
 from benchmarks.results.report.facts import facts_of
 from benchmarks.results.report.gallery import Gallery, Read
 from benchmarks.results.validity import checks
-from benchmarks.runs.files import write_whole
+from generators.files import write_whole
 
 _SCRIPTS = ("elements.js", "cards.js", "query.js", "store.js", "report.js", "theme.js")
 

@@ -13,7 +13,6 @@ and the field.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -23,6 +22,8 @@ from typing import Any
 from benchmarks.tasks.mmie.outputs import FILE, Broken, Output, read_outputs
 from benchmarks.tasks.reading.rules import TaskError
 from generators.document import Content, Document, Image, Sample, Text
+from generators.files import write_whole
+from scorers.judging.released import FIRST_TRUTH
 
 __all__ = ["MARKER", "Broken", "Output", "export", "read_outputs"]
 
@@ -53,10 +54,8 @@ def export(
     _claim(out)
     pictures = _Pictures(out, read)
     rows = [_row(sample, document, model, pictures) for sample, document in documents]
-    partial = out / f"{FILE}.partial"
-    # ASCII, because the official reader opens the file in the locale's encoding.
-    partial.write_text(json.dumps(rows, indent=1) + "\n", encoding="ascii")
-    os.replace(partial, out / FILE)
+    # JSON in ASCII, because the official reader opens the file in the locale's encoding.
+    write_whole(out / FILE, json.dumps(rows, indent=1) + "\n")
     return len(rows)
 
 
@@ -104,10 +103,20 @@ def _row(
         "question": _items(sample.question, pictures),
         "answer": _items(document.segments, pictures),
         "model": model,
-        "gt_answer": _items(reference, pictures) or [{"text": None, "image": None}],
+        "gt_answer": _truth(sample, _items(reference, pictures)),
         "category": sample.category,
         "field": sample.field,
     }
+
+
+def _truth(
+    sample: Sample, items: list[dict[str, str | None]]
+) -> list[dict[str, str | None]]:
+    """The ground truth, whose first item keeps a text that was null or empty."""
+    told = sample.metadata.get(FIRST_TRUTH)
+    if told is not None and (not items or items[0]["text"] != json.loads(told)):
+        items = [{"text": json.loads(told), "image": None}, *items]
+    return items or [{"text": None, "image": None}]
 
 
 def _items(segments: Content, pictures: _Pictures) -> list[dict[str, str | None]]:

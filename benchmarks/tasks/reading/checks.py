@@ -17,6 +17,8 @@ from typing import Any, NamedTuple
 
 import PIL
 
+from generators.files import WriteError, write_whole
+
 VERSION = f"1 Pillow {PIL.__version__}"
 """Another decoder may read what this one could not."""
 
@@ -66,12 +68,6 @@ def _entry(values: Any) -> Check:
 def save(folder: Path, root: Path, checks: Mapping[str, Check]) -> None:
     """Keep `checks` for the next start, if that can be done."""
     path = _file(folder, root)
-    partial = path.with_suffix(f".{os.getpid()}")
     content = json.dumps({"version": VERSION, "root": str(root), "checks": checks})
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(content)
-        os.replace(partial, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+    with contextlib.suppress(WriteError):
+        write_whole(path, content, durable=False)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError
 from generators.document import Image
+from generators.files import WriteError, write_whole
 from generators.pictures import BombError, PictureError, decode
 
 
@@ -44,15 +42,10 @@ def _refuse_unreadable(data: bytes) -> None:
 
 
 def _write(path: Path, data: bytes) -> None:
-    partial = path.with_name(f".{path.name[:16]}-{uuid.uuid4().hex}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_bytes(data)
-        os.replace(partial, path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
+        # What a crash of the machine takes is read from its source again.
+        write_whole(path, data, durable=False)
+    except WriteError as error:
         raise TaskError(
-            f"pictures cannot be kept in {path.parent}: {error.strerror or error}; set "
-            "XDG_CACHE_HOME to a folder with room"
+            f"pictures cannot be kept: {error}; set XDG_CACHE_HOME to a folder with room"
         ) from error
