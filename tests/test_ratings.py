@@ -14,10 +14,9 @@ from scipy.optimize import linprog, minimize
 from scipy.stats import norm, t
 
 from scorers.statistics import bootstrap
-from scorers.statistics.battles import Battle
 from scorers.statistics.bradley_terry import ALWAYS, bradley_terry
 from scorers.statistics.design import Design, design
-from scorers.statistics.elo import POINTS, expected, online_elo
+from scorers.statistics.elo import POINTS, Battle, expected, online_elo
 from scorers.statistics.means import mean_by_question
 
 NAMES = ("base", "a", "b", "c")

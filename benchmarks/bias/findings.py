@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from scorers.statistics.bootstrap import Floats, estimate, weights
+from scorers.statistics.bootstrap import Floats, estimate, pooled_mean, weights
 from scorers.statistics.estimate import Estimate
 
 Observation = tuple[str, float]
@@ -62,11 +62,7 @@ def mean_of(observed: Sequence[Observation]) -> Estimate:
     """The mean over all observations; those of one question are drawn together."""
     if not observed:
         return Estimate(None, None, 0, "nothing to compare")
-    names, sums = _by_question([(q, [value, 1.0]) for q, value in observed])
-    drawn = weights(names) @ sums
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = drawn[:, 0] / drawn[:, 1]
-    return estimate(float(sums[:, 0].sum() / sums[:, 1].sum()), means, len(names))
+    return pooled_mean(*zip(*observed, strict=True))
 
 
 def rank_correlation(observed: Sequence[tuple[str, float, float]]) -> Estimate:

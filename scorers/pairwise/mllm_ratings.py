@@ -13,9 +13,8 @@ import numpy as np
 from scorers.pairwise.games import Game, Judgement
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
 from scorers.pairwise.table import Standing
-from scorers.statistics.battles import Battle
 from scorers.statistics.bradley_terry import bradley_terry
-from scorers.statistics.elo import online_elo
+from scorers.statistics.elo import Battle, online_elo
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import mean_by_question
 

@@ -1,1 +1,1 @@
-"""Ratings of systems from pairwise games: Bradley-Terry, Elo, intervals by question."""
+"""Means and their intervals, ratings of systems, agreement of judges and people."""

@@ -15,10 +15,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scorers.statistics.battles import Battle
 from scorers.statistics.bootstrap import DRAWS, Floats, estimate, weights
 from scorers.statistics.design import Design, design
-from scorers.statistics.elo import INITIAL, POINTS, expected
+from scorers.statistics.elo import INITIAL, POINTS, Battle, expected
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.logistic import Fitter
 

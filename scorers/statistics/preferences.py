@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from scorers.statistics.bootstrap import DRAWS, estimate, weights
+from scorers.statistics.bootstrap import DRAWS, pooled_mean
 from scorers.statistics.estimate import Estimate
 
 Vote = Literal["system", "baseline", "undecided"]
@@ -168,11 +168,5 @@ def _mean(values: Sequence[tuple[str, float]], draws: int, seed: int) -> Estimat
     """Mean over pairs; the interval draws queries. `n` is the number of pairs."""
     if not values:
         return Estimate(None, None, 0, "no pair of answers judged by both")
-    ordered = sorted(values)
-    queries, query = np.unique([q for q, _ in ordered], return_inverse=True)
-    drawn = weights(queries.tolist(), draws, seed)[:, query]
-    numbers = np.array([v for _, v in ordered], dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        means = (drawn @ numbers) / drawn.sum(1)
-    found = estimate(float(numbers.mean()), means, len(queries))
-    return replace(found, n=len(values))
+    queries, numbers = zip(*values, strict=True)
+    return replace(pooled_mean(queries, numbers, draws=draws, seed=seed), n=len(values))
