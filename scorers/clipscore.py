@@ -1,7 +1,7 @@
 """CLIPScore (Hessel et al., EMNLP 2021): do pictures show what the text beside them says?
 
 Settings and scorer only; the model lives in `scorers.clip.stage`. The value of a pair is
-2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip.pairs`).
+2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip.text`).
 """
 
 from __future__ import annotations

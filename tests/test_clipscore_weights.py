@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from cluster.worker import load_class
 from generators.checkpoints import CheckpointError
+from scorers.clip.model import TINY, build, load_clip
 from scorers.clip.stage import ClipScore
-from scorers.clip.weights import TINY, build, load_clip
 from scorers.clipscore import ClipSettings, clipscore
 
 pytestmark = pytest.mark.models

@@ -57,9 +57,10 @@ def pooled_mean(
     ordered = sorted(zip(questions, values, strict=True))
     names, question = np.unique([name for name, _ in ordered], return_inverse=True)
     numbers = np.array([value for _, value in ordered], dtype=np.float64)
-    drawn = weights(names.tolist(), draws, seed)[:, question]
+    sums = np.stack([np.bincount(question, numbers), np.bincount(question)], axis=1)
+    drawn = weights(names.tolist(), draws, seed) @ sums
     with np.errstate(invalid="ignore"):
-        means = (drawn @ numbers) / drawn.sum(1)
+        means = drawn[:, 0] / drawn[:, 1]
     return estimate(float(numbers.mean()), means, len(names))
 
 
