@@ -17,7 +17,7 @@ from scorers.statistics import bootstrap
 from scorers.statistics.bradley_terry import ALWAYS, bradley_terry
 from scorers.statistics.design import Design, design
 from scorers.statistics.elo import POINTS, Battle, expected, online_elo
-from scorers.statistics.means import mean_by_question
+from scorers.statistics.means import mean_by_question, pooled_mean
 
 NAMES = ("base", "a", "b", "c")
 
@@ -328,3 +328,37 @@ def test_a_system_that_always_wins_is_searched_for_once(
     assert found.systems["w"].value is None
     assert found.systems["a"].ci95 is not None
     assert len(searches) <= 3, "one for all games, and few for draws that lack games"
+
+
+def test_draws_that_are_all_equal_are_no_interval() -> None:
+    found = bootstrap.estimate(2.5, np.full(1000, 2.5), 30)
+    assert (found.value, found.ci95) == (2.5, None)
+    assert found.reason == "the same in all draws: no interval"
+    assert bootstrap.estimate(2.5, np.linspace(2, 3, 1000), 30).method == bootstrap.METHOD
+
+
+def test_a_pooled_mean_takes_the_values_of_a_question_together() -> None:
+    rng = random.Random(3)
+    names = [f"q{i}" for i in range(60)]
+    values = [rng.gauss(0, 1) for _ in names]
+    alone = pooled_mean(names, values)
+    assert alone == mean_by_question(names, values)
+    thrice = pooled_mean(names * 3, values * 3)
+    assert (thrice.n, thrice.value) == (60, pytest.approx(alone.value))
+    assert thrice.ci95 == pytest.approx(alone.ci95)
+    # All values weigh alike, so a question with two weighs twice.
+    assert pooled_mean(["a", "a", "b"], [0.0, 0.0, 3.0]).value == 1.0
+
+
+def test_a_pooled_mean_of_unequal_questions_has_the_width_of_the_bootstrap() -> None:
+    rng = random.Random(4)
+    names = [f"q{i}" for i in range(300) for _ in range(rng.randint(1, 5))]
+    level = {name: rng.gauss(0, 1) for name in names}
+    values = [level[name] + rng.gauss(0, 0.5) for name in names]
+    found = pooled_mean(names, values)
+    own = {n: [v for m, v in zip(names, values, strict=True) if m == n] for n in level}
+    sums = np.array([[sum(v), len(v)] for v in own.values()])
+    drawn = bootstrap.weights(list(own), 4000) @ sums
+    wanted = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
+    assert found.value == pytest.approx(np.mean(values))
+    assert found.ci95 == pytest.approx(wanted, abs=0.01)

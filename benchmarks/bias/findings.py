@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from scorers.statistics.bootstrap import Floats, estimate, pooled_mean, weights
-from scorers.statistics.estimate import Estimate
+from scorers.statistics.bootstrap import estimate, weights
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.means import pooled_mean
 
 Observation = tuple[str, float]
 """A question, which is what intervals draw again, and a value observed on it."""
@@ -49,7 +50,7 @@ class Section:
 
 
 def finding(judge: str, measure: str, observed: Sequence[Observation]) -> Finding:
-    """The mean of `observed`, with an interval by drawing questions again."""
+    """The mean of `observed`, with its interval by question."""
     return Finding(
         judge=judge,
         measure=measure,
@@ -59,7 +60,7 @@ def finding(judge: str, measure: str, observed: Sequence[Observation]) -> Findin
 
 
 def mean_of(observed: Sequence[Observation]) -> Estimate:
-    """The mean over all observations; those of one question are drawn together."""
+    """The mean over all observations; the question is the independent unit."""
     if not observed:
         return Estimate(None, None, 0, "nothing to compare")
     return pooled_mean(*zip(*observed, strict=True))

@@ -68,6 +68,7 @@ class Creation(DualEvaluation):
     mode: Mode = "corrected"
     wording: CreationWording = field(default_factory=CreationWording)
     draws: int = DRAWS
+    """As every protocol has it; its means need no draws."""
     name: str = "creation"
 
     @classmethod

@@ -18,10 +18,9 @@ from generators.base import Result, Unscored
 from scorers.features import NAMES, PUBLISHED, Style, difference
 from scorers.pairwise.games import Game, Judgement, counted, in_both_orders
 from scorers.pairwise.table import Part, Standing
-from scorers.statistics.bootstrap import Floats
 from scorers.statistics.bradley_terry import Ratings, bradley_terry
 from scorers.statistics.elo import INITIAL, SCALE, Battle, expected, online_elo
-from scorers.statistics.estimate import Estimate
+from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import mean_by_question
 
 

@@ -16,7 +16,6 @@ import numpy as np
 from scipy import special
 
 from scorers.statistics.estimate import CONFIDENCE, EQUAL, LEAST, Estimate, Floats
-from scorers.statistics.means import mean
 
 DRAWS = 1000
 METHOD = "percentile bootstrap"
@@ -38,30 +37,6 @@ def _stream(question: str, draws: int, seed: int) -> Floats:
     digest = hashlib.sha256(f"{seed}\n{question}".encode(errors="surrogatepass")).digest()
     generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "big")))
     return generator.poisson(1.0, draws).astype(np.float64)
-
-
-def pooled_mean(
-    questions: Sequence[str],
-    values: Sequence[float],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
-) -> Estimate:
-    """The mean over all values, of which those of one question are drawn together.
-
-    Where no question has two, the interval is that of a plain mean. `n` is the number of
-    questions.
-    """
-    if len(set(questions)) == len(values):
-        return mean(values)
-    ordered = sorted(zip(questions, values, strict=True))
-    names, question = np.unique([name for name, _ in ordered], return_inverse=True)
-    numbers = np.array([value for _, value in ordered], dtype=np.float64)
-    sums = np.stack([np.bincount(question, numbers), np.bincount(question)], axis=1)
-    drawn = weights(names.tolist(), draws, seed) @ sums
-    with np.errstate(invalid="ignore"):
-        means = drawn[:, 0] / drawn[:, 1]
-    return estimate(float(numbers.mean()), means, len(names))
 
 
 def estimate(value: float, drawn: Floats, questions: int) -> Estimate:

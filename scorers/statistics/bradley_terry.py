@@ -15,10 +15,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scorers.statistics.bootstrap import DRAWS, Floats, estimate, weights
+from scorers.statistics.bootstrap import DRAWS, estimate, weights
 from scorers.statistics.design import Design, design
 from scorers.statistics.elo import INITIAL, POINTS, Battle, expected
-from scorers.statistics.estimate import Estimate
+from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.logistic import Fitter
 
 ALWAYS = "the games that would bound it all go one way: no finite value"

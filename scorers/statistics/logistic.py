@@ -12,8 +12,8 @@ import warnings
 
 import numpy as np
 
-from scorers.statistics.bootstrap import Floats
 from scorers.statistics.design import Design
+from scorers.statistics.estimate import Floats
 
 UNBOUNDED = 12.0
 """Odds of e^12 in a game are suspect: games that separate are looked for beyond them, in

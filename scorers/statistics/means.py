@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -74,6 +74,27 @@ def mean_by_question(questions: Sequence[str], values: Sequence[float]) -> Estim
     for question, value in sorted(zip(questions, values, strict=True)):
         repeats.setdefault(question, []).append(value)
     return mean([math.fsum(several) / len(several) for several in repeats.values()])
+
+
+def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
+    """The mean over all values, where those of one question are not independent.
+
+    `n` is the number of questions. Questions with as many values as all others count by
+    their means; else each by the share in the mean of what its values add up to, less what
+    as many average ones would (the linearised ratio: Cochran 1977, section 6.3).
+    """
+    if not values:
+        return Estimate(None, None, 0, "no question judged")
+    own: dict[str, list[float]] = {}
+    for question, value in sorted(zip(questions, values, strict=True)):
+        own.setdefault(question, []).append(value)
+    sums = np.array([math.fsum(several) for several in own.values()])
+    sizes = np.array([len(several) for several in own.values()], dtype=np.float64)
+    if (sizes == sizes[0]).all():
+        return mean(sums / sizes)
+    average = math.fsum(values) / len(values)
+    linear = average + (sums - average * sizes) * (len(sums) / len(values))
+    return replace(mean(linear), value=average)
 
 
 def stratified(strata: Sequence[Stratum]) -> Estimate:
