@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
-
-import numpy as np
-from PIL import Image as Pillow
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from generators.base import (
     Failure,
@@ -30,9 +27,12 @@ from generators.base import (
 )
 from generators.document import Candidate, Document, Image, Sample, Score
 from generators.names import with_overrides
-from generators.pictures import PictureError, decode
 from generators.settings import StageSettings, unkeyed
 from scorers.base import Direction, OneStage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image as Picture
 
 KERNEL = 11
 """Pixels along a side of the Gaussian window: the least a picture can have."""
@@ -74,6 +74,8 @@ class Ssim:
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
+        from generators.pictures import PictureError
+
         pictures = _pictures(candidate.document, candidate.reference)
         if not isinstance(pictures, tuple):
             return pictures
@@ -89,11 +91,13 @@ class Ssim:
             "ground_truth": max(0, len(true) - len(drawn)),
         }
         parts = {"pairs": values, "unpaired": unpaired}
-        return Result(Score(float(np.mean(values)), parts), {"images": len(values)})
+        return Result(Score(sum(values) / len(values), parts), {"images": len(values)})
 
     def _similarity(self, own: Image, other: Image) -> float:
         import torch
         from torchmetrics.functional.image import structural_similarity_index_measure
+
+        from generators.pictures import decode
 
         true = decode(other)
         size = common_size(true.size, self._longest)
@@ -114,10 +118,13 @@ def common_size(size: tuple[int, int], longest: int) -> tuple[int, int]:
     return width, height
 
 
-def pixels_of(picture: Pillow.Image, size: tuple[int, int]) -> np.ndarray[Any, Any]:
+def pixels_of(picture: Picture, size: tuple[int, int]) -> np.ndarray[Any, Any]:
     """An RGB picture as float32 (1, 3, height, width) from 0 to 1, bicubic."""
+    import numpy as np
+    from PIL.Image import Resampling
+
     if picture.size != size:
-        picture = picture.resize(size, Pillow.Resampling.BICUBIC)
+        picture = picture.resize(size, Resampling.BICUBIC)
     pixels = np.asarray(picture, dtype=np.float32) / 255
     return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
 

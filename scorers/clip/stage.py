@@ -13,7 +13,8 @@ from generators.document import Candidate, Score
 from generators.pictures import PictureError
 from scorers.clip.encoder import ClipEncoder, Features
 from scorers.clip.model import load_clip
-from scorers.clip.text import ClipText, Pair, Reading, Tokens, pairs_of
+from scorers.clip.pairs import Pair, pairs_of
+from scorers.clip.text import ClipText, Reading, Tokens
 from scorers.clipscore import NO_PICTURE, ClipSettings
 
 HESSEL_WEIGHT = 2.5
