@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from scorers.statistics.estimate import Estimate
-from scorers.statistics.means import LEAST_OF_TWO, Stratum, mean, stratified
+from scorers.statistics.means import LEAST_OF_TWO, Stratum, mean, paired, stratified
 
 nothing = float("nan")
 
@@ -184,3 +184,10 @@ def test_an_interval_moves_with_its_values(values, shift, factor):
     if plain.ci95 is not None:
         wanted = sorted(shift + factor * end for end in plain.ci95)
         assert moved.ci95 == pytest.approx(wanted, abs=1e-9)
+
+
+def test_differences_by_rounding_alone_are_no_differences():
+    x, y = np.array([0.1 + 0.2, 1.0, nothing, 1e300]), np.array([0.3, 0.5, 1.0, -1e300])
+    assert paired(x, y)[:2].tolist() == [0.0, 0.5]
+    assert np.isnan(paired(x, y)[2])
+    assert paired(x, y)[3] == 2e300

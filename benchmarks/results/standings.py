@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.results.board import Board, Query
-from scorers.statistics.estimate import EQUAL, Estimate, Floats
-from scorers.statistics.means import Stratum, mean, stratified
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.means import Stratum, mean, paired, stratified
 
 Rows = npt.NDArray[np.intp]
 """Rows of a board's values."""
@@ -110,12 +110,4 @@ def _weighted(
 
 def _differences(board: Board, values: Floats) -> list[tuple[str, str, Estimate]]:
     columns = list(zip((s.name for s in board.systems), values.T, strict=True))
-    return [(a, b, mean(_less(x, y))) for (a, x), (b, y) in combinations(columns, 2)]
-
-
-def _less(x: Floats, y: Floats) -> Floats:
-    """`x - y`, 0 where means over repeats differ by rounding only."""
-    sizes = np.maximum(np.abs(x), np.abs(y))
-    with np.errstate(over="ignore"):
-        difference = x - y
-    return np.where(np.abs(difference) <= EQUAL * sizes, 0.0, difference)
+    return [(a, b, mean(paired(x, y))) for (a, x), (b, y) in combinations(columns, 2)]

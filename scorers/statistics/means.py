@@ -66,6 +66,14 @@ def mean(values: npt.ArrayLike) -> Estimate:
     return stratified([Stratum("", 1.0, values)])
 
 
+def paired(x: Floats, y: Floats) -> Floats:
+    """`x - y`, 0 where means over repeats differ by rounding only."""
+    sizes = np.maximum(np.abs(x), np.abs(y))
+    with np.errstate(over="ignore"):
+        difference = x - y
+    return np.where(np.abs(difference) <= EQUAL * sizes, 0.0, difference)
+
+
 def mean_by_question(questions: Sequence[str], values: Sequence[float]) -> Estimate:
     """The mean over questions; several values of one question count as their mean."""
     if not values:
