@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import floor, log10
 from typing import Any
 
 import numpy as np
@@ -33,17 +34,14 @@ class Estimate:
 
     def as_json(self, name: str = "value") -> dict[str, Any]:
         """Plain data, the value under `name`; rounded, to leave out the noise of sums."""
+        known = [n for n in (self.value, *(self.ci95 or ())) if n is not None]
+        size = max(map(abs, known), default=0.0)
+        # Of numbers below 0.1 six significant digits, by the largest of them.
+        places = _DIGITS if not 0 < size < 0.1 else _DIGITS - 1 - floor(log10(size))
         plain: dict[str, Any] = {
-            name: None if self.value is None else rounded(self.value),
-            "ci95": None if self.ci95 is None else [rounded(end) for end in self.ci95],
+            name: None if self.value is None else round(self.value, places),
+            "ci95": None if self.ci95 is None else [round(e, places) for e in self.ci95],
             "n": self.n,
         }
         about = {"method": self.method, "reason": self.reason}
         return plain | {key: text for key, text in about.items() if text}
-
-
-def rounded(value: float) -> float:
-    """To six decimals, or six significant digits where that keeps more."""
-    if abs(value) >= 10.0 ** (1 - _DIGITS):
-        return round(value, _DIGITS)
-    return float(f"{value:.{_DIGITS}g}")

@@ -190,7 +190,7 @@ def _reason(strata: Sequence[Stratum], moments: Sequence[_Moments]) -> str:
     for stratum, m in zip(strata, moments, strict=True):
         if m.problem:
             where = f" in {stratum.name}" if stratum.name else ""
-            return f"no interval: {m.problem}{where} (n={m.n}{_NEEDED.get(m.problem, '')})"
+            return f"{m.problem}{where} (n={m.n}{_NEEDED.get(m.problem, '')})"
     return ""
 
 
