@@ -23,7 +23,7 @@ from generators.base import (
 )
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Asking, Prompter, System, answer
-from scorers.base import ItemOutcome, PlanItem, Scorer
+from scorers.base import ItemOutcome, PlanItem, Scorer, admitted
 
 Asked = tuple[System, Sample | Malformed, int]
 """A system, a query and the number of its repeat, from 0: what asks for one document."""
@@ -124,8 +124,8 @@ class Plan:
         if isinstance(document, Result) and isinstance(sample, Sample):
             judging = [s.judge(sample, document.value) for s in self.scorers]
             outcomes = yield from together(judging)
-            names = (s.name for s in self.scorers)
-            scores = dict(zip(names, outcomes, strict=True))
+            judged = zip(self.scorers, outcomes, strict=True)
+            scores = {s.name: admitted(outcome, s.scale) for s, outcome in judged}
         return Result(Evaluation(system.name, sample, repeat, document, scores))
 
     def answer(

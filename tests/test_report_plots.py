@@ -121,4 +121,4 @@ def test_page_says_direction_method_and_why_there_is_no_interval(tmp_path):
     made = replace(board_of({"a": [1, 2], "b": [5, 4]}), scorers=[Distance()])
     html = write_report(made, tmp_path, {}, lambda image: image.read()).read_text()
     assert "lower is better" in html
-    assert "No interval: too few scored queries" in " ".join(html.split())
+    assert "No interval: too few values (n=2, fewer than 5)." in " ".join(html.split())

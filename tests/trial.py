@@ -73,6 +73,7 @@ class Measuring:
     name = "measure"
     scale = "0-1"
     manner = ""
+    direction = "higher"
     rounds = 1
 
     def __init__(self, placement: Placement = LIGHT, **options: Any) -> None:

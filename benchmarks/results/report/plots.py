@@ -12,9 +12,9 @@ from urllib.parse import quote
 import numpy as np
 
 from benchmarks.results.board import Board
-from benchmarks.results.statistics import Floats
-from benchmarks.results.tables import bounds
 from benchmarks.tasks.controls import TRUTH, is_control
+from scorers.base import bounds
+from scorers.statistics.estimate import Floats
 
 _TICKS = 4
 """About as many steps does an axis have."""
