@@ -6,7 +6,7 @@ import csv
 import io
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.results.board import Board, key_of, score_outcome
@@ -65,26 +65,37 @@ def _loss(e: Evaluation, scorer: str, name: str, outcome: Outcome[Any]) -> Loss:
 
 
 def failures_csv(board: Board) -> str:
-    """Every loss by name, one line each: the content of `failures.csv`."""
-    place = {system.name: i for i, system in enumerate(board.systems)}
+    """Every loss of a board by name: the content of `failures.csv`."""
+    return losses_csv(losses(board), [system.name for system in board.systems])
+
+
+def losses_csv(lost: Iterable[Loss], systems: Sequence[str]) -> str:
+    """One line for each loss, those of one system after another's."""
+    place = {system: i for i, system in enumerate(systems)}
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(Loss._fields)
-    ordered = sorted(losses(board), key=lambda loss: (place[loss.system], *loss[1:]))
-    for loss in ordered:
+    for loss in sorted(lost, key=lambda loss: (place[loss.system], *loss[1:])):
         writer.writerow(loss._replace(reason=" ".join(loss.reason.split())))
     return file.getvalue()
 
 
 def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:
+    """By system of a board, what `counted_reasons` says of its losses."""
+    return counted_reasons(losses(board), [system.name for system in board.systems])
+
+
+def counted_reasons(
+    lost: Iterable[Loss], systems: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
     """By system, its most frequent reasons and the number of all others.
 
     Reasons that differ only in quoted names and numbers are counted together, under the
     first of them; `alike` is how many there are.
     """
     shapes: dict[str, dict[tuple[str, str, str], list[str]]]
-    shapes = {s.name: defaultdict(list) for s in board.systems}
-    for loss in losses(board):
+    shapes = {system: defaultdict(list) for system in systems}
+    for loss in lost:
         shape = _PARTICULARS.sub("#", loss.reason)
         shapes[loss.system][loss.outcome, loss.fault, shape].append(loss.reason)
     return {system: _ranked(alike) for system, alike in shapes.items()}

@@ -13,7 +13,6 @@ and the field.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,11 +22,10 @@ from benchmarks.tasks.mmie.outputs import FILE, Broken, Output, read_outputs
 from benchmarks.tasks.reading.rules import TaskError
 from generators.document import Content, Document, Image, Sample, Text
 from generators.files import write_whole
+from scorers.judging.released import FIRST_TRUTH
 
-__all__ = ["MARKER", "Broken", "Output", "export", "read_outputs"]
+__all__ = ["Broken", "Output", "export", "read_outputs"]
 
-MARKER = ".plait-export"
-"""Tells a folder that an export may write over from one that somebody else made."""
 _SIGNATURES = {
     b"\x89PNG": "png",
     b"\xff\xd8\xff": "jpg",
@@ -48,9 +46,10 @@ def export(
 
     `read` gives the bytes of a picture, which are written unchanged, each picture once.
     The official reader leaves out what follows the third picture of a row. Raises
-    TaskError when `out` holds anything but an earlier export.
+    TaskError when `out` holds anything: an export overwrites nothing.
     """
-    _claim(out)
+    claim(out)
+    (out / "images").mkdir()
     pictures = _Pictures(out, read)
     rows = [_row(sample, document, model, pictures) for sample, document in documents]
     # JSON in ASCII, because the official reader opens the file in the locale's encoding.
@@ -58,17 +57,13 @@ def export(
     return len(rows)
 
 
-def _claim(out: Path) -> None:
-    """Make `out` an empty folder, keeping what lies beside an earlier export in it."""
+def claim(out: Path) -> None:
+    """Make the folder `out`, or take it where it is empty; TaskError where it is not."""
     if out.exists() and not out.is_dir():
         raise TaskError(f"{out} is a file; an export needs a folder")
-    if out.exists() and any(out.iterdir()) and not (out / MARKER).is_file():
-        raise TaskError(f"{out} is not empty and no earlier export; name another folder")
+    if out.is_dir() and any(out.iterdir()):
+        raise TaskError(f"{out} is not empty; name another folder")
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARKER).write_text("Written over by the next export into this folder.\n")
-    (out / FILE).unlink(missing_ok=True)
-    shutil.rmtree(out / "images", ignore_errors=True)
-    (out / "images").mkdir()
 
 
 @dataclass
@@ -102,10 +97,20 @@ def _row(
         "question": _items(sample.question, pictures),
         "answer": _items(document.segments, pictures),
         "model": model,
-        "gt_answer": _items(reference, pictures) or [{"text": None, "image": None}],
+        "gt_answer": _truth(sample, _items(reference, pictures)),
         "category": sample.category,
         "field": sample.field,
     }
+
+
+def _truth(
+    sample: Sample, items: list[dict[str, str | None]]
+) -> list[dict[str, str | None]]:
+    """The ground truth, whose first item keeps a text that was null or empty."""
+    told = sample.metadata.get(FIRST_TRUTH)
+    if told is not None and (not items or items[0]["text"] != json.loads(told)):
+        items = [{"text": json.loads(told), "image": None}, *items]
+    return items or [{"text": None, "image": None}]
 
 
 def _items(segments: Content, pictures: _Pictures) -> list[dict[str, str | None]]:
