@@ -45,7 +45,7 @@ def reasons_table(
         "Reasons",
         ["pair", "count", "outcome", "reason"],
         [[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in told],
-        [f"every failure by name: {failures}"],
+        [f"each one is named in {failures}"],
     )
 
 
