@@ -21,7 +21,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.config import RunConfig
+    from benchmarks.runs.config import RunConfig
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What a machine says when files cannot be written, through no defect of ours."""
@@ -253,8 +253,8 @@ def compare(
         "judge": judge,
         "baseline": baseline,
         "systems": tuple(system or ()),
-        "mode": mode or "corrected",
-        "rubric": rubric or "own",
+        "mode": mode,
+        "rubric": rubric,
         "weights": weights,
         "judgings": judgings,
         "address": address,
@@ -268,12 +268,14 @@ def bias(run: Run, rubric: Rubric = None) -> None:
     """How a run's judges lean: position, length, own family, repeats, wording."""
     from benchmarks import commands
 
-    raise typer.Exit(commands.bias(run.resolve(), rubric or "own", _console()))
+    raise typer.Exit(commands.bias(run.resolve(), rubric, _console()))
 
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="systems, scorers or weights.")] = "systems",
+    what: Annotated[
+        str, typer.Argument(help="systems, scorers, data or weights.")
+    ] = "systems",
 ) -> None:
     """List the names that can be used."""
     from benchmarks import catalogue
@@ -299,7 +301,7 @@ def orchestration(
     batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
 ) -> None:
     """What the engine costs beside a loop, ray.util.ActorPool and Ray Data."""
-    from benchmarks import orchestration as measured
+    from benchmarks.speed import orchestration as measured
 
     raise typer.Exit(measured.main(out, batches, _console()))
 
@@ -310,13 +312,13 @@ def orchestration(
 )
 def stage(context: typer.Context) -> None:
     """How fast one stage is at several batch sizes, without Ray (--help for options)."""
-    from benchmarks.throughput import main as measured
+    from benchmarks.speed import main as measured
 
     raise typer.Exit(measured.main(context.args))
 
 
 def _config(arguments: dict[str, Any]) -> "RunConfig":
-    from benchmarks.config import load_config
+    from benchmarks.runs.config import load_config
 
     flags = {
         "data": arguments["data"],
@@ -350,7 +352,7 @@ def main() -> None:
 
 def _status_of(error: Exception) -> int | None:
     """2 for wrong use, 1 for a run that could not go on, None for a defect of ours."""
-    from benchmarks.tasks import TaskError
+    from benchmarks.tasks.task_set import TaskError
     from cluster.lock import RunInUse
     from cluster.store import StoreError
     from generators.checkpoints import CheckpointError

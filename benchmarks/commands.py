@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,19 +13,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.board import Board
-from benchmarks.config import (
+from benchmarks.results.board import Board
+from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
-    absolute_rubric,
     load_config,
     merged,
     parsed_setting,
 )
-from benchmarks.display import Display
-from benchmarks.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.kept import keep_rubrics
-from benchmarks.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
+from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
@@ -33,10 +33,11 @@ from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
 from generators.files import write_whole
 from generators.names import UsageError, unknown
+from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.rubric import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
-MODES = ("corrected", "official")
 
 
 def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
@@ -133,11 +134,14 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     _refuse_unless_writable(root)
     keep_rubrics(experiment.config)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
+    for text in retirements(experiment.plan.stages, date.today()):
+        console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
         address=experiment.config.address,
         placement_timeout_s=engine.placement_timeout_s,
         grace_s=engine.grace_s,
+        max_cost=engine.max_cost,
         only_scorers=only_scorers,
     )
     display = Display(console)
@@ -199,7 +203,7 @@ def _faults(result: RunResult) -> Iterator[Fault]:
 
 def write_outputs(board: Board, root: Path, console: Console) -> Path:
     """Leaderboard and report; the page's path. Tells of damaged parts that it met."""
-    from benchmarks.report import write_report
+    from benchmarks.results.report import write_report
 
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
@@ -286,6 +290,10 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
     ]
     lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
     lines += [
+        f"[yellow]retired model[/yellow] {escape(text)}"
+        for text in retirements(experiment.plan.stages, date.today())
+    ]
+    lines += [
         f"[yellow]made again[/yellow] {escape(str(change))}"
         for change in superseded(experiment, Store(experiment.config.root))
     ]
@@ -316,7 +324,7 @@ def report(root: Path, console: Console) -> int:
 
 def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
     """Write one system's documents in another tool's format."""
-    from benchmarks.exports import export_documents
+    from benchmarks.runs.exports import export_documents
 
     written = export_documents(reopen(root), Store(root), system, form, out)
     console.print(
@@ -327,7 +335,7 @@ def export(root: Path, system: str, form: str, out: Path, console: Console) -> i
 
 def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     """The exact prompts, replies, settings and seeds of one sample."""
-    from benchmarks.inspection import describe
+    from benchmarks.runs.inspection import describe
 
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)
@@ -358,18 +366,18 @@ def agreement(
 
 
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
-    """Have pairs of a run's documents judged; `told` are fields of `Comparison`."""
+    """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
     from benchmarks import comparing
 
-    for name, valid in (("mode", MODES), ("weights", (None, *get_args(Weights)))):
-        if told[name] not in valid:
-            raise unknown(name, told[name], [v for v in valid if v])
-    wanted = {**told, "rubric": absolute_rubric(told["rubric"])}
-    return comparing.compare(root, comparing.Comparison(**wanted), console)
+    if told["weights"] not in (None, *get_args(Weights)):
+        raise unknown("weights", told["weights"], get_args(Weights))
+    rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
+    wanted = comparing.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
+    return comparing.compare(root, wanted, console)
 
 
-def bias(root: Path, rubric: str, console: Console) -> int:
+def bias(root: Path, rubric: str | None, console: Console) -> int:
     """Show how a run's judges lean."""
     from benchmarks.bias import bias as shown
 
-    return shown(root, console, rubric=rubric)
+    return shown(root, console, rubric=parse_rubric(rubric))

@@ -14,30 +14,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cluster.counts import StageCount, count
+from cluster.counts import count
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import environment, now, write_json
-from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, evaluations, outcome_name
+from cluster.options import EngineOptions
+from cluster.plan import Evaluation, Plan, compared, evaluations, outcome_name
+from cluster.run_log import RunLog
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.walks import Pending
+from cluster.watcher import Watcher
+from scorers.base import ItemOutcome
 
 MANIFEST = "manifest.json"
 _MOST_REPAIRS = 3
 """Times that damaged parts are made again under one command."""
-
-
-class Watcher:
-    """Is told how a run goes; does nothing itself. The command line draws."""
-
-    def starting(self, counts: Sequence[StageCount]) -> None:
-        """Called once, before Ray is started, with what there is to do."""
-
-    def turn(self, stages: Sequence[StageProgress]) -> None:
-        """Called a few times a second."""
-
-    def notice(self, text: str) -> None:
-        """Something the user should know now."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,15 +89,20 @@ def execute(
     `notes`, the documents of the result carry what their stages noted.
     """
     began = time.monotonic()
-    with RunLock(root) as lock:
-        store = Store(root, repairs=True, on_notice=watcher.notice)
+    with RunLock(root) as lock, RunLog(root, watcher) as log:
+        store = Store(root, repairs=True, on_notice=log.notice)
         store.sweep()
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
         write_json(root / MANIFEST, manifest)
-        work = _Work(plan, store, options, watcher, lock)
+        work = _Work(plan, store, options, log, lock)
         work.finish(notes=notes)
-        totals = totals_of(work.evaluations)
-        manifest |= {"finished": now(), "counts": totals, "usage": work.usage}
+        totals = totals_of([*work.evaluations, *compared(plan, store)])
+        manifest |= {
+            "finished": now(),
+            "counts": totals,
+            "usage": work.usage,
+            "worker_failures": log.about_failures(),
+        }
         manifest["status"] = "interrupted" if work.interrupted else "finished"
         write_json(root / MANIFEST, manifest)
     failed = totals["failed"] + totals["failed_scores"]
@@ -181,6 +176,7 @@ class _Work:
                 self.options,
                 on_turn=self.watcher.turn,
                 on_notice=self.watcher.notice,
+                on_failure=self.watcher.worker_failed,
                 should_stop=lambda: stopper.wanted or self.lock.lost,
             )
             stopper.on_stop = lambda: self.watcher.notice(
@@ -196,16 +192,16 @@ class _Work:
                 self.made += scheduler.made
 
 
-def totals_of(found: Sequence[Evaluation | Pending]) -> dict[str, int]:
-    """Outcomes of documents and of judgements, over everything a plan asks for."""
+def totals_of(found: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
+    """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
     documents = Counter[str]()
     scores = Counter[str]()
     for one in found:
-        if isinstance(one, Evaluation):
-            documents[outcome_name(one.document)] += 1
-            scores.update(outcome_name(score) for score in one.scores.values())
-        else:
+        if isinstance(one, Pending):
             documents["missing"] += 1
+        else:
+            documents[outcome_name(one.subject)] += 1
+            scores.update(outcome_name(verdict) for verdict in one.verdicts)
     totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
     return {
         "planned": len(found),

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from cluster.committer import Committer
 from cluster.records import Item, Row, encode, rows_of
+from cluster.run_log import redirect_stderr
 from cluster.store import DamagedPart, StoreError, read_blob
 from generators.base import (
     Failure,
@@ -65,6 +66,8 @@ class Receipt:
     busy_s: float = 0.0
     damaged: tuple[str, ...] = ()
     """Parts that inputs should have been read from and that are damaged."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """What its records have used in all: tokens, images, cost."""
 
 
 def load_class(target: str) -> Callable[..., Any]:
@@ -85,11 +88,17 @@ class Worker:
     """One replica of a stage."""
 
     def __init__(
-        self, spec: StageSpec, root: str, secrets: Mapping[str, str] | None = None
+        self,
+        spec: StageSpec,
+        root: str,
+        secrets: Mapping[str, str] | None = None,
+        used: Mapping[str, float] | None = None,
     ) -> None:
+        """`used` is the usage of the records that earlier workers have committed."""
         self.spec = spec
         self.root = Path(root)
         self._secrets = dict(secrets or {})
+        self._used = dict(used or {})
         self._stage: Any = None
         self._shared = True
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
@@ -110,12 +119,18 @@ class Worker:
     def pulse(self) -> None:
         """Answers as long as the process lives."""
 
-    def load(self, shared: bool) -> str | None:
-        """Load the stage; the error for people when it cannot be loaded."""
+    def load(self, shared: bool, logs: bool = False) -> str | None:
+        """Load the stage; the error for people when it cannot be loaded.
+
+        With `logs`, the process writes its stderr for the run's log from now on.
+        """
         self._shared = shared
+        if logs and shared:
+            redirect_stderr(self.root, self.spec.name)
         try:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:
+            traceback.print_exception(error)
             return _for_people(error)
         # Arrow imports what it needs for its first table; not while a batch waits.
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
@@ -124,7 +139,10 @@ class Worker:
     def _build(self) -> Any:
         os.environ.update(self._secrets)
         make = load_class(self.spec.target)
-        return make(**{**self.spec.settings, **self.spec.options})
+        stage = make(**{**self.spec.settings, **self.spec.options})
+        if self._used and hasattr(stage, "continue_from"):
+            stage.continue_from(self._used)
+        return stage
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
@@ -180,14 +198,16 @@ class Worker:
         kind = self.spec.kind
         try:
             table = encode(kind, items, outcomes, busy_s / len(items))
+            usage = _used_by(outcomes)
             if not self._shared:
-                return Receipt("done", table=table, busy_s=busy_s)
+                return Receipt("done", table=table, busy_s=busy_s, usage=usage)
             part, first = self._committer.commit(table)
         except StoreError as error:
             return Receipt("store", str(error))
         except Exception as error:
             return _receipt_of(error)
-        return Receipt("done", rows=rows_of(kind, table, part, first), busy_s=busy_s)
+        rows = rows_of(kind, table, part, first)
+        return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
 
 
 class _Overdue(Exception):
@@ -229,8 +249,18 @@ def _digest_of_file(path: str) -> str | None:
         return None
 
 
+def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
+    """The usage of all outcomes, added up by name."""
+    total: dict[str, float] = {}
+    for outcome in outcomes:
+        for name, amount in getattr(outcome, "usage", {}).items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
 def _receipt_of(error: Exception) -> Receipt:
     """How the driver should take an exception that a stage raised."""
+    traceback.print_exception(error)
     text = str(error)
     names = {c.__name__ for c in type(error).__mro__}
     if "OutOfMemoryError" in names or "out of memory" in text.lower():
