@@ -45,17 +45,19 @@ def _documents(
     chosen = [s for s in experiment.systems if s.name == system]
     # Without scorers: a document is exported whether or not it has been judged.
     plan = replace(experiment.plan, systems=chosen, scorers=(), repeats=1)
-    for found in evaluations(plan, store):
-        if not isinstance(found, Evaluation) or not isinstance(found.sample, Sample):
+    for evaluation in evaluations(plan, store):
+        if not isinstance(evaluation, Evaluation) or not isinstance(
+            evaluation.sample, Sample
+        ):
             continue
-        if isinstance(found.document, Result):
-            yield found.sample, found.document.value
+        if isinstance(evaluation.document, Result):
+            yield evaluation.sample, evaluation.document.value
 
 
 def _write_parquet(
     documents: list[tuple[Sample, Document]], system: str, out: Path
 ) -> None:
-    """One row a document: text with a mark where each picture stands, and the pictures.
+    """One row a document: text with a mark in place of each picture, and the pictures.
 
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
     """
