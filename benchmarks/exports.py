@@ -46,12 +46,11 @@ def _documents(
     # Without scorers: a document is exported whether or not it has been judged.
     plan = replace(experiment.plan, systems=chosen, scorers=(), repeats=1)
     for evaluation in evaluations(plan, store):
-        if not isinstance(evaluation, Evaluation) or not isinstance(
-            evaluation.sample, Sample
-        ):
+        if not isinstance(evaluation, Evaluation):
             continue
-        if isinstance(evaluation.document, Result):
-            yield evaluation.sample, evaluation.document.value
+        sample, document = evaluation.sample, evaluation.document
+        if isinstance(sample, Sample) and isinstance(document, Result):
+            yield sample, document.value
 
 
 def _write_parquet(
