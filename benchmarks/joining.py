@@ -45,7 +45,7 @@ def joined(
     before = former_config(config.root, manifest)
     task, given = read_task(config, on_progress)
     _refuse(config.root, _other_values(before, config, manifest, task))
-    known: Mapping[str, str] = manifest.get("identities", {})
+    known: dict[str, str] = manifest.get("identities", {})
     former = experiment_of(before, task, given, identities=known, ids=manifest.get("ids"))
     asked = experiment_of(config, task, given)
     pins = _pins(asked.identities, known)
@@ -183,11 +183,11 @@ def _other_models(
         there = _named(former.systems).get(name, joint)
         here = _named(wanted.systems).get(name, joint)
         yield from _other_stages(name, there, here)
-    for name, joint in _named(union.scorers).items():
-        there = _named(former.scorers).get(name, joint)
-        here = _named(wanted.scorers).get(name, joint)
-        yield from _other_stages(name, there, here)
-        yield from _other_reading(name, there, here)
+    for name, scorer in _named(union.scorers).items():
+        then = _named(former.scorers).get(name, scorer)
+        now = _named(wanted.scorers).get(name, scorer)
+        yield from _other_stages(name, then, now)
+        yield from _other_reading(name, then, now)
 
 
 def _named(parts: Iterable[P]) -> dict[str, P]:
