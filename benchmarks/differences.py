@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 from rich.table import Table
 
-from benchmarks.board import Board, key_of
-from benchmarks.experiment import Experiment, reopen
-from benchmarks.statistics import Estimate, Floats, estimates, resample
+from benchmarks.results.board import Board, key_of
+from benchmarks.results.statistics import Estimate, Floats, estimates, resample
+from benchmarks.runs.experiment import Experiment, reopen
 from cluster.store import Store
 from generators.document import Malformed, Sample
 from generators.names import UsageError, unknown

@@ -13,10 +13,10 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.config import RunConfig, merged
-from benchmarks.experiment import Experiment, experiment_of, open_experiment, read_task
 from benchmarks.run_directory import former_config, is_run, read_manifest
-from benchmarks.tasks import TaskSet
+from benchmarks.runs.config import RunConfig, merged
+from benchmarks.runs.experiment import Experiment, experiment_of, open_experiment, read_task
+from benchmarks.tasks.task_set import TaskSet
 from generators.base import StageSpec
 from generators.document import Malformed, Sample
 from generators.names import UsageError
@@ -49,7 +49,7 @@ def joined(
     former = experiment_of(before, task, given, identities=known, ids=manifest.get("ids"))
     asked = experiment_of(config, task, given)
     pins = _pins(asked.identities, known)
-    union = experiment_of(_union(before, config), task, given, identities=known | pins)
+    union = experiment_of(_union(before, config), task, given, identities={**known, **pins})
     wanted = experiment_of(_with_judges(config, before), task, given, identities=pins)
     _refuse(
         config.root,
@@ -184,10 +184,10 @@ def _other_models(
         here = _named(wanted.systems).get(name, joint)
         yield from _other_stages(name, there, here)
     for name, scorer in _named(union.scorers).items():
-        then = _named(former.scorers).get(name, scorer)
-        now = _named(wanted.scorers).get(name, scorer)
-        yield from _other_stages(name, then, now)
-        yield from _other_reading(name, then, now)
+        before = _named(former.scorers).get(name, scorer)
+        asked = _named(wanted.scorers).get(name, scorer)
+        yield from _other_stages(name, before, asked)
+        yield from _other_reading(name, before, asked)
 
 
 def _named(parts: Iterable[P]) -> dict[str, P]:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.config import RunConfig, anchored, is_run, merged
-from benchmarks.kept import with_kept_rubrics
+from benchmarks.runs.config import RunConfig, anchored, is_run, merged
+from benchmarks.runs.kept import with_kept_rubrics
 from cluster.run import MANIFEST
 from generators.names import UsageError, validated
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +17,13 @@ from rich.console import Console
 from benchmarks import commands
 from benchmarks.bias import sections
 from benchmarks.bias.findings import Section
-from benchmarks.comparing import Comparison, compare
+from benchmarks.comparing import CompareOptions, compare
 from benchmarks.comparing.judgements import read_rulings
-from benchmarks.config import RunConfig
+from benchmarks.runs.config import RunConfig
 from cluster.lock import RunInUse, RunLock
 from generators.keys import derived_seed
 from generators.names import UsageError
+from scorers.judging.rubric import parse_rubric
 
 RAY = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
@@ -45,8 +48,9 @@ def answered(root: Path, *systems: str) -> Path:
 
 def compared(root: Path, **about: Any) -> tuple[int, dict[str, Any], str]:
     wanted = {"protocol": "creation", "judge": "comparing_helpers:Longest"} | about
+    wanted["rubric"] = parse_rubric(wanted.get("rubric"))
     said = io.StringIO()
-    status = compare(root, Comparison(**wanted), Console(file=said, width=240))
+    status = compare(root, CompareOptions(**wanted), Console(file=said, width=240))
     content = json.loads(page_of(said.getvalue()).with_suffix(".json").read_text())
     return status, content, said.getvalue()
 
@@ -216,6 +220,13 @@ def test_it_is_told_why_there_is_no_verdict(run: Path) -> None:
     for told in (said, written):
         assert "will not judge" in told
     assert "## Reasons" in written
+    failures = page_of(said).with_name(f"{page_of(said).stem}-failures.csv")
+    assert failures.name in said
+    assert failures.name in written
+    lines = list(csv.DictReader(failures.open()))
+    assert {line["system"] for line in lines} == {pair}
+    assert Counter(line["reason"] for line in lines)["will not judge"] == 2
+    assert len(lines) == 5
 
 
 def test_a_baseline_without_answers_is_told(run: Path) -> None:

@@ -13,11 +13,11 @@ from trial import Measuring, as_asked, sample
 from typer.testing import CliRunner
 
 from benchmarks import differences
-from benchmarks.board import Board
-from benchmarks.config import RunConfig
 from benchmarks.differences import FinishedRun, run_difference
-from benchmarks.experiment import Experiment
-from benchmarks.tasks import TaskSet
+from benchmarks.results.board import Board
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.experiment import Experiment
+from benchmarks.tasks.task_set import TaskSet
 from cluster.plan import Evaluation
 from generators.base import Failure, Outcome, Result
 from generators.document import Document, Sample, Score, Text

@@ -10,8 +10,8 @@ import pytest
 from judging_helpers import STAND_IN, stand_in_digests
 from typer.testing import CliRunner
 
-from benchmarks.experiment import reopen
-from benchmarks.mmie.source import SAMPLE
+from benchmarks.runs.experiment import reopen
+from benchmarks.tasks.mmie.source import SAMPLE
 from generators.names import UsageError
 from plait import app
 from scorers.judging import published
@@ -146,8 +146,8 @@ def test_a_list_of_ids_may_grow_and_is_kept_with_the_run(root: Path) -> None:
 
 def planned(root: Path, *words: str) -> None:
     """Write the manifest that `plait run` would begin with."""
-    from benchmarks.config import load_config
     from benchmarks.joining import joined
+    from benchmarks.runs.config import load_config
     from cluster.manifest import write_json
 
     flags: dict[str, Any] = {"weights": "tiny", "limit": 9, "out": root, "seed": 3}
@@ -204,8 +204,8 @@ def test_weights_that_have_changed_in_their_place_are_refused(root: Path) -> Non
     folder = root.parent / "checkpoint"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "qwen2_vl"}')
-    from benchmarks.config import load_config
     from benchmarks.joining import joined
+    from benchmarks.runs.config import load_config
     from cluster.manifest import write_json
 
     flags: dict[str, Any] = {"limit": 9, "out": root.parent / "weighed"}

@@ -24,9 +24,9 @@ from report_helpers import (
     system,
 )
 
-from benchmarks.report import ReportSettings, write_report
-from benchmarks.report.entries import as_script, entries_of, plain
-from benchmarks.report.facts import facts_of
+from benchmarks.results.report import ReportSettings, write_report
+from benchmarks.results.report.entries import as_script, entries_of, plain
+from benchmarks.results.report.facts import facts_of
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from generators.document import Document, Image, Malformed, Score, Text
 
@@ -233,6 +233,39 @@ def test_large_runs_show_the_same_part_whatever_the_systems(tmp_path):
     assert len(shown[0]) == 10
     assert max(shown[0]) > "Q-0014"
     assert "10 of 30 queries are shown here" in page.read_text()
+
+
+def plain_board(queries: int):
+    """As many queries as asked for, without pictures."""
+    found = []
+    for i in range(queries):
+        asked = replace(sample(0), id=f"Q-{i:04d}", turns=(), reference=None)
+        found.append(evaluation("a", asked, i % 7, document=answer(f"Word {i}.")))
+    return board(found, categories={})
+
+
+def test_every_query_of_a_large_run_is_shown(tmp_path):
+    page = write(plain_board(1203), tmp_path)
+    index, rows = data_of(tmp_path)
+    assert [e[0] for e in index["entries"]] == [f"Q-{i:04d}" for i in range(1203)]
+    assert rows[1202]["answers"][0]["segments"] == ["Word 1202."]
+    assert len(list((tmp_path / "report").glob("data-*.js"))) == 61
+    assert "queries are shown here" not in page.read_text()
+
+
+def test_pictures_are_read_and_written_a_chunk_at_a_time(tmp_path):
+    found = [
+        evaluation("a", sample(i), 1, document=answer(picture(500 + i))) for i in range(45)
+    ]
+    last = found[44].document.value.images[0]
+
+    def read(image: Image) -> bytes:
+        written = len(list((tmp_path / "report").glob("data-*.js")))
+        assert written == (2 if image == last else min(written, 2))
+        return image.read()
+
+    write_report(board(found), tmp_path, {}, read)
+    assert "cannot be read" not in (tmp_path / "report" / "data-002.js").read_text()
 
 
 def test_summary_stands_in_plain_html(tmp_path):

@@ -6,16 +6,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.board import Board
-from benchmarks.comparing.duels import Duel
-from benchmarks.reasons import reasons
-from cluster.plan import Evaluation
+from benchmarks.results.board import key_of
+from benchmarks.results.reasons import Loss, counted_reasons, losses_csv
+from cluster.plan import outcome_name
 from cluster.records import Row
-from generators.base import Fault, NotApplicable, Outcome, Result
-from generators.system import System
-from scorers.pairwise.protocol import Judgement
+from generators.base import Failure, Fault, NotApplicable, Outcome, Result
+from scorers.pairwise.games import Judgement
+from scorers.pairwise.matchup import Matchup
 
-Judged = Sequence[tuple[Duel, Outcome[Judgement]]]
+Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
 """Every pair of documents with what became of its judgement."""
 
 _UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED}
@@ -58,30 +57,40 @@ def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
 
     That a protocol does not ask something of a question is no loss.
     """
-    names = dict.fromkeys(_pair(duel) for duel, _ in judged)
-    board = Board(
-        systems=[System(name=name, draft=None) for name in names],
-        scorers=(),
-        evaluations=[e for duel, outcome in judged for e in _lacking(duel, outcome)],
-        categories={},
-        fields=(),
-        weights="",
-    )
-    return {pair: why for pair, why in reasons(board).items() if why}
+    pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
+    counted = counted_reasons(_losses(judged), pairs)
+    return {pair: why for pair, why in counted.items() if why}
 
 
-def _pair(duel: Duel) -> str:
-    return f"{duel.second} against {duel.first}"
+def failures_of(judged: Judged) -> str:
+    """The same one by one, as CSV; the column `system` holds the pair."""
+    pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
+    return losses_csv(_losses(judged), pairs)
 
 
-def _lacking(duel: Duel, outcome: Outcome[Judgement]) -> Iterator[Evaluation]:
-    """What has no value, each as a document that there is not."""
-    for lost in _lost(outcome):
-        if not isinstance(lost, Result | NotApplicable):
-            yield Evaluation(_pair(duel), duel.sample, duel.repeat, lost, {})
+def _pair(matchup: Matchup) -> str:
+    return f"{matchup.second} against {matchup.first}"
 
 
-def _lost(outcome: Outcome[Judgement]) -> Iterable[Outcome[Any]]:
-    if not isinstance(outcome, Result):
-        return [outcome]
-    return [reading.outcome for reading in outcome.value.readings]
+def _losses(judged: Judged) -> Iterator[Loss]:
+    """The judgements, or those of their readings, from which nothing was learned."""
+    for matchup, judgement in judged:
+        for outcome in _readings(judgement):
+            if not isinstance(outcome, Result | NotApplicable):
+                yield Loss(
+                    system=_pair(matchup),
+                    query=key_of(matchup.sample),
+                    category=matchup.sample.category,
+                    field=matchup.sample.field,
+                    repeat=matchup.repeat + 1,
+                    scorer="",
+                    outcome=outcome_name(outcome),
+                    fault=outcome.fault.value if isinstance(outcome, Failure) else "",
+                    reason=outcome.reason,
+                )
+
+
+def _readings(judgement: Outcome[Judgement]) -> Iterable[Outcome[Any]]:
+    if not isinstance(judgement, Result):
+        return [judgement]
+    return [reading.outcome for reading in judgement.value.readings]

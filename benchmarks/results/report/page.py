@@ -1,0 +1,141 @@
+"""report.html and the folder report/ beside it: a page that opens from disk.
+
+    write_report(board, root, manifest, read_blob)
+
+The page needs no network and no server. The summary is plain HTML; the answers are drawn
+by a script from data files, a few at a time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from benchmarks.results import tables
+from benchmarks.results.board import Board, key_of
+from benchmarks.results.leaderboard import leaderboard
+from benchmarks.results.reasons import FAILURES
+from benchmarks.results.report.entries import (
+    CHUNK,
+    Entry,
+    as_script,
+    chunk_of,
+    entries_of,
+    index_of,
+)
+from benchmarks.results.report.facts import facts_of
+from benchmarks.results.report.gallery import Gallery, Read
+from benchmarks.results.report.panels import panel_of
+from benchmarks.results.validity import checks
+from generators.files import write_whole
+
+_SCRIPTS = (
+    *("elements.js", "cards.js", "query.js", "store.js"),
+    *("viewer.js", "report.js", "theme.js"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportSettings:
+    """How much of a run goes into its page. Nothing here touches a number."""
+
+    thumbnail: int = 256
+    """Longer side of a thumbnail, in pixels."""
+    full_size_mib: int = 200
+    """Pictures are copied in full size until they take this much."""
+    queries: int | None = None
+    """At most this many queries are shown, by default all; the tables are always of all."""
+
+
+DEFAULT_SETTINGS = ReportSettings()
+
+
+def write_report(
+    board: Board,
+    root: Path,
+    manifest: Mapping[str, Any],
+    read: Read,
+    settings: ReportSettings = DEFAULT_SETTINGS,
+) -> Path:
+    """Write the page of a run; the path of report.html. Equal input, equal bytes.
+
+    `read` brings a picture's bytes. One that cannot be read is shown as its reason. Text
+    and pictures are written a few entries at a time: however large the run, no more than
+    one chunk of them is in memory.
+    """
+    folder = root / "report"
+    room = settings.full_size_mib << 20
+    gallery = Gallery(folder, read, side=settings.thumbnail, full_bytes=room)
+    entries = entries_of(board, settings.queries)
+    _write_data(board, folder, entries, gallery)
+    gallery.sweep()
+    page = root / "report.html"
+    write_whole(page, _page(board, root.name, manifest, entries, gallery))
+    return page
+
+
+def _write_data(
+    board: Board, folder: Path, entries: Sequence[Entry], gallery: Gallery
+) -> None:
+    """Pictures, chunks and index; files of an earlier, longer report are removed."""
+    written = {"index.js"}
+    for i, start in enumerate(range(0, len(entries), CHUNK)):
+        part = entries[start : start + CHUNK]
+        gallery.add(image for entry in part for image in entry.pictures())
+        name = f"data-{i:03d}.js"
+        chunk = chunk_of(board, part, gallery.shown)
+        write_whole(folder / name, as_script("plait.chunk", i, chunk))
+        written.add(name)
+    write_whole(folder / "index.js", as_script("plait.index", index_of(board, entries)))
+    for path in folder.glob("*.js"):
+        if path.name not in written:
+            path.unlink()
+
+
+def _page(
+    board: Board,
+    name: str,
+    manifest: Mapping[str, Any],
+    entries: Sequence[Entry],
+    gallery: Gallery,
+) -> str:
+    environment = Environment(
+        loader=PackageLoader("benchmarks.results.report", "template"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    rows = leaderboard(board)
+    queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
+    return environment.get_template("report.html.j2").render(
+        board=board,
+        name=name,
+        rows=rows,
+        panels=[panel_of(board, rows, s, queries) for s in board.scorers],
+        checks=[check.as_json() for check in checks(board)],
+        tables=tables,
+        failures=FAILURES,
+        methods=tables.interval_methods(rows),
+        counted=tables.counts_shown(rows),
+        entries=len(entries),
+        queries_shown=len(queries),
+        pictures=len(gallery.shown),
+        full_size=gallery.full_size,
+        facts=facts_of(manifest),
+        manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
+        style=_source(environment, "report.css"),
+        script=Markup("\n").join(_source(environment, s) for s in _SCRIPTS),
+    )
+
+
+def _source(environment: Environment, name: str) -> Markup:
+    """A file of our own, put into the page as it is."""
+    assert environment.loader is not None
+    return Markup(environment.loader.get_source(environment, name)[0])

@@ -1,0 +1,65 @@
+"use strict";
+// Building the document. Text from models only ever becomes text nodes.
+
+const $ = (id) => document.getElementById(id);
+
+function el(tag, attributes, ...children) {
+  const node = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes || {})) {
+    if (value === false || value === null || value === undefined) continue;
+    node.setAttribute(name, value === true ? "" : value);
+  }
+  node.append(...children.flat().filter((child) => child !== null && child !== undefined));
+  return node;
+}
+
+function segment(part, caption) {
+  if (typeof part === "string") return el("p", { dir: "auto" }, part);
+  const [thumb, width, height, full] = part;
+  if (thumb === null) return el("p", { class: "broken" }, "Picture: " + width);
+  const small = "report/thumbs/" + thumb;
+  const image = el("img", { src: small, width, height, alt: caption, loading: "lazy", decoding: "async" });
+  const link = el("a", { class: "picture", href: full ? "report/images/" + full : small }, image);
+  link.dataset.owner = caption;
+  link.dataset.caption = full ? caption : caption + " (thumbnail; not copied in full size)";
+  return el("figure", {}, link);
+}
+
+function content(segments, caption, row) {
+  const parts = segments.map((part) => segment(part, caption));
+  return el("div", { class: row ? "content row" : "content" }, parts);
+}
+
+function isObject(value) {
+  return value !== null && typeof value === "object" && !Array.isArray(value);
+}
+
+// Any JSON value: mappings as lists of terms, lists of mappings as tables.
+function datum(value) {
+  if (Array.isArray(value)) {
+    if (value.length && value.every(isObject)) return dataTable(value);
+    return el("div", {}, value.map((item) => el("div", {}, datum(item))));
+  }
+  if (isObject(value)) {
+    const terms = Object.entries(value).map(([name, item]) => [
+      el("dt", {}, name.replaceAll("_", " ")),
+      el("dd", { dir: "auto" }, datum(item)),
+    ]);
+    return el("dl", { class: "parts" }, terms.flat());
+  }
+  if (typeof value === "number" && !Number.isInteger(value)) return String(Number(value.toPrecision(6)));
+  return value === null ? "none" : String(value);
+}
+
+function dataTable(rows) {
+  const names = [...new Set(rows.flatMap((row) => Object.keys(row)))];
+  const head = el("tr", {}, names.map((name) => el("th", { scope: "col" }, name.replaceAll("_", " "))));
+  const cell = (value) =>
+    el("td", { dir: "auto", class: typeof value === "number" && "number" }, value === undefined ? "" : datum(value));
+  const body = rows.map((row) => el("tr", {}, names.map((name) => cell(row[name]))));
+  return el("div", { class: "scroll parts" }, el("table", {}, el("thead", {}, head), el("tbody", {}, body)));
+}
+
+function folded(title, ...children) {
+  return el("details", {}, el("summary", {}, title), ...children);
+}

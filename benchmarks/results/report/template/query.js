@@ -1,0 +1,84 @@
+"use strict";
+// Which entries are shown, and in which order. Knows the index, nothing of the document.
+
+const DEFAULTS = {
+  text: "", category: "", field: "", system: "", outcome: "", scorer: "0",
+  low: "", high: "", order: "task", size: "10", page: "1", hide: "",
+};
+const OUTCOME_NAMES = {
+  done: "done", failed: "failed", skipped: "skipped", missing: "not made", unscored: "unscored",
+  not_applicable: "not applicable", failed_scores: "score failed", skipped_scores: "score skipped",
+};
+const ORDERS = {
+  task: "task order", worst: "worst first", best: "best first", apart: "biggest disagreement",
+};
+const DOCUMENT_CODE = { failed: "f", skipped: "s", missing: "m" };
+const SCORE_CODE = { unscored: "u", not_applicable: "n", failed_scores: "f", skipped_scores: "s" };
+
+function shownSystems(index, state) {
+  const hidden = new Set(state.hide.split(",").filter(Boolean).map(Number));
+  return index.systems.map((_, i) => i).filter((i) => !hidden.has(i));
+}
+
+function consideredSystems(index, state) {
+  return state.system === "" ? shownSystems(index, state) : [Number(state.system)];
+}
+
+function hasOutcome(cell, outcome, scorer) {
+  if (outcome === "done") return Array.isArray(cell);
+  if (outcome in DOCUMENT_CODE) return cell === DOCUMENT_CODE[outcome];
+  return Array.isArray(cell) && cell[scorer] === SCORE_CODE[outcome];
+}
+
+function scoresOf(entry, systems, scorer) {
+  const cells = systems.map((i) => entry[3][i]);
+  return cells.filter((cell) => Array.isArray(cell) && typeof cell[scorer] === "number")
+    .map((cell) => cell[scorer]);
+}
+
+// All that the index can decide; text is searched in the files of the answers.
+function select(index, state) {
+  const systems = consideredSystems(index, state);
+  const scorer = Number(state.scorer);
+  const low = state.low === "" ? -Infinity : Number(state.low);
+  const high = state.high === "" ? Infinity : Number(state.high);
+  const ranged = state.low !== "" || state.high !== "";
+  const matching = index.entries.map((_, i) => i).filter((i) => {
+    const entry = index.entries[i];
+    if (state.category !== "" && entry[1] !== Number(state.category)) return false;
+    if (state.field !== "" && entry[2] !== Number(state.field)) return false;
+    if (state.outcome && !systems.some((s) => hasOutcome(entry[3][s], state.outcome, scorer))) return false;
+    if (ranged && !scoresOf(entry, systems, scorer).some((v) => v >= low && v <= high)) return false;
+    return true;
+  });
+  return ordered(index, matching, state.order, systems, scorer);
+}
+
+// Entries without a score come last, whatever the order.
+function ordered(index, entries, order, systems, scorer) {
+  if (order === "task") return entries;
+  const weight = new Map(entries.map((i) => [i, rank(scoresOf(index.entries[i], systems, scorer), order)]));
+  return entries.sort((a, b) => weight.get(a) - weight.get(b) || a - b);
+}
+
+function rank(scores, order) {
+  if (order === "apart") return scores.length < 2 ? 1 : Math.min(...scores) - Math.max(...scores);
+  if (!scores.length) return Number.MAX_VALUE;
+  const mean = scores.reduce((a, b) => a + b, 0) / scores.length;
+  return order === "worst" ? mean : -mean;
+}
+
+function stateFrom(hash) {
+  const values = new URLSearchParams(hash);
+  return Object.fromEntries(Object.keys(DEFAULTS).map((k) => [k, values.get(k) ?? DEFAULTS[k]]));
+}
+
+// Whether a fragment holds nothing but values of the state.
+function isState(hash) {
+  return [...new URLSearchParams(hash).keys()].every((name) => name in DEFAULTS);
+}
+
+function hashOf(state) {
+  const changed = Object.entries(state).filter(([k, v]) => String(v) !== DEFAULTS[k]);
+  return changed.length ? "#" + new URLSearchParams(changed) : "";
+}

@@ -1,0 +1,178 @@
+"""How numbers, counts and reasons are worded in tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.results.board import Board
+from benchmarks.results.reasons import FAILURES
+from benchmarks.results.table import Direction, TableCell
+from scorers.base import Scorer
+
+Row = Mapping[str, Any]
+Cell = Mapping[str, Any]
+
+# Headings by the names of `benchmarks.results.leaderboard`.
+COUNTS = {
+    "planned": "answers",
+    "done": "done",
+    "failed": "failed",
+    "skipped": "skipped",
+    "missing": "not made",
+    "unscored": "unscored",
+    "not_applicable": "n/a",
+    "failed_scores": "failed scores",
+    "skipped_scores": "skipped scores",
+}
+_ONLY_IF_ANY = ("missing", "failed_scores", "skipped_scores")
+AVERAGES = {"avg_fixed": "fixed weights", "avg_micro": "per query"}
+
+
+ABOUT_FAILURES = f"Every answer and judgement without a value is named in {FAILURES}."
+ABOUT_CONTROLS = (
+    "Answers made worse on purpose from the ground truth. A scorer is to be trusted where "
+    "it puts the ground truth above them (order right: the whole interval of the "
+    "difference is above 0). Blind: equal on every query, as of a scorer that does not "
+    "look at what the control changes."
+)
+"""What the controls of a leaderboard are for."""
+
+
+def bounds(scale: str) -> tuple[float, float] | None:
+    """The ends of a scale written `LOW-HIGH`; None for any other wording."""
+    ends = re.fullmatch(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)", scale)
+    return (float(ends[1]), float(ends[2])) if ends else None
+
+
+def decimals(scale: str) -> int:
+    """Digits after the point that suit a scale."""
+    ends = bounds(scale)
+    return 3 if ends and ends[1] - ends[0] <= 3 else 2
+
+
+def direction_of(scorer: Scorer) -> Direction:
+    """Which values of a scorer are better."""
+    return "lower" if getattr(scorer, "direction", "higher") == "lower" else "higher"
+
+
+def mean_text(cell: Cell) -> str:
+    """`23.41`, or a dash where there is no mean."""
+    mean = cell["mean"]
+    return "-" if mean is None else f"{mean:.{decimals(cell['scale'])}f}"
+
+
+def cell_text(cell: Cell) -> str:
+    """`23.41 [21.90, 24.80] n=37`, or why there is nothing to say."""
+    return result_cell(cell).full
+
+
+def result_cell(cell: Cell) -> TableCell:
+    """The mean, with the interval and n as its details."""
+    if cell.get("reason") == "not applicable":
+        return TableCell("n/a")
+    detail = f"{interval_text(cell)} n={cell['n']}".strip()
+    return TableCell(mean_text(cell), detail, cell["mean"])
+
+
+def interval_text(cell: Cell) -> str:
+    """`[21.9, 24.8]`, or nothing where there is no interval."""
+    if cell["ci95"] is None:
+        return ""
+    digits = decimals(cell["scale"])
+    return "[{:.{d}f}, {:.{d}f}]".format(*cell["ci95"], d=digits)
+
+
+def counts_shown(rows: Sequence[Row]) -> dict[str, str]:
+    """The counts worth a column, with their headings."""
+    shown = (k for k in COUNTS if k not in _ONLY_IF_ANY or any_of(rows, k))
+    return {k: COUNTS[k] for k in shown}
+
+
+def any_of(rows: Sequence[Row], count: str) -> bool:
+    """Whether any row counts at least one."""
+    return any(row[count] for row in rows)
+
+
+def title_of(board: Board) -> str:
+    """Heading of every table: what was asked, and of how many."""
+    asked = f"{board.n:,} {'query' if board.n == 1 else 'queries'}"
+    repeats = f" x {board.rounds} repeats" if board.rounds > 1 else ""
+    return f"{board.selection or asked}{repeats}"
+
+
+def interval_methods(rows: Sequence[Row]) -> list[str]:
+    """How the intervals of a leaderboard were computed, where its cells say so."""
+    cells = [cell for row in rows for s in row["scores"].values() for cell in cells_of(s)]
+    return sorted({str(c["method"]) for c in cells if c["ci95"] and c.get("method")})
+
+
+def cells_of(scores: Row) -> list[Cell]:
+    """Every mean of one system by one scorer."""
+    averages = [scores[name] for name in AVERAGES]
+    return [*averages, *scores["categories"].values(), *scores["fields"].values()]
+
+
+def _by(methods: Sequence[str]) -> str:
+    return f" ({', '.join(methods)})" if methods else ""
+
+
+def legend(board: Board, methods: Sequence[str] = ()) -> str:
+    """What the averages are, how intervals were computed, and how judges were asked."""
+    weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
+    fixed = (
+        f"Fixed weights: category means weighted by {weights}, over the categories that a "
+        "scorer speaks of. "
+        if weights
+        else ""
+    )
+    judges = "".join(f" {s.name}: {s.manner}." for s in board.scorers if s.manner)
+    return (
+        f"Means with 95% intervals by query{_by(methods)}; n is the number of scored "
+        "queries. "
+        f"{fixed}Per query: mean over all scored queries.{judges}"
+    )
+
+
+def headline(rows: Sequence[Row], scorer: str) -> str:
+    """The average to show where there is room for one, the same for all rows.
+
+    `avg_fixed` where any row has it, else `avg_micro`.
+    """
+    fixed = any(row["scores"][scorer]["avg_fixed"]["mean"] is not None for row in rows)
+    return "avg_fixed" if fixed else "avg_micro"
+
+
+def matrix(
+    board: Board, rows: Sequence[Row], scorer: str
+) -> tuple[str, dict[str, dict[str, Cell]]] | None:
+    """LVLM x text-to-image model: which average, and its cells by row and column.
+
+    None where no two systems are composed.
+    """
+    pairs = [
+        (s, r) for s, r in zip(board.systems, rows, strict=True) if s.writer and s.artist
+    ]
+    if len(pairs) < 2:
+        return None
+    average = headline([r for _, r in pairs], scorer)
+    cells: dict[str, dict[str, Cell]] = {}
+    for system, row in pairs:
+        line = cells.setdefault(str(system.writer), {})
+        line.setdefault(str(system.artist), row["scores"][scorer][average])
+    return average, cells
+
+
+def kind_text(reason: Row) -> str:
+    """`failed: out of memory`."""
+    parts = (str(reason["outcome"]).replace("_", " "), reason["fault"])
+    return ": ".join(p for p in parts if p)
+
+
+def reason_text(reason: Row) -> str:
+    """The reason, and how many others of its shape were counted with it."""
+    if not reason["outcome"]:
+        return f"{reason['reason']} of {reason['kinds']:,} kinds"
+    more = reason["alike"] - 1
+    return f"{reason['reason']} (and {more:,} alike)" if more else str(reason["reason"])
