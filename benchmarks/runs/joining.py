@@ -13,9 +13,9 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.run_directory import former_config, is_run, read_manifest
 from benchmarks.runs.config import RunConfig, merged
 from benchmarks.runs.experiment import Experiment, experiment_of, open_experiment, read_task
+from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.task_set import TaskSet
 from generators.base import StageSpec
 from generators.document import Malformed, Sample
