@@ -299,7 +299,7 @@ def interval(cell: str) -> list[float]:
 
 
 def test_difference_is_shown_from_both_sides(tmp_path):
-    made = board_of({"a": [5, 5, 5, 4, 5, 5], "b": [1, 2, 1, 1, 2, 1]})
+    made = board_of({"a": [5, 5, 5, 4, 5, 5], "b": [1, 2, 1, 1, 3, 0]})
     html = write(made, tmp_path).read_text()
     apart = re.findall(r'<td class="apart">(.*?)</td>', html, re.S)
     means, ends = zip(
