@@ -22,7 +22,7 @@ from benchmarks.tables import (
     title_of,
 )
 from benchmarks.validity import checks
-from scorers.judging.profile import CriterionMean
+from scorers.judging.judge import CriterionMean
 
 CHECKED = ("gt", "mean", "difference")
 """Estimates of one check of a scorer by a control."""

@@ -29,8 +29,8 @@ from generators.keys import derived_seed
 from generators.system import System
 from scorers.judging import published
 from scorers.judging.judge import RubricJudge
+from scorers.judging.resolve import JudgeSettings
 from scorers.judging.rubric import OWN_WORDING, RubricSource
-from scorers.judging.settings import JudgeSettings
 
 GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
 GREEDY = chat_spec(target="comparing_helpers:Grader")

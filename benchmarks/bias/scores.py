@@ -22,9 +22,8 @@ from generators.names import validated
 from scorers.features import words
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import judge
+from scorers.judging.resolve import JudgeSettings, judge
 from scorers.judging.rubric import RubricSource
-from scorers.judging.settings import JudgeSettings
 
 SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked for beside the run's."""

@@ -9,8 +9,13 @@ from string import Formatter
 
 from generators.base import NotApplicable
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import RubricQuestion, joined
-from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
+from scorers.judging.replies import (
+    RubricQuestion,
+    RubricVerdict,
+    Unreadable,
+    joined,
+    read_reply,
+)
 from scorers.judging.rubrics import Rubric
 
 NOTHING = "(no text and no picture)"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
 from scorers.base import OneStage
-from scorers.judging.asking import RubricQuestion, asked_again
 from scorers.judging.released import Released
-from scorers.judging.replies import RubricVerdict, Unreadable
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, asked_again
 from scorers.judging.rubrics import TOP, Rubric
 
 _NOTED = (
@@ -133,3 +132,28 @@ def _about(asked: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[s
         "neutralised": list(asked.neutralised),
         **{name: said[name] for name in _NOTED if name in said},
     }
+
+
+class CriterionMean(NamedTuple):
+    """How often a criterion is met."""
+
+    mean: float
+    """In [0, 1]; for the penalty, the share of answers it is imposed on."""
+    n: int
+    """Scores with a verdict on it."""
+
+
+def profile(scores: Iterable[Score]) -> dict[str, CriterionMean]:
+    """By criterion, in the rubric's order, `penalty` last; without those never judged."""
+    found: dict[str, list[int]] = {}
+    for score in scores:
+        for name, verdict in _verdicts(score).items():
+            if verdict is not None:
+                found.setdefault(name, []).append(verdict)
+    last = {"penalty": found.pop("penalty")} if "penalty" in found else {}
+    return {n: CriterionMean(sum(v) / len(v), len(v)) for n, v in (found | last).items()}
+
+
+def _verdicts(score: Score) -> dict[str, int | None]:
+    criteria = dict(score.parts.get("criteria", {}))
+    return criteria | {"penalty": score.parts.get("penalty")}

@@ -14,8 +14,7 @@ from typing import Any
 
 from generators.base import Unscored
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import RubricQuestion, joined
-from scorers.judging.replies import RubricVerdict, Unreadable
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, joined
 from scorers.judging.rubrics import TOP, Rubric
 
 MOST_IMAGES = 4
