@@ -342,7 +342,7 @@ def agreement(
     console: Console,
 ) -> int:
     """Show how far scores agree with people's, and write it as JSON where `out` says."""
-    from benchmarks.annotations import Settings, agreement_report
+    from benchmarks.studies.agreement import Settings, agreement_report
 
     report = agreement_report(scores, human, scorers=scorers, settings=Settings(**settings))
     for table in report.tables:
@@ -355,17 +355,17 @@ def agreement(
 
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
     """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
-    from benchmarks import comparing
+    from benchmarks.studies import pairwise
 
     if told["weights"] not in (None, *get_args(Weights)):
         raise unknown("weights", told["weights"], get_args(Weights))
     rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
-    wanted = comparing.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
-    return comparing.compare(root, wanted, console)
+    wanted = pairwise.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
+    return pairwise.compare(root, wanted, console)
 
 
 def bias(root: Path, rubric: str | None, console: Console) -> int:
     """Show how a run's judges lean."""
-    from benchmarks.bias import bias as shown
+    from benchmarks.studies.bias import bias as shown
 
     return shown(root, console, rubric=parse_rubric(rubric))

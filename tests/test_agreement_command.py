@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from test_cli import plait
 
-from benchmarks.annotations.scored import read_scores
+from benchmarks.studies.agreement.ratings import read_scores
 
 SCORER, UNSCALED = "annotations_helpers:Pictures", "stages:Constant"
 """Both count the pictures of an answer; the second on no scale of numbers."""

@@ -7,8 +7,8 @@ import json
 import pytest
 from annotations_helpers import human, write
 
-from benchmarks.annotations.ratings import Unit
-from benchmarks.annotations.rows import read_rows
+from benchmarks.studies.agreement.ratings import Unit
+from benchmarks.studies.agreement.rows import read_rows
 from generators.names import UsageError
 
 ROWS = [

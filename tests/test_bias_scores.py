@@ -17,12 +17,12 @@ from judging_helpers import (
 )
 from trial import filled
 
-from benchmarks.bias import scores
-from benchmarks.bias.preferences import lengths
-from benchmarks.bias.scores import Scored
 from benchmarks.config import RunConfig
 from benchmarks.experiment import Experiment
 from benchmarks.published import as_asked
+from benchmarks.studies.bias import scores
+from benchmarks.studies.bias.preferences import lengths
+from benchmarks.studies.bias.scores import Scored
 from benchmarks.tasks import TaskSet
 from cluster.store import Store
 from generators.keys import derived_seed
@@ -77,7 +77,7 @@ def odd(seed: int) -> Sequence[int]:
 
 
 def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
-    found = scored(tmp_path, judge_of(GRADER)).matchups()
+    found = scored(tmp_path, judge_of(GRADER)).preferences()
     (judge, games), *none = found.items()
     assert not none
     assert judge.label == "judge:chatty"

@@ -161,10 +161,10 @@ AGAIN = """This cannot be read: {problem}. Give your judgement again, in exactly
 and with nothing before or after it:
 {form}"""
 """Asks again after a reply that cannot be read."""
-_LEVEL_FORM = f"Final Verdict is: [[...]]\nwith one of\n{_LEVELS}"
+LEVEL_FORM = f"Final Verdict is: [[...]]\nwith one of\n{_LEVELS}"
 FORMS = {
-    "creation": _LEVEL_FORM,
-    "probench": _LEVEL_FORM,
+    "creation": LEVEL_FORM,
+    "probench": LEVEL_FORM,
     "mllm-bench": """one of
 Answer1
 Answer2

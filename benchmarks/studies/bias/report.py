@@ -9,14 +9,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.bias import matchups, scores
-from benchmarks.bias.findings import Section
-from benchmarks.bias.preferences import lengths, self_preference
-from benchmarks.bias.scores import Scored, joined
-from benchmarks.bias.verdicts import positions, repeatability, rewording
 from benchmarks.experiment import reopen
 from benchmarks.files import write_whole
 from benchmarks.grid import Grid, estimate_text, page
+from benchmarks.studies.bias import observations, scores
+from benchmarks.studies.bias.observations import Section
+from benchmarks.studies.bias.preferences import lengths, self_preference
+from benchmarks.studies.bias.scores import Scored, joined
+from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
 from cluster.store import Store
 from scorers.judging.rubric import OWN_WORDING, RubricSource
 
@@ -49,9 +49,11 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
 def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> Sequence[Section]:
     """All tables, from comparisons and from scores of the run in `root`."""
     scored = Scored.of(reopen(root), Store(root))
-    rulings = matchups.load(root)
-    preferred = {j: m for j, told in rulings.items() if (m := matchups.matchups(told))}
-    preferred |= scored.matchups()
+    rulings = observations.load(root)
+    preferred = {
+        j: m for j, told in rulings.items() if (m := observations.preferences_of(told))
+    }
+    preferred |= scored.preferences()
     return (
         positions(rulings),
         lengths(preferred),

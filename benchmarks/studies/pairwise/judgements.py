@@ -1,16 +1,19 @@
-"""Judgements as lines of JSON: one line per reply, with what it was about."""
+"""What a judge said, as lines of JSON, and what one command asked and got no verdict on."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.files import write_whole
+from benchmarks.reasons import counted_reasons
 from cluster.plan import outcome_name
-from generators.base import Outcome, Result
+from cluster.records import Row
+from generators.base import Fault, NotApplicable, Outcome, Result
 from generators.document import Document
 from generators.names import UsageError
 from scorers.features import words
@@ -146,3 +149,62 @@ def read_rulings(path: Path) -> Iterator[Ruling]:
             yield Ruling(**{**row, **sides, "marks": marks})
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{path}, line {number}, is no ruling: {error}") from None
+
+
+Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
+"""Every pair of documents with what became of its judgement."""
+
+_UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED}
+"""Faults of requests that no judge has judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionsAsked:
+    """Questions that one command put to a judge."""
+
+    judged: int
+    """With a reply, a refusal, or a judge that broke down over them."""
+    unasked: int
+    """That did not come to a judge."""
+
+    @classmethod
+    def between(
+        cls, before: Mapping[str, Row], after: Mapping[str, Row]
+    ) -> "QuestionsAsked":
+        """By the judge's records before and after the command."""
+        new = [r for key, r in after.items() if key not in before or before[key].at != r.at]
+        unasked = sum(row.fault in _UNASKED for row in new)
+        return cls(len(new) - unasked, unasked)
+
+    def __str__(self) -> str:
+        lost = f", {self.unasked:,} could not be asked" if self.unasked else ""
+        return f"{self.judged:,} judgements asked{lost}"
+
+
+def anything_read(judged: Judged) -> bool:
+    """Whether any reply says something."""
+    return any(
+        isinstance(reading.outcome, Result)
+        for _, outcome in judged
+        if isinstance(outcome, Result)
+        for reading in outcome.value.readings
+    )
+
+
+def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
+    """By pair, why there was nothing to ask, and why replies failed or cannot be read.
+
+    That a protocol does not ask something of a question is no loss.
+    """
+    lost: dict[str, list[Outcome[Any]]] = defaultdict(list)
+    for matchup, outcome in judged:
+        lost[f"{matchup.second} against {matchup.first}"] += _without_value(outcome)
+    return {pair: counted_reasons(outcomes) for pair, outcomes in lost.items() if outcomes}
+
+
+def _without_value(outcome: Outcome[Judgement]) -> list[Outcome[Any]]:
+    """The judgement, or those of its readings, from which nothing was learned."""
+    outcomes: list[Outcome[Any]] = [outcome]
+    if isinstance(outcome, Result):
+        outcomes = [reading.outcome for reading in outcome.value.readings]
+    return [o for o in outcomes if not isinstance(o, Result | NotApplicable)]

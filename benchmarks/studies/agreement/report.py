@@ -1,13 +1,17 @@
-"""Agreement as tables for a terminal."""
+"""Agreement of judges with people: the report, and its tables for a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.studies.agreement.comparison import Settings, compared
+from benchmarks.studies.agreement.ratings import read_ratings, read_scores
 from benchmarks.tables import printable
 from scorers.agreement.coefficients import COEFFICIENTS
 
@@ -92,3 +96,44 @@ def _cell(estimate: Mapping[str, Any]) -> Text:
     low_high = estimate["ci95"]
     interval = "" if low_high is None else "[{:.3f}, {:.3f}]".format(*low_high)
     return Text.assemble((f"{estimate['value']:.3f}", "bold"), f"\n{interval}")
+
+
+@dataclass(frozen=True, slots=True)
+class AgreementReport:
+    """What `plait agreement` found."""
+
+    content: Mapping[str, Any]
+    """In plain JSON form."""
+
+    @property
+    def tables(self) -> list[Table]:
+        """For a terminal: one per judge, then what was left out, then people."""
+        return tables(self.content)
+
+
+def agreement_report(
+    scores_path: Path,
+    human_path: Path,
+    *,
+    scorers: Collection[str] = (),
+    scores_scale: str | None = None,
+    settings: Settings | None = None,
+) -> AgreementReport:
+    """Agreement of the scores in `scores_path` with people's in `human_path`.
+
+    Scores come from a run directory, or from a CSV or JSON file on `scores_scale` (by
+    default that of the people; a column `scale` says otherwise). UsageError for files
+    that cannot be read, rows that break a rule, and files without a document in common.
+    """
+    settings = settings or Settings()
+    scale = scores_scale or settings.human_scale
+    judges = read_scores(scores_path, scale=scale, scorers=scorers)
+    people = read_ratings(
+        human_path,
+        rater="annotator",
+        unnamed="people",
+        scale=settings.human_scale,
+        known=judges.about,
+    )
+    about = {"scores": str(scores_path), "human": str(human_path)}
+    return AgreementReport(about | compared(judges, people, settings))

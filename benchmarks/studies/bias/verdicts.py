@@ -6,9 +6,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from benchmarks.bias.findings import Finding, Observation, Section, finding
-from benchmarks.bias.matchups import Judge, Rulings, both_orders, sign
-from benchmarks.comparing.judgements import Ruling
+from benchmarks.studies.bias.observations import (
+    Finding,
+    JudgeIdentity,
+    Observation,
+    Rulings,
+    Section,
+    both_orders,
+    finding,
+    sign,
+)
+from benchmarks.studies.pairwise.judgements import Ruling
 
 NO_PAIRS = "no pairwise judgements: issue `plait compare` first"
 
@@ -99,7 +107,7 @@ def rewording(rulings: Rulings) -> Section:
     """Does the judge say the same when worded, laid out or read otherwise?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
-    by_model: dict[tuple[str, str, str], list[Judge]] = defaultdict(list)
+    by_model: dict[tuple[str, str, str], list[JudgeIdentity]] = defaultdict(list)
     for judge in rulings:
         by_model[judge.name, judge.stage, judge.protocol].append(judge)
     for judges in by_model.values():
@@ -124,7 +132,7 @@ def rewording(rulings: Rulings) -> Section:
     )
 
 
-def _apart(one: Judge, other: Judge) -> str:
+def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
     """In what two ways of asking one model differ: wording, mode, or both."""
     wordings = [judge.wording[:6] for judge in (one, other)]
     if one.wording == other.wording:

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from benchmarks.bias.findings import Finding, Section
-from benchmarks.bias.matchups import Judge, Matchup
-from benchmarks.bias.verdicts import Values, agreement
-from benchmarks.comparing.judgements import Side
-from benchmarks.comparing.match import writer_of
 from benchmarks.experiment import Experiment
+from benchmarks.studies.bias.observations import Finding, JudgeIdentity, Preference, Section
+from benchmarks.studies.bias.verdicts import Values, agreement
+from benchmarks.studies.pairwise.judgements import Side
+from benchmarks.studies.pairwise.match import writer_of
 from cluster.plan import Evaluation, evaluations, lookup_in
 from cluster.store import Store
 from cluster.walks import noted, read
@@ -56,10 +55,10 @@ class Scored:
             if isinstance(e.sample, Sample) and isinstance(e.document, Result):
                 yield e, e.sample, e.document.value
 
-    def matchups(self) -> dict[Judge, list[Matchup]]:
+    def preferences(self) -> dict[JudgeIdentity, list[Preference]]:
         """Differences in score of all pairs of answers to one query, by judge."""
         writers = {s.name: writer_of(s) for s in self.experiment.systems}
-        games: dict[Judge, list[Matchup]] = {}
+        games: dict[JudgeIdentity, list[Preference]] = {}
         for one in self.judges:
             told: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
             for e, sample, document in self.documents:
@@ -69,7 +68,7 @@ class Scored:
                     told[sample.id, e.repeat].append((side, score.value.value))
             pairs = [m for about, answers in told.items() for m in _pairs(about, answers)]
             if pairs:
-                games[Judge(one.name, "")] = pairs
+                games[JudgeIdentity(one.name, "")] = pairs
         return games
 
     def values(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
@@ -92,10 +91,10 @@ def _side(system: str, writer: str, document: Document) -> Side:
 
 def _pairs(
     about: tuple[str, int], answers: Sequence[tuple[Side, float]]
-) -> Iterator[Matchup]:
+) -> Iterator[Preference]:
     ordered = sorted(answers, key=lambda a: a[0].system)
     for (first, one), (second, other) in combinations(ordered, 2):
-        yield Matchup(
+        yield Preference(
             question=about[0],
             repeat=about[1],
             first=first,

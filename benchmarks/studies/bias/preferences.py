@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.bias.findings import Finding, Section, finding, rank_correlation
-from benchmarks.bias.matchups import Judge, Matchup, family, sign
+from benchmarks.studies.bias.observations import (
+    Finding,
+    JudgeIdentity,
+    Preference,
+    Section,
+    family,
+    finding,
+    rank_correlation,
+    sign,
+)
 
-Matchups = Mapping[Judge, Sequence[Matchup]]
+Matchups = Mapping[JudgeIdentity, Sequence[Preference]]
 _ALIKE, _TWICE = 1.05, 2.0
 
 
@@ -41,12 +49,12 @@ def lengths(found: Matchups) -> Section:
     )
 
 
-def _difference(m: Matchup) -> tuple[str, float, float]:
+def _difference(m: Preference) -> tuple[str, float, float]:
     size = (m.second.words - m.first.words) / (m.first.words + m.second.words + 1)
     return m.question, size, m.preference
 
 
-def _by_ratio(judge: Judge, longer: Sequence[Matchup]) -> list[Finding]:
+def _by_ratio(judge: JudgeIdentity, longer: Sequence[Preference]) -> list[Finding]:
     """Mean preference for the longer answer by how much longer it is."""
     kinds: dict[str, Callable[[float], bool]] = {
         "preference for the longer, by up to 5%": lambda r: r <= _ALIKE,
@@ -64,11 +72,11 @@ def _by_ratio(judge: Judge, longer: Sequence[Matchup]) -> list[Finding]:
     ]
 
 
-def _preferred(judge: Judge, measure: str, games: Sequence[Matchup]) -> Finding:
+def _preferred(judge: JudgeIdentity, measure: str, games: Sequence[Preference]) -> Finding:
     return finding(judge.label, measure, [(m.question, _share(m)) for m in games])
 
 
-def _share(m: Matchup) -> float:
+def _share(m: Preference) -> float:
     """100 where the second is preferred, 50 for neither."""
     return 50.0 * (1 + sign(m.preference))
 
@@ -105,7 +113,7 @@ def self_preference(found: Matchups) -> Section:
     )
 
 
-def _own_second(m: Matchup, own: str) -> Matchup | None:
+def _own_second(m: Preference, own: str) -> Preference | None:
     """The pair with the one answer of the family `own` as its second; None for others."""
     sides = [bool(own) and family(side.writer) == own for side in (m.first, m.second)]
     if sides[0] == sides[1]:
@@ -114,7 +122,7 @@ def _own_second(m: Matchup, own: str) -> Matchup | None:
 
 
 def _by_others(
-    found: Matchups, judge: Judge, own: str
+    found: Matchups, judge: JudgeIdentity, own: str
 ) -> Mapping[tuple[str, int, str, str], float]:
     """What judges of other families, asked in the same way, say on average."""
     shares: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
@@ -129,7 +137,7 @@ def _by_others(
 
 
 def _beside_others(
-    judge: Judge, own: str, same: Sequence[tuple[Matchup, float]]
+    judge: JudgeIdentity, own: str, same: Sequence[tuple[Preference, float]]
 ) -> list[Finding]:
     theirs = [(m.question, share) for m, share in same]
     gaps = [(m.question, _share(m) - share) for m, share in same]

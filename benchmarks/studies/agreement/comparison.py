@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.annotations.matching import Match, Matched, by_unit, matched
-from benchmarks.annotations.ratings import Ratings, Unit
-from benchmarks.annotations.values import Value, ends_of
+from benchmarks.studies.agreement.matching import Matched, RatedUnit, by_unit, matched
+from benchmarks.studies.agreement.ratings import RatingsByRater, Unit
+from benchmarks.studies.agreement.rows import Value, ends_of
 from benchmarks.tables import bounds
 from generators.names import UsageError
 from scorers.agreement.pairs import Pair, agreement
@@ -41,7 +41,9 @@ class Settings:
     seed: int = 0
 
 
-def compared(judges: Ratings, people: Ratings, settings: Settings) -> dict[str, Any]:
+def compared(
+    judges: RatingsByRater, people: RatingsByRater, settings: Settings
+) -> dict[str, Any]:
     """Everything there is to say, in plain form; UsageError where nothing matches."""
     if judges.form != people.form:
         raise UsageError(
@@ -64,7 +66,7 @@ def compared(judges: Ratings, people: Ratings, settings: Settings) -> dict[str, 
     }
 
 
-def _nothing_in_common(judges: Ratings, people: Ratings) -> str:
+def _nothing_in_common(judges: RatingsByRater, people: RatingsByRater) -> str:
     rated, scored = sorted(by_unit(people)), sorted(judges.about)
     shown = (" of ".join(unit[:2]) for unit in (*rated[:1], *scored[:1]))
     return (
@@ -73,7 +75,9 @@ def _nothing_in_common(judges: Ratings, people: Ratings) -> str:
     )
 
 
-def _judge(side: Matched, judges: Ratings, form: str, settings: Settings) -> dict[str, Any]:
+def _judge(
+    side: Matched, judges: RatingsByRater, form: str, settings: Settings
+) -> dict[str, Any]:
     about: dict[str, Any] = {"judge": side.judge, "counts": side.counts()}
     drawing = {"draws": settings.draws, "seed": settings.seed}
     if form == "preference":
@@ -100,7 +104,7 @@ def _scored(side: Matched, scale: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _pair(match: Match) -> Pair:
+def _pair(match: RatedUnit) -> Pair:
     return Pair(
         query=match.unit.id,
         category=match.about.category,
@@ -119,18 +123,18 @@ def _mean(values: Mapping[str, Value]) -> float:
     return float(np.mean([float(v) for v in values.values()]))
 
 
-def _preferred(match: Match) -> Preferred:
+def _preferred(match: RatedUnit) -> Preferred:
     human = {name: float(v) for name, v in match.human.items()}
     return Preferred(query=match.unit.id, judge=float(match.judge), human=human)
 
 
-def _voted(match: Match) -> Voted:
+def _voted(match: RatedUnit) -> Voted:
     human = cast(Mapping[str, Vote], match.human)
     return Voted(query=match.unit.id, judge=cast(Vote, match.judge), human=human)
 
 
 def _people(
-    people: Ratings, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
+    people: RatingsByRater, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
 ) -> dict[str, Any]:
     """How well people agree with one another: what a judge can hope for."""
     drawing = {"draws": settings.draws, "seed": settings.seed}
