@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,26 +13,27 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.board import Board
-from benchmarks.config import (
+from benchmarks.results.board import Board
+from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
     load_config,
     merged,
     parsed_setting,
 )
-from benchmarks.display import Display
-from benchmarks.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.files import write_whole
-from benchmarks.kept import keep_rubrics
-from benchmarks.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
+from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
 from cluster.run import MANIFEST, RunResult, execute
-from cluster.store import Store, read_blob
+from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
+from generators.files import write_whole
 from generators.names import UsageError, unknown
+from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.rubric import parse_mode, parse_rubric
 
@@ -132,11 +134,14 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     _refuse_unless_writable(root)
     keep_rubrics(experiment.config)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
+    for text in retirements(experiment.plan.stages, date.today()):
+        console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
         address=experiment.config.address,
         placement_timeout_s=engine.placement_timeout_s,
         grace_s=engine.grace_s,
+        max_cost=engine.max_cost,
         only_scorers=only_scorers,
     )
     display = Display(console)
@@ -197,12 +202,15 @@ def _faults(result: RunResult) -> Iterator[Fault]:
 
 
 def write_outputs(board: Board, root: Path, console: Console) -> Path:
-    """Leaderboard and report; the page's path."""
-    from benchmarks.report import write_report
+    """Leaderboard and report; the page's path. Tells of damaged parts that it met."""
+    from benchmarks.results.report import write_report
 
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
-    page = write_report(board, root, manifest, read_blob)
+    read = BlobReader()
+    page = write_report(board, root, manifest, read)
+    for damage in read.damage.values():
+        console.print(f"Attention: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
     return page
 
@@ -282,6 +290,10 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
     ]
     lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
     lines += [
+        f"[yellow]retired model[/yellow] {escape(text)}"
+        for text in retirements(experiment.plan.stages, date.today())
+    ]
+    lines += [
         f"[yellow]made again[/yellow] {escape(str(change))}"
         for change in superseded(experiment, Store(experiment.config.root))
     ]
@@ -312,7 +324,7 @@ def report(root: Path, console: Console) -> int:
 
 def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
     """Write one system's documents in another tool's format."""
-    from benchmarks.exports import export_documents
+    from benchmarks.runs.exports import export_documents
 
     written = export_documents(reopen(root), Store(root), system, form, out)
     console.print(
@@ -323,7 +335,7 @@ def export(root: Path, system: str, form: str, out: Path, console: Console) -> i
 
 def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     """The exact prompts, replies, settings and seeds of one sample."""
-    from benchmarks.inspection import describe
+    from benchmarks.runs.inspection import describe
 
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)

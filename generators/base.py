@@ -107,7 +107,11 @@ Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
 
 
 class Stage(Protocol[In, Out]):
-    """The contract of a stage. `concurrent` stages take calls from several threads."""
+    """The contract of a stage. `concurrent` stages take calls from several threads.
+
+    A stage with a ceiling on its usage has `continue_from(usage)`: it is told, once loaded,
+    what its records have used before.
+    """
 
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
         """One outcome per input, in the order of the inputs."""

@@ -17,13 +17,13 @@ from judging_helpers import (
 )
 from trial import filled
 
-from benchmarks.config import RunConfig
-from benchmarks.experiment import Experiment
-from benchmarks.published import as_asked
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.experiment import Experiment
 from benchmarks.studies.bias import scores
 from benchmarks.studies.bias.preferences import lengths
 from benchmarks.studies.bias.scores import Scored
-from benchmarks.tasks import TaskSet
+from benchmarks.tasks.published import as_asked
+from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
 from generators.keys import derived_seed
 from generators.system import System

@@ -13,7 +13,7 @@ from comparing_helpers import creation_row, write_tsv
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.config import RunConfig
+from benchmarks.runs.config import RunConfig
 from benchmarks.studies.bias import sections
 from benchmarks.studies.bias.observations import Section
 from benchmarks.studies.pairwise import CompareOptions, compare

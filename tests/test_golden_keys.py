@@ -17,8 +17,8 @@ from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.natives import NATIVE
 from pipelines.artists import T2IS
+from pipelines.chat.presets import LVLMS
 from pipelines.systems import Models, resolve
-from pipelines.writers import LVLMS
 from scorers import SCORERS, resolve_scorer
 
 GOLDEN = Path(__file__).with_name("golden_keys.json")

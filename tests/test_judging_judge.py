@@ -254,7 +254,8 @@ def test_a_chat_model_that_the_caller_does_not_know():
     def chat(name: str) -> StageSpec:
         raise unknown("LVLM", name, ["gpt-4o"])
 
-    with pytest.raises(UsageError, match=r"judge 'judge:gtp-4o': .*did you mean 'gpt-4o'"):
+    nearest = r"judge 'judge:gtp-4o'.*did you mean 'judge:gpt-4o'"
+    with pytest.raises(UsageError, match=nearest):
         resolve_scorer("judge:gtp-4o", "tiny", {}, chat=chat)
 
 

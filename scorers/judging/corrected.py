@@ -5,17 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from string import Formatter
 
 from generators.base import NotApplicable
+from generators.content import filled, joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.replies import (
-    RubricQuestion,
-    RubricVerdict,
-    Unreadable,
-    joined,
-    read_reply,
-)
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import Rubric
 
 NOTHING = "(no text and no picture)"
@@ -47,7 +41,7 @@ class Corrected:
             "answer": pages.written(document.segments),
             "gt_answer": pages.truth(sample.reference),
         }
-        content = _filled(rubric.template, fields)
+        content = filled(rubric.template, fields)
         return RubricQuestion(
             rubric, content, left_out=pages.left_out, neutralised=tuple(pages.neutralised)
         )
@@ -98,12 +92,3 @@ class _Pages:
             return f"< {tag}" if (tag := match["tag"]) else f"\\{match['heading']}"
 
         return _CONTROL.sub(broken, text)
-
-
-def _filled(template: str, fields: Mapping[str, Content]) -> Content:
-    """The template with content in its fields, as `str.format` fills in text."""
-    segments: list[Text | Image] = []
-    for literal, name, _, _ in Formatter().parse(template):
-        segments.append(Text(literal))
-        segments += fields[name] if name else ()
-    return joined(segments)

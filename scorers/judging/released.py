@@ -13,8 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from generators.base import Unscored
+from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, joined
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP, Rubric
 
 MOST_IMAGES = 4

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from generators.base import Kind, StageSpec, Weights, imported
-from generators.names import UsageError, unknown, with_overrides
+from generators.names import UnknownName, UsageError, unknown, with_overrides
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.published import read_published
@@ -167,6 +167,9 @@ def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
         raise unknown("judge", name, valid)
     try:
         stage = chat(model)
+    except UnknownName as error:
+        valid = (f"{PREFIX}{known}" for known in (*JUDGES, *error.valid))
+        raise unknown("judge", name, valid) from None
     except UsageError as error:
         raise UsageError(f"judge {name!r}: {error}") from None
     if stage.kind is not Kind.DRAFT:

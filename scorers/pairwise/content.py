@@ -7,38 +7,12 @@ description are Figure 30 of the paper's appendix.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from string import Formatter
 
 from generators.base import Job, Result, StageSpec, Walk
+from generators.content import joined
 from generators.document import Content, Document, Image, Request, Sample, Text, Turn
 from scorers.pairwise.prompts import DESCRIBE
-
-
-def fill(template: str, fields: Mapping[str, Content]) -> Content:
-    """`template` with content in place of its `{fields}`; adjoining text is one segment.
-
-    Braces inside the content are left as they are. Raises KeyError for a field that is
-    not given.
-    """
-    segments: list[Text | Image] = []
-    for literal, name, _, _ in Formatter().parse(template):
-        segments.append(Text(literal))
-        if name is not None:
-            segments.extend(fields[name])
-    return joined(segments)
-
-
-def joined(segments: Iterable[Text | Image]) -> Content:
-    """`segments` with adjoining text put together and empty text left out."""
-    merged: list[Text | Image] = []
-    for segment in segments:
-        if isinstance(segment, Text) and merged and isinstance(merged[-1], Text):
-            merged[-1] = Text(merged[-1].text + segment.text)
-        elif not isinstance(segment, Text) or segment.text:
-            merged.append(segment)
-    return tuple(merged)
 
 
 def spaced(content: Content) -> Content:

@@ -14,10 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.judging.rubric import Mode
 from scorers.pairwise import prompts
-from scorers.pairwise.content import fill, joined, pictures, spaced, texts, told, whole
+from scorers.pairwise.content import pictures, spaced, texts, told, whole
 from scorers.pairwise.games import (
     Ask,
     Aspect,
@@ -171,7 +172,7 @@ def _filled(
         "prediction": second,
         "groundtruth": told(truth),
     }
-    return fill(template, fields | published)
+    return filled(template, fields | published)
 
 
 POINTS = 50

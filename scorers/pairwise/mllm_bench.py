@@ -12,10 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.judging.rubric import Mode
 from scorers.pairwise import prompts
-from scorers.pairwise.content import fill, joined, pictures, spaced, texts, told, whole
+from scorers.pairwise.content import pictures, spaced, texts, told, whole
 from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair, counted
 from scorers.pairwise.mllm_ratings import (
     corrected_elo,
@@ -84,7 +85,7 @@ class MllmBench(DualEvaluation):
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
         kind = told(sample.metadata.get(QUESTION_TYPE, "open-ended"))
-        criteria = fill(self.wording.criteria, {"reference": told(sample.criteria or "")})
+        criteria = filled(self.wording.criteria, {"reference": told(sample.criteria or "")})
         fields = {
             "question": question,
             "type": kind,
@@ -96,7 +97,7 @@ class MllmBench(DualEvaluation):
             "criteria": criteria if sample.criteria else (),
         }
         after = pictures(sample.question) if official else ()
-        return (Turn("user", joined((*fill(self.wording.vote, fields), *after))),)
+        return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
 
     @property
     def attempts(self) -> int:

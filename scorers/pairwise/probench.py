@@ -12,21 +12,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.features import Counter, Style, style, words
 from scorers.judging.rubric import Mode
 from scorers.pairwise import prompts
-from scorers.pairwise.content import (
-    asked,
-    fill,
-    history,
-    joined,
-    pictures,
-    spaced,
-    texts,
-    told,
-    whole,
-)
+from scorers.pairwise.content import asked, history, pictures, spaced, texts, told, whole
 from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair
 from scorers.pairwise.probench_ratings import corrected_rows, official_row
 from scorers.pairwise.prompts import checked, constants
@@ -112,11 +103,11 @@ class ProBench(DualEvaluation):
             pairs = self._rounds(sample, first, second)
         elif self.mode == "official":
             _matching(sample, first, second)
-            pairs = fill(_PAIR, _listed(sample, first, second))
+            pairs = filled(_PAIR, _listed(sample, first, second))
         else:
             last = spaced(asked(sample)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
-            pairs = joined((*history(sample), *fill(_PAIR, pair)))
+            pairs = joined((*history(sample), *filled(_PAIR, pair)))
         before = pictures(sample.question) if self.mode == "official" else ()
         system = Turn("system", told(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
@@ -132,8 +123,8 @@ class ProBench(DualEvaluation):
         turns = zip(asked(sample), first.answers, second.answers, strict=True)
         for i, (turn, a, b) in enumerate(turns):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
-            fields = {"i": told(str(i)), "pair": fill(_PAIR, pair)}
-            rounds += [told("\n\n" if i else ""), fill(_TURN, fields)]
+            fields = {"i": told(str(i)), "pair": filled(_PAIR, pair)}
+            rounds += [told("\n\n" if i else ""), filled(_TURN, fields)]
         return joined(s for content in rounds for s in content)
 
     @property

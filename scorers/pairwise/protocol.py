@@ -18,7 +18,8 @@ from generators.base import (
     Unscored,
     Walk,
 )
-from generators.document import Document, Draft, Request, Sample, Text, Turn
+from generators.content import followed_up
+from generators.document import Document, Draft, Request, Sample
 from generators.keys import derived_seed
 from scorers.features import Style
 from scorers.judging.rubric import Mode
@@ -167,8 +168,7 @@ def _asked_again(
 def _follow_up(protocol: Pairwise, ask: Ask, reply: str, problem: str) -> Ask:
     """The conversation so far, with a turn that asks for the judgement in its form."""
     asking = prompts.AGAIN.format(problem=problem, form=protocol.form(ask.aspect))
-    said = Turn("assistant", (Text(reply or "(empty reply)"),))
-    return replace(ask, turns=(*ask.turns, said, Turn("user", (Text(asking),))))
+    return replace(ask, turns=followed_up(ask.turns, reply, asking))
 
 
 def _job(

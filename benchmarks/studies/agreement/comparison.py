@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 
+from benchmarks.results.tables import bounds
 from benchmarks.studies.agreement.matching import Matched, RatedUnit, by_unit, matched
 from benchmarks.studies.agreement.ratings import RatingsByRater, Unit
 from benchmarks.studies.agreement.rows import Value, ends_of
-from benchmarks.tables import bounds
 from generators.names import UsageError
 from scorers.agreement.pairs import Pair, agreement
 from scorers.agreement.preferences import (

@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.board import Board, score_outcome, score_value
-from benchmarks.experiment import reopen
-from benchmarks.mmie.categories import category_of
-from benchmarks.mmie.rules import RowError
+from benchmarks.results.board import Board, score_outcome, score_value
+from benchmarks.runs.experiment import reopen
 from benchmarks.studies.agreement.rows import (
     CRITERIA,
     DOCUMENT,
@@ -22,6 +20,8 @@ from benchmarks.studies.agreement.rows import (
     read_rows,
     value_of,
 )
+from benchmarks.tasks.mmie.categories import category_of
+from benchmarks.tasks.reading.rules import RowError
 from cluster.plan import Evaluation, outcome_name
 from cluster.store import Store
 from generators.document import Malformed

@@ -10,9 +10,9 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.results.tables import printable
 from benchmarks.studies.agreement.comparison import Settings, compared
 from benchmarks.studies.agreement.ratings import read_ratings, read_scores
-from benchmarks.tables import printable
 from scorers.agreement.coefficients import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {

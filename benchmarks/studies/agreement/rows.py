@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from benchmarks.mmie.rules import shown
-from benchmarks.tables import bounds
+from benchmarks.results.tables import bounds
+from benchmarks.tasks.reading.rules import shown
 from generators.names import UsageError, unknown
 from scorers.agreement.preferences import Vote
 

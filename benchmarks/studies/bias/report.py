@@ -9,15 +9,15 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.experiment import reopen
-from benchmarks.files import write_whole
-from benchmarks.grid import Grid, estimate_text, page
+from benchmarks.results.grid import Grid, estimate_text, page
+from benchmarks.runs.experiment import reopen
 from benchmarks.studies.bias import observations, scores
 from benchmarks.studies.bias.observations import Section
 from benchmarks.studies.bias.preferences import lengths, self_preference
 from benchmarks.studies.bias.scores import Scored, joined
 from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
 from cluster.store import Store
+from generators.files import write_whole
 from scorers.judging.rubric import OWN_WORDING, RubricSource
 
 NAME = "bias"

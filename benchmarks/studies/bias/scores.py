@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from benchmarks.experiment import Experiment
+from benchmarks.runs.experiment import Experiment
 from benchmarks.studies.bias.observations import Finding, JudgeIdentity, Preference, Section
 from benchmarks.studies.bias.verdicts import Values, agreement
 from benchmarks.studies.pairwise.judgements import Side

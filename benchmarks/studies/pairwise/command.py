@@ -6,8 +6,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.display import Display
-from benchmarks.experiment import missing_keys, refuse_missing
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import missing_keys, refuse_missing
 from benchmarks.studies.pairwise.judgements import (
     Judged,
     QuestionsAsked,
@@ -94,6 +94,7 @@ def _judged(match: ResolvedComparison, place: Path, console: Console) -> RunResu
         address=match.wanted.address or config.address,
         placement_timeout_s=config.engine.placement_timeout_s,
         grace_s=config.engine.grace_s,
+        max_cost=config.engine.max_cost,
     )
     display = Display(console)
     try:

@@ -9,12 +9,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.files import write_whole
-from benchmarks.reasons import counted_reasons
+from benchmarks.results.reasons import counted_reasons
 from cluster.plan import outcome_name
 from cluster.records import Row
 from generators.base import Fault, NotApplicable, Outcome, Result
 from generators.document import Document
+from generators.files import write_whole
 from generators.names import UsageError
 from scorers.features import words
 from scorers.pairwise.games import Judgement, Marks, ReplyReading, Verdict

@@ -8,9 +8,8 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.experiment import Experiment, reopen
 from benchmarks.judges import judge_stage
-from benchmarks.published import as_asked
+from benchmarks.runs.experiment import Experiment, reopen
 from benchmarks.studies.pairwise.judgements import Series
 from benchmarks.studies.pairwise.options import (
     CompareOptions,
@@ -19,6 +18,7 @@ from benchmarks.studies.pairwise.options import (
     protocol_of,
     systems_of,
 )
+from benchmarks.tasks.published import as_asked
 from cluster.plan import Plan, lookup_in
 from cluster.run import MANIFEST
 from cluster.store import Store
@@ -29,6 +29,7 @@ from generators.document import Document, Malformed, Sample
 from generators.keys import digest
 from generators.names import UsageError
 from generators.system import System
+from pipelines.systems import parts_of
 from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup, PairComparison, PairwiseJudge
 from scorers.pairwise.protocol import Pairwise
@@ -156,7 +157,7 @@ def _refuse_judgings(wanted: CompareOptions, chat: StageSpec) -> None:
 
 def writer_of(system: System) -> str:
     """The model that writes a system's text."""
-    return (system.writer or system.name).partition("@")[0]
+    return parts_of(system.writer or system.name).writer
 
 
 def matchups(

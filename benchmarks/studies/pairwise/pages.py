@@ -11,14 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.board import RANDOM
-from benchmarks.files import write_whole
-from benchmarks.grid import Grid, estimate_text, page
+from benchmarks.results.board import RANDOM
+from benchmarks.results.grid import Grid, estimate_text, page
+from benchmarks.results.tables import kind_text, reason_text
 from benchmarks.studies.pairwise.judgements import Judged, QuestionsAsked, anything_read
 from benchmarks.studies.pairwise.match import ResolvedComparison
-from benchmarks.tables import kind_text, reason_text
 from cluster.run import RunResult
 from generators.base import StageSpec
+from generators.files import write_whole
 from scorers.pairwise.table import Standing, Standings
 from scorers.ratings.estimate import Estimate
 
