@@ -24,7 +24,6 @@ from benchmarks.runs.config import (
 )
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
@@ -132,7 +131,8 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
     root = experiment.config.root
     _refuse_unless_writable(root)
-    keep_rubrics(experiment.config)
+    for rubric in experiment.config.rubrics:
+        rubric.keep(root)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
     for text in retirements(experiment.plan.stages, date.today()):
         console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)

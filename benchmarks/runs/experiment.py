@@ -11,7 +11,6 @@ from typing import Any
 
 from benchmarks.results.leaderboard import Board
 from benchmarks.runs.config import OFFICIAL, RunConfig, anchored, merged
-from benchmarks.runs.kept import with_kept_rubrics
 from benchmarks.runs.recorded import (
     RecordedStages,
     Supersession,
@@ -288,7 +287,8 @@ def reopen(
     """
     manifest = _manifest(root / MANIFEST)
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
-    config = with_kept_rubrics(anchored(validated(RunConfig, values, "")))
+    config = anchored(validated(RunConfig, values, ""))
+    config = config.with_rubrics(lambda rubric: rubric.or_copy_in(config.root))
     experiment = open_experiment(config, identities=manifest.get("identities", {}))
     recorded = RecordedStages(manifest)
     return replace(

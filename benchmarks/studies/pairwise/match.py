@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.judges import judge_stage
 from benchmarks.runs.experiment import Experiment, reopen
 from benchmarks.studies.pairwise.judgements import Series
 from benchmarks.studies.pairwise.options import (
     CompareOptions,
+    judge_stage,
     models_of,
     pairs_of,
     protocol_of,

@@ -9,12 +9,12 @@ from typing import Any
 from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.runs.experiment import Experiment
 from benchmarks.tasks.published import PREFIX, is_published, published
-from generators.base import Weights
+from generators.base import StageSpec, Weights
 from generators.names import UsageError, unknown
 from generators.system import System
-from pipelines.systems import Models
+from pipelines.systems import Models, chat_spec
 from scorers.features import gpt_tokens
-from scorers.judging.resolve import JUDGES
+from scorers.judging.resolve import JUDGES, resolve_judge
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.rubric import OWN_WORDING, Mode, RubricSource
 from scorers.pairwise import pairs, resolve_protocol
@@ -121,3 +121,19 @@ def _refuse_settings_of_others(wanted: CompareOptions) -> None:
                 raise unknown("judge in --set models", named, [name])
             if not isinstance(values, Mapping):
                 raise UsageError(f"--set {setting!r} names no key of {name!r}")
+
+
+def judge_stage(name: str, models: Models) -> StageSpec:
+    """The stage of the judge `NAME` or `judge:NAME`, without any rubric.
+
+    Raises UsageError for names that are neither a judge nor a chat model.
+    """
+    full = name if name.startswith(JUDGE) else f"{JUDGE}{name}"
+    judge = resolve_judge(
+        full,
+        models.weights,
+        models.of(full),
+        models.gpu_gib,
+        chat=lambda model: chat_spec(model, models),
+    )
+    return judge.stage
