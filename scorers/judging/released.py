@@ -120,7 +120,7 @@ class Released:
 
 
 def first_truth(items: Sequence[Any]) -> dict[str, str]:
-    """Metadata that tells the text of `items[0]`, where the content would tell another.
+    """Metadata with the text of `items[0]`, where the content would give another.
 
     `items` are a row's `gt_answer`, {"text": ..., "image": ...} each. The content made of
     them holds no empty text and nothing of an item without both, so that the text of the
@@ -130,8 +130,8 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
     text = first.get("text")
     content = (item for item in rest if item.get("text") or item.get("image"))
     next_text = None if first.get("image") else next(content, {}).get("text")
-    told = bool(text) or (text is None and not next_text)
-    return {} if told else {FIRST_TRUTH: json.dumps(text)}
+    agrees = bool(text) or (text is None and not next_text)
+    return {} if agrees else {FIRST_TRUTH: json.dumps(text)}
 
 
 def _truth(sample: Sample) -> str | None:

@@ -77,7 +77,7 @@ PREFIX = "judge:"
 
 
 class OwnStage(NamedTuple):
-    """A judge's model that is no chat model of the caller's; both as `module:name`."""
+    """A judge's model that is not a chat model of the caller's; both as `module:name`."""
 
     make: str
     """Function of (weights, overrides, gpu_gib) that gives the stage."""
@@ -112,8 +112,8 @@ def resolve_judge(
     """
     model = name.removeprefix(PREFIX)
     if model in JUDGES:
-        told, rest = _split(name, JUDGES[model], overrides)
-        settings = with_overrides(JudgeSettings(), told, name)
+        own_values, rest = _split(name, JUDGES[model], overrides)
+        settings = with_overrides(JudgeSettings(), own_values, name)
         stage = _own_stage(JUDGES[model], weights, rest, gpu_gib, settings)
     else:
         settings = with_overrides(JudgeSettings(), overrides, name)
@@ -144,8 +144,8 @@ def _split(
     for key in overrides:
         if key not in fields and key not in of_model:
             raise unknown(f"key in {name}", key, {*fields, *of_model})
-    told = {k: v for k, v in overrides.items() if k in fields}
-    return told, {k: v for k, v in overrides.items() if k not in fields}
+    own_values = {k: v for k, v in overrides.items() if k in fields}
+    return own_values, {k: v for k, v in overrides.items() if k not in fields}
 
 
 def _own_stage(

@@ -18,7 +18,7 @@ from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.judging.rubric import Mode
 from scorers.pairwise import prompts
-from scorers.pairwise.content import pictures, spaced, texts, told, whole
+from scorers.pairwise.content import as_content, pictures, spaced, texts, whole
 from scorers.pairwise.games import (
     Ask,
     Aspect,
@@ -161,16 +161,16 @@ def _filled(
     """`template` filled under this project's field names and the published ones."""
     fields = {
         "question": question,
-        "criteria": told(criteria),
+        "criteria": as_content(criteria),
         "first": first,
         "second": second,
-        "truth": told(truth),
+        "truth": as_content(truth),
     }
     published = {
         "instructions": question,
         "reference_answer_by_gpt4o": first,
         "prediction": second,
-        "groundtruth": told(truth),
+        "groundtruth": as_content(truth),
     }
     return filled(template, fields | published)
 

@@ -187,7 +187,7 @@ def constants(path: Path, inside: str) -> dict[str, Any]:
     """Module-level literals of a Python file by name, as data.
 
     `path` is the file, or a checkout in which it lies at `inside`. `name[key] = literal`
-    is read as an entry of the dictionary `name`; anything that is no literal is passed
+    is read as an entry of the dictionary `name`; anything that is not a literal is passed
     over. Raises UsageError when there is no such file or it is no Python.
     """
     file = path / inside if path.is_dir() else path

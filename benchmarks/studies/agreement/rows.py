@@ -146,7 +146,7 @@ def _parsed(place: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{place} is no JSON: {error}") from None
+        raise UsageError(f"{place} is not valid JSON: {error}") from None
 
 
 Form = Literal["score", "preference", "vote"]

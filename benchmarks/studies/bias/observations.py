@@ -130,7 +130,7 @@ class JudgeIdentity:
     """Whether a judge of the same name has another model or other settings."""
 
     @property
-    def told(self) -> str:
+    def display_name(self) -> str:
         """The name, with the stage where it takes that to tell two judges apart."""
         return f"{self.name} [settings {self.stage[:6]}]" if self.namesake else self.name
 
@@ -138,8 +138,9 @@ class JudgeIdentity:
     def label(self) -> str:
         """For people."""
         if not self.protocol:
-            return self.told
-        return f"{self.told} ({self.protocol}, {self.mode}, wording {self.wording[:6]})"
+            return self.display_name
+        about = f"{self.protocol}, {self.mode}, wording {self.wording[:6]}"
+        return f"{self.display_name} ({about})"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,7 @@ class Preference:
 
     @property
     def flipped(self) -> "Preference":
-        """The same told the other way round."""
+        """The same, named the other way round."""
         return replace(
             self, first=self.second, second=self.first, preference=-self.preference
         )
@@ -172,7 +173,7 @@ Rulings = Mapping[JudgeIdentity, Sequence[Ruling]]
 def load(root: Path) -> dict[JudgeIdentity, list[Ruling]]:
     """Preferences that comparisons of the run wrote down, by judge, each once.
 
-    The first side of each is the one whose name sorts first. Where files tell of the same
+    The first side of each is the one whose name sorts first. Where files hold the same
     reply, one that could be read counts.
     """
     found: dict[JudgeIdentity, dict[tuple[object, ...], Ruling]] = defaultdict(dict)

@@ -31,7 +31,7 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     """Write `bias.{json,md}` of the run in `root` and show the tables.
 
     `rubric` is `official:PATH` where judgements by the released MMIE rubrics are to be
-    looked for. UsageError when `root` is no run.
+    looked for. UsageError when `root` is not a run.
     """
     found = sections(root, rubric=rubric)
     content = {section.name: section.as_json() for section in found}
@@ -51,7 +51,7 @@ def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> Sequence[Sect
     scored = Scored.of(reopen(root), Store(root))
     rulings = observations.load(root)
     preferred = {
-        j: m for j, told in rulings.items() if (m := observations.preferences_of(told))
+        j: m for j, lines in rulings.items() if (m := observations.preferences_of(lines))
     }
     preferred |= scored.preferences()
     return (

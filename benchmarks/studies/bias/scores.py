@@ -60,13 +60,13 @@ class Scored:
         writers = {s.name: writer_of(s) for s in self.experiment.systems}
         games: dict[JudgeIdentity, list[Preference]] = {}
         for one in self.judges:
-            told: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
+            scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
             for e, sample, document in self.documents:
                 score = e.scores.get(one.name)
                 if isinstance(score, Result):
                     side = _side(e.system, writers[e.system], document)
-                    told[sample.id, e.repeat].append((side, score.value.value))
-            pairs = [m for about, answers in told.items() for m in _pairs(about, answers)]
+                    scored[sample.id, e.repeat].append((side, score.value.value))
+            pairs = [m for about, answers in scored.items() for m in _pairs(about, answers)]
             if pairs:
                 games[JudgeIdentity(one.name, "")] = pairs
         return games
@@ -113,8 +113,8 @@ def repeated(scored: Scored) -> tuple[list[Finding], list[str]]:
             continue
         seeds = sorted({one.seed, *SEEDS})
         sets = [scored.values(replace(one, seed=seed))[0] for seed in seeds]
-        if told := agreement(one.name, _POINTS, sets):
-            findings += told
+        if measures := agreement(one.name, _POINTS, sets):
+            findings += measures
         else:
             absent.append(f"{one.name}: scored under one seed only")
     return findings, absent
@@ -129,13 +129,13 @@ def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], lis
     findings: list[Finding] = []
     absent: list[str] = []
     for one in scored.judges:
-        told: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
+        variants: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
         for label, variant in _worded(one, released).items():
             values, keys = scored.values(variant)
             if values:
-                told.setdefault(keys, (label, variant, values))
+                variants.setdefault(keys, (label, variant, values))
         pairs = [
-            p for p in combinations(told.values(), 2) if p[0][1].texts != p[1][1].texts
+            p for p in combinations(variants.values(), 2) if p[0][1].texts != p[1][1].texts
         ]
         if not pairs:
             absent.append(f"{one.name}: scores by one rubric only")

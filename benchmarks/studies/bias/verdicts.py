@@ -18,7 +18,7 @@ from benchmarks.studies.bias.observations import (
 )
 from benchmarks.studies.pairwise.judgements import Ruling
 
-NO_PAIRS = "no pairwise judgements: issue `plait compare` first"
+NO_PAIRS = "no pairwise judgements: run `plait compare` first"
 
 Values = Mapping[tuple[str, object], float]
 """Preferences or scores, by question and by what else they are about."""
@@ -28,8 +28,8 @@ def positions(rulings: Rulings) -> Section:
     """Does the verdict stay when the answers change places?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
-    for judge, told in rulings.items():
-        pairs = list(both_orders(told))
+    for judge, lines in rulings.items():
+        pairs = list(both_orders(lines))
         if not pairs:
             absent.append(f"{judge.label}: no pair was read in both orders")
             continue
@@ -85,9 +85,9 @@ def repeatability(rulings: Rulings) -> Section:
     """Does the judge say the same when asked the same with another seed?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
-    for judge, told in rulings.items():
-        rounds = sorted({r.judging for r in told})
-        sets = [_values(r for r in told if r.judging == i) for i in rounds]
+    for judge, lines in rulings.items():
+        rounds = sorted({r.judging for r in lines})
+        sets = [_values(r for r in lines if r.judging == i) for i in rounds]
         if found := agreement(judge.label, "levels", sets):
             findings += found
         else:
@@ -111,7 +111,7 @@ def rewording(rulings: Rulings) -> Section:
     for judge in rulings:
         by_model[judge.name, judge.stage, judge.protocol].append(judge)
     for judges in by_model.values():
-        name = f"{judges[0].told} ({judges[0].protocol})"
+        name = f"{judges[0].display_name} ({judges[0].protocol})"
         if len({j.wording for j in judges}) < 2:
             absent.append(
                 f"{name}: asked in one wording; `plait compare --rubric official:PATH` "
@@ -142,16 +142,16 @@ def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
     return f"{one.mode} {wordings[0]} and {other.mode} {wordings[1]}, modes differ too"
 
 
-def _first_values(told: Sequence[Ruling]) -> Values:
-    return _values(r for r in told if r.judging == 0)
+def _first_values(lines: Sequence[Ruling]) -> Values:
+    return _values(r for r in lines if r.judging == 0)
 
 
-def _values(told: Iterable[Ruling]) -> Values:
+def _values(lines: Iterable[Ruling]) -> Values:
     """Preferences that could be read, by question and by what else they are about."""
     return {
         (r.question, (r.repeat, r.first.system, r.second.system, r.swapped)): float(
             r.preference
         )
-        for r in told
+        for r in lines
         if r.preference is not None
     }

@@ -22,7 +22,7 @@ from benchmarks.studies.pairwise.match import (
     resolve_comparison,
 )
 from benchmarks.studies.pairwise.options import CompareOptions
-from benchmarks.studies.pairwise.pages import Found, show, told_apart, write
+from benchmarks.studies.pairwise.pages import ComparisonResult, explain_missing, show, write
 from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.options import EngineOptions
@@ -55,15 +55,15 @@ def compare(root: Path, wanted: CompareOptions, console: Console) -> int:
     judged = _first_judgings(match, store, place)
     games = [m.game(outcome, match.protocol) for m, outcome in judged]
     table = match.protocol.aggregate(games, wanted.baseline)
-    found = Found(
+    comparison = ComparisonResult(
         match=match,
         judged=judged,
-        table=told_apart(table),
-        result=result,
+        table=explain_missing(table),
+        run=result,
         asked=QuestionsAsked.between(before, store.rows(chat)),
         why=reasons_of(judged),
     )
-    show(found, write(found, root), console)
+    show(comparison, write(comparison, root), console)
     if result.interrupted:
         return INTERRUPTED
     return FAILED_RECORDS if result.failed else FINISHED

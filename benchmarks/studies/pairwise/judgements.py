@@ -148,7 +148,7 @@ def read_rulings(path: Path) -> Iterator[Ruling]:
             marks = row["marks"] and tuple(row["marks"])
             yield Ruling(**{**row, **sides, "marks": marks})
         except (ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{path}, line {number}, is no ruling: {error}") from None
+            raise UsageError(f"{path}, line {number}, is not a ruling: {error}") from None
 
 
 Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
@@ -194,7 +194,7 @@ def anything_read(judged: Judged) -> bool:
 def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
     """By pair, why there was nothing to ask, and why replies failed or cannot be read.
 
-    That a protocol does not ask something of a question is no loss.
+    That a protocol does not ask something of a question is not a loss.
     """
     lost: dict[str, list[Outcome[Any]]] = defaultdict(list)
     for matchup, outcome in judged:

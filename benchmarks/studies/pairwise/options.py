@@ -95,12 +95,12 @@ def models_of(experiment: Experiment, wanted: CompareOptions) -> Models:
     """
     config = experiment.config
     _refuse_settings_of_others(wanted)
-    told: dict[str, Any] = {"models": config.models}
+    values: dict[str, Any] = {"models": config.models}
     for setting in wanted.settings:
-        told = merged(told, parsed_setting(setting))
+        values = merged(values, parsed_setting(setting))
     return Models(
         weights=wanted.weights or config.weights or "pretrained",
-        overrides=told["models"],
+        overrides=values["models"],
         gpu_gib=config.engine.gpu_memory_gib,
     )
 
@@ -110,9 +110,9 @@ def _refuse_settings_of_others(wanted: CompareOptions) -> None:
     # A chat model goes by its own name; `judge:` alone is a rubric's settings.
     name = f"{JUDGE}{bare}" if bare in JUDGES else bare
     for setting in wanted.settings:
-        told = parsed_setting(setting)
-        models = told.pop("models", None)
-        if told or not isinstance(models, Mapping):
+        parsed = parsed_setting(setting)
+        models = parsed.pop("models", None)
+        if parsed or not isinstance(models, Mapping):
             raise UsageError(
                 f"--set {setting!r} says nothing of the judge; give models.NAME.key=value"
             )

@@ -28,28 +28,28 @@ _IN_TERMINAL = 5
 _PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
 
 
-def told_apart(table: Standings) -> Standings:
-    """`table` where questions read in one order are told apart from those not judged."""
+def explain_missing(table: Standings) -> Standings:
+    """`table` where missing values name questions that were read in one order only."""
     return replace(table, rows=tuple(replace(r, values=_values(r)) for r in table.rows))
 
 
 def _values(row: Standing) -> Mapping[str, Estimate]:
-    found = dict(row.values)
-    for name, value in found.items():
+    values = dict(row.values)
+    for name, value in row.values.items():
         read = "factuality_read" if name.startswith("visual_factuality") else "read"
         if value.reason == _JUDGED and row.counts.get(read):
-            found[name] = replace(value, reason="no question read in both orders")
-    return found
+            values[name] = replace(value, reason="no question read in both orders")
+    return values
 
 
 def reasons_grid(why: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
     """Why pairs and replies have no verdict, the most frequent reasons first."""
-    told = [(pair, reason) for pair, found in why.items() for reason in found]
-    told.sort(key=lambda one: -one[1]["count"])
+    rows = [(pair, reason) for pair, reasons in why.items() for reason in reasons]
+    rows.sort(key=lambda one: -one[1]["count"])
     return Grid(
         title="Reasons",
         head=["pair", "count", "outcome", "reason"],
-        lines=[[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in told],
+        lines=[[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in rows],
     )
 
 
@@ -90,8 +90,8 @@ def _line(row: Standing, names: Sequence[str], grouped: bool, counts: bool) -> l
 def counts_text(row: Standing) -> str:
     """`40 questions, 78 read, 2 unread`: what there was, and what is missing."""
     always = ("questions", "read")
-    told = [n for n in row.counts if n in always or (row.counts[n] and n in _MISSING)]
-    return ", ".join(f"{row.counts[n]:,} {n.replace('_', ' ')}" for n in told)
+    names = [n for n in row.counts if n in always or (row.counts[n] and n in _MISSING)]
+    return ", ".join(f"{row.counts[n]:,} {n.replace('_', ' ')}" for n in names)
 
 
 _MISSING = (
@@ -108,13 +108,13 @@ _MISSING = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """What a comparison came to."""
+class ComparisonResult:
+    """The outcome of a comparison."""
 
     match: ResolvedComparison
     judged: Judged
     table: Standings
-    result: RunResult
+    run: RunResult
     asked: QuestionsAsked
     why: Mapping[str, list[dict[str, Any]]]
     """Of pairs and replies without a verdict; see `reasons_of`."""
@@ -125,30 +125,30 @@ class Found:
         return f"compare-{self.match.protocol.name}-{self.match.name}"
 
 
-def write(found: Found, root: Path) -> Path:
+def write(comparison: ComparisonResult, root: Path) -> Path:
     """Write the comparison's files; the path of its page."""
-    about, why = found.match.about(), found.why
-    counts, table = dict(found.result.counts), found.table.as_json()
+    about, why = comparison.match.about(), comparison.why
+    counts, table = dict(comparison.run.counts), comparison.table.as_json()
     content = about | {"counts": counts, "table": table, "reasons": dict(why)}
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
-    write_whole(root / f"{found.name}.json", text + "\n")
-    shown = [*grids(found.table), *([reasons_grid(why)] if why else [])]
-    place = root / f"{found.name}.md"
-    write_whole(place, page(_title(about), _remarks(found), shown))
+    write_whole(root / f"{comparison.name}.json", text + "\n")
+    shown = [*grids(comparison.table), *([reasons_grid(why)] if why else [])]
+    place = root / f"{comparison.name}.md"
+    write_whole(place, page(_title(about), _remarks(comparison), shown))
     return place
 
 
-def show(found: Found, place: Path, console: Console) -> None:
+def show(comparison: ComparisonResult, place: Path, console: Console) -> None:
     """The same in the terminal, without groups and with the most frequent reasons."""
-    for grid in (g for g in grids(found.table) if g.head[0] != "group"):
+    for grid in (g for g in grids(comparison.table) if g.head[0] != "group"):
         console.print(grid.rich)
-    if found.why:
-        console.print(brief(reasons_grid(found.why), place).rich)
-    for remark in _remarks(found):
+    if comparison.why:
+        console.print(brief(reasons_grid(comparison.why), place).rich)
+    for remark in _remarks(comparison):
         console.print(escape(remark), soft_wrap=True)
-    console.print(f"{found.asked} in {found.result.seconds:.0f} s")
-    if found.result.interrupted:
-        console.print("Stopped. Issue the same command again to go on from here.")
+    console.print(f"{comparison.asked} in {comparison.run.seconds:.0f} s")
+    if comparison.run.interrupted:
+        console.print("Stopped. Run the same command again to continue.")
     console.print(f"comparison {escape(str(place))}", soft_wrap=True)
 
 
@@ -165,18 +165,18 @@ _OUR_WORDING = (
 )
 
 
-def _remarks(found: Found) -> list[str]:
+def _remarks(comparison: ComparisonResult) -> list[str]:
     remarks = [
         "Values with 95% bootstrap intervals by question. Unread and failed replies are "
         "counted and enter no value."
     ]
-    if found.match.protocol.mode == "official":
+    if comparison.match.protocol.mode == "official":
         remarks = ["Numbers as the released program computes them."]
-        if found.match.wanted.rubric.path is None:
+        if comparison.match.wanted.rubric.path is None:
             remarks.append(_OUR_WORDING)
-    if not anything_read(found.judged):
+    if not anything_read(comparison.judged):
         remarks.append("Attention: no reply was read, so there are no numbers.")
-    if random := _random_weights(found.match):
+    if random := _random_weights(comparison.match):
         remarks.append(
             f"Attention: made with random weights ({random}): numbers mean nothing."
         )
@@ -187,8 +187,8 @@ def _random_weights(match: ResolvedComparison) -> str:
     """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, ran on them."""
     parts: dict[str, Sequence[StageSpec]] = {n: s.stages for n, s in match.systems.items()}
     parts[f"judge {match.series.judge}"] = [match.judge.chat]
-    told = []
+    kinds = []
     for kind in RANDOM:
         made = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
-        told += [f"{kind}: {', '.join(made)}"] if made else []
-    return "; ".join(told)
+        kinds += [f"{kind}: {', '.join(made)}"] if made else []
+    return "; ".join(kinds)
