@@ -59,19 +59,19 @@ def flattened(question: Content, answer: Content) -> Flattened:
     """dataset.py, `get_dataset`: all of the question, and the answer as far as is read."""
     state = _Flattening()
     asked = "".join(state.text(s) for s in question)
-    said, read = "", 0
+    written, read = "", 0
     for segment in answer:
         # A text is read before the limit is looked at, a picture after.
         full = len(state.images) > _LAST
         if isinstance(segment, Text) or not full:
-            said += state.text(segment)
+            written += state.text(segment)
             read += 1
         if full or len(state.images) > _LAST:
             break
     rest = answer[read:]
     return Flattened(
         asked,
-        said,
+        written,
         tuple(state.images),
         left_out=sum(isinstance(s, Image) for s in rest),
         cut=any(isinstance(s, Text) for s in rest),
@@ -172,12 +172,12 @@ class Averages:
 
 def averages(scores: Iterable[tuple[str, int]]) -> Averages:
     """main.py's last lines, for (sample id, raw score of 0 to 6)."""
-    found = list(scores)
+    pairs = list(scores)
     kinds = {
-        kind: _average([score for id, score in found if kind_of(id) == kind])
+        kind: _average([score for id, score in pairs if kind_of(id) == kind])
         for kind in ("SA", "PBL", "MSR")
     }
-    return Averages(len(found), _average([score for _, score in found]), kinds)
+    return Averages(len(pairs), _average([score for _, score in pairs]), kinds)
 
 
 def _average(scores: list[int]) -> float | None:

@@ -37,8 +37,8 @@ def merged(judgement: Judgement) -> str | None:
     sides = votes & {FIRST, SECOND}
     if len(sides) == 2:
         return TIE
-    found = sides or votes
-    return found.pop() if len(found) == 1 else UNDECIDED
+    results = sides or votes
+    return results.pop() if len(results) == 1 else UNDECIDED
 
 
 def _voted(judgement: Judgement, swapped: bool) -> str | None:
@@ -58,15 +58,15 @@ def results(games: Sequence[Game]) -> list[tuple[str, str]]:
 
 def tally(games: Sequence[Game]) -> dict[str, int]:
     """Results by class: for the second system, for the first, and the others."""
-    found = Counter(result for _, result in results(games))
-    counts = {"win": found[SECOND], "lose": found[FIRST]}
-    return counts | {name: found[name] for name in DRAWN}
+    counted = Counter(result for _, result in results(games))
+    counts = {"win": counted[SECOND], "lose": counted[FIRST]}
+    return counts | {name: counted[name] for name in DRAWN}
 
 
 def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     """Shares of wins, ties with all that is undecided, and losses, in percent."""
-    found = results(games)
-    n, count = len(found), Counter(result for _, result in found)
+    merged = results(games)
+    n, count = len(merged), Counter(result for _, result in merged)
     if n == 0:
         return dict.fromkeys(
             ("win_rate", "tie_rate", "lose_rate"),
@@ -79,10 +79,10 @@ def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
 
 def corrected_shares(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
     """The same with intervals, and `score`: wins and half of the ties."""
-    found = results(games)
-    questions = [question for question, _ in found]
-    wins = [100.0 * (r == SECOND) for _, r in found]
-    losses = [100.0 * (r == FIRST) for _, r in found]
+    merged = results(games)
+    questions = [question for question, _ in merged]
+    wins = [100.0 * (r == SECOND) for _, r in merged]
+    losses = [100.0 * (r == FIRST) for _, r in merged]
     ties = [100.0 - w - x for w, x in zip(wins, losses, strict=True)]
     series = {"win_rate": wins, "tie_rate": ties, "lose_rate": losses}
     series["score"] = [w + t / 2 for w, t in zip(wins, ties, strict=True)]
@@ -169,10 +169,10 @@ def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[Stan
     anchor = baseline if baseline in names else names[0]
     rated = bradley_terry(battles, anchor, order=False, draws=draws).systems
     unplayed = Estimate(None, None, 0, "no game read")
-    found = {name: rated.get(name, unplayed) for name in names}
+    ratings = {name: rated.get(name, unplayed) for name in names}
     return [
-        Standing(system=name, values={"elo": found[name]})
-        for name in sorted(names, key=lambda n: (-_value(found[n]), n))
+        Standing(system=name, values={"elo": ratings[name]})
+        for name in sorted(names, key=lambda n: (-_value(ratings[n]), n))
     ]
 
 

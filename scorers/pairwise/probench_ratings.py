@@ -67,15 +67,15 @@ def corrected_rows(
 
 def battles_of(game: Game, strong: float) -> list[Battle]:
     """One battle per order that was read; a tie is half a win of either side."""
-    found: list[Battle] = []
+    battles: list[Battle] = []
     if game.judgement is None:
-        return found
+        return battles
     for swapped, sign in ((False, 1), (True, -1)):
         verdict = game.judgement.verdict(swapped)
         if verdict is None:
             continue
         preference = sign * verdict.preference
-        found.append(
+        battles.append(
             Battle(
                 question=game.question,
                 first=game.first,
@@ -86,7 +86,7 @@ def battles_of(game: Game, strong: float) -> list[Battle]:
                 style=_differences(game.judgement.styles),
             )
         )
-    return found
+    return battles
 
 
 def _differences(styles: tuple[Style, Style] | None) -> tuple[float, ...]:

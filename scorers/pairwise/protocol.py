@@ -185,8 +185,8 @@ def _outcome(
 ) -> Outcome[Verdict | Marks]:
     if not isinstance(reply, Result):
         return reply
-    found = protocol.read(reply.value.text, ask.aspect)
-    return Result(found) if isinstance(found, Verdict | Marks) else found
+    reading = protocol.read(reply.value.text, ask.aspect)
+    return Result(reading) if isinstance(reading, Verdict | Marks) else reading
 
 
 def both_orders(

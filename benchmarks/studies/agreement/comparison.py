@@ -81,8 +81,8 @@ def _judge(
     about: dict[str, Any] = {"judge": side.judge, "counts": side.counts()}
     drawing = {"draws": settings.draws, "seed": settings.seed}
     if form == "preference":
-        found = creation_agreement([_preferred(m) for m in side.matches], **drawing)
-        return about | {"agreement": _plain(found)}
+        measures = creation_agreement([_preferred(m) for m in side.matches], **drawing)
+        return about | {"agreement": _plain(measures)}
     if form == "vote":
         measured = mllm_agreement([_voted(m) for m in side.matches], **drawing)
         return about | {"agreement": _all_plain(measured)}
@@ -156,16 +156,16 @@ def _scored_people(
         for name, own, others in each_and_the_others(rated):
             pair = Pair(query=query, category="", kind="", judge=own, human=others)
             pairs.setdefault(name, []).append(pair)
-    found = {}
+    coefficients = {}
     for name in sorted(pairs):
         whole = agreement(pairs[name], draws=settings.draws, seed=settings.seed)[0]
-        found[name] = whole.as_json()["coefficients"]
-    return found
+        coefficients[name] = whole.as_json()["coefficients"]
+    return coefficients
 
 
 def _plain(measures: Measures) -> dict[str, Any]:
     return {name: estimate.as_json() for name, estimate in measures.items()}
 
 
-def _all_plain(found: Mapping[str, Measures]) -> dict[str, Any]:
-    return {who: _plain(measures) for who, measures in found.items()}
+def _all_plain(by_rater: Mapping[str, Measures]) -> dict[str, Any]:
+    return {who: _plain(measures) for who, measures in by_rater.items()}

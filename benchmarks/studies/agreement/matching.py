@@ -66,11 +66,11 @@ def matched(judges: RatingsByRater, people: RatingsByRater) -> list[Matched]:
 
 def by_unit(people: RatingsByRater) -> dict[Unit, dict[str, Value]]:
     """Each unit's values by annotator."""
-    found: dict[Unit, dict[str, Value]] = {}
+    units: dict[Unit, dict[str, Value]] = {}
     for annotator, values in sorted(people.values.items()):
         for unit, value in values.items():
-            found.setdefault(unit, {})[annotator] = value
-    return found
+            units.setdefault(unit, {})[annotator] = value
+    return units
 
 
 def _matched(
@@ -109,5 +109,7 @@ def _unknown(unit: Unit, ids: set[str], systems: set[str]) -> str:
 def _about(unit: Unit, judges: RatingsByRater, people: RatingsByRater) -> About:
     """The group as people's file states it, else as the judges' side does, else by name."""
     sides = [side.about.get(unit, About()) for side in (people, judges)]
-    category, kind = (next(filter(None, said), "") for said in zip(*sides, strict=True))
+    category, kind = (
+        next(filter(None, statements), "") for statements in zip(*sides, strict=True)
+    )
     return About(category or category_by_id(unit.id), kind or kind_of(unit.system))

@@ -207,16 +207,16 @@ def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> Rat
     """
     if path.is_dir():
         return of_board(reopen(path).board(Store(path)), scorers)
-    found = read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale)
-    there = {*found.values, *found.missing}
+    ratings = read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale)
+    there = {*ratings.values, *ratings.missing}
     _refuse_unknown(scorers, there)
     kept = set(scorers) or there
     return RatingsByRater(
-        form=found.form,
-        values={name: v for name, v in found.values.items() if name in kept},
-        missing={name: v for name, v in found.missing.items() if name in kept},
-        about=found.about,
-        scales=found.scales,
+        form=ratings.form,
+        values={name: v for name, v in ratings.values.items() if name in kept},
+        missing={name: v for name, v in ratings.missing.items() if name in kept},
+        about=ratings.about,
+        scales=ratings.scales,
     )
 
 

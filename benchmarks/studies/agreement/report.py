@@ -25,13 +25,13 @@ Cells = Mapping[str, Mapping[str, Any]]
 
 def tables(content: Mapping[str, Any]) -> list[Table]:
     """One table per judge, and one of the people among themselves."""
-    found = [_judge(judge) for judge in content["judges"]]
+    shown = [_judge(judge) for judge in content["judges"]]
     if content["people"]:
         title = "people: each with the mean of the others"
         if content["form"] == "vote":
             title = "people: every two"
-        found.append(_table(title, "", content["people"].items()))
-    return found
+        shown.append(_table(title, "", content["people"].items()))
+    return shown
 
 
 def _judge(judge: Mapping[str, Any]) -> Table:
@@ -68,10 +68,10 @@ def _caption(counts: Mapping[str, Any]) -> str:
 
 
 def _table(title: str, caption: str, rows: Any) -> Table:
-    found = list(rows)
-    names = list(found[0][1]) if found else []
+    lines = list(rows)
+    names = list(lines[0][1]) if lines else []
     reasons = {
-        c["reason"]: None for _, cells in found for c in cells.values() if "reason" in c
+        c["reason"]: None for _, cells in lines for c in cells.values() if "reason" in c
     }
     caption = "\n".join(filter(None, (caption, *(f"- {reason}" for reason in reasons))))
     table = Table(
@@ -85,7 +85,7 @@ def _table(title: str, caption: str, rows: Any) -> Table:
     table.add_column("", overflow="fold")
     for name in names:
         table.add_column(TITLES[name], justify="right")
-    for who, cells in found:
+    for who, cells in lines:
         table.add_row(Text(who), *(_cell(cells[name]) for name in names))
     return table
 

@@ -33,8 +33,8 @@ class RatingRow:
 
     def wrong(self, column: str, rule: str) -> UsageError:
         """The error for a value that breaks a rule."""
-        said = shown(self.values.get(column))
-        return UsageError(f"{self.place}: {column} is {said}; {rule}")
+        value = shown(self.values.get(column))
+        return UsageError(f"{self.place}: {column} is {value}; {rule}")
 
     def is_blank(self, column: str) -> bool:
         """Whether the row says nothing there."""
@@ -159,8 +159,8 @@ _MARKS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
 
 def value_of(row: RatingRow, form: Form, scale: str) -> Value | None:
     """What the row says; None where the rater left it blank. UsageError for bad values."""
-    if form == "score" and (said := criteria_of(row)):
-        return _sum_of_criteria(row, said, scale)
+    if form == "score" and (marks := criteria_of(row)):
+        return _sum_of_criteria(row, marks, scale)
     if row.is_blank(form):
         return None
     if form == "vote":
@@ -181,40 +181,40 @@ def criteria_of(row: RatingRow) -> list[str]:
     """The row's marks by criterion where they stand for a score; none if left blank."""
     if not row.is_blank("score"):
         return []
-    given = row.values.get(CRITERIA)
-    if isinstance(given, str):
-        given = given.replace(",", " ").replace(";", " ").split()
-    if isinstance(given, Mapping):
-        given = list(given.values())
-    if given is not None and not isinstance(given, list):
+    criteria = row.values.get(CRITERIA)
+    if isinstance(criteria, str):
+        criteria = criteria.replace(",", " ").replace(";", " ").split()
+    if isinstance(criteria, Mapping):
+        criteria = list(criteria.values())
+    if criteria is not None and not isinstance(criteria, list):
         raise row.wrong(CRITERIA, _MARKS)
-    return [str(v).strip().lower() for v in given or []]
+    return [str(v).strip().lower() for v in criteria or []]
 
 
-def _sum_of_criteria(row: RatingRow, said: Sequence[str], scale: str) -> float:
+def _sum_of_criteria(row: RatingRow, verdicts: Sequence[str], scale: str) -> float:
     """Criteria met, less the penalty, at least 0."""
     marks = {"0": 0, "1": 1, "false": 0, "true": 1}
     penalty = row.values.get(PENALTY)
     fine = "0" if row.is_blank(PENALTY) else str(penalty).strip().lower()
-    if not all(v in marks for v in said):
+    if not all(v in marks for v in verdicts):
         raise row.wrong(CRITERIA, _MARKS)
     if fine.removeprefix("-") not in marks:
         raise row.wrong(PENALTY, "it must be 0 or 1")
-    total = max(0, sum(marks[v] for v in said) - marks[fine.removeprefix("-")])
+    total = max(0, sum(marks[v] for v in verdicts) - marks[fine.removeprefix("-")])
     if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
         raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
     return float(total)
 
 
 def _vote(row: RatingRow) -> Vote:
-    said = row.text("vote").casefold()
+    vote = row.text("vote").casefold()
     choices: dict[str, Vote] = {"undecided": "undecided", "tie": "undecided"}
     sides: tuple[Vote, Vote] = ("system", "baseline")
     for side in sides:
         choices[row.text(side, side).casefold()] = side
         choices.setdefault(side, side)
-    if said.startswith("unable to decide"):
+    if vote.startswith("unable to decide"):
         return "undecided"
-    if said not in choices:
+    if vote not in choices:
         raise row.wrong("vote", f"valid: {', '.join(choices)}, unable to decide")
-    return choices[said]
+    return choices[vote]

@@ -49,8 +49,8 @@ class Section:
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
-        found = [f.as_json() for f in self.findings]
-        return {"title": self.title, "findings": found, "absent": list(self.absent)}
+        findings = [f.as_json() for f in self.findings]
+        return {"title": self.title, "findings": findings, "absent": list(self.absent)}
 
 
 def finding(judge: str, measure: str, observed: Sequence[Observation]) -> Finding:
@@ -176,21 +176,21 @@ def load(root: Path) -> dict[JudgeIdentity, list[Ruling]]:
     The first side of each is the one whose name sorts first. Where files hold the same
     reply, one that could be read counts.
     """
-    found: dict[JudgeIdentity, dict[tuple[object, ...], Ruling]] = defaultdict(dict)
+    by_judge: dict[JudgeIdentity, dict[tuple[object, ...], Ruling]] = defaultdict(dict)
     for path in sorted((root / FOLDER).glob(f"*/{RULINGS}")):
         for ruling in map(upright, read_rulings(path)):
             if ruling.aspect != "preference":
                 continue
-            known = found[_judge(ruling)]
+            known = by_judge[_judge(ruling)]
             key = (*_about(ruling), ruling.judging, ruling.swapped)
             if key not in known or known[key].preference is None:
                 known[key] = ruling
     stages: dict[str, set[str]] = defaultdict(set)
-    for judge in found:
+    for judge in by_judge:
         stages[judge.name].add(judge.stage)
     return {
         replace(judge, namesake=len(stages[judge.name]) > 1): list(known.values())
-        for judge, known in sorted(found.items())
+        for judge, known in sorted(by_judge.items())
     }
 
 
@@ -215,11 +215,11 @@ def _about(ruling: Ruling) -> tuple[str, int, str, str]:
 
 def both_orders(rulings: Iterable[Ruling]) -> Iterator[tuple[Ruling, Ruling]]:
     """(as named, swapped) of each pair of answers read in both orders; once per pair."""
-    found: dict[tuple[object, ...], dict[bool, Ruling]] = defaultdict(dict)
+    by_answers: dict[tuple[object, ...], dict[bool, Ruling]] = defaultdict(dict)
     for ruling in rulings:
         if ruling.judging == 0 and ruling.preference is not None:
-            found[_about(ruling)][ruling.swapped] = ruling
-    for orders in found.values():
+            by_answers[_about(ruling)][ruling.swapped] = ruling
+    for orders in by_answers.values():
         if len(orders) == 2:
             yield orders[False], orders[True]
 
@@ -249,5 +249,5 @@ def family(name: str) -> str:
     `qwen` of `hf:Qwen/Qwen2-VL-7B`; empty where the name begins with no letter.
     """
     bare = name.rpartition("/")[2].rpartition(":")[2].lower()
-    found = re.match(r"[a-z]+", bare)
-    return found[0] if found else ""
+    letters = re.match(r"[a-z]+", bare)
+    return letters[0] if letters else ""

@@ -20,10 +20,10 @@ Matchups = Mapping[JudgeIdentity, Sequence[Preference]]
 _ALIKE, _TWICE = 1.05, 2.0
 
 
-def lengths(found: Matchups) -> Section:
+def lengths(preferences: Matchups) -> Section:
     """Is the longer answer preferred, and the one with more pictures?"""
     findings: list[Finding] = []
-    for judge, games in found.items():
+    for judge, games in preferences.items():
         longer = [m if m.second.words > m.first.words else m.flipped for m in games]
         uneven = [m for m in longer if m.first.words != m.second.words]
         findings += [
@@ -45,7 +45,7 @@ def lengths(found: Matchups) -> Section:
         name="length",
         title="Length: preference against difference in words",
         findings=tuple(findings),
-        absent=() if found else ("no two answers to one question were judged",),
+        absent=() if preferences else ("no two answers to one question were judged",),
     )
 
 
@@ -81,11 +81,11 @@ def _share(m: Preference) -> float:
     return 50.0 * (1 + sign(m.preference))
 
 
-def self_preference(found: Matchups) -> Section:
+def self_preference(preferences: Matchups) -> Section:
     """Does a judge prefer answers of its own family more than other judges do?"""
     findings: list[Finding] = []
-    absent = [] if found else ["no two answers to one question were judged"]
-    for judge, games in found.items():
+    absent = [] if preferences else ["no two answers to one question were judged"]
+    for judge, games in preferences.items():
         own = family(judge.name)
         mine = {m.about: m for g in games if (m := _own_second(g, own)) is not None}
         if not mine:
@@ -96,7 +96,7 @@ def self_preference(found: Matchups) -> Section:
         findings.append(
             _preferred(judge, f"answers of {own} preferred, %", [*mine.values()])
         )
-        others = _by_others(found, judge, own)
+        others = _by_others(preferences, judge, own)
         same = [(m, others[about]) for about, m in mine.items() if about in others]
         if not same:
             absent.append(
@@ -122,11 +122,11 @@ def _own_second(m: Preference, own: str) -> Preference | None:
 
 
 def _by_others(
-    found: Matchups, judge: JudgeIdentity, own: str
+    preferences: Matchups, judge: JudgeIdentity, own: str
 ) -> Mapping[tuple[str, int, str, str], float]:
     """What judges of other families, asked in the same way, say on average."""
     shares: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
-    for other, games in found.items():
+    for other, games in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
         if not alike or family(other.name) == own:
             continue

@@ -33,11 +33,11 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     `rubric` is `official:PATH` where judgements by the released MMIE rubrics are to be
     looked for. UsageError when `root` is not a run.
     """
-    found = sections(root, rubric=rubric)
-    content = {section.name: section.as_json() for section in found}
+    tables = sections(root, rubric=rubric)
+    content = {section.name: section.as_json() for section in tables}
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{NAME}.json", text + "\n")
-    shown = [_grid(section) for section in found]
+    shown = [_grid(section) for section in tables]
     write_whole(root / f"{NAME}.md", page("Bias of the judges", [_REMARK], shown))
     for grid in shown:
         console.print(grid.rich)

@@ -77,10 +77,10 @@ class Scored:
         values: dict[tuple[str, object], float] = {}
         for e, sample, document in self.documents:
             steps: list[list[Job]] = []
-            found = read(noted(judged.judge(sample, document), steps), look)
+            outcome = read(noted(judged.judge(sample, document), steps), look)
             keys |= {job.key for jobs in steps[:1] for job in jobs}
-            if isinstance(found, Result):
-                values[sample.id, (e.system, e.repeat)] = found.value.value
+            if isinstance(outcome, Result):
+                values[sample.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)
 
 
@@ -141,20 +141,20 @@ def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], lis
             absent.append(f"{one.name}: scores by one rubric only")
         for (label, _, values), (other, _, others) in pairs:
             both = f"{one.name}: {label} and {other}"
-            found = agreement(both, _POINTS, [values, others])
-            findings += found
-            if not found:
+            measures = agreement(both, _POINTS, [values, others])
+            findings += measures
+            if not measures:
                 absent.append(f"{both}: no document was scored by both")
     return findings, absent
 
 
 def _worded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJudge]:
-    found = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
+    variants = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
     if released.path is not None:
         official = str(released)
-        found["released rubric"] = _with(one, rubric=official)
-        found["released scorer"] = _with(one, rubric=official, mode="official")
-    return found
+        variants["released rubric"] = _with(one, rubric=official)
+        variants["released scorer"] = _with(one, rubric=official, mode="official")
+    return variants
 
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
@@ -167,9 +167,9 @@ def _with(one: RubricJudge, **settings: str) -> RubricJudge:
     return replace(one, examiner=other.examiner, retries=other.retries)
 
 
-def joined(section: Section, found: tuple[list[Finding], list[str]]) -> Section:
+def joined(section: Section, measured: tuple[list[Finding], list[str]]) -> Section:
     """The section with findings on rubric judges after its own."""
-    findings, absent = found
+    findings, absent = measured
     return replace(
         section,
         findings=(*section.findings, *findings),

@@ -88,8 +88,8 @@ def repeatability(rulings: Rulings) -> Section:
     for judge, lines in rulings.items():
         rounds = sorted({r.judging for r in lines})
         sets = [_values(r for r in lines if r.judging == i) for i in rounds]
-        if found := agreement(judge.label, "levels", sets):
-            findings += found
+        if measures := agreement(judge.label, "levels", sets):
+            findings += measures
         else:
             absent.append(
                 f"{judge.label}: asked once; `plait compare --judgings 2` asks again, "
@@ -120,8 +120,8 @@ def rewording(rulings: Rulings) -> Section:
         for one, other in combinations(judges, 2):
             sets = [_first_values(rulings[j]) for j in (one, other)]
             label = f"{name}: {_apart(one, other)}"
-            if found := agreement(label, "levels", sets):
-                findings += found
+            if measures := agreement(label, "levels", sets):
+                findings += measures
             else:
                 absent.append(f"{label}: no reply about the same pair was read in both")
     return Section(

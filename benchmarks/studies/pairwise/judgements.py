@@ -123,19 +123,19 @@ def _side(system: str, writer: str, document: Document) -> Side:
 
 
 def _said(reading: ReplyReading) -> dict[str, Any]:
-    found = reading.outcome
-    if not isinstance(found, Result):
-        return {"outcome": outcome_name(found), "said": found.reason}
-    match found.value:
+    outcome = reading.outcome
+    if not isinstance(outcome, Result):
+        return {"outcome": outcome_name(outcome), "said": outcome.reason}
+    match outcome.value:
         case Verdict(said, preference):
             return {"outcome": "done", "said": said, "preference": preference}
         case Marks(first, second):
             return {"outcome": "done", "marks": (first, second)}
 
 
-def write_rulings(found: Iterable[Ruling], path: Path) -> None:
+def write_rulings(rulings: Iterable[Ruling], path: Path) -> None:
     """Write one line of JSON per ruling."""
-    lines = (json.dumps(asdict(ruling), ensure_ascii=False) for ruling in found)
+    lines = (json.dumps(asdict(ruling), ensure_ascii=False) for ruling in rulings)
     write_whole(path, "".join(f"{line}\n" for line in lines))
 
 

@@ -61,12 +61,12 @@ def systems_of(experiment: Experiment, wanted: CompareOptions) -> dict[str, Syst
     names = list(wanted.systems) or [s.name for s in experiment.systems]
     if wanted.baseline is not None and wanted.baseline not in names:
         names.insert(0, wanted.baseline)
-    found = {name: _system(experiment, name) for name in names}
-    if len(found) < 2:
+    systems = {name: _system(experiment, name) for name in names}
+    if len(systems) < 2:
         raise UsageError(
-            f"a comparison needs two systems, but there is {', '.join(found) or 'none'}"
+            f"a comparison needs two systems, but there is {', '.join(systems) or 'none'}"
         )
-    return found
+    return systems
 
 
 def _system(experiment: Experiment, name: str) -> System:
@@ -77,8 +77,8 @@ def _system(experiment: Experiment, name: str) -> System:
         return published(name, experiment.task)
     if name == TRUTH:
         return System(name=TRUTH, draft=None)
-    given = [f"{PREFIX}{writer}" for writer in experiment.task.answers]
-    raise unknown("system", name, [*known, TRUTH, *given])
+    published_answers = [f"{PREFIX}{writer}" for writer in experiment.task.answers]
+    raise unknown("system", name, [*known, TRUTH, *published_answers])
 
 
 def pairs_of(

@@ -189,6 +189,6 @@ def _random_weights(match: ResolvedComparison) -> str:
     parts[f"judge {match.series.judge}"] = [match.judge.chat]
     kinds = []
     for kind in RANDOM:
-        made = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
-        kinds += [f"{kind}: {', '.join(made)}"] if made else []
+        affected = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
+        kinds += [f"{kind}: {', '.join(affected)}"] if affected else []
     return "; ".join(kinds)
