@@ -276,6 +276,7 @@ def own_model(monkeypatch) -> None:
 
     class MmieScoreSettings(ModelSettings):
         kind: ClassVar[Kind] = Kind.DRAFT
+        stage: ClassVar[str] = "x"
         target: ClassVar[str] = "x:Y"
         model: str = unkeyed("m")
         max_tiles: int = 12

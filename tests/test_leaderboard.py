@@ -30,11 +30,16 @@ from benchmarks.results.leaderboard import (
     terminal_table,
     write_leaderboard,
 )
+from benchmarks.results.reasons import failures_csv
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Malformed, Score
 
 SA, PBL, MSR = MMIE
-FILES = ("leaderboard.json", "leaderboard.csv", "leaderboard.md", "differences.json")
+FILES = (
+    *(f"leaderboard.{form}" for form in ("json", "csv", "md", "tex")),
+    "differences.json",
+    "failures.csv",
+)
 
 
 def judged(made, name: str = "judge", row: int = 0) -> dict:
@@ -387,3 +392,46 @@ def test_names_and_reasons_cannot_break_a_table(tmp_path):
     assert json.loads((tmp_path / "leaderboard.json").read_text())[0]["system"] == nasty
     assert "[bold]" in shown(made, 200)
     assert "\x1b" not in page + shown(made, 200)
+
+
+def test_every_loss_is_named_in_a_file_that_the_tables_name(tmp_path):
+    broken = [Malformed(id="twice", row=i, reason=f"rule {w}") for i, w in enumerate(WORDS)]
+    found = [
+        evaluation("a", b, None, document=Failure(b.reason, Fault.BAD_INPUT))
+        for b in broken
+    ]
+    found.append(evaluation("a", sample(1), Unscored("unread, \nor so"), repeat=1))
+    found.append(evaluation("a", sample(2), NotApplicable("no picture wanted")))
+    made = board(found)
+    write_leaderboard(made, tmp_path)
+    lines = list(csv.DictReader((tmp_path / "failures.csv").open()))
+    assert {line["query"] for line in lines if line["outcome"] == "failed"} == {
+        f"twice (row {i})" for i in range(len(WORDS))
+    }
+    (unscored,) = [line for line in lines if line["outcome"] == "unscored"]
+    assert unscored == {
+        "system": "a",
+        "query": "Q-0001",
+        "category": SA,
+        "field": "literature",
+        "repeat": "2",
+        "scorer": "judge",
+        "outcome": "unscored",
+        "fault": "",
+        "reason": "unread, or so",
+    }
+    assert len(lines) == len(WORDS) + 1
+    assert "named in failures.csv" in (tmp_path / "leaderboard.md").read_text()
+    words = " ".join(shown(made, 200).split())
+    assert f"and {len(WORDS) - 4} more kinds; every failure by name: failures.csv" in words
+    assert "leaderboard.md" not in words
+
+
+def test_failures_are_in_one_order_whatever_the_order_of_the_answers(tmp_path):
+    made = mixed_board(30, ["a", "b"])
+    mixed = replace(made, evaluations=made.evaluations[::-1])
+    assert failures_csv(made) == failures_csv(mixed) != failures_csv(board([]))
+
+
+WORDS = "abcdefghijklm"
+"""Thirteen reasons of thirteen shapes."""

@@ -1,7 +1,7 @@
 """The leaderboard: one row per system, paired differences, and the files that hold them.
 
 board = experiment.board(Store(root))
-write_leaderboard(board, root)      # leaderboard.{json,csv,md}, differences.json
+write_leaderboard(board, root)      # leaderboard.{json,csv,md,tex}, failures.csv
 """
 
 from __future__ import annotations
@@ -25,11 +25,10 @@ from benchmarks.results.board import (
     Group,
     weights_of,
 )
-from benchmarks.results.markdown import markdown
-from benchmarks.results.reasons import reasons
+from benchmarks.results.leaderboard_pages import latex, markdown, terminal
+from benchmarks.results.reasons import FAILURES, failures_csv, reasons
 from benchmarks.results.standings import Standing, standing
 from benchmarks.results.statistics import Estimate
-from benchmarks.results.tables import terminal
 from generators.files import write_whole
 
 __all__ = ["Board", "differences", "leaderboard", "terminal_table", "write_leaderboard"]
@@ -128,12 +127,17 @@ def differences(board: Board) -> list[dict[str, Any]]:
 
 
 def write_leaderboard(board: Board, root: Path) -> None:
-    """Write leaderboard.{json,csv,md} and differences.json; equal boards, equal bytes."""
+    """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
+
+    Equal boards, equal bytes.
+    """
     rows, pairs = leaderboard(board), differences(board)
     write_whole(root / "leaderboard.json", _as_json(rows))
     write_whole(root / "leaderboard.csv", _as_csv(rows))
     write_whole(root / "leaderboard.md", markdown(board, rows, pairs))
+    write_whole(root / "leaderboard.tex", latex(board, rows))
     write_whole(root / "differences.json", _as_json(pairs))
+    write_whole(root / FAILURES, failures_csv(board))
 
 
 def terminal_table(board: Board) -> RenderableType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -59,14 +60,13 @@ def _write_parquet(
 
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
     """
+    official.claim(out)
     rows = [_row(sample, document, system) for sample, document in documents]
     picture = {"_type": "Image"}
     features: dict[str, Any] = {
         name: {"dtype": "string", "_type": "Value"} for name in _SCHEMA.names[:-1]
     }
     features["images"] = {"feature": picture, "_type": "List"}
-    import json
-
     about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     table = pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(about))
     buffer = pa.BufferOutputStream()

@@ -128,7 +128,9 @@ def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
     if not truth.images:
         return Skip("the ground truth holds no picture")
     texts = tuple(s for s in truth.segments if isinstance(s, Text))
-    return Document(texts) if texts else Skip("the ground truth holds no text")
+    if not any(t.text for t in texts):
+        return Skip("the ground truth holds no text")
+    return Document(texts)
 
 
 def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
@@ -148,7 +150,7 @@ def _said(document: Document) -> tuple[str, ...]:
 
 def repeated_text(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
     """Every text replaced by the first one, at its place; pictures stay."""
-    texts = [s for s in truth.segments if isinstance(s, Text)]
+    texts = [s for s in truth.segments if isinstance(s, Text) and s.text]
     if len({t.text for t in texts}) < 2:
         return Skip("the ground truth holds no two different texts")
     segments = (texts[0] if isinstance(s, Text) else s for s in truth.segments)

@@ -1,16 +1,15 @@
-"""Agreement of judges with people: the report, and its tables for a terminal."""
+"""Agreement of judges with people: the report, and its tables."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
+from rich.console import RenderableType
 
-from benchmarks.results.tables import printable
+from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.studies.agreement.comparison import Settings, compared
 from benchmarks.studies.agreement.ratings import read_ratings, read_scores
 from scorers.agreement.coefficients import COEFFICIENTS
@@ -23,25 +22,26 @@ TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
 Cells = Mapping[str, Mapping[str, Any]]
 
 
-def tables(content: Mapping[str, Any]) -> list[Table]:
+def tables(content: Mapping[str, Any]) -> list[ResultTable]:
     """One table per judge, and one of the people among themselves."""
     shown = [_judge(judge) for judge in content["judges"]]
     if content["people"]:
         title = "people: each with the mean of the others"
         if content["form"] == "vote":
             title = "people: every two"
-        shown.append(_table(title, "", content["people"].items()))
+        people = ((TableCell(who), cells) for who, cells in content["people"].items())
+        shown.append(_table(title, "", people))
     return shown
 
 
-def _judge(judge: Mapping[str, Any]) -> Table:
-    rows: Iterator[tuple[str, Cells]]
+def _judge(judge: Mapping[str, Any]) -> ResultTable:
+    rows: Iterable[tuple[TableCell, Cells]]
     if "groups" in judge:
         rows = ((_group(g), g["coefficients"]) for g in judge["groups"])
     elif "mae" in judge["agreement"]:
-        rows = iter([("the mean of the people", judge["agreement"])])
+        rows = [(TableCell("the mean of the people"), judge["agreement"])]
     else:
-        rows = iter(judge["agreement"].items())
+        rows = ((TableCell(who), cells) for who, cells in judge["agreement"].items())
     return _table(_title(judge), _caption(judge["counts"]), rows)
 
 
@@ -50,10 +50,10 @@ def _title(judge: Mapping[str, Any]) -> str:
     return f"{judge['judge']}{mapped}: agreement with people"
 
 
-def _group(group: Mapping[str, Any]) -> str:
+def _group(group: Mapping[str, Any]) -> TableCell:
     names = [group["category"] or "all categories", group["kind"]]
     queries = f"{group['pairs']:,} answers to {group['queries']:,} queries"
-    return f"{', '.join(n for n in names if n)}\n{queries}"
+    return TableCell(", ".join(n for n in names if n), queries)
 
 
 def _caption(counts: Mapping[str, Any]) -> str:
@@ -67,35 +67,27 @@ def _caption(counts: Mapping[str, Any]) -> str:
     return ", ".join(parts) + named
 
 
-def _table(title: str, caption: str, rows: Any) -> Table:
+def _table(
+    title: str, caption: str, rows: Iterable[tuple[TableCell, Cells]]
+) -> ResultTable:
     lines = list(rows)
     names = list(lines[0][1]) if lines else []
-    reasons = {
-        c["reason"]: None for _, cells in lines for c in cells.values() if "reason" in c
-    }
-    caption = "\n".join(filter(None, (caption, *(f"- {reason}" for reason in reasons))))
-    table = Table(
-        title=Text(printable(title)),
-        caption=Text(printable(caption)) if caption else None,
-        title_justify="left",
-        caption_justify="left",
-        box=None,
-        padding=(0, 1),
+    cells = [cell for _, by_name in lines for cell in by_name.values()]
+    reasons = dict.fromkeys(c["reason"] for c in cells if "reason" in c)
+    return ResultTable(
+        title=title,
+        columns=[TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)],
+        rows=[[who, *(_cell(by_name[n]) for n in names)] for who, by_name in lines],
+        notes=[note for note in (caption, *(f"- {reason}" for reason in reasons)) if note],
     )
-    table.add_column("", overflow="fold")
-    for name in names:
-        table.add_column(TITLES[name], justify="right")
-    for who, cells in lines:
-        table.add_row(Text(who), *(_cell(cells[name]) for name in names))
-    return table
 
 
-def _cell(estimate: Mapping[str, Any]) -> Text:
+def _cell(estimate: Mapping[str, Any]) -> TableCell:
     if estimate["value"] is None:
-        return Text("-")
-    low_high = estimate["ci95"]
-    interval = "" if low_high is None else "[{:.3f}, {:.3f}]".format(*low_high)
-    return Text.assemble((f"{estimate['value']:.3f}", "bold"), f"\n{interval}")
+        return TableCell("-")
+    ends = estimate["ci95"]
+    interval = "" if ends is None else "[{:.3f}, {:.3f}]".format(*ends)
+    return TableCell(f"{estimate['value']:.3f}", interval, estimate["value"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +98,9 @@ class AgreementReport:
     """In plain JSON form."""
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[RenderableType]:
         """For a terminal: one per judge, then what was left out, then people."""
-        return tables(self.content)
+        return [table.rich for table in tables(self.content)]
 
 
 def agreement_report(

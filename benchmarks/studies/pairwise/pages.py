@@ -12,9 +12,14 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks.results.board import RANDOM
-from benchmarks.results.grid import Grid, estimate_text, page
+from benchmarks.results.table import ResultTable, estimate_text, markdown_page
 from benchmarks.results.tables import kind_text, reason_text
-from benchmarks.studies.pairwise.judgements import Judged, QuestionsAsked, anything_read
+from benchmarks.studies.pairwise.judgements import (
+    Judged,
+    QuestionsAsked,
+    anything_read,
+    failures_of,
+)
 from benchmarks.studies.pairwise.match import ResolvedComparison
 from cluster.run import RunResult
 from generators.base import StageSpec
@@ -34,49 +39,56 @@ def explain_missing(table: Standings) -> Standings:
 
 
 def _values(row: Standing) -> Mapping[str, Estimate]:
-    values = dict(row.values)
-    for name, value in row.values.items():
+    found = dict(row.values)
+    for name, value in found.items():
         read = "factuality_read" if name.startswith("visual_factuality") else "read"
         if value.reason == _JUDGED and row.counts.get(read):
-            values[name] = replace(value, reason="no question read in both orders")
-    return values
+            found[name] = replace(value, reason="no question read in both orders")
+    return found
 
 
-def reasons_grid(why: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
-    """Why pairs and replies have no verdict, the most frequent reasons first."""
-    rows = [(pair, reason) for pair, reasons in why.items() for reason in reasons]
+def reasons_table(
+    why: Mapping[str, Sequence[Mapping[str, Any]]], failures: str
+) -> ResultTable:
+    """Why pairs and replies have no verdict, the most frequent reasons first.
+
+    `failures` is the file that names every one of them.
+    """
+    rows = [(pair, reason) for pair, found in why.items() for reason in found]
     rows.sort(key=lambda one: -one[1]["count"])
-    return Grid(
-        title="Reasons",
-        head=["pair", "count", "outcome", "reason"],
-        lines=[[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in rows],
+    return ResultTable.of(
+        "Reasons",
+        ["pair", "count", "outcome", "reason"],
+        [[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in rows],
+        [f"every failure by name: {failures}"],
     )
 
 
-def brief(grid: Grid, place: Path) -> Grid:
+def brief(table: ResultTable, place: Path) -> ResultTable:
     """The first lines, and where the others are."""
-    more = len(grid.lines) - _IN_TERMINAL
+    more = len(table.rows) - _IN_TERMINAL
     notes = [f"and {more} more in {place.name}"] if more > 0 else []
-    return replace(grid, lines=grid.lines[:_IN_TERMINAL], notes=notes)
+    notes += table.notes
+    return replace(table, rows=table.rows[:_IN_TERMINAL], notes=notes)
 
 
-def grids(table: Standings) -> Iterator[Grid]:
-    """One grid per part of the table and set of values, overall ones first."""
+def tables(table: Standings) -> Iterator[ResultTable]:
+    """One table per part of the table and set of values, overall ones first."""
     for part, title in _PARTS.items():
         rows = [row for row in table.rows if row.part == part]
         for names in dict.fromkeys(tuple(row.values) for row in rows):
             if names:
-                yield _grid(title, [r for r in rows if tuple(r.values) == names], names)
+                yield _part(title, [r for r in rows if tuple(r.values) == names], names)
 
 
-def _grid(title: str, rows: Sequence[Standing], names: Sequence[str]) -> Grid:
+def _part(title: str, rows: Sequence[Standing], names: Sequence[str]) -> ResultTable:
     grouped = any(row.group for row in rows)
     counts = any(row.counts for row in rows)
     head = [*(["group"] if grouped else []), "system", "against", *names]
-    return Grid(
-        title=title,
-        head=[*head, "replies"] if counts else head,
-        lines=[_line(row, names, grouped, counts) for row in rows],
+    return ResultTable.of(
+        title,
+        [*head, "replies"] if counts else head,
+        [_line(row, names, grouped, counts) for row in rows],
     )
 
 
@@ -124,6 +136,11 @@ class ComparisonResult:
         """Holds what it depends on, so that different ones stand side by side."""
         return f"compare-{self.match.protocol.name}-{self.match.name}"
 
+    @property
+    def failures(self) -> str:
+        """The file that names every pair and reply without a verdict."""
+        return f"{self.name}-failures.csv"
+
 
 def write(comparison: ComparisonResult, root: Path) -> Path:
     """Write the comparison's files; the path of its page."""
@@ -132,18 +149,23 @@ def write(comparison: ComparisonResult, root: Path) -> Path:
     content = about | {"counts": counts, "table": table, "reasons": dict(why)}
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{comparison.name}.json", text + "\n")
-    shown = [*grids(comparison.table), *([reasons_grid(why)] if why else [])]
+    shown = [
+        *tables(comparison.table),
+        *([reasons_table(why, comparison.failures)] if why else []),
+    ]
+    write_whole(root / comparison.failures, failures_of(comparison.judged))
     place = root / f"{comparison.name}.md"
-    write_whole(place, page(_title(about), _remarks(comparison), shown))
+    write_whole(place, markdown_page(_title(about), _remarks(comparison), shown))
     return place
 
 
 def show(comparison: ComparisonResult, place: Path, console: Console) -> None:
     """The same in the terminal, without groups and with the most frequent reasons."""
-    for grid in (g for g in grids(comparison.table) if g.head[0] != "group"):
-        console.print(grid.rich)
+    for table in tables(comparison.table):
+        if table.columns[0].heading != "group":
+            console.print(table.rich)
     if comparison.why:
-        console.print(brief(reasons_grid(comparison.why), place).rich)
+        console.print(brief(reasons_table(comparison.why, comparison.failures), place).rich)
     for remark in _remarks(comparison):
         console.print(escape(remark), soft_wrap=True)
     console.print(f"{comparison.asked} in {comparison.run.seconds:.0f} s")
@@ -189,6 +211,6 @@ def _random_weights(match: ResolvedComparison) -> str:
     parts[f"judge {match.series.judge}"] = [match.judge.chat]
     kinds = []
     for kind in RANDOM:
-        affected = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
-        kinds += [f"{kind}: {', '.join(affected)}"] if affected else []
+        made = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
+        kinds += [f"{kind}: {', '.join(made)}"] if made else []
     return "; ".join(kinds)

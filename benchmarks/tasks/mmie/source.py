@@ -46,7 +46,8 @@ def locate(data: str, cache: Path) -> Source:
         return Source(name="mmie", rows=path, root=_pictures_of(path.parent, cache))
     raise TaskError(
         f"no data at {data!r}: give a folder that holds data.json and images/, the JSON "
-        "file itself, hf:ORG/NAME@REVISION, or 'sample' for the bundled queries"
+        "file itself, hf:ORG/NAME@REVISION, 'sample' for the bundled queries, or another "
+        "form that `plait list data` shows"
     )
 
 

@@ -38,9 +38,13 @@ def snapshot(data: str, patterns: Sequence[str]) -> Path:
 
 def _explained(name: str, revision: str, error: Exception) -> str:
     lines = str(error).strip().splitlines()
+    access = (
+        "MMIE/MMIE asks for access on its Hub page first; then log in"
+        if name == "MMIE/MMIE"
+        else "If it is private or asks for access, log in"
+    )
     return (
         f"data set {name!r} (revision {revision or 'main'}) is neither on the Hub for this "
         f"account nor in the local cache: {lines[0] if lines else type(error).__name__}. "
-        f"MMIE/MMIE asks for access on its Hub page first; then log in with `hf auth "
-        "login` or set HF_TOKEN."
+        f"{access} with `hf auth login` or set HF_TOKEN."
     )
