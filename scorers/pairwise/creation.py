@@ -32,7 +32,7 @@ from scorers.pairwise.games import (
 from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
-from scorers.pairwise.table import Part, Standing, Standings, groups
+from scorers.pairwise.table import PairStanding, Part, Standings, groups
 from scorers.ratings.bootstrap import DRAWS, mean
 from scorers.ratings.estimate import Estimate
 
@@ -135,12 +135,12 @@ class Creation(DualEvaluation):
 
     def _row(
         self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
-    ) -> Standing:
+    ) -> PairStanding:
         official = self.mode == "official"
         values = (
             official_rewards(games) if official else corrected_rewards(games, self.draws)
         )
-        return Standing(
+        return PairStanding(
             system=pair[1],
             opponent=pair[0],
             part=part,

@@ -28,7 +28,7 @@ from scorers.pairwise.mllm_ratings import (
 from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import official_vote, vote
-from scorers.pairwise.table import Part, Standing, Standings, groups
+from scorers.pairwise.table import PairStanding, Part, Standings, groups
 from scorers.ratings.bootstrap import DRAWS
 
 QUESTION_TYPE = "question_type"
@@ -130,10 +130,10 @@ class MllmBench(DualEvaluation):
 
     def _row(
         self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
-    ) -> Standing:
+    ) -> PairStanding:
         official = self.mode == "official"
         values = official_shares(games) if official else corrected_shares(games, self.draws)
-        return Standing(
+        return PairStanding(
             system=pair[1],
             opponent=pair[0],
             part=part,

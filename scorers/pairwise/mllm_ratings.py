@@ -12,7 +12,7 @@ import numpy as np
 
 from scorers.pairwise.games import Game, Judgement
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
-from scorers.pairwise.table import Standing
+from scorers.pairwise.table import PairStanding
 from scorers.ratings.battles import Battle
 from scorers.ratings.bootstrap import mean
 from scorers.ratings.bradley_terry import bradley_terry
@@ -96,7 +96,7 @@ SEED = 42
 Played = Mapping[tuple[str, str], Sequence[Game]]
 
 
-def official_elo(played: Played, baseline: str | None, draws: int) -> list[Standing]:
+def official_elo(played: Played, baseline: str | None, draws: int) -> list[PairStanding]:
     """Online Elo over counts of merged votes, and the median of 1000 resamplings.
 
     The pairs are taken in the order given, where the program takes files in the order of
@@ -112,7 +112,7 @@ def official_elo(played: Played, baseline: str | None, draws: int) -> list[Stand
         votes = round(sum(b.weight for b in battles if system in (b.first, b.second)) / 2)
         median = medians.get(system)
         values = {"elo": _printed(rating, votes), "elo_median": _printed(median, votes)}
-        rows.append(Standing(system=system, values=values))
+        rows.append(PairStanding(system=system, values=values))
     return rows
 
 
@@ -150,7 +150,7 @@ def _printed(rating: float | None, votes: int) -> Estimate:
     return Estimate(float(int(rating + 0.5)), None, votes)
 
 
-def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[Standing]:
+def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[PairStanding]:
     """Bradley-Terry ratings of merged results on the Elo scale, the anchor at 1000.
 
     Every question counts once; ties and everything undecided are half a win of either
@@ -171,7 +171,7 @@ def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[Stan
     unplayed = Estimate(None, None, 0, "no game read")
     ratings = {name: rated.get(name, unplayed) for name in names}
     return [
-        Standing(system=name, values={"elo": ratings[name]})
+        PairStanding(system=name, values={"elo": ratings[name]})
         for name in sorted(names, key=lambda n: (-_value(ratings[n]), n))
     ]
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from generators.base import Result, Unscored
 from scorers.features import NAMES, PUBLISHED, Style, difference
 from scorers.pairwise.games import Game, Judgement, counted, in_both_orders
-from scorers.pairwise.table import Part, Standing
+from scorers.pairwise.table import PairStanding, Part
 from scorers.ratings.battles import Battle
 from scorers.ratings.bootstrap import Floats, mean
 from scorers.ratings.bradley_terry import Ratings, bradley_terry
@@ -33,7 +33,7 @@ def corrected_rows(
     *,
     strong: float,
     draws: int,
-) -> list[Standing]:
+) -> list[PairStanding]:
     """A row per system, best first, and one with the effects of order and style.
 
     `rating` has the baseline at 1000; `win_rate` is the rating's expected score against
@@ -52,7 +52,7 @@ def corrected_rows(
         values = _values(name, styled, plain, _told_by(name, anchor, games), draws)
         own = [g for g in games if name in (g.first, g.second)]
         rows.append(
-            Standing(
+            PairStanding(
                 system=name,
                 opponent="" if name == anchor else anchor,
                 part=part,
@@ -62,7 +62,7 @@ def corrected_rows(
             )
         )
     rows.sort(key=lambda row: (-_rated(row), row.system))
-    return [*rows, Standing(system="", part=part, group=group, values=styled.effects)]
+    return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
 
 
 def battles_of(game: Game, strong: float) -> list[Battle]:
@@ -120,7 +120,7 @@ def _preferred(games: Sequence[Game], draws: int) -> Estimate:
     return mean([question for question, _ in both], shares, draws=draws)
 
 
-def _rated(row: Standing) -> float:
+def _rated(row: PairStanding) -> float:
     value = row.values["rating"].value
     return float("-inf") if value is None else value
 
@@ -135,7 +135,7 @@ K = 32
 
 def official_row(
     pair: tuple[str, str], part: Part, group: str, games: Sequence[Game], strong: int
-) -> Standing:
+) -> PairStanding:
     """The numbers of the pair's second system, with its first as the baseline.
 
     Intervals depend on the order of the games. Where a style feature does not vary or all
@@ -144,7 +144,7 @@ def official_row(
     battles = [b for g in games for b in _told(g, strong)]
     values = _ratings(battles) | _tokens(games)
     values["elo_online"] = _online(pair, games)
-    return Standing(
+    return PairStanding(
         system=pair[1],
         opponent=pair[0],
         part=part,

@@ -16,11 +16,11 @@ from benchmarks.studies.bias.observations import (
     sign,
 )
 
-Matchups = Mapping[JudgeIdentity, Sequence[Preference]]
+PreferencesByJudge = Mapping[JudgeIdentity, Sequence[Preference]]
 _ALIKE, _TWICE = 1.05, 2.0
 
 
-def lengths(preferences: Matchups) -> Section:
+def lengths(preferences: PreferencesByJudge) -> Section:
     """Is the longer answer preferred, and the one with more pictures?"""
     findings: list[Finding] = []
     for judge, games in preferences.items():
@@ -81,7 +81,7 @@ def _share(m: Preference) -> float:
     return 50.0 * (1 + sign(m.preference))
 
 
-def self_preference(preferences: Matchups) -> Section:
+def self_preference(preferences: PreferencesByJudge) -> Section:
     """Does a judge prefer answers of its own family more than other judges do?"""
     findings: list[Finding] = []
     absent = [] if preferences else ["no two answers to one question were judged"]
@@ -122,7 +122,7 @@ def _own_second(m: Preference, own: str) -> Preference | None:
 
 
 def _by_others(
-    preferences: Matchups, judge: JudgeIdentity, own: str
+    preferences: PreferencesByJudge, judge: JudgeIdentity, own: str
 ) -> Mapping[tuple[str, int, str, str], float]:
     """What judges of other families, asked in the same way, say on average."""
     shares: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)

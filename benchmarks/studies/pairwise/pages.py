@@ -24,7 +24,7 @@ from benchmarks.studies.pairwise.match import ResolvedComparison
 from cluster.run import RunResult
 from generators.base import StageSpec
 from generators.files import write_whole
-from scorers.pairwise.table import Standing, Standings
+from scorers.pairwise.table import PairStanding, Standings
 from scorers.ratings.estimate import Estimate
 
 _JUDGED = "no question judged"
@@ -38,7 +38,7 @@ def explain_missing(table: Standings) -> Standings:
     return replace(table, rows=tuple(replace(r, values=_values(r)) for r in table.rows))
 
 
-def _values(row: Standing) -> Mapping[str, Estimate]:
+def _values(row: PairStanding) -> Mapping[str, Estimate]:
     found = dict(row.values)
     for name, value in found.items():
         read = "factuality_read" if name.startswith("visual_factuality") else "read"
@@ -81,7 +81,7 @@ def tables(table: Standings) -> Iterator[ResultTable]:
                 yield _part(title, [r for r in rows if tuple(r.values) == names], names)
 
 
-def _part(title: str, rows: Sequence[Standing], names: Sequence[str]) -> ResultTable:
+def _part(title: str, rows: Sequence[PairStanding], names: Sequence[str]) -> ResultTable:
     grouped = any(row.group for row in rows)
     counts = any(row.counts for row in rows)
     head = [*(["group"] if grouped else []), "system", "against", *names]
@@ -92,14 +92,16 @@ def _part(title: str, rows: Sequence[Standing], names: Sequence[str]) -> ResultT
     )
 
 
-def _line(row: Standing, names: Sequence[str], grouped: bool, counts: bool) -> list[str]:
+def _line(
+    row: PairStanding, names: Sequence[str], grouped: bool, counts: bool
+) -> list[str]:
     line = [row.group] if grouped else []
     line += [row.system or "(all)", row.opponent or "-"]
     line += [estimate_text(row.values[name]) for name in names]
     return [*line, counts_text(row)] if counts else line
 
 
-def counts_text(row: Standing) -> str:
+def counts_text(row: PairStanding) -> str:
     """`40 questions, 78 read, 2 unread`: what there was, and what is missing."""
     always = ("questions", "read")
     names = [n for n in row.counts if n in always or (row.counts[n] and n in _MISSING)]
