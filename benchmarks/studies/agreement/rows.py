@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from benchmarks.results.tables import bounds
 from benchmarks.tasks.reading.rules import shown
 from generators.names import UsageError, unknown
-from scorers.agreement.preferences import Vote
+from scorers.base import bounds
+from scorers.statistics.preferences import Vote
 
 DOCUMENT = "document"
 """Stands for `id` and `system` in files of the MMIE authors' annotation tool."""

@@ -25,7 +25,7 @@ from cluster.run import RunResult
 from generators.base import StageSpec
 from generators.files import write_whole
 from scorers.pairwise.table import PairStanding, Standings
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
 
 _JUDGED = "no question judged"
 _IN_TERMINAL = 5
@@ -60,7 +60,7 @@ def reasons_table(
         "Reasons",
         ["pair", "count", "outcome", "reason"],
         [[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in rows],
-        [f"every failure by name: {failures}"],
+        [f"each one is named in {failures}"],
     )
 
 
@@ -191,7 +191,7 @@ _OUR_WORDING = (
 
 def _remarks(comparison: ComparisonResult) -> list[str]:
     remarks = [
-        "Values with 95% bootstrap intervals by question. Unread and failed replies are "
+        "Values with 95% intervals by question. Unread and failed replies are "
         "counted and enter no value."
     ]
     if comparison.match.protocol.mode == "official":
