@@ -4,7 +4,7 @@
     plait plan CONFIG.toml         what a run would do
     plait report RUN               tables and page of a run directory
 
-This module only reads the command line; what commands do stands in `benchmarks.commands`,
+This module only reads the command line; what commands do is in `benchmarks.commands`,
 which is imported when a command runs, so that `--help` answers at once.
 """
 
@@ -110,7 +110,7 @@ def program(
     """Run and judge models that answer with interleaved text and images."""
     here = os.getcwd()
     if here not in sys.path:
-        # Last, so that a file of the user's never stands before a package's own.
+        # Last, so that a file of the user's never hides a package.
         sys.path.append(here)
 
 
@@ -414,7 +414,7 @@ def _console() -> "Console":
 
 
 def main() -> None:
-    """Entry point: errors that are the user's to mend are said without a traceback."""
+    """Entry point: errors that the user can mend are printed without a traceback."""
     try:
         app()
     except Exception as error:

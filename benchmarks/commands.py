@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.joining import joined
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
 from benchmarks.runs.config import (
@@ -25,6 +24,7 @@ from benchmarks.runs.config import (
 )
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
+from benchmarks.runs.joining import joined
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
@@ -105,13 +105,13 @@ def _to_score_again(
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     current = scorers if flags["remake"] else ()
     changes["address"] = flags["address"]
-    changes |= _asked_anew(former, scorers, flags)
+    changes |= _asked_again(former, scorers, flags)
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
     return reopen(root, changes, current=current)
 
 
-def _asked_anew(
+def _asked_again(
     former: RunConfig, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`--mode` and `--rubric` as changes of a run's config.
@@ -186,10 +186,10 @@ def _conclude(
     if final := sum(fault.final for fault in _faults(result)):
         console.print(
             f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
-            "Issuing the command again does not ask for them again."
+            "Running the command again does not ask for them again."
         )
     if result.interrupted:
-        console.print("Stopped. Issue the same command again to go on from here.")
+        console.print("Stopped. Run the same command again to go on from here.")
     console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
     console.print(f"report      {escape(str(page))}", soft_wrap=True)
 
@@ -337,7 +337,7 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
 
 
 def report(root: Path, console: Console) -> int:
-    """Write leaderboard and page anew from the records."""
+    """Write leaderboard and page again from the records."""
     experiment = reopen(root)
     page = write_outputs(experiment.board(Store(root)), root, console)
     console.print(f"report {escape(str(page))}", soft_wrap=True)

@@ -146,8 +146,8 @@ def test_a_list_of_ids_may_grow_and_is_kept_with_the_run(root: Path) -> None:
 
 def planned(root: Path, *words: str) -> None:
     """Write the manifest that `plait run` would begin with."""
-    from benchmarks.joining import joined
     from benchmarks.runs.config import load_config
+    from benchmarks.runs.joining import joined
     from cluster.manifest import write_json
 
     flags: dict[str, Any] = {"weights": "tiny", "limit": 9, "out": root, "seed": 3}
@@ -204,8 +204,8 @@ def test_weights_that_have_changed_in_their_place_are_refused(root: Path) -> Non
     folder = root.parent / "checkpoint"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "qwen2_vl"}')
-    from benchmarks.joining import joined
     from benchmarks.runs.config import load_config
+    from benchmarks.runs.joining import joined
     from cluster.manifest import write_json
 
     flags: dict[str, Any] = {"limit": 9, "out": root.parent / "weighed"}

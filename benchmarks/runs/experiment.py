@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.leaderboard import Board
-from benchmarks.run_directory import former_config, is_run, read_manifest
 from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.recorded import (
     RecordedStages,
@@ -18,6 +17,7 @@ from benchmarks.runs.recorded import (
     stage_facts,
     with_stages,
 )
+from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.published import is_published, published

@@ -46,17 +46,18 @@ def _documents(
     chosen = [s for s in experiment.systems if s.name == system]
     # Without scorers: a document is exported whether or not it has been judged.
     plan = replace(experiment.plan, systems=chosen, scorers=(), repeats=1)
-    for found in evaluations(plan, store):
-        if not isinstance(found, Evaluation) or not isinstance(found.sample, Sample):
+    for evaluation in evaluations(plan, store):
+        if not isinstance(evaluation, Evaluation):
             continue
-        if isinstance(found.document, Result):
-            yield found.sample, found.document.value
+        sample, document = evaluation.sample, evaluation.document
+        if isinstance(sample, Sample) and isinstance(document, Result):
+            yield sample, document.value
 
 
 def _write_parquet(
     documents: list[tuple[Sample, Document]], system: str, out: Path
 ) -> None:
-    """One row a document: text with a mark where each picture stands, and the pictures.
+    """One row a document: text with a mark in place of each picture, and the pictures.
 
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
     """

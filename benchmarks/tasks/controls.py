@@ -12,9 +12,8 @@ reads pictures, their places, the question and the text must put `gt` above all 
 A control that cannot be made of a sample, or would be the ground truth again, skips it
 and says why. A control depends on the seed and on the samples of the task set, not on
 their order and not on which of them a run asks: where another sample's content is needed,
-samples stand in a ring by a digest of seed and id, and take from the next that serves. A
-sample added to a task set or removed changes the answers only of those that stand next to
-it.
+samples are ordered in a ring by a digest of seed and id, and take from the next that
+serves. A sample added to a task set or removed changes the answers of its neighbours only.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TRUTH = "gt"
 PREFIX = f"{TRUTH}:"
 
 Place = tuple[str, str]
-"""Where a sample stands in a ring: the digest it is sorted by, and its id."""
+"""The position of a sample in a ring: the digest it is sorted by, and its id."""
 
 
 @dataclass(frozen=True)
@@ -138,12 +137,12 @@ def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip
 
     Answers that differ in case, blanks and punctuation alone say the same.
     """
-    own = _said(truth)
-    found = (other for other in pool.others(sample) if _said(other) != own)
-    return next(found, Skip("no other sample of the category has another answer"))
+    own = _content(truth)
+    others = (other for other in pool.others(sample) if _content(other) != own)
+    return next(others, Skip("no other sample of the category has another answer"))
 
 
-def _said(document: Document) -> tuple[str, ...]:
+def _content(document: Document) -> tuple[str, ...]:
     words = re.sub(r"[\W_]+", "", document.text).casefold() or document.text
     return (words, *(p.digest for p in document.images))
 

@@ -1,4 +1,4 @@
-"""Answers that stand in the official scorer's format, read back."""
+"""Answers in the official scorer's format, read back."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ PROMPTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 """Protocol constants. The tables write both variants in one line, `with detailed
 description/with text and images`; the second is for models that draw. Their `response`
-after `Answer:` stands for what the model says."""
+after `Answer:` is the place of the model's answer."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from generators.document import Document, Malformed, Sample, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a file held."""
+    """The contents of a file."""
 
     samples: tuple[Sample | Malformed, ...]
     """In file order."""
@@ -106,7 +106,7 @@ def _sample(row: Row, album: Album) -> Sample | RowError:
 
 
 def failure(position: int, value: Any, error: RowError) -> Malformed:
-    """What stands for the row `value` at `position` (from 0), which breaks a rule."""
+    """The failure in place of the row `value` at `position` (from 0)."""
     row = value if isinstance(value, dict) else {}
     id, field = _id(value), row.get("field")
     try:

@@ -30,7 +30,7 @@ class Source:
 
 
 def locate(data: str, cache: Path) -> Source:
-    """What `sample`, `hf:ORG/NAME@REV`, a folder or a JSON file stands for.
+    """What `sample`, `hf:ORG/NAME@REV`, a folder or a JSON file means.
 
     Pictures that come as `images.tar.gz` are unpacked once, under `cache`. Raises
     TaskError where there is no such data.
@@ -63,8 +63,8 @@ def _from_hub(data: str, cache: Path) -> Source:
 
 
 def _rows_in(folder: Path) -> Path:
-    found = (folder / name for name in FILES if (folder / name).is_file())
-    if (path := next(found, None)) is None:
+    files = (folder / name for name in FILES if (folder / name).is_file())
+    if (path := next(files, None)) is None:
         raise TaskError(f"{folder} holds neither {' nor '.join(FILES)}")
     return path
 

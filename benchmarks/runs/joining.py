@@ -13,9 +13,9 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from benchmarks.run_directory import former_config, is_run, read_manifest
 from benchmarks.runs.config import RunConfig, merged
 from benchmarks.runs.experiment import Experiment, experiment_of, open_experiment, read_task
+from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.task_set import TaskSet
 from generators.base import StageSpec
 from generators.document import Malformed, Sample
@@ -45,7 +45,7 @@ def joined(
     before = former_config(config.root, manifest)
     task, given = read_task(config, on_progress)
     _refuse(config.root, _other_values(before, config, manifest, task))
-    known: Mapping[str, str] = manifest.get("identities", {})
+    known: dict[str, str] = manifest.get("identities", {})
     former = experiment_of(before, task, given, identities=known, ids=manifest.get("ids"))
     asked = experiment_of(config, task, given)
     pins = _pins(asked.identities, known)
