@@ -25,7 +25,6 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
 from benchmarks.runs.joining import joined
-from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
@@ -133,7 +132,8 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
     root = experiment.config.root
     _refuse_unless_writable(root)
-    keep_rubrics(experiment.config)
+    for rubric in experiment.config.rubrics:
+        rubric.keep(root)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
     for text in retirements(experiment.plan.stages, date.today()):
         console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
@@ -376,7 +376,7 @@ def agreement(
     console: Console,
 ) -> int:
     """Show how far scores agree with people's, and write it as JSON where `out` says."""
-    from benchmarks.annotations import Settings, agreement_report
+    from benchmarks.studies.agreement import Settings, agreement_report
 
     report = agreement_report(scores, human, scorers=scorers, settings=Settings(**settings))
     for table in report.tables:
@@ -409,17 +409,17 @@ def diff(
 
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
     """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
-    from benchmarks import comparing
+    from benchmarks.studies import pairwise
 
     if told["weights"] not in (None, *get_args(Weights)):
         raise unknown("weights", told["weights"], get_args(Weights))
     rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
-    wanted = comparing.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
-    return comparing.compare(root, wanted, console)
+    wanted = pairwise.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
+    return pairwise.compare(root, wanted, console)
 
 
 def bias(root: Path, rubric: str | None, console: Console) -> int:
     """Show how a run's judges lean."""
-    from benchmarks.bias import bias as shown
+    from benchmarks.studies.bias import bias as shown
 
     return shown(root, console, rubric=parse_rubric(rubric))

@@ -15,11 +15,11 @@ from comparing_helpers import creation_row, write_tsv
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.bias import sections
-from benchmarks.bias.findings import Section
-from benchmarks.comparing import CompareOptions, compare
-from benchmarks.comparing.judgements import read_rulings
 from benchmarks.runs.config import RunConfig
+from benchmarks.studies.bias import sections
+from benchmarks.studies.bias.observations import Section
+from benchmarks.studies.pairwise import CompareOptions, compare
+from benchmarks.studies.pairwise.judgements import read_rulings
 from cluster.lock import RunInUse, RunLock
 from generators.keys import derived_seed
 from generators.names import UsageError

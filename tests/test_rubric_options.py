@@ -197,7 +197,6 @@ def test_what_is_said_of_one_judge_goes_over_what_is_said_of_all(place: Path) ->
     ("options", "said"),
     [
         (["--mode", "official"], "needs the released rubrics"),
-        (["--mode", "strict"], "'corrected' or 'official'"),
         (["--rubric", "theirs"], "'own' or 'official:PATH'"),
         (["--rubric", "official:nowhere.py"], "No such file"),
     ],
@@ -208,6 +207,14 @@ def test_options_that_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         plait(command, *WORDS, *options, "--out", str(place / "run"))
+    assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_another_mode_is_refused_with_the_valid_ones(place: Path, command: str) -> None:
+    done = plait(command, *WORDS, "--mode", "strict", "--out", str(place / "run"))
+    assert done.exit_code == 2
+    assert "'corrected', 'official'" in done.output
     assert not (place / "run").exists()
 
 

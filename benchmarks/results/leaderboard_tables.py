@@ -29,7 +29,7 @@ from benchmarks.results.tables import (
 )
 from benchmarks.results.validity import checks
 from scorers.base import Scorer
-from scorers.judging.profile import CriterionMean
+from scorers.judging.judge import CriterionMean
 
 CHECKED = ("gt", "mean", "difference")
 """Estimates of one check of a scorer by a control."""

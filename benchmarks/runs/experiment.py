@@ -39,8 +39,7 @@ from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.resolve import rubrics_of
-from scorers.judging.settings import JudgeSettings
+from scorers.judging.resolve import JudgeSettings, rubrics_of
 
 _MOST_WITH_NOTES = 20_000
 """Documents up to which a board carries what the stages noted (prompts, truncation)."""

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.config import RunConfig, anchored, is_run, merged
-from benchmarks.runs.kept import with_kept_rubrics
 from cluster.run import MANIFEST
 from generators.names import UsageError, validated
 
@@ -34,4 +33,5 @@ def former_config(
 ) -> RunConfig:
     """The configuration that the run at `root` was made with, with `changes` applied."""
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
-    return with_kept_rubrics(anchored(validated(RunConfig, values, "")))
+    config = anchored(validated(RunConfig, values, ""))
+    return config.with_rubrics(lambda rubric: rubric.or_copy_in(config.root))

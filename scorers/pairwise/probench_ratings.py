@@ -17,7 +17,7 @@ import numpy.typing as npt
 from generators.base import Result, Unscored
 from scorers.features import NAMES, PUBLISHED, Style, difference
 from scorers.pairwise.games import Game, Judgement, counted, in_both_orders
-from scorers.pairwise.table import Part, Standing
+from scorers.pairwise.table import PairStanding, Part
 from scorers.statistics.bradley_terry import Ratings, bradley_terry
 from scorers.statistics.elo import INITIAL, SCALE, Battle, expected, online_elo
 from scorers.statistics.estimate import Estimate, Floats
@@ -32,7 +32,7 @@ def corrected_rows(
     *,
     strong: float,
     draws: int,
-) -> list[Standing]:
+) -> list[PairStanding]:
     """A row per system, best first, and one with the effects of order and style.
 
     `rating` has the baseline at 1000; `win_rate` is the rating's expected score against
@@ -51,7 +51,7 @@ def corrected_rows(
         values = _values(name, styled, plain, _told_by(name, anchor, games))
         own = [g for g in games if name in (g.first, g.second)]
         rows.append(
-            Standing(
+            PairStanding(
                 system=name,
                 opponent="" if name == anchor else anchor,
                 part=part,
@@ -61,20 +61,20 @@ def corrected_rows(
             )
         )
     rows.sort(key=lambda row: (-_rated(row), row.system))
-    return [*rows, Standing(system="", part=part, group=group, values=styled.effects)]
+    return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
 
 
 def battles_of(game: Game, strong: float) -> list[Battle]:
     """One battle per order that was read; a tie is half a win of either side."""
-    found: list[Battle] = []
+    battles: list[Battle] = []
     if game.judgement is None:
-        return found
+        return battles
     for swapped, sign in ((False, 1), (True, -1)):
         verdict = game.judgement.verdict(swapped)
         if verdict is None:
             continue
         preference = sign * verdict.preference
-        found.append(
+        battles.append(
             Battle(
                 question=game.question,
                 first=game.first,
@@ -85,7 +85,7 @@ def battles_of(game: Game, strong: float) -> list[Battle]:
                 style=_differences(game.judgement.styles),
             )
         )
-    return found
+    return battles
 
 
 def _differences(styles: tuple[Style, Style] | None) -> tuple[float, ...]:
@@ -119,7 +119,7 @@ def _preferred(games: Sequence[Game]) -> Estimate:
     return mean_by_question([question for question, _ in both], shares)
 
 
-def _rated(row: Standing) -> float:
+def _rated(row: PairStanding) -> float:
     value = row.values["rating"].value
     return float("-inf") if value is None else value
 
@@ -134,7 +134,7 @@ K = 32
 
 def official_row(
     pair: tuple[str, str], part: Part, group: str, games: Sequence[Game], strong: int
-) -> Standing:
+) -> PairStanding:
     """The numbers of the pair's second system, with its first as the baseline.
 
     Intervals depend on the order of the games. Where a style feature does not vary or all
@@ -143,7 +143,7 @@ def official_row(
     battles = [b for g in games for b in _told(g, strong)]
     values = _ratings(battles) | _tokens(games)
     values["elo_online"] = _online(pair, games)
-    return Standing(
+    return PairStanding(
         system=pair[1],
         opponent=pair[0],
         part=part,

@@ -7,12 +7,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 
-from benchmarks.bias.findings import Finding, Section
-from benchmarks.bias.matchups import Judge, Matchup
-from benchmarks.bias.verdicts import Values, agreement
-from benchmarks.comparing.judgements import Side
-from benchmarks.comparing.match import writer_of
 from benchmarks.runs.experiment import Experiment
+from benchmarks.studies.bias.observations import Finding, JudgeIdentity, Preference, Section
+from benchmarks.studies.bias.verdicts import Values, agreement
+from benchmarks.studies.pairwise.judgements import Side
+from benchmarks.studies.pairwise.match import writer_of
 from cluster.plan import Evaluation, evaluations, lookup_in
 from cluster.store import Store
 from cluster.walks import noted, read
@@ -22,9 +21,8 @@ from generators.names import validated
 from scorers.features import words
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import judge
+from scorers.judging.resolve import JudgeSettings, judge
 from scorers.judging.rubric import RubricSource
-from scorers.judging.settings import JudgeSettings
 
 SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked for beside the run's."""
@@ -57,20 +55,20 @@ class Scored:
             if isinstance(e.sample, Sample) and isinstance(e.document, Result):
                 yield e, e.sample, e.document.value
 
-    def matchups(self) -> dict[Judge, list[Matchup]]:
+    def preferences(self) -> dict[JudgeIdentity, list[Preference]]:
         """Differences in score of all pairs of answers to one query, by judge."""
         writers = {s.name: writer_of(s) for s in self.experiment.systems}
-        games: dict[Judge, list[Matchup]] = {}
+        games: dict[JudgeIdentity, list[Preference]] = {}
         for one in self.judges:
-            told: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
+            scored: dict[tuple[str, int], list[tuple[Side, float]]] = defaultdict(list)
             for e, sample, document in self.documents:
                 score = e.scores.get(one.name)
                 if isinstance(score, Result):
                     side = _side(e.system, writers[e.system], document)
-                    told[sample.id, e.repeat].append((side, score.value.value))
-            pairs = [m for about, answers in told.items() for m in _pairs(about, answers)]
+                    scored[sample.id, e.repeat].append((side, score.value.value))
+            pairs = [m for about, answers in scored.items() for m in _pairs(about, answers)]
             if pairs:
-                games[Judge(one.name, "")] = pairs
+                games[JudgeIdentity(one.name, "")] = pairs
         return games
 
     def values(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
@@ -79,10 +77,10 @@ class Scored:
         values: dict[tuple[str, object], float] = {}
         for e, sample, document in self.documents:
             steps: list[list[Job]] = []
-            found = read(noted(judged.judge(sample, document), steps), look)
+            outcome = read(noted(judged.judge(sample, document), steps), look)
             keys |= {job.key for jobs in steps[:1] for job in jobs}
-            if isinstance(found, Result):
-                values[sample.id, (e.system, e.repeat)] = found.value.value
+            if isinstance(outcome, Result):
+                values[sample.id, (e.system, e.repeat)] = outcome.value.value
         return values, frozenset(keys)
 
 
@@ -93,10 +91,10 @@ def _side(system: str, writer: str, document: Document) -> Side:
 
 def _pairs(
     about: tuple[str, int], answers: Sequence[tuple[Side, float]]
-) -> Iterator[Matchup]:
+) -> Iterator[Preference]:
     ordered = sorted(answers, key=lambda a: a[0].system)
     for (first, one), (second, other) in combinations(ordered, 2):
-        yield Matchup(
+        yield Preference(
             question=about[0],
             repeat=about[1],
             first=first,
@@ -115,8 +113,8 @@ def repeated(scored: Scored) -> tuple[list[Finding], list[str]]:
             continue
         seeds = sorted({one.seed, *SEEDS})
         sets = [scored.values(replace(one, seed=seed))[0] for seed in seeds]
-        if told := agreement(one.name, _POINTS, sets):
-            findings += told
+        if measures := agreement(one.name, _POINTS, sets):
+            findings += measures
         else:
             absent.append(f"{one.name}: scored under one seed only")
     return findings, absent
@@ -131,32 +129,32 @@ def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], lis
     findings: list[Finding] = []
     absent: list[str] = []
     for one in scored.judges:
-        told: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
+        variants: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
         for label, variant in _worded(one, released).items():
             values, keys = scored.values(variant)
             if values:
-                told.setdefault(keys, (label, variant, values))
+                variants.setdefault(keys, (label, variant, values))
         pairs = [
-            p for p in combinations(told.values(), 2) if p[0][1].texts != p[1][1].texts
+            p for p in combinations(variants.values(), 2) if p[0][1].texts != p[1][1].texts
         ]
         if not pairs:
             absent.append(f"{one.name}: scores by one rubric only")
         for (label, _, values), (other, _, others) in pairs:
             both = f"{one.name}: {label} and {other}"
-            found = agreement(both, _POINTS, [values, others])
-            findings += found
-            if not found:
+            measures = agreement(both, _POINTS, [values, others])
+            findings += measures
+            if not measures:
                 absent.append(f"{both}: no document was scored by both")
     return findings, absent
 
 
 def _worded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJudge]:
-    found = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
+    variants = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
     if released.path is not None:
         official = str(released)
-        found["released rubric"] = _with(one, rubric=official)
-        found["released scorer"] = _with(one, rubric=official, mode="official")
-    return found
+        variants["released rubric"] = _with(one, rubric=official)
+        variants["released scorer"] = _with(one, rubric=official, mode="official")
+    return variants
 
 
 def _with(one: RubricJudge, **settings: str) -> RubricJudge:
@@ -169,9 +167,9 @@ def _with(one: RubricJudge, **settings: str) -> RubricJudge:
     return replace(one, examiner=other.examiner, retries=other.retries)
 
 
-def joined(section: Section, found: tuple[list[Finding], list[str]]) -> Section:
+def joined(section: Section, measured: tuple[list[Finding], list[str]]) -> Section:
     """The section with findings on rubric judges after its own."""
-    findings, absent = found
+    findings, absent = measured
     return replace(
         section,
         findings=(*section.findings, *findings),

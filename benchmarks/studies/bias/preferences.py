@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from benchmarks.bias.findings import Finding, Section, finding, rank_correlation
-from benchmarks.bias.matchups import Judge, Matchup, family, sign
+from benchmarks.studies.bias.observations import (
+    Finding,
+    JudgeIdentity,
+    Preference,
+    Section,
+    family,
+    finding,
+    rank_correlation,
+    sign,
+)
 
-Matchups = Mapping[Judge, Sequence[Matchup]]
+PreferencesByJudge = Mapping[JudgeIdentity, Sequence[Preference]]
 _ALIKE, _TWICE = 1.05, 2.0
 
 
-def lengths(found: Matchups) -> Section:
+def lengths(preferences: PreferencesByJudge) -> Section:
     """Is the longer answer preferred, and the one with more pictures?"""
     findings: list[Finding] = []
-    for judge, games in found.items():
+    for judge, games in preferences.items():
         longer = [m if m.second.words > m.first.words else m.flipped for m in games]
         uneven = [m for m in longer if m.first.words != m.second.words]
         findings += [
@@ -37,16 +45,16 @@ def lengths(found: Matchups) -> Section:
         name="length",
         title="Length: preference against difference in words",
         findings=tuple(findings),
-        absent=() if found else ("no two answers to one question were judged",),
+        absent=() if preferences else ("no two answers to one question were judged",),
     )
 
 
-def _difference(m: Matchup) -> tuple[str, float, float]:
+def _difference(m: Preference) -> tuple[str, float, float]:
     size = (m.second.words - m.first.words) / (m.first.words + m.second.words + 1)
     return m.question, size, m.preference
 
 
-def _by_ratio(judge: Judge, longer: Sequence[Matchup]) -> list[Finding]:
+def _by_ratio(judge: JudgeIdentity, longer: Sequence[Preference]) -> list[Finding]:
     """Mean preference for the longer answer by how much longer it is."""
     kinds: dict[str, Callable[[float], bool]] = {
         "preference for the longer, by up to 5%": lambda r: r <= _ALIKE,
@@ -64,20 +72,20 @@ def _by_ratio(judge: Judge, longer: Sequence[Matchup]) -> list[Finding]:
     ]
 
 
-def _preferred(judge: Judge, measure: str, games: Sequence[Matchup]) -> Finding:
+def _preferred(judge: JudgeIdentity, measure: str, games: Sequence[Preference]) -> Finding:
     return finding(judge.label, measure, [(m.question, _share(m)) for m in games])
 
 
-def _share(m: Matchup) -> float:
+def _share(m: Preference) -> float:
     """100 where the second is preferred, 50 for neither."""
     return 50.0 * (1 + sign(m.preference))
 
 
-def self_preference(found: Matchups) -> Section:
+def self_preference(preferences: PreferencesByJudge) -> Section:
     """Does a judge prefer answers of its own family more than other judges do?"""
     findings: list[Finding] = []
-    absent = [] if found else ["no two answers to one question were judged"]
-    for judge, games in found.items():
+    absent = [] if preferences else ["no two answers to one question were judged"]
+    for judge, games in preferences.items():
         own = family(judge.name)
         mine = {m.about: m for g in games if (m := _own_second(g, own)) is not None}
         if not mine:
@@ -88,7 +96,7 @@ def self_preference(found: Matchups) -> Section:
         findings.append(
             _preferred(judge, f"answers of {own} preferred, %", [*mine.values()])
         )
-        others = _by_others(found, judge, own)
+        others = _by_others(preferences, judge, own)
         same = [(m, others[about]) for about, m in mine.items() if about in others]
         if not same:
             absent.append(
@@ -105,7 +113,7 @@ def self_preference(found: Matchups) -> Section:
     )
 
 
-def _own_second(m: Matchup, own: str) -> Matchup | None:
+def _own_second(m: Preference, own: str) -> Preference | None:
     """The pair with the one answer of the family `own` as its second; None for others."""
     sides = [bool(own) and family(side.writer) == own for side in (m.first, m.second)]
     if sides[0] == sides[1]:
@@ -114,11 +122,11 @@ def _own_second(m: Matchup, own: str) -> Matchup | None:
 
 
 def _by_others(
-    found: Matchups, judge: Judge, own: str
+    preferences: PreferencesByJudge, judge: JudgeIdentity, own: str
 ) -> Mapping[tuple[str, int, str, str], float]:
     """What judges of other families, asked in the same way, say on average."""
     shares: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
-    for other, games in found.items():
+    for other, games in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)
         if not alike or family(other.name) == own:
             continue
@@ -129,7 +137,7 @@ def _by_others(
 
 
 def _beside_others(
-    judge: Judge, own: str, same: Sequence[tuple[Matchup, float]]
+    judge: JudgeIdentity, own: str, same: Sequence[tuple[Preference, float]]
 ) -> list[Finding]:
     theirs = [(m.question, share) for m, share in same]
     gaps = [(m.question, _share(m) - share) for m, share in same]

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from benchmarks.bias.report import bias, sections
+from benchmarks.studies.bias.report import bias, sections
 
 __all__ = ["bias", "sections"]

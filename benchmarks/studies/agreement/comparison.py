@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.annotations.matching import Match, Matched, by_unit, matched
-from benchmarks.annotations.ratings import Ratings, Unit
-from benchmarks.annotations.values import Value, ends_of
+from benchmarks.studies.agreement.matching import Matched, RatedUnit, by_unit, matched
+from benchmarks.studies.agreement.ratings import RatingsByRater, Unit
+from benchmarks.studies.agreement.rows import Value, ends_of
 from generators.names import UsageError
 from scorers.base import bounds
 from scorers.statistics.agreement import Pair, agreement
@@ -41,7 +41,9 @@ class Settings:
     seed: int = 0
 
 
-def compared(judges: Ratings, people: Ratings, settings: Settings) -> dict[str, Any]:
+def compared(
+    judges: RatingsByRater, people: RatingsByRater, settings: Settings
+) -> dict[str, Any]:
     """Everything there is to say, in plain form; UsageError where nothing matches."""
     if judges.form != people.form:
         raise UsageError(
@@ -64,7 +66,7 @@ def compared(judges: Ratings, people: Ratings, settings: Settings) -> dict[str, 
     }
 
 
-def _nothing_in_common(judges: Ratings, people: Ratings) -> str:
+def _nothing_in_common(judges: RatingsByRater, people: RatingsByRater) -> str:
     rated, scored = sorted(by_unit(people)), sorted(judges.about)
     shown = (" of ".join(unit[:2]) for unit in (*rated[:1], *scored[:1]))
     return (
@@ -73,11 +75,13 @@ def _nothing_in_common(judges: Ratings, people: Ratings) -> str:
     )
 
 
-def _judge(side: Matched, judges: Ratings, form: str, settings: Settings) -> dict[str, Any]:
+def _judge(
+    side: Matched, judges: RatingsByRater, form: str, settings: Settings
+) -> dict[str, Any]:
     about: dict[str, Any] = {"judge": side.judge, "counts": side.counts()}
     if form == "preference":
-        found = creation_agreement([_preferred(m) for m in side.matches])
-        return about | {"agreement": _plain(found)}
+        measures = creation_agreement([_preferred(m) for m in side.matches])
+        return about | {"agreement": _plain(measures)}
     if form == "vote":
         measured = mllm_agreement([_voted(m) for m in side.matches])
         return about | {"agreement": _all_plain(measured)}
@@ -99,7 +103,7 @@ def _scored(side: Matched, scale: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _pair(match: Match) -> Pair:
+def _pair(match: RatedUnit) -> Pair:
     return Pair(
         query=match.unit.id,
         category=match.about.category,
@@ -118,18 +122,18 @@ def _mean(values: Mapping[str, Value]) -> float:
     return float(np.mean([float(v) for v in values.values()]))
 
 
-def _preferred(match: Match) -> Preferred:
+def _preferred(match: RatedUnit) -> Preferred:
     human = {name: float(v) for name, v in match.human.items()}
     return Preferred(query=match.unit.id, judge=float(match.judge), human=human)
 
 
-def _voted(match: Match) -> Voted:
+def _voted(match: RatedUnit) -> Voted:
     human = cast(Mapping[str, Vote], match.human)
     return Voted(query=match.unit.id, judge=cast(Vote, match.judge), human=human)
 
 
 def _people(
-    people: Ratings, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
+    people: RatingsByRater, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
 ) -> dict[str, Any]:
     """How well people agree with one another: what a judge can hope for."""
     if people.form == "vote":
@@ -150,16 +154,16 @@ def _scored_people(
         for name, own, others in each_and_the_others(rated):
             pair = Pair(query=query, category="", kind="", judge=own, human=others)
             pairs.setdefault(name, []).append(pair)
-    found = {}
+    coefficients = {}
     for name in sorted(pairs):
         whole = agreement(pairs[name], draws=settings.draws, seed=settings.seed)[0]
-        found[name] = whole.as_json()["coefficients"]
-    return found
+        coefficients[name] = whole.as_json()["coefficients"]
+    return coefficients
 
 
 def _plain(measures: Measures) -> dict[str, Any]:
     return {name: estimate.as_json() for name, estimate in measures.items()}
 
 
-def _all_plain(found: Mapping[str, Measures]) -> dict[str, Any]:
-    return {who: _plain(measures) for who, measures in found.items()}
+def _all_plain(by_rater: Mapping[str, Measures]) -> dict[str, Any]:
+    return {who: _plain(measures) for who, measures in by_rater.items()}

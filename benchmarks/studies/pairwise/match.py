@@ -1,39 +1,42 @@
-"""A comparison with all names resolved, before anything is asked."""
+"""A comparison with all names resolved, and the plan that has its match-ups judged."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparing.judgements import Series
-from benchmarks.comparing.matchups import matchups, plan_of
-from benchmarks.comparing.request import (
+from benchmarks.runs.experiment import Experiment, reopen
+from benchmarks.studies.pairwise.judgements import Series
+from benchmarks.studies.pairwise.options import (
     CompareOptions,
+    judge_stage,
     models_of,
     pairs_of,
     protocol_of,
     systems_of,
 )
-from benchmarks.judges import judge_stage
-from benchmarks.runs.experiment import Experiment, reopen
-from cluster.plan import Plan
+from benchmarks.tasks.published import as_asked
+from cluster.plan import Plan, lookup_in
 from cluster.run import MANIFEST
 from cluster.store import Store
-from generators.base import StageSpec
+from cluster.walks import Lookup, Pending, read
+from generators.base import Outcome, Result, Skip, StageSpec
 from generators.checkpoints import pinning
+from generators.document import Document, Malformed, Sample
 from generators.keys import digest
 from generators.names import UsageError
 from generators.system import System
 from pipelines.systems import parts_of
-from scorers.pairwise.matchup import Matchup, PairwiseJudge
+from scorers.pairwise.games import Judgement
+from scorers.pairwise.matchup import Matchup, PairComparison, PairwiseJudge
 from scorers.pairwise.protocol import Pairwise
 
 
 @dataclass(frozen=True, kw_only=True)
-class Match:
+class ResolvedComparison:
     """A comparison with all names resolved."""
 
     wanted: CompareOptions
@@ -98,7 +101,9 @@ class Match:
         return digest(asdict(self.series), *rest)[:12]
 
 
-def matched(root: Path, place: Path, wanted: CompareOptions) -> Match:
+def resolve_comparison(
+    root: Path, place: Path, wanted: CompareOptions
+) -> ResolvedComparison:
     """What `wanted` means for the run in `root`, whose judgements stand in `place`.
 
     UsageError for names and settings that mean nothing.
@@ -110,7 +115,7 @@ def matched(root: Path, place: Path, wanted: CompareOptions) -> Match:
     _refuse_judgings(wanted, chat)
     systems = systems_of(experiment, wanted)
     plan, config = experiment.plan, experiment.config
-    return Match(
+    return ResolvedComparison(
         wanted=wanted,
         experiment=experiment,
         systems=systems,
@@ -153,3 +158,61 @@ def _refuse_judgings(wanted: CompareOptions, chat: StageSpec) -> None:
 def writer_of(system: System) -> str:
     """The model that writes a system's text."""
     return parts_of(system.writer or system.name).writer
+
+
+def matchups(
+    plan: Plan,
+    systems: Mapping[str, System],
+    pairs: Sequence[tuple[str, str]],
+    store: Store,
+) -> Iterator[Matchup]:
+    """Every pair on every query and repeat of `plan`, with what `store` has of them."""
+    lookup = lookup_in(store)
+    for repeat in range(plan.repeats):
+        for sample in plan.samples:
+            answers = {
+                n: _answer(plan, s, sample, repeat, lookup) for n, s in systems.items()
+            }
+            for first, second in pairs:
+                yield Matchup(
+                    sample=sample,
+                    repeat=repeat,
+                    first=first,
+                    second=second,
+                    answers=(answers[first], answers[second]),
+                )
+
+
+def _answer(
+    plan: Plan, system: System, sample: Sample | Malformed, repeat: int, lookup: Lookup
+) -> Outcome[Document]:
+    outcome = read(plan.answer(system, sample, repeat), lookup)
+    return Skip("has not answered yet") if isinstance(outcome, Pending) else outcome
+
+
+def judgement_of(
+    matchup: Matchup, judge: PairwiseJudge, judging: int, lookup: Lookup
+) -> Outcome[Judgement]:
+    """What is known of a judgement."""
+    comparison = PairComparison(matchup=matchup, judge=judge, judging=judging)
+    outcome = read(comparison.walk(), lookup)
+    if isinstance(outcome, Pending):
+        return Skip("not judged yet")
+    return outcome.value.judgement if isinstance(outcome, Result) else outcome
+
+
+def plan_of(matchups: Sequence[Matchup], judge: PairwiseJudge, judgings: int) -> Plan:
+    """The plan that has every match-up of valid queries judged `judgings` times."""
+    valid = [m for m in matchups if isinstance(m.sample, Sample)]
+    samples = {m.sample.id: m.sample for m in valid}
+    return Plan(
+        systems=(),
+        samples=list(samples.values()),
+        scorers=(),
+        prompt=as_asked,
+        comparisons=[
+            PairComparison(matchup=matchup, judge=judge, judging=judging)
+            for judging in range(judgings)
+            for matchup in valid
+        ],
+    )

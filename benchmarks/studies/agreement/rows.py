@@ -1,4 +1,7 @@
-"""Rows of a CSV or JSON file, and values in them, with errors that name the place."""
+"""Rows of a CSV or JSON file, and what one says: a score, a preference or a vote.
+
+Errors name the place, the value and the rule.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,22 @@ import csv
 import io
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 from benchmarks.tasks.reading.rules import shown
 from generators.names import UsageError, unknown
+from scorers.base import bounds
+from scorers.statistics.preferences import Vote
 
 DOCUMENT = "document"
 """Stands for `id` and `system` in files of the MMIE authors' annotation tool."""
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RatingRow:
     """One row of a file."""
 
     place: str
@@ -28,8 +33,8 @@ class Row:
 
     def wrong(self, column: str, rule: str) -> UsageError:
         """The error for a value that breaks a rule."""
-        said = shown(self.values.get(column))
-        return UsageError(f"{self.place}: {column} is {said}; {rule}")
+        value = shown(self.values.get(column))
+        return UsageError(f"{self.place}: {column} is {value}; {rule}")
 
     def is_blank(self, column: str) -> bool:
         """Whether the row says nothing there."""
@@ -69,7 +74,7 @@ class Row:
         return int(number)
 
 
-def read_rows(path: Path) -> list[Row]:
+def read_rows(path: Path) -> list[RatingRow]:
     """The rows of a .csv, .tsv, .json or .jsonl file.
 
     A CSV file has a header, and commas or semicolons. A JSON file holds a list of
@@ -77,7 +82,7 @@ def read_rows(path: Path) -> list[Row]:
     (github.com/Lillianwei-h/Viewer, viewer.py: "<id>_<model>"). Raises UsageError for
     other files and for rows without the form of a row.
     """
-    readers: Mapping[str, Callable[[Path, str], Iterable[Row]]] = {
+    readers: Mapping[str, Callable[[Path, str], Iterable[RatingRow]]] = {
         ".csv": _csv,
         ".tsv": _csv,
         ".json": _json,
@@ -95,7 +100,7 @@ def read_rows(path: Path) -> list[Row]:
     return rows
 
 
-def _csv(path: Path, text: str) -> Iterable[Row]:
+def _csv(path: Path, text: str) -> Iterable[RatingRow]:
     header = text.partition("\n")[0]
     marks = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=header.count)
     lines = csv.reader(io.StringIO(text, newline=""), delimiter=marks)
@@ -108,10 +113,10 @@ def _csv(path: Path, text: str) -> Iterable[Row]:
             continue
         if len(cells) != len(names):
             raise UsageError(f"{place} has {len(cells)} cells; the header has {len(names)}")
-        yield Row(place, dict(zip(names, cells, strict=True)))
+        yield RatingRow(place, dict(zip(names, cells, strict=True)))
 
 
-def _json(path: Path, text: str) -> Iterable[Row]:
+def _json(path: Path, text: str) -> Iterable[RatingRow]:
     content = _parsed(str(path), text)
     if isinstance(content, dict):
         entries: list[Any] = [
@@ -124,21 +129,92 @@ def _json(path: Path, text: str) -> Iterable[Row]:
         yield _row(f"{path.name} entry {number}", value)
 
 
-def _json_lines(path: Path, text: str) -> Iterable[Row]:
+def _json_lines(path: Path, text: str) -> Iterable[RatingRow]:
     for number, line in enumerate(text.splitlines(), 1):
         if line.strip():
             place = f"{path.name} line {number}"
             yield _row(place, _parsed(place, line))
 
 
-def _row(place: str, value: Any) -> Row:
+def _row(place: str, value: Any) -> RatingRow:
     if not isinstance(value, dict):
         raise UsageError(f"{place} is {shown(value)}; it must be an object")
-    return Row(place, value)
+    return RatingRow(place, value)
 
 
 def _parsed(place: str, text: str) -> Any:
     try:
         return json.loads(text)
     except ValueError as error:
-        raise UsageError(f"{place} is no JSON: {error}") from None
+        raise UsageError(f"{place} is not valid JSON: {error}") from None
+
+
+Form = Literal["score", "preference", "vote"]
+FORMS: tuple[Form, ...] = get_args(Form)
+Value = float | Vote
+CRITERIA = "criteria"
+PENALTY = "penalty"
+_MARKS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
+
+
+def value_of(row: RatingRow, form: Form, scale: str) -> Value | None:
+    """What the row says; None where the rater left it blank. UsageError for bad values."""
+    if form == "score" and (marks := criteria_of(row)):
+        return _sum_of_criteria(row, marks, scale)
+    if row.is_blank(form):
+        return None
+    if form == "vote":
+        return _vote(row)
+    low, high = (-2.0, 2.0) if form == "preference" else ends_of(scale)
+    return row.number(form, low, high)
+
+
+def ends_of(scale: str) -> tuple[float, float]:
+    """Lowest and highest value of a scale; UsageError where it is not LOW-HIGH."""
+    ends = bounds(scale)
+    if ends is None or ends[0] >= ends[1]:
+        raise UsageError(f"scale {scale!r} is not of the form LOW-HIGH, such as 0-6")
+    return ends
+
+
+def criteria_of(row: RatingRow) -> list[str]:
+    """The row's marks by criterion where they stand for a score; none if left blank."""
+    if not row.is_blank("score"):
+        return []
+    criteria = row.values.get(CRITERIA)
+    if isinstance(criteria, str):
+        criteria = criteria.replace(",", " ").replace(";", " ").split()
+    if isinstance(criteria, Mapping):
+        criteria = list(criteria.values())
+    if criteria is not None and not isinstance(criteria, list):
+        raise row.wrong(CRITERIA, _MARKS)
+    return [str(v).strip().lower() for v in criteria or []]
+
+
+def _sum_of_criteria(row: RatingRow, verdicts: Sequence[str], scale: str) -> float:
+    """Criteria met, less the penalty, at least 0."""
+    marks = {"0": 0, "1": 1, "false": 0, "true": 1}
+    penalty = row.values.get(PENALTY)
+    fine = "0" if row.is_blank(PENALTY) else str(penalty).strip().lower()
+    if not all(v in marks for v in verdicts):
+        raise row.wrong(CRITERIA, _MARKS)
+    if fine.removeprefix("-") not in marks:
+        raise row.wrong(PENALTY, "it must be 0 or 1")
+    total = max(0, sum(marks[v] for v in verdicts) - marks[fine.removeprefix("-")])
+    if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
+        raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
+    return float(total)
+
+
+def _vote(row: RatingRow) -> Vote:
+    vote = row.text("vote").casefold()
+    choices: dict[str, Vote] = {"undecided": "undecided", "tie": "undecided"}
+    sides: tuple[Vote, Vote] = ("system", "baseline")
+    for side in sides:
+        choices[row.text(side, side).casefold()] = side
+        choices.setdefault(side, side)
+    if vote.startswith("unable to decide"):
+        return "undecided"
+    if vote not in choices:
+        raise row.wrong("vote", f"valid: {', '.join(choices)}, unable to decide")
+    return choices[vote]

@@ -7,20 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.annotations.ratings import (
+from benchmarks.studies.agreement.ratings import (
     About,
-    Ratings,
+    RatingsByRater,
     Unit,
     category_by_id,
     kind_of,
 )
-from benchmarks.annotations.values import Value
+from benchmarks.studies.agreement.rows import Value
 
 EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class RatedUnit:
     """A unit that a judge and at least one person have rated."""
 
     unit: Unit
@@ -35,7 +35,7 @@ class Matched:
     """What came of setting one judge beside the people."""
 
     judge: str
-    matches: list[Match]
+    matches: list[RatedUnit]
     no_score: Counter[str]
     """Rated by people, known to the judge's side, and without a score: by reason."""
     unmatched: Mapping[Unit, str]
@@ -57,28 +57,31 @@ class Matched:
         }
 
 
-def matched(judges: Ratings, people: Ratings) -> list[Matched]:
+def matched(judges: RatingsByRater, people: RatingsByRater) -> list[Matched]:
     """People's ratings beside each judge's, in the order of the judges' names."""
     rated = by_unit(people)
     names = sorted({*judges.values, *judges.missing})
     return [_matched(name, judges, people, rated) for name in names]
 
 
-def by_unit(people: Ratings) -> dict[Unit, dict[str, Value]]:
+def by_unit(people: RatingsByRater) -> dict[Unit, dict[str, Value]]:
     """Each unit's values by annotator."""
-    found: dict[Unit, dict[str, Value]] = {}
+    units: dict[Unit, dict[str, Value]] = {}
     for annotator, values in sorted(people.values.items()):
         for unit, value in values.items():
-            found.setdefault(unit, {})[annotator] = value
-    return found
+            units.setdefault(unit, {})[annotator] = value
+    return units
 
 
 def _matched(
-    name: str, judges: Ratings, people: Ratings, rated: Mapping[Unit, dict[str, Value]]
+    name: str,
+    judges: RatingsByRater,
+    people: RatingsByRater,
+    rated: Mapping[Unit, dict[str, Value]],
 ) -> Matched:
     scored, missing = judges.values.get(name, {}), judges.missing.get(name, {})
     matches = [
-        Match(unit=u, about=_about(u, judges, people), judge=scored[u], human=rated[u])
+        RatedUnit(unit=u, about=_about(u, judges, people), judge=scored[u], human=rated[u])
         for u in sorted(rated)
         if u in scored
     ]
@@ -103,8 +106,10 @@ def _unknown(unit: Unit, ids: set[str], systems: set[str]) -> str:
     return "other repeat or baseline" if unit.repeat or unit.baseline else "not scored"
 
 
-def _about(unit: Unit, judges: Ratings, people: Ratings) -> About:
+def _about(unit: Unit, judges: RatingsByRater, people: RatingsByRater) -> About:
     """The group as people's file states it, else as the judges' side does, else by name."""
     sides = [side.about.get(unit, About()) for side in (people, judges)]
-    category, kind = (next(filter(None, said), "") for said in zip(*sides, strict=True))
+    category, kind = (
+        next(filter(None, statements), "") for statements in zip(*sides, strict=True)
+    )
     return About(category or category_by_id(unit.id), kind or kind_of(unit.system))

@@ -6,11 +6,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 
-from benchmarks.bias.findings import Finding, Observation, Section, finding
-from benchmarks.bias.matchups import Judge, Rulings, both_orders, sign
-from benchmarks.comparing.judgements import Ruling
+from benchmarks.studies.bias.observations import (
+    Finding,
+    JudgeIdentity,
+    Observation,
+    Rulings,
+    Section,
+    both_orders,
+    finding,
+    sign,
+)
+from benchmarks.studies.pairwise.judgements import Ruling
 
-NO_PAIRS = "no pairwise judgements: issue `plait compare` first"
+NO_PAIRS = "no pairwise judgements: run `plait compare` first"
 
 Values = Mapping[tuple[str, object], float]
 """Preferences or scores, by question and by what else they are about."""
@@ -20,8 +28,8 @@ def positions(rulings: Rulings) -> Section:
     """Does the verdict stay when the answers change places?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
-    for judge, told in rulings.items():
-        pairs = list(both_orders(told))
+    for judge, lines in rulings.items():
+        pairs = list(both_orders(lines))
         if not pairs:
             absent.append(f"{judge.label}: no pair was read in both orders")
             continue
@@ -77,11 +85,11 @@ def repeatability(rulings: Rulings) -> Section:
     """Does the judge say the same when asked the same with another seed?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
-    for judge, told in rulings.items():
-        rounds = sorted({r.judging for r in told})
-        sets = [_values(r for r in told if r.judging == i) for i in rounds]
-        if found := agreement(judge.label, "levels", sets):
-            findings += found
+    for judge, lines in rulings.items():
+        rounds = sorted({r.judging for r in lines})
+        sets = [_values(r for r in lines if r.judging == i) for i in rounds]
+        if measures := agreement(judge.label, "levels", sets):
+            findings += measures
         else:
             absent.append(
                 f"{judge.label}: asked once; `plait compare --judgings 2` asks again, "
@@ -99,11 +107,11 @@ def rewording(rulings: Rulings) -> Section:
     """Does the judge say the same when worded, laid out or read otherwise?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
-    by_model: dict[tuple[str, str, str], list[Judge]] = defaultdict(list)
+    by_model: dict[tuple[str, str, str], list[JudgeIdentity]] = defaultdict(list)
     for judge in rulings:
         by_model[judge.name, judge.stage, judge.protocol].append(judge)
     for judges in by_model.values():
-        name = f"{judges[0].told} ({judges[0].protocol})"
+        name = f"{judges[0].display_name} ({judges[0].protocol})"
         if len({j.wording for j in judges}) < 2:
             absent.append(
                 f"{name}: asked in one wording; `plait compare --rubric official:PATH` "
@@ -112,8 +120,8 @@ def rewording(rulings: Rulings) -> Section:
         for one, other in combinations(judges, 2):
             sets = [_first_values(rulings[j]) for j in (one, other)]
             label = f"{name}: {_apart(one, other)}"
-            if found := agreement(label, "levels", sets):
-                findings += found
+            if measures := agreement(label, "levels", sets):
+                findings += measures
             else:
                 absent.append(f"{label}: no reply about the same pair was read in both")
     return Section(
@@ -124,7 +132,7 @@ def rewording(rulings: Rulings) -> Section:
     )
 
 
-def _apart(one: Judge, other: Judge) -> str:
+def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
     """In what two ways of asking one model differ: wording, mode, or both."""
     wordings = [judge.wording[:6] for judge in (one, other)]
     if one.wording == other.wording:
@@ -134,16 +142,16 @@ def _apart(one: Judge, other: Judge) -> str:
     return f"{one.mode} {wordings[0]} and {other.mode} {wordings[1]}, modes differ too"
 
 
-def _first_values(told: Sequence[Ruling]) -> Values:
-    return _values(r for r in told if r.judging == 0)
+def _first_values(lines: Sequence[Ruling]) -> Values:
+    return _values(r for r in lines if r.judging == 0)
 
 
-def _values(told: Iterable[Ruling]) -> Values:
+def _values(lines: Iterable[Ruling]) -> Values:
     """Preferences that could be read, by question and by what else they are about."""
     return {
         (r.question, (r.repeat, r.first.system, r.second.system, r.swapped)): float(
             r.preference
         )
-        for r in told
+        for r in lines
         if r.preference is not None
     }

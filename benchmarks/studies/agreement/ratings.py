@@ -1,24 +1,31 @@
-"""Who rated which document how: people's annotations, or judges' scores from a file."""
+"""Who rated which document how: people's annotations, judges' scores of a run or a file."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.annotations.rows import DOCUMENT, Row, read_rows
-from benchmarks.annotations.values import (
+from benchmarks.results.board import Board, score_outcome, score_value
+from benchmarks.runs.experiment import reopen
+from benchmarks.studies.agreement.rows import (
     CRITERIA,
+    DOCUMENT,
     FORMS,
     Form,
+    RatingRow,
     Value,
     criteria_of,
+    read_rows,
     value_of,
 )
 from benchmarks.tasks.mmie.categories import category_of
 from benchmarks.tasks.reading.rules import RowError
-from generators.names import UsageError
+from cluster.plan import Evaluation, outcome_name
+from cluster.store import Store
+from generators.document import Malformed
+from generators.names import UsageError, unknown
 
 BLANK = "left blank"
 KINDS = ("interleaved", "integrated", "ground truth")
@@ -41,8 +48,8 @@ class About(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ratings:
-    """Ratings by rater: an annotator, or a judge."""
+class RatingsByRater:
+    """RatingsByRater by rater: an annotator, or a judge."""
 
     form: Form
     values: Mapping[str, Mapping[Unit, Value]]
@@ -61,7 +68,7 @@ def read_ratings(
     unnamed: str,
     scale: str,
     known: Collection[Unit] = (),
-) -> Ratings:
+) -> RatingsByRater:
     """The ratings in a file, one a row.
 
     Columns: `id` and `system`; one of `score` (on `scale`, or on that of the row's own
@@ -77,7 +84,7 @@ def read_ratings(
     read = _Reading(form, rater, unnamed, scale, {f"{u.id}_{u.system}": u for u in known})
     for row in rows:
         read.add(row)
-    return Ratings(
+    return RatingsByRater(
         form=form,
         values=read.values,
         missing=read.missing,
@@ -86,7 +93,7 @@ def read_ratings(
     )
 
 
-def _form(path: Path, rows: Sequence[Row]) -> Form:
+def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
     columns = {name for row in rows for name in row.values}
     forms = [form for form in FORMS if form in columns]
     if not forms and CRITERIA in columns:
@@ -103,7 +110,7 @@ def _form(path: Path, rows: Sequence[Row]) -> Form:
 
 
 class _Reading:
-    """Ratings while their rows are read."""
+    """RatingsByRater while their rows are read."""
 
     def __init__(
         self, form: Form, rater: str, unnamed: str, scale: str, known: Mapping[str, Unit]
@@ -120,7 +127,7 @@ class _Reading:
         self._places: dict[tuple[str, Unit], str] = {}
         self._criteria: tuple[int, str] | None = None
 
-    def add(self, row: Row) -> None:
+    def add(self, row: RatingRow) -> None:
         unit, rater = self._unit(row), row.text(self._rater, self._unnamed)
         if former := self._places.get((rater, unit)):
             raise UsageError(
@@ -137,7 +144,7 @@ class _Reading:
         else:
             self.values.setdefault(rater, {})[unit] = value
 
-    def _unit(self, row: Row) -> Unit:
+    def _unit(self, row: RatingRow) -> Unit:
         if not row.is_blank("id") or DOCUMENT not in row.values:
             id, system = row.text("id"), row.text("system")
             return Unit(id, system, row.whole("repeat", 0), row.text("baseline", ""))
@@ -145,14 +152,14 @@ class _Reading:
         id, _, system = name.partition("_")
         return self._known.get(name) or Unit(id, system)
 
-    def _scale_of(self, row: Row, rater: str) -> str:
+    def _scale_of(self, row: RatingRow, rater: str) -> str:
         scale = row.text("scale", self._scale)
         if self.scales.setdefault(rater, scale) != scale:
             rule = f"all scores of {rater!r} are on one scale, {self.scales[rater]}"
             raise row.wrong("scale", rule)
         return scale
 
-    def _note_group(self, row: Row, unit: Unit) -> None:
+    def _note_group(self, row: RatingRow, unit: Unit) -> None:
         kind = row.text("kind", "")
         if kind and kind not in KINDS:
             raise row.wrong("kind", f"valid: {', '.join(KINDS)}")
@@ -160,7 +167,7 @@ class _Reading:
         if self.about.setdefault(unit, about) != about:
             raise row.wrong("category", "an earlier row puts it into another group")
 
-    def _note_criteria(self, row: Row) -> None:
+    def _note_criteria(self, row: RatingRow) -> None:
         """Refuses sums of fewer or more criteria than the file's other rows have."""
         if self._form != "score" or not (said := criteria_of(row)):
             return
@@ -191,3 +198,61 @@ def kind_of(system: str) -> str:
     if system == "gt" or system.startswith("gt:"):
         return "ground truth"
     return "integrated" if "+" in system else "interleaved"
+
+
+def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> RatingsByRater:
+    """The scores of a run directory, or of a file (`read_ratings`, rater `scorer`).
+
+    Of all scorers, or of those named; UsageError for names that are not there.
+    """
+    if path.is_dir():
+        return of_board(reopen(path).board(Store(path)), scorers)
+    ratings = read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale)
+    there = {*ratings.values, *ratings.missing}
+    _refuse_unknown(scorers, there)
+    kept = set(scorers) or there
+    return RatingsByRater(
+        form=ratings.form,
+        values={name: v for name, v in ratings.values.items() if name in kept},
+        missing={name: v for name, v in ratings.missing.items() if name in kept},
+        about=ratings.about,
+        scales=ratings.scales,
+    )
+
+
+def of_board(board: Board, scorers: Collection[str] = ()) -> RatingsByRater:
+    """The scores of a run; what has none is missing for the reason the counts name."""
+    scales = {s.name: s.scale for s in board.scorers}
+    _refuse_unknown(scorers, scales)
+    names = [name for name in scales if name in (scorers or scales)]
+    values: dict[str, dict[Unit, Value]] = {name: {} for name in names}
+    missing: dict[str, dict[Unit, str]] = {name: {} for name in names}
+    about: dict[Unit, About] = {}
+    for e in board.evaluations:
+        if isinstance(e.sample, Malformed):
+            continue
+        unit = Unit(e.sample.id, e.system, e.repeat)
+        about[unit] = About(e.sample.category)
+        for name in names:
+            value, why = _score(e, name)
+            if value is None:
+                missing[name][unit] = why
+            else:
+                values[name][unit] = value
+    return RatingsByRater(
+        form="score", values=values, missing=missing, about=about, scales=scales
+    )
+
+
+def _score(evaluation: Evaluation, scorer: str) -> tuple[float | None, str]:
+    outcome = evaluation.scores.get(scorer)
+    if outcome is None:
+        return None, f"answer {outcome_name(evaluation.document)}"
+    return score_value(outcome), score_outcome(outcome).replace("_", " ")
+
+
+def _refuse_unknown(asked: Collection[str], there: Iterable[str]) -> None:
+    known = list(there)
+    for name in asked:
+        if name not in known:
+            raise unknown("scorer", name, known)

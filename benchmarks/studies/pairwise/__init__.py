@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.comparing.command import compare
-from benchmarks.comparing.request import CompareOptions
+from benchmarks.studies.pairwise.command import compare
+from benchmarks.studies.pairwise.options import CompareOptions
 
 __all__ = ["CompareOptions", "compare"]

@@ -9,13 +9,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.bias import matchups, scores
-from benchmarks.bias.findings import Section
-from benchmarks.bias.preferences import lengths, self_preference
-from benchmarks.bias.scores import Scored, joined
-from benchmarks.bias.verdicts import positions, repeatability, rewording
 from benchmarks.results.table import ResultTable, estimate_text, markdown_page
 from benchmarks.runs.experiment import reopen
+from benchmarks.studies.bias import observations, scores
+from benchmarks.studies.bias.observations import Section
+from benchmarks.studies.bias.preferences import lengths, self_preference
+from benchmarks.studies.bias.scores import Scored, joined
+from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
 from cluster.store import Store
 from generators.files import write_whole
 from scorers.judging.rubric import OWN_WORDING, RubricSource
@@ -31,13 +31,13 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     """Write `bias.{json,md}` of the run in `root` and show the tables.
 
     `rubric` is `official:PATH` where judgements by the released MMIE rubrics are to be
-    looked for. UsageError when `root` is no run.
+    looked for. UsageError when `root` is not a run.
     """
-    found = sections(root, rubric=rubric)
-    content = {section.name: section.as_json() for section in found}
+    tables = sections(root, rubric=rubric)
+    content = {section.name: section.as_json() for section in tables}
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{NAME}.json", text + "\n")
-    shown = [_table(section) for section in found]
+    shown = [_table(section) for section in tables]
     write_whole(root / f"{NAME}.md", markdown_page("Bias of the judges", [_REMARK], shown))
     for table in shown:
         console.print(table.rich)
@@ -49,9 +49,11 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
 def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> Sequence[Section]:
     """All tables, from comparisons and from scores of the run in `root`."""
     scored = Scored.of(reopen(root), Store(root))
-    rulings = matchups.load(root)
-    preferred = {j: m for j, told in rulings.items() if (m := matchups.matchups(told))}
-    preferred |= scored.matchups()
+    rulings = observations.load(root)
+    preferred = {
+        j: m for j, lines in rulings.items() if (m := observations.preferences_of(lines))
+    }
+    preferred |= scored.preferences()
     return (
         positions(rulings),
         lengths(preferred),

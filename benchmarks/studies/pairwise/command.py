@@ -6,15 +6,23 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.comparing.judgements import Ruling, rulings, write_rulings
-from benchmarks.comparing.match import Match, matched
-from benchmarks.comparing.matchups import judgement_of
-from benchmarks.comparing.pages import Found, show, write
-from benchmarks.comparing.replies import Asked, Judged, reasons_of
-from benchmarks.comparing.request import CompareOptions
-from benchmarks.comparing.shown import told_apart
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import missing_keys, refuse_missing
+from benchmarks.studies.pairwise.judgements import (
+    Judged,
+    QuestionsAsked,
+    Ruling,
+    reasons_of,
+    rulings,
+    write_rulings,
+)
+from benchmarks.studies.pairwise.match import (
+    ResolvedComparison,
+    judgement_of,
+    resolve_comparison,
+)
+from benchmarks.studies.pairwise.options import CompareOptions
+from benchmarks.studies.pairwise.pages import ComparisonResult, explain_missing, show, write
 from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.options import EngineOptions
@@ -38,8 +46,8 @@ def compare(root: Path, wanted: CompareOptions, console: Console) -> int:
     Documents are taken as the run has them; none is made. UsageError for names that mean
     nothing, RunInUse while the run itself is under way.
     """
-    place = root / FOLDER / wanted.protocol
-    match = matched(root, place, wanted)
+    place = root / FOLDER / wanted.protocol.replace(":", "-")
+    match = resolve_comparison(root, place, wanted)
     chat, before = match.judge.chat, Store(place).rows(match.judge.chat)
     with RunLock(root):
         result = _judged(match, place, console)
@@ -47,21 +55,21 @@ def compare(root: Path, wanted: CompareOptions, console: Console) -> int:
     judged = _first_judgings(match, store, place)
     games = [m.game(outcome, match.protocol) for m, outcome in judged]
     table = match.protocol.aggregate(games, wanted.baseline)
-    found = Found(
+    comparison = ComparisonResult(
         match=match,
         judged=judged,
-        table=told_apart(table),
-        result=result,
-        asked=Asked.between(before, store.rows(chat)),
+        table=explain_missing(table),
+        run=result,
+        asked=QuestionsAsked.between(before, store.rows(chat)),
         why=reasons_of(judged),
     )
-    show(found, write(found, root), console)
+    show(comparison, write(comparison, root), console)
     if result.interrupted:
         return INTERRUPTED
     return FAILED_RECORDS if result.failed else FINISHED
 
 
-def _first_judgings(match: Match, store: Store, place: Path) -> Judged:
+def _first_judgings(match: ResolvedComparison, store: Store, place: Path) -> Judged:
     """What became of each pair when it was first judged; writes down all judgings.
 
     Repeats of a judgement measure the judge; they are not more evidence.
@@ -77,7 +85,7 @@ def _first_judgings(match: Match, store: Store, place: Path) -> Judged:
     return first
 
 
-def _judged(match: Match, place: Path, console: Console) -> RunResult:
+def _judged(match: ResolvedComparison, place: Path, console: Console) -> RunResult:
     plan = match.plan
     if any(c.to_run for c in count(plan, Store(place))):
         refuse_missing(missing_keys([match.judge.chat]), match.missing_weights)

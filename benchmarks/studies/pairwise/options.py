@@ -9,12 +9,12 @@ from typing import Any
 from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.runs.experiment import Experiment
 from benchmarks.tasks.published import PREFIX, is_published, published
-from generators.base import Weights
+from generators.base import StageSpec, Weights
 from generators.names import UsageError, unknown
 from generators.system import System
-from pipelines.systems import Models
+from pipelines.systems import Models, chat_spec
 from scorers.features import gpt_tokens
-from scorers.judging.resolve import JUDGES
+from scorers.judging.resolve import JUDGES, resolve_judge
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.rubric import OWN_WORDING, Mode, RubricSource
 from scorers.pairwise import pairs, resolve_protocol
@@ -61,12 +61,12 @@ def systems_of(experiment: Experiment, wanted: CompareOptions) -> dict[str, Syst
     names = list(wanted.systems) or [s.name for s in experiment.systems]
     if wanted.baseline is not None and wanted.baseline not in names:
         names.insert(0, wanted.baseline)
-    found = {name: _system(experiment, name) for name in names}
-    if len(found) < 2:
+    systems = {name: _system(experiment, name) for name in names}
+    if len(systems) < 2:
         raise UsageError(
-            f"a comparison needs two systems, but there is {', '.join(found) or 'none'}"
+            f"a comparison needs two systems, but there is {', '.join(systems) or 'none'}"
         )
-    return found
+    return systems
 
 
 def _system(experiment: Experiment, name: str) -> System:
@@ -77,8 +77,8 @@ def _system(experiment: Experiment, name: str) -> System:
         return published(name, experiment.task)
     if name == TRUTH:
         return System(name=TRUTH, draft=None)
-    given = [f"{PREFIX}{writer}" for writer in experiment.task.answers]
-    raise unknown("system", name, [*known, TRUTH, *given])
+    published_answers = [f"{PREFIX}{writer}" for writer in experiment.task.answers]
+    raise unknown("system", name, [*known, TRUTH, *published_answers])
 
 
 def pairs_of(
@@ -95,12 +95,12 @@ def models_of(experiment: Experiment, wanted: CompareOptions) -> Models:
     """
     config = experiment.config
     _refuse_settings_of_others(wanted)
-    told: dict[str, Any] = {"models": config.models}
+    values: dict[str, Any] = {"models": config.models}
     for setting in wanted.settings:
-        told = merged(told, parsed_setting(setting))
+        values = merged(values, parsed_setting(setting))
     return Models(
         weights=wanted.weights or config.weights or "pretrained",
-        overrides=told["models"],
+        overrides=values["models"],
         gpu_gib=config.engine.gpu_memory_gib,
     )
 
@@ -110,9 +110,9 @@ def _refuse_settings_of_others(wanted: CompareOptions) -> None:
     # A chat model goes by its own name; `judge:` alone is a rubric's settings.
     name = f"{JUDGE}{bare}" if bare in JUDGES else bare
     for setting in wanted.settings:
-        told = parsed_setting(setting)
-        models = told.pop("models", None)
-        if told or not isinstance(models, Mapping):
+        parsed = parsed_setting(setting)
+        models = parsed.pop("models", None)
+        if parsed or not isinstance(models, Mapping):
             raise UsageError(
                 f"--set {setting!r} says nothing of the judge; give models.NAME.key=value"
             )
@@ -121,3 +121,19 @@ def _refuse_settings_of_others(wanted: CompareOptions) -> None:
                 raise unknown("judge in --set models", named, [name])
             if not isinstance(values, Mapping):
                 raise UsageError(f"--set {setting!r} names no key of {name!r}")
+
+
+def judge_stage(name: str, models: Models) -> StageSpec:
+    """The stage of the judge `NAME` or `judge:NAME`, without any rubric.
+
+    Raises UsageError for names that are neither a judge nor a chat model.
+    """
+    full = name if name.startswith(JUDGE) else f"{JUDGE}{name}"
+    judge = resolve_judge(
+        full,
+        models.weights,
+        models.of(full),
+        models.gpu_gib,
+        chat=lambda model: chat_spec(model, models),
+    )
+    return judge.stage
