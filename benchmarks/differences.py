@@ -17,11 +17,12 @@ import numpy as np
 from rich.table import Table
 
 from benchmarks.results.board import Board, key_of
-from benchmarks.results.statistics import Estimate, Floats, estimates, resample
 from benchmarks.runs.experiment import Experiment, reopen
 from cluster.store import Store
 from generators.document import Malformed, Sample
 from generators.names import UsageError, unknown
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean, paired
 
 
 @dataclass(frozen=True)
@@ -87,9 +88,9 @@ class PairedDifference:
         return {
             "scorer": self.scorer,
             "systems": [self.first_system, self.second_system],
-            "first": self.first.as_json(),
-            "second": self.second.as_json(),
-            "difference": self.difference.as_json(),
+            "first": self.first.as_json("mean"),
+            "second": self.second.as_json("mean"),
+            "difference": self.difference.as_json("mean"),
             "n": self.difference.n,
             "only_first": list(self.only_first),
             "only_second": list(self.only_second),
@@ -184,23 +185,17 @@ def _paired(
     first = one.scores(systems[0], scorer)
     second = other.scores(systems[1], scorer)
     keys = sorted(key for key in first if key in second and key in same)
-    values = np.array([[first[k], second[k], second[k] - first[k]] for k in keys])
-    means = estimates(resample(keys, _three_columns(values)))
+    before, after = (np.array([run[k] for k in keys]) for run in (first, second))
     return PairedDifference(
         scorer=scorer,
         first_system=systems[0],
         second_system=systems[1],
-        first=means[0],
-        second=means[1],
-        difference=means[2],
+        first=mean(before),
+        second=mean(after),
+        difference=mean(paired(after, before)),
         only_first=tuple(sorted(first.keys() - second.keys())),
         only_second=tuple(sorted(second.keys() - first.keys())),
     )
-
-
-def _three_columns(values: Floats) -> Floats:
-    """`values`, or no rows of three columns where nothing is paired."""
-    return values.reshape(-1, 3)
 
 
 def terminal_table(found: RunDifference) -> Table:
@@ -212,13 +207,13 @@ def terminal_table(found: RunDifference) -> Table:
         table.add_column(name, justify="right")
     table.add_column("scored in one run only")
     for row in found.rows:
-        numbers = (_number(e.mean) for e in (row.first, row.second))
+        numbers = (_number(e.value) for e in (row.first, row.second))
         alone = f"{len(row.only_first):,} first, {len(row.only_second):,} second"
         table.add_row(
             row.system,
             row.scorer,
             *numbers,
-            _number(row.difference.mean, "+"),
+            _number(row.difference.value, "+"),
             _interval(row.difference),
             f"{row.difference.n:,}",
             alone if row.only_first or row.only_second else "-",

@@ -77,7 +77,7 @@ def undisturbed(root: Path, env: Mapping[str, str]) -> bytes:
 def disturbed(
     root: Path, env: Mapping[str, str], seed: int, expected: bytes
 ) -> Disturbance:
-    """Kill workers and drivers at random moments; issue the command until it ends."""
+    """Kill workers and drivers at random moments; run the command again until it ends."""
     rng = random.Random(seed)
     log = root.with_suffix(".log")
     kills: Counter[str] = Counter()

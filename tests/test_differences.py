@@ -96,9 +96,9 @@ def test_means_and_intervals_are_over_the_pairs_alone(runs: dict[str, FinishedRu
     (row,) = run_difference(Path("a"), Path("b")).rows
     paired = lift[10:50]
     assert row.difference.n == 40
-    assert row.difference.mean == pytest.approx(paired.mean())
-    assert row.first.mean == pytest.approx(base[10:50].mean())
-    assert row.second.mean == pytest.approx((base + lift)[10:50].mean())
+    assert row.difference.value == pytest.approx(paired.mean())
+    assert row.first.value == pytest.approx(base[10:50].mean())
+    assert row.second.value == pytest.approx((base + lift)[10:50].mean())
     # The spread of the queries themselves cancels: a paired interval is far narrower.
     assert row.difference.ci95 is not None
     half = stats.t.ppf(0.975, 39) * paired.std(ddof=1) / np.sqrt(40)
@@ -115,7 +115,7 @@ def test_the_sign_is_the_second_run_s_minus_the_first_s(
     made(runs, a={"gill": {0: 10.0, 1: 20.0}}, b={"gill": {1: 25.0, 0: 13.0}})
     (there,) = run_difference(Path("a"), Path("b")).rows
     (back,) = run_difference(Path("b"), Path("a")).rows
-    assert (there.difference.mean, back.difference.mean) == (4.0, -4.0)
+    assert (there.difference.value, back.difference.value) == (4.0, -4.0)
     assert there.difference.ci95 is None
     assert "too few" in there.difference.reason
 
@@ -130,7 +130,7 @@ def test_systems_are_paired_by_name_or_as_asked(runs: dict[str, FinishedRun]) ->
     assert [row.system for row in found.rows] == ["gill"]
     assert found.only("systems") == (["emu2"], ["anole"])
     (row,) = run_difference(Path("a"), Path("b"), "emu2", "anole").rows
-    assert (row.system, row.difference.mean) == ("emu2 -> anole", 7.0)
+    assert (row.system, row.difference.value) == ("emu2 -> anole", 7.0)
     with pytest.raises(UsageError, match="'emu3'; did you mean 'emu2'"):
         run_difference(Path("a"), Path("b"), "emu3")
     with pytest.raises(UsageError, match="system of b 'emu2'"):
@@ -162,7 +162,7 @@ def test_a_query_that_asks_something_else_is_left_out_and_named(
 def test_no_common_query_gives_no_number(runs: dict[str, FinishedRun]) -> None:
     made(runs, a={"gill": {0: 1.0}}, b={"gill": {1: 9.0}})
     found = run_difference(Path("a"), Path("b"))
-    assert found.rows[0].difference.mean is None
+    assert found.rows[0].difference.value is None
     assert found.rows[0].difference.n == 0
     assert found.only("queries") == ([sample(0).id], [sample(1).id])
 

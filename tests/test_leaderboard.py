@@ -207,8 +207,9 @@ def test_differences_are_of_queries_that_both_have():
     (found,) = differences(made)
     assert (found["a"], found["b"], found["n"]) == ("a", "b", 5)
     assert found["mean"] == pytest.approx((1 - 2 + 1 + 0 + 0) / 5)
-    low, high = found["ci95"]
-    assert -2 <= low < 0 < high <= 1
+    assert found["ci95"] == pytest.approx([-1.520722, 1.520722])
+    assert found["method"] == "Student's t"
+    assert found["direction"] == "higher"
 
 
 def test_paired_interval_is_narrower_than_the_systems_own():
@@ -394,6 +395,49 @@ def test_names_and_reasons_cannot_break_a_table(tmp_path):
     assert "\x1b" not in page + shown(made, 200)
 
 
+@pytest.mark.parametrize("size", [1e78, 1e-90, 1.7e308, 5e-324])
+def test_scores_of_any_finite_size_are_written(tmp_path, size):
+    made = board_of(
+        {"a": [size, 0.0, -size, size, size / 2, 0.0], "b": [0.0, size] * 3},
+        scorers=[Judge("judge", "unbounded")],
+    )
+    write_leaderboard(made, tmp_path)
+    for name in ("leaderboard.json", "differences.json"):
+        assert json.loads((tmp_path / name).read_text())
+    average = judged(made)["avg_micro"]
+    assert average["mean"] == pytest.approx(size / 4, rel=1e-5)
+    assert shown(made)
+
+
+def test_repeats_of_large_scores_are_averaged_without_overflow():
+    made = board([evaluation("a", sample(0), 1.7e308, repeat=r) for r in range(3)])
+    assert judged(made)["avg_micro"]["mean"] == pytest.approx(1.7e308)
+
+
+def test_thin_categories_leave_no_interval_and_say_which():
+    def asked(category: str, field: str, n: int, start: int) -> list:
+        queries = [sample(start + i, category, field) for i in range(n)]
+        return [evaluation("a", q, i % 7) for i, q in enumerate(queries)]
+
+    thin = asked(SA, "literature", 2, 0) + asked(PBL, "art", 50, 10)
+    average = judged(board(thin + asked(MSR, "physics", 2, 70)))["avg_fixed"]
+    assert (average["ci95"], average["n"]) == (None, 54)
+    assert average["reason"] == f"too few values in {SA} (n=2, fewer than 5)"
+    enough = asked(SA, "literature", 5, 0) + asked(PBL, "art", 50, 10)
+    average = judged(board(enough + asked(MSR, "physics", 7, 70)))["avg_fixed"]
+    assert average["ci95"] is not None
+    assert average["method"] == "stratified Student's t"
+
+
+def test_every_scorer_says_scale_and_direction(tmp_path):
+    made = board_of({"a": [1, 2]}, scorers=[Judge("judge", "0-6", "lower")])
+    write_leaderboard(made, tmp_path)
+    assert judged(made)["scale"] == "0-6"
+    assert judged(made)["direction"] == "lower"
+    line = next(csv.DictReader((tmp_path / "leaderboard.csv").open()))
+    assert line["direction"] == "lower"
+
+
 def test_every_loss_is_named_in_a_file_that_the_tables_name(tmp_path):
     broken = [Malformed(id="twice", row=i, reason=f"rule {w}") for i, w in enumerate(WORDS)]
     found = [
@@ -423,7 +467,7 @@ def test_every_loss_is_named_in_a_file_that_the_tables_name(tmp_path):
     assert len(lines) == len(WORDS) + 1
     assert "named in failures.csv" in (tmp_path / "leaderboard.md").read_text()
     words = " ".join(shown(made, 200).split())
-    assert f"and {len(WORDS) - 4} more kinds; every failure by name: failures.csv" in words
+    assert f"and {len(WORDS) - 4} more kinds; each one is named in failures.csv" in words
     assert "leaderboard.md" not in words
 
 

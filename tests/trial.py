@@ -15,7 +15,7 @@ import typer
 
 from cluster.counts import StageCount
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, evaluations, outcome_name, standing_in
+from cluster.plan import Evaluation, Plan, evaluations, final_lookup, outcome_name
 from cluster.records import Item, encode
 from cluster.run import RunResult, execute
 from cluster.store import Store
@@ -73,6 +73,7 @@ class Measuring:
     name = "measure"
     scale = "0-1"
     manner = ""
+    direction = "higher"
     rounds = 1
 
     def __init__(self, placement: Placement = LIGHT, **options: Any) -> None:
@@ -156,7 +157,7 @@ def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:
 def missing(plan: Plan, store: Store, *kinds: Kind) -> Job | None:
     """The next job (of these kinds) that a run of `plan` would have to do."""
     for walk in plan.walks():
-        found = read(walk, standing_in(store))
+        found = read(walk, final_lookup(store))
         if isinstance(found, Pending) and found.missing[0].spec.kind in (kinds or Kind):
             return found.missing[0]
     return None

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from scorers.agreement.coefficients import COEFFICIENTS
+from scorers.statistics.coefficients import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
     "consistency": "Consistency %",

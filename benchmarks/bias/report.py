@@ -22,7 +22,7 @@ from scorers.judging.rubric import OWN_WORDING, RubricSource
 
 NAME = "bias"
 _REMARK = (
-    "Means with 95% bootstrap intervals by question; n is the number of questions. From "
+    "Means with 95% intervals by question; n is the number of questions. From "
     "the judgements that are recorded; nothing is asked."
 )
 

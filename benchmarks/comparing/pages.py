@@ -89,7 +89,7 @@ _OUR_WORDING = (
 
 def _remarks(found: Found) -> list[str]:
     remarks = [
-        "Values with 95% bootstrap intervals by question. Unread and failed replies are "
+        "Values with 95% intervals by question. Unread and failed replies are "
         "counted and enter no value."
     ]
     if found.match.protocol.mode == "official":

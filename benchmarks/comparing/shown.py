@@ -10,7 +10,7 @@ from typing import Any
 from benchmarks.results.table import ResultTable, estimate_text
 from benchmarks.results.tables import kind_text, reason_text
 from scorers.pairwise.table import Standing, Standings
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
 
 _JUDGED = "no question judged"
 _IN_TERMINAL = 5
@@ -45,7 +45,7 @@ def reasons_table(
         "Reasons",
         ["pair", "count", "outcome", "reason"],
         [[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in told],
-        [f"every failure by name: {failures}"],
+        [f"each one is named in {failures}"],
     )
 
 

@@ -59,7 +59,7 @@ def _reasons(rows: Sequence[Row]) -> list[RenderableType]:
         table.add_row(f"{count:,} x", Text(printable(system)), Text(text))
     kinds = sum(r.get("kinds", 1) for _, _, r in known) - len(ranked[:_IN_TERMINAL])
     more = f"and {kinds:,} more {'kind' if kinds == 1 else 'kinds'}; " if kinds else ""
-    return [table, Text(f"{more}every failure by name: {FAILURES}", style="dim")]
+    return [table, Text(f"{more}each one is named in {FAILURES}", style="dim")]
 
 
 def _one_reason(reason: Row) -> str:

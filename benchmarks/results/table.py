@@ -16,16 +16,13 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from scorers.ratings.estimate import Estimate
-
-Direction = Literal["higher", "lower"]
-"""Which values of a scorer are better."""
+from scorers.base import Direction
+from scorers.statistics.estimate import Estimate
 
 _NUMBER = re.compile(r"[+-]?\d|-|$")
 _LATEX = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.results.board import Board
 from benchmarks.results.reasons import FAILURES
-from benchmarks.results.table import Direction, TableCell
-from scorers.base import Scorer
+from benchmarks.results.table import TableCell
+from scorers.base import Direction, Scorer, bounds
 
 Row = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -40,12 +39,6 @@ ABOUT_CONTROLS = (
 """What the controls of a leaderboard are for."""
 
 
-def bounds(scale: str) -> tuple[float, float] | None:
-    """The ends of a scale written `LOW-HIGH`; None for any other wording."""
-    ends = re.fullmatch(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)", scale)
-    return (float(ends[1]), float(ends[2])) if ends else None
-
-
 def decimals(scale: str) -> int:
     """Digits after the point that suit a scale."""
     ends = bounds(scale)
@@ -54,7 +47,7 @@ def decimals(scale: str) -> int:
 
 def direction_of(scorer: Scorer) -> Direction:
     """Which values of a scorer are better."""
-    return "lower" if getattr(scorer, "direction", "higher") == "lower" else "higher"
+    return scorer.direction
 
 
 def mean_text(cell: Cell) -> str:

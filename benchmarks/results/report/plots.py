@@ -12,12 +12,14 @@ from urllib.parse import quote
 import numpy as np
 
 from benchmarks.results.board import Board
-from benchmarks.results.statistics import Floats
-from benchmarks.results.tables import bounds
 from benchmarks.tasks.controls import TRUTH, is_control
+from scorers.base import bounds
+from scorers.statistics.estimate import Floats
 
-_TICKS = 4
-"""About as many steps does an axis have."""
+_TICKS = 6
+"""Most ticks of an axis."""
+_ROOM = 24
+"""Characters that fit below an axis, with two between labels."""
 _BINS = 12
 _MOST_WHOLE = 20
 """Widest scale on which whole numbers have a bar each."""
@@ -50,12 +52,20 @@ def axis_of(cells: Sequence[Mapping[str, Any]]) -> Axis | None:
 
 
 def _ticks(low: float, high: float) -> tuple[float, ...]:
-    """Round numbers within a range, the nearest of 1, 2, 5 times a power of ten apart."""
-    rough = (high - low) / _TICKS
-    power = 10 ** math.floor(math.log10(rough))
-    step = min((k * power for k in (1, 2, 5, 10)), key=lambda s: abs(s - rough))
-    first, last = math.ceil(low / step), math.floor(high / step)
-    return tuple(float(f"{k * step:.10g}") for k in range(first, last + 1))
+    """Round numbers within a range, 1, 2 or 5 times a power of ten apart."""
+    power = 10 ** math.floor(math.log10((high - low) / _TICKS))
+    ticks: tuple[float, ...] = ()
+    for step in (k * power for k in (1, 2, 5, 10, 20, 50)):
+        first, last = math.ceil(low / step), math.floor(high / step)
+        ticks = tuple(float(f"{k * step:.10g}") for k in range(first, last + 1))
+        if sum(len(tick_text(t)) + 2 for t in ticks) <= _ROOM:
+            break
+    return ticks[:_TICKS]
+
+
+def tick_text(tick: float) -> str:
+    """A tick's label."""
+    return f"{tick:.6g}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from scorers.ratings.bootstrap import DRAWS, estimate, weights
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import pooled_mean
 
 Vote = Literal["system", "baseline", "undecided"]
 VOTES: tuple[Vote, ...] = ("system", "baseline", "undecided")
@@ -21,7 +21,7 @@ class Preferred:
     """What a judge and people prefer of one system's answer and the baseline's."""
 
     query: str
-    """The sample's id: the unit that intervals draw again."""
+    """The sample's id: the independent unit of intervals."""
     judge: float
     """From -2 to 2, positive for the system: the mean of the orders it was asked in."""
     human: Mapping[str, float]
@@ -55,7 +55,7 @@ Measures = dict[str, Estimate]
 
 
 def creation_agreement(
-    pairs: Sequence[Preferred], *, draws: int = DRAWS, seed: int = 0
+    pairs: Sequence[Preferred],
 ) -> Measures:
     """MAE and Consistency of a judge with the mean of the people.
 
@@ -63,14 +63,11 @@ def creation_agreement(
     percentage of pairs with |J - P| <= 1.
     """
     gaps = [(p.query, abs(p.judge - p.reference)) for p in pairs]
-    return _distances(gaps, draws, seed)
+    return _distances(gaps)
 
 
 def creation_people(
     ratings: Sequence[tuple[str, Mapping[str, float]]],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
 ) -> dict[str, Measures]:
     """The same of each annotator with the mean of the others, by annotator (F.3).
 
@@ -81,7 +78,7 @@ def creation_people(
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):
             gaps.setdefault(name, []).append((query, abs(own - others)))
-    return {name: _distances(found, draws, seed) for name, found in sorted(gaps.items())}
+    return {name: _distances(found) for name, found in sorted(gaps.items())}
 
 
 def each_and_the_others(
@@ -94,11 +91,11 @@ def each_and_the_others(
             yield name, own, float(np.mean(others))
 
 
-def _distances(gaps: Sequence[tuple[str, float]], draws: int, seed: int) -> Measures:
+def _distances(gaps: Sequence[tuple[str, float]]) -> Measures:
     within = [(query, 100.0 * (gap <= 1)) for query, gap in gaps]
     return {
-        "mae": _mean(gaps, draws, seed),
-        "consistency": _mean(within, draws, seed),
+        "mae": _mean(gaps),
+        "consistency": _mean(within),
     }
 
 
@@ -116,7 +113,7 @@ def majority(votes: Sequence[Vote]) -> Vote:
 
 
 def mllm_agreement(
-    pairs: Sequence[Voted], *, draws: int = DRAWS, seed: int = 0
+    pairs: Sequence[Voted],
 ) -> dict[str, Measures]:
     """Percentages of equal votes: judge with the majority, with each annotator, with all.
 
@@ -128,7 +125,7 @@ def mllm_agreement(
     for name in sorted({name for name, _ in single}):
         found[f"annotator {name}"] = [both for n, both in single if n == name]
     found["annotators"] = [both for _, both in single]
-    return {who: _equal(both, draws, seed) for who, both in found.items()}
+    return {who: _equal(both) for who, both in found.items()}
 
 
 def _votes(pair: Voted) -> list[Vote]:
@@ -137,9 +134,6 @@ def _votes(pair: Voted) -> list[Vote]:
 
 def mllm_people(
     votes: Sequence[tuple[str, Mapping[str, Vote]]],
-    *,
-    draws: int = DRAWS,
-    seed: int = 0,
 ) -> dict[str, Measures]:
     """Percentages of equal votes of every two annotators (Table 15), by `A and B`.
 
@@ -151,28 +145,22 @@ def mllm_people(
         for second in names[i + 1 :]:
             shared = [(q, v) for q, v in votes if first in v and second in v]
             both = [Both(q, v[first], v[second]) for q, v in shared]
-            found[f"{first} and {second}"] = _equal(both, draws, seed)
+            found[f"{first} and {second}"] = _equal(both)
     return found
 
 
-def _equal(votes: Sequence[Both], draws: int, seed: int) -> Measures:
+def _equal(votes: Sequence[Both]) -> Measures:
     decided = [b for b in votes if "undecided" not in (b.first, b.second)]
     sets = {"decided": decided, "all": votes}
     return {
-        name: _mean([(b.query, 100.0 * (b.first == b.second)) for b in chosen], draws, seed)
+        name: _mean([(b.query, 100.0 * (b.first == b.second)) for b in chosen])
         for name, chosen in sets.items()
     }
 
 
-def _mean(values: Sequence[tuple[str, float]], draws: int, seed: int) -> Estimate:
-    """Mean over pairs; the interval draws queries. `n` is the number of pairs."""
+def _mean(values: Sequence[tuple[str, float]]) -> Estimate:
+    """Mean over pairs; its interval is by query. `n` is the number of pairs."""
     if not values:
         return Estimate(None, None, 0, "no pair of answers judged by both")
-    ordered = sorted(values)
-    queries, query = np.unique([q for q, _ in ordered], return_inverse=True)
-    drawn = weights(queries.tolist(), draws, seed)[:, query]
-    numbers = np.array([v for _, v in ordered], dtype=np.float64)
-    with np.errstate(invalid="ignore"):
-        means = (drawn @ numbers) / drawn.sum(1)
-    found = estimate(float(numbers.mean()), means, len(queries))
-    return replace(found, n=len(values))
+    queries, numbers = zip(*values, strict=True)
+    return replace(pooled_mean(queries, numbers), n=len(values))

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import Floats
+from scorers.statistics.elo import Battle
+from scorers.statistics.estimate import Floats
 
 ORDER = "order"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
-from cluster.pool import StagePool
+from cluster.stage_queue import StageQueue
 
 MOST_DEATHS = 3
 """Deaths while loading, on one node that lives on, after which a stage is not loadable."""
@@ -36,19 +36,19 @@ class LoadingDeaths:
     clock: Callable[[], float]
     settling_s: float = SETTLING_S
     """0 where nodes do not come and go."""
-    _deaths: dict[tuple[StagePool, str], _Deaths] = field(default_factory=dict)
+    _deaths: dict[tuple[StageQueue, str], _Deaths] = field(default_factory=dict)
 
-    def add(self, stage: StagePool, node: str, reason: str) -> None:
+    def add(self, stage: StageQueue, node: str, reason: str) -> None:
         """A worker of `stage` died on `node` before it was ready."""
         deaths = self._deaths.setdefault((stage, node), _Deaths())
         deaths.last_at, deaths.reason = self.clock(), reason
 
-    def clear(self, stage: StagePool) -> None:
+    def clear(self, stage: StageQueue) -> None:
         """A worker of `stage` has loaded: it can be done."""
         for key in [key for key in self._deaths if key[0] is stage]:
             del self._deaths[key]
 
-    def avoided(self, stage: StagePool) -> set[str]:
+    def avoided(self, stage: StageQueue) -> set[str]:
         """Nodes on which a death has yet to prove the stage's own fault."""
         return {
             node
@@ -56,7 +56,7 @@ class LoadingDeaths:
             if own is stage and deaths.last_at is not None
         }
 
-    def hopeless(self, alive: Collection[str]) -> dict[StagePool, str]:
+    def hopeless(self, alive: Collection[str]) -> dict[StageQueue, str]:
         """Stages that died too often on a node still `alive`, with the reason."""
         now = self.clock()
         for key in [key for key in self._deaths if key[1] not in alive]:

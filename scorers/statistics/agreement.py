@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from scorers.agreement.coefficients import COEFFICIENTS, Coefficient, Floats
-from scorers.ratings.bootstrap import DRAWS, estimate, weights
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.bootstrap import DRAWS, estimate, weights
+from scorers.statistics.coefficients import COEFFICIENTS, Coefficient, Floats
+from scorers.statistics.estimate import Estimate
 
 OTHER_SCALE = "judge and people use different scales"
 

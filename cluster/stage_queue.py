@@ -1,4 +1,4 @@
-"""The jobs of one stage that wait, and what to do with a batch that came to grief."""
+"""The waiting jobs of one stage, and what becomes of the jobs of a batch that failed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from generators.base import Failure, Fault, Job, StageSpec
 
 DEATHS_TO_QUARANTINE = 3
-"""Deaths a record may be the only suspect of, before it is not tried again."""
+"""Deaths of workers that had nothing but one record, before it is not tried again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -21,14 +21,15 @@ class Batch:
 
     jobs: tuple[Job, ...]
     alone: bool = False
-    """Sent to a worker that has nothing else in flight, so that guilt is certain."""
+    """Sent to a worker that has nothing else in flight, so that the cause is certain."""
 
 
-Casualties = list[tuple[Job, Failure]]
+FailedJobs = list[tuple[Job, Failure]]
+"""Jobs that no worker could do, with the reason."""
 
 
 @dataclass(eq=False)
-class StagePool:
+class StageQueue:
     """One stage's queue. Decides which records travel together; knows nothing of Ray."""
 
     spec: StageSpec
@@ -36,13 +37,13 @@ class StagePool:
     """Position in the chains: lower ranks feed higher ones."""
     limit: int = 0
     """Most records in a batch; halved by every out-of-memory."""
-    seen: set[str] = field(default_factory=set)
+    keys: set[str] = field(default_factory=set)
     """Keys of all jobs that any system needs from this stage."""
     outcomes: Counter[str] = field(default_factory=Counter)
-    """How the seen jobs ended."""
-    fresh: int = 0
-    """Records made by this command rather than found."""
-    first_at: float | None = None
+    """Outcomes of the jobs that have ended."""
+    made: int = 0
+    """Records made by this command."""
+    first_made_at: float | None = None
     """When its first record was made."""
     usage: dict[str, float] = field(default_factory=dict)
     """What its records made by this command have used: tokens, images, cost."""
@@ -50,14 +51,14 @@ class StagePool:
     """Why no more of its records can be made, once that is known."""
     unusable_fault: Fault = Fault.NOT_LOADED
     """Of the records that wait for a stage that is unusable."""
-    most_workers: int | None = None
-    """Workers beyond which one more was tried in vain."""
+    max_workers: int | None = None
+    """Number of workers beyond which another could not be started."""
     unplaced: int = 0
-    """Workers in a row that the cluster had no place for after all."""
+    """Workers in a row that were never placed although resources seemed free."""
     waiting_since: float | None = None
-    """When its jobs began to wait for a place on the cluster."""
-    _queue: list[tuple[str, int, int, Job]] = field(default_factory=list)
-    _again: deque[Batch] = field(default_factory=deque)
+    """When its jobs began to wait for a worker."""
+    _heap: list[tuple[str, int, int, Job]] = field(default_factory=list)
+    _retries: deque[Batch] = field(default_factory=deque)
     _deaths: Counter[str] = field(default_factory=Counter)
     _arrivals: int = 0
 
@@ -65,55 +66,55 @@ class StagePool:
         self.limit = self.spec.placement.batch_size
 
     def add(self, job: Job) -> None:
-        """Queue a job: by group, then longest first where that makes like batches."""
+        """Queue a job: by group, then longest first where lengths are to be alike."""
         order = -job.size if self.spec.placement.longest_first else 0
-        heapq.heappush(self._queue, (job.group, order, self._arrivals, job))
+        heapq.heappush(self._heap, (job.group, order, self._arrivals, job))
         self._arrivals += 1
 
     @property
     def pending(self) -> int:
         """Jobs waiting to be sent."""
-        return len(self._queue) + sum(len(b.jobs) for b in self._again)
+        return len(self._heap) + sum(len(b.jobs) for b in self._retries)
 
     def take(self, *, idle: bool, growing: bool, workers: int) -> Batch | None:
-        """The next batch for one worker; None where it is better to wait for more.
+        """The next batch for one worker; None where it is better to wait for more jobs.
 
         A busy worker is given full batches only, as long as the queue is `growing`;
         the last records are shared out over the `workers`, in halves of a batch at least.
         """
-        if self._again and (idle or not self._again[0].alone):
-            return self._again.popleft()
+        if self._retries and (idle or not self._retries[0].alone):
+            return self._retries.popleft()
         size = self.limit
-        if len(self._queue) < size and growing and not idle:
+        if len(self._heap) < size and growing and not idle:
             return None
         if not growing:
-            share = math.ceil(len(self._queue) / max(1, workers))
+            share = math.ceil(len(self._heap) / max(1, workers))
             size = min(size, max(share, math.ceil(size / 2)))
-        taken = min(size, len(self._queue))
-        jobs = tuple(heapq.heappop(self._queue)[-1] for _ in range(taken))
+        taken = min(size, len(self._heap))
+        jobs = tuple(heapq.heappop(self._heap)[-1] for _ in range(taken))
         return Batch(jobs) if jobs else None
 
     def drain(self) -> list[Job]:
         """All waiting jobs, taken off the queue."""
-        jobs = [entry[-1] for entry in self._queue]
-        jobs += [job for batch in self._again for job in batch.jobs]
-        self._queue.clear()
-        self._again.clear()
+        jobs = [entry[-1] for entry in self._heap]
+        jobs += [job for batch in self._retries for job in batch.jobs]
+        self._heap.clear()
+        self._retries.clear()
         return jobs
 
-    def returned(self, batch: Batch) -> None:
-        """A batch that was never computed, through no fault of its own."""
-        self._again.appendleft(batch)
+    def put_back(self, batch: Batch) -> None:
+        """Queue a batch again that was never computed, for no fault of its own."""
+        self._retries.appendleft(batch)
 
-    def raised(self, batch: Batch, error: str) -> Casualties:
-        """A batch that raised: bisected until the poison record stands alone."""
+    def batch_raised(self, batch: Batch, error: str) -> FailedJobs:
+        """Bisect a batch that raised, until the record at fault is alone and fails."""
         if len(batch.jobs) == 1:
             return [(batch.jobs[0], Failure(error, Fault.ERROR))]
         self._split(batch)
         return []
 
-    def out_of_memory(self, batch: Batch, error: str) -> Casualties:
-        """A batch too large for the device: halved, and the limit remembered."""
+    def out_of_memory(self, batch: Batch, error: str) -> FailedJobs:
+        """Halve the batch size after a batch that was too large for the device."""
         if len(batch.jobs) == 1:
             return [(batch.jobs[0], Failure(error, Fault.OUT_OF_MEMORY))]
         self.limit = max(1, min(self.limit, len(batch.jobs) // 2))
@@ -121,12 +122,12 @@ class StagePool:
             self.add(job)
         return []
 
-    def killed(
+    def worker_died(
         self, batch: Batch, reason: str, *, certain: bool, fault: Fault = Fault.DIED
-    ) -> Casualties:
-        """A batch whose worker died; `certain` when nothing else can have killed it."""
+    ) -> FailedJobs:
+        """Retry a batch whose worker died; `certain` when nothing else can be the cause."""
         if not certain:
-            self._again.append(Batch(batch.jobs, alone=True))
+            self._retries.append(Batch(batch.jobs, alone=True))
             return []
         self._deaths.update(job.key for job in batch.jobs)
         job, *others = batch.jobs
@@ -134,7 +135,7 @@ class StagePool:
             self._split(batch, alone=True)
             return []
         if self._deaths[job.key] < DEATHS_TO_QUARANTINE:
-            self._again.append(Batch(batch.jobs, alone=True))
+            self._retries.append(Batch(batch.jobs, alone=True))
             return []
         times = self._deaths.pop(job.key)
         message = f"{reason}; set aside after {times} attempts that each ended so"
@@ -143,14 +144,14 @@ class StagePool:
     def _split(self, batch: Batch, alone: bool = False) -> None:
         middle = (len(batch.jobs) + 1) // 2
         for half in (batch.jobs[:middle], batch.jobs[middle:]):
-            self._again.append(Batch(half, alone=alone or batch.alone))
+            self._retries.append(Batch(half, alone=alone or batch.alone))
 
-    def settled(self, outcome: str, *, fresh: bool = True) -> None:
+    def count(self, outcome: str, *, fresh: bool = True) -> None:
         """Count a job that has ended, now (`fresh`) or under an earlier command."""
         self.outcomes[outcome] += 1
         if fresh:
-            self.fresh += 1
-            self.first_at = self.first_at or time.monotonic()
+            self.made += 1
+            self.first_made_at = self.first_made_at or time.monotonic()
 
     def used(self, usage: Mapping[str, float]) -> None:
         """Add what a batch has used."""
@@ -160,10 +161,10 @@ class StagePool:
     @property
     def working_s(self) -> float:
         """Seconds since the first record was made, for a rate."""
-        return time.monotonic() - self.first_at if self.first_at else 0.0
+        return time.monotonic() - self.first_made_at if self.first_made_at else 0.0
 
-    def wait_for_place(self) -> float:
-        """Seconds for which the stage has had work and no worker."""
+    def waited_s(self) -> float:
+        """Seconds for which the stage has had work and no worker, from its first call."""
         now = time.monotonic()
         if self.waiting_since is None:
             self.waiting_since = now

@@ -1,19 +1,55 @@
-"""A CLIP model of open_clip, filled with published, random or toy weights."""
+"""A CLIP model of open_clip, its weights, and pictures as it was trained to see them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import open_clip
 import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from PIL import Image as Pillow
 
 from generators.base import Weights
 from generators.checkpoints import CheckpointError
+from generators.loading.layout import identical
+from generators.loading.strict import fill
 from scorers.clip.checkpoints import read_checkpoint
-from scorers.clip.pixels import Transform, transform_of
 from scorers.clipscore import PUBLISHED, ClipSettings
+
+Transform = Callable[[Pillow.Image], torch.Tensor]
+"""An RGB picture to float32 (3, height, width), normalised."""
+
+MAX_ASPECT = 16
+"""Of a longer picture only the middle is resized: the centre crop keeps no more."""
+
+
+def transform_of(size: tuple[int, int], about: Mapping[str, Any]) -> Transform:
+    """open_clip's evaluation transform for towers of `size` (height, width).
+
+    `about` holds those fields of open_clip's `PreprocessCfg` that differ from OpenAI's:
+    shorter side resized with Pillow's bicubic filter, centre cropped.
+    """
+    merged = {**merge_preprocess_dict(PreprocessCfg(), dict(about)), "size": size}
+    transform = image_transform_v2(PreprocessCfg(**merged), is_train=False)
+    if merged["resize_mode"] == "shortest":
+        transform.transforms.insert(0, middle)
+    return transform  # type: ignore[no-any-return]
+
+
+def middle(picture: Pillow.Image) -> Pillow.Image:
+    """`picture`, cut to MAX_ASPECT around its centre.
+
+    Resizing the shorter side of a 10 x 10,000,000 picture to 224 would take 150 GB.
+    """
+    width, height = picture.size
+    longest = MAX_ASPECT * min(width, height)
+    left, top = max(0, width - longest) // 2, max(0, height - longest) // 2
+    if not left and not top:
+        return picture
+    return picture.crop((left, top, width - left, height - top))
+
 
 TINY = {
     "embed_dim": 32,
@@ -67,8 +103,16 @@ def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
 def _pretrained(settings: ClipSettings) -> Clip:
     checkpoint = read_checkpoint(settings)
     config = architecture(settings.built) if settings.built else checkpoint.config
-    model = build(config, settings.dtype)
-    fill(model, checkpoint.tensors, settings.model)
+    model = _towers(config, settings.dtype)
+    fill(
+        model,
+        checkpoint.tensors.items(),
+        identical(model.state_dict()),
+        source=f"weights {settings.model!r}",
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+    )
+    model = _lowered(model, settings.dtype)
     preprocessing = {**checkpoint.preprocessing, **_preprocessing(settings)}
     return _finished(model, device_of(settings), settings, preprocessing)
 
@@ -93,14 +137,22 @@ def architecture(name: str) -> Mapping[str, Any]:
 
 def build(config: Mapping[str, Any], dtype: str) -> Any:
     """A plain `open_clip.CLIP` on the current device; other kinds of tower are refused."""
+    return _lowered(_towers(config, dtype), dtype)
+
+
+def _towers(config: Mapping[str, Any], dtype: str) -> Any:
+    """The model that computes in `dtype`, with weights in float32."""
     _refuse_foreign(config)
     half = None if dtype == "float32" else getattr(torch, dtype)
     plain = {key: config[key] for key in _PLAIN_KEYS if key in config}
-    model = open_clip.CLIP(**plain, cast_dtype=half)
-    if half is not None:
-        # As open_clip's own `bf16` and `fp16`: norms and embeddings stay in float32.
-        open_clip.convert_weights_to_lp(model, half)
-    return model.eval().requires_grad_(False)
+    return open_clip.CLIP(**plain, cast_dtype=half).eval().requires_grad_(False)
+
+
+def _lowered(model: Any, dtype: str) -> Any:
+    """As open_clip's own `bf16` and `fp16`: norms and embeddings stay in float32."""
+    if dtype != "float32":
+        open_clip.convert_weights_to_lp(model, getattr(torch, dtype))
+    return model
 
 
 def _refuse_foreign(config: Mapping[str, Any]) -> None:
@@ -114,26 +166,6 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
             "only plain CLIP models with OpenAI's own tokenizer can be scored with; this "
             f"configuration sets {', '.join(foreign)}"
         )
-
-
-def fill(model: Any, tensors: Mapping[str, torch.Tensor], source: str) -> None:
-    """Copy `tensors` into `model`; one CheckpointError names all that do not fit."""
-    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
-    given = {name: tuple(value.shape) for name, value in tensors.items()}
-    problems = [f"missing {name}" for name in shapes if name not in given]
-    problems += [f"unexpected {name}" for name in given if name not in shapes]
-    problems += [
-        f"{name} is {given[name]}, not {shape}"
-        for name, shape in shapes.items()
-        if given.get(name, shape) != shape
-    ]
-    if problems:
-        shown = "; ".join(problems[:20]) + ("; ..." if len(problems) > 20 else "")
-        raise CheckpointError(
-            f"weights {source!r} do not fit the architecture in {len(problems)} places: "
-            f"{shown}"
-        )
-    model.load_state_dict(tensors)
 
 
 def _preprocessing(settings: ClipSettings) -> Mapping[str, Any]:

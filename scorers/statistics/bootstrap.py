@@ -1,5 +1,6 @@
-"""Intervals by drawing questions again: all games of one question stay together.
+"""Intervals by drawing questions again: all that is known of one question stays together.
 
+For ratings and coefficients of agreement; means have intervals of their own (`means`).
 Two orders of a pair, and the pairs of many systems on one question, are judged on the
 same content and are no independent observations; drawing single games (as the released
 programs do) makes intervals too narrow.
@@ -12,17 +13,13 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-import numpy.typing as npt
+from scipy import special
 
-from scorers.ratings.estimate import Estimate
-
-Floats = npt.NDArray[np.float64]
+from scorers.statistics.estimate import CONFIDENCE, EQUAL, LEAST, Estimate, Floats
 
 DRAWS = 1000
-CONFIDENCE = 0.95
-LEAST_QUESTIONS = 5
-"""With fewer, the whole range of the values misses their centre too often."""
-TOO_FEW = f"fewer than {LEAST_QUESTIONS} questions: no interval"
+METHOD = "percentile bootstrap"
+TOO_FEW = f"fewer than {LEAST} questions: no interval"
 
 
 def weights(questions: Sequence[str], draws: int = DRAWS, seed: int = 0) -> Floats:
@@ -42,32 +39,13 @@ def _stream(question: str, draws: int, seed: int) -> Floats:
     return generator.poisson(1.0, draws).astype(np.float64)
 
 
-def mean(
-    questions: Sequence[str], values: Sequence[float], *, draws: int = DRAWS, seed: int = 0
-) -> Estimate:
-    """The mean over questions, with its interval.
-
-    Several values of one question, from repeats, are averaged first and count as one.
-    """
-    if not values:
-        return Estimate(None, None, 0, "no question judged")
-    found: dict[str, list[float]] = {}
-    for question, value in sorted(zip(questions, values, strict=True)):
-        found.setdefault(question, []).append(value)
-    own = np.array([sum(repeats) / len(repeats) for repeats in found.values()])
-    drawn = weights(list(found), draws, seed)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = (drawn @ own) / drawn.sum(1)
-    return estimate(float(own.mean()), means, len(own))
-
-
 def estimate(value: float, drawn: Floats, questions: int) -> Estimate:
     """`value` with the interval of its draws; NaN marks draws in which it is undefined.
 
     Percentiles stand at the level of Student's t instead of the normal's, for the short
     tails of a bootstrap of few questions (Hesterberg 2015, The American Statistician).
     """
-    if questions < LEAST_QUESTIONS:
+    if questions < LEAST:
         return Estimate(value, None, questions, TOO_FEW)
     known = drawn[~np.isnan(drawn)]
     if len(known) < 0.9 * len(drawn):
@@ -76,13 +54,20 @@ def estimate(value: float, drawn: Floats, questions: int) -> Estimate:
     # Not interpolated: between a finite and an infinite draw there is no number.
     low = float(np.quantile(known, tail, method="lower"))
     high = float(np.quantile(known, 1 - tail, method="higher"))
+    if reason := _reason(low, high):
+        return Estimate(value, None, questions, reason)
+    return Estimate(value, (low, high), questions, "", METHOD)
+
+
+def _reason(low: float, high: float) -> str:
+    """Why these ends are no interval."""
     if not np.isfinite([low, high]).all():
         side = "below" if np.isfinite(high) else "above" if np.isfinite(low) else "at all"
-        return Estimate(value, None, questions, f"interval not bounded {side}")
-    return Estimate(value, (low, high), questions)
+        return f"interval not bounded {side}"
+    if high - low <= EQUAL * max(abs(low), abs(high)):
+        return "the same in all draws: no interval"
+    return ""
 
 
 def _tail(freedom: int) -> float:
-    from scipy import special
-
     return float(special.ndtr(special.stdtrit(freedom, (1 - CONFIDENCE) / 2)))

@@ -15,12 +15,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import DRAWS, Floats, estimate, weights
-from scorers.ratings.design import Design, design
-from scorers.ratings.elo import INITIAL, POINTS, expected
-from scorers.ratings.estimate import Estimate
-from scorers.ratings.logistic import Fitter
+from scorers.statistics.bootstrap import DRAWS, estimate, weights
+from scorers.statistics.design import Design, design
+from scorers.statistics.elo import INITIAL, POINTS, Battle, expected
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.logistic import Fitter
 
 ALWAYS = "the games that would bound it all go one way: no finite value"
 
@@ -57,20 +56,19 @@ def bradley_terry(
     """
     table = design(battles, anchor, style_names, order=order, keep_anchor=ridge > 0)
     fitter = Fitter(table, ridge)
-    point = fitter.fit(table.weight)
-    drawn = _drawn(fitter, point, draws, seed)
+    point = fitter.fit_all()
+    drawn = _drawn(fitter, draws, seed)
     return _told(table, point, drawn, initial)
 
 
-def _drawn(fitter: Fitter, start: Floats, draws: int, seed: int) -> Floats:
+def _drawn(fitter: Fitter, draws: int, seed: int) -> Floats:
     """(draws, columns) refitted coefficients.
 
     NaN where a draw leaves one undefined, infinite where it leaves one without bound.
     """
     table = fitter.table
     rounds = weights(table.questions, draws, seed)
-    start = np.where(np.isfinite(start), start, 0.0)
-    found = [fitter.fit(table.weight * w[table.question], start) for w in rounds]
+    found = [fitter.fit(table.weight * w[table.question]) for w in rounds]
     return np.array(found).reshape(draws, table.x.shape[1])
 
 
