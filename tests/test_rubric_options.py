@@ -211,10 +211,13 @@ def test_options_that_mean_nothing_are_refused(
 
 
 @pytest.mark.parametrize("command", ["run", "plan"])
-def test_another_mode_is_refused_with_the_valid_ones(place: Path, command: str) -> None:
+def test_a_mode_that_there_is_not_is_refused(place: Path, command: str) -> None:
     done = plait(command, *WORDS, "--mode", "strict", "--out", str(place / "run"))
     assert done.exit_code == 2
-    assert "'corrected', 'official'" in done.output
+    assert "'corrected'" in done.output
+    assert "'official'" in done.output
+    with pytest.raises(UsageError, match="'corrected' or 'official'"):
+        plait(command, *WORDS, "--set", "mode=strict", "--out", str(place / "run"))
     assert not (place / "run").exists()
 
 
