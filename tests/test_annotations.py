@@ -9,7 +9,7 @@ from annotations_helpers import human, write
 
 from benchmarks.studies.agreement.ratings import Unit
 from benchmarks.studies.agreement.rows import read_rows
-from generators.names import UsageError
+from generators.errors import UsageError
 
 ROWS = [
     {"id": "SA-1", "system": "anole", "annotator": "ann", "score": 4},

@@ -17,7 +17,7 @@ from benchmarks.studies.agreement import Settings, agreement_report
 from benchmarks.studies.agreement.comparison import compared
 from benchmarks.studies.agreement.ratings import of_board
 from generators.base import Failure, Fault, NotApplicable, Skip, Unscored
-from generators.names import UsageError
+from generators.errors import UsageError
 
 
 def test_scores_and_people_by_hand(tmp_path):

@@ -15,8 +15,8 @@ from generators.anole.payload import unpacked
 from generators.anole.render import AnoleRender
 from generators.anole.settings import AnoleDraftSettings
 from generators.anole.sizes import FULL
-from generators.checkpoints import CheckpointError
 from generators.document import Request, Text, Turn
+from generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
 

@@ -17,7 +17,7 @@ from generators.anole.render import AnoleRender
 from generators.anole.settings import AnoleDraftSettings, AnoleRenderSettings
 from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, ImageRequest, Payload, Request, Text, Turn
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.natives import NATIVE, native
 from generators.pictures import decode as pixels_of
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.anole.vocab import Vocabulary, image_name
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 
 NAMES = ["<s>", "<pad>", "</s>", "<unk>", "<eoss>", "<racm3:break>", "<reserved08706>"]
 CODES = [f"IMGIMG{letters}Z" for letters in ("A", "B", "C", "D")]

@@ -14,7 +14,7 @@ from trial import answering
 from cluster.walks import read
 from generators.base import Job, NotApplicable, Result, Unscored
 from generators.document import Candidate, Document, Image, Sample, Text, Turn
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers import resolve_scorer
 from scorers.bleu import Bleu, BleuSettings, bleu, corpus_bleu
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from generators.checkpoints import CheckpointError, fingerprint, identity, pinning
+from generators.checkpoints import fingerprint, identity, pinning
+from generators.errors import CheckpointError
 
 LARGE = 3 << 20
 

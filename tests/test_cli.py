@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.runs.experiment import reopen
-from generators.names import UsageError
+from generators.errors import UsageError
 from plait import _status_of
 
 CHECKOUT = Path(__file__).resolve().parents[1]

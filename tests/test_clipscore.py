@@ -9,9 +9,9 @@ import pytest
 from clipscore_helpers import candidate, picture
 
 from generators.base import Job, NotApplicable, Outcome, Result, Unscored, Walk
-from generators.checkpoints import CheckpointError, pinning
+from generators.checkpoints import pinning
 from generators.document import Document, Sample, Score, Text
-from generators.names import UsageError
+from generators.errors import CheckpointError, UsageError
 from scorers import resolve_scorer
 from scorers.clipscore import PUBLISHED, ClipScorer, ClipSettings, clipscore
 

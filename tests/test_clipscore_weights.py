@@ -20,7 +20,7 @@ from PIL import Image as Pillow
 from safetensors.torch import load_file, save_file
 
 from cluster.worker import load_class
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from scorers.clip.model import TINY, build, load_clip
 from scorers.clip.stage import ClipScore
 from scorers.clipscore import ClipSettings, clipscore

@@ -21,8 +21,8 @@ from benchmarks.studies.bias.observations import Section
 from benchmarks.studies.pairwise import CompareOptions, compare
 from benchmarks.studies.pairwise.judgements import read_rulings
 from cluster.lock import RunInUse, RunLock
+from generators.errors import UsageError
 from generators.keys import derived_seed
-from generators.names import UsageError
 from scorers.judging.rubric import parse_rubric
 
 RAY = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]

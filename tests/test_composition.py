@@ -13,7 +13,7 @@ from trial import sample
 from benchmarks import catalogue
 from generators.checkpoints import pinning
 from generators.document import Draft, ImageRequest, Text
-from generators.names import UsageError
+from generators.errors import UsageError
 from pipelines.composition import outlined, protocol
 from pipelines.systems import Models, resolve
 

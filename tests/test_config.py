@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.runs.config import DEFAULT_SYSTEMS, load_config
 from benchmarks.runs.experiment import open_experiment
-from generators.names import UsageError
+from generators.errors import UsageError
 from pipelines.systems import Models, resolve
 from scorers import resolve_scorer
 

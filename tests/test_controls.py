@@ -21,7 +21,7 @@ from cluster.plan import Evaluation, Plan, evaluations
 from cluster.store import Store
 from generators.base import NotApplicable, Result, Skip, Unscored
 from generators.document import Document, Image, Malformed, Sample, Text, Turn
-from generators.names import UsageError
+from generators.errors import UsageError
 
 SHUFFLED, NO_IMAGES, OTHER, REPEATED = CONTROLS
 

@@ -14,7 +14,7 @@ from cluster.walks import Pending, read
 from generators.base import Job, Kind, Outcome, Placement, StageSpec
 from generators.custom import custom_spec
 from generators.document import Draft, Request
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.settings import StageSettings
 
 

@@ -22,7 +22,7 @@ from cluster.records import Item, decode, encode
 from cluster.store import DamagedPart, Store, StoreError, notes_of, read_blob, write_part
 from generators.base import Kind, Result, Skip, StageSpec
 from generators.document import Draft, Image, ImageRequest, Payload, Text
-from generators.files import WriteError
+from generators.errors import WriteError
 from generators.pictures import encode as as_png
 
 

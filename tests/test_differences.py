@@ -13,15 +13,15 @@ from trial import Measuring, as_asked, sample
 from typer.testing import CliRunner
 
 from benchmarks import differences
-from benchmarks.differences import FinishedRun, run_difference
 from benchmarks.results.board import Board
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
+from benchmarks.studies.differences import FinishedRun, run_difference
 from benchmarks.tasks.task_set import TaskSet
 from cluster.plan import Evaluation
 from generators.base import Failure, Outcome, Result
 from generators.document import Document, Sample, Score, Text
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.system import System
 from plait import app
 

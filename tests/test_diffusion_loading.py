@@ -24,8 +24,8 @@ from diffusion_helpers import (
 )
 from safetensors.torch import load_file
 
-from generators.checkpoints import CheckpointError
 from generators.diffusion.loading import published
+from generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
 

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from generators.base import Kind
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
 
 ROOT = Path(__file__).parent.parent

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from generators.document import Document, Draft, ImageRequest, Sample, Text, Turn
 from generators.emu2.composing import Composing, composed, filled
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.natives import native
 
 FIRST, SECOND = picture(1), picture(2)

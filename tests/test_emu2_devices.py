@@ -8,7 +8,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.checkpoints import CheckpointError
 from generators.document import ImageRequest
 from generators.emu2 import loading
 from generators.emu2.condition import Emu2Condition
@@ -18,6 +17,7 @@ from generators.emu2.payload import unpacked
 from generators.emu2.placing import devices_of, homes, shares
 from generators.emu2.quantised import quantising
 from generators.emu2.sizes import FULL_CHAT, TINY_CHAT
+from generators.errors import CheckpointError
 from generators.loading.strict import fill
 
 TOLD = {"weights": "pretrained", "device": "cpu", "dtype": "float32"}

@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from generators.checkpoints import CheckpointError
 from generators.document import ImageRequest
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
@@ -20,6 +19,7 @@ from generators.emu2.render import Emu2Render
 from generators.emu2.settings import LAYERS_B, Emu2ConditionSettings
 from generators.emu2.sizes import FULL_CHAT, FULL_GEN, TINY_CHAT, TINY_GEN
 from generators.emu2.tokens import ADDED, ADDED_CHAT
+from generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
 

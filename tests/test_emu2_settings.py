@@ -16,7 +16,7 @@ from generators.emu2.settings import (
     Emu2DraftSettings,
     Emu2RenderSettings,
 )
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.natives import native
 
 models = pytest.mark.models

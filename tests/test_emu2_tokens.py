@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.checkpoints import CheckpointError
 from generators.emu2.tokens import ADDED, ADDED_CHAT, Picture, Tokens
 from generators.emu2.toy import toy_tokens, word_ids
+from generators.errors import CheckpointError
 from generators.toys import WORDS
 
 TOKENS = toy_tokens(ADDED_CHAT)

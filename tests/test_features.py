@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.features import (
     NAMES,
     PUBLISHED,

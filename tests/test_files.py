@@ -13,7 +13,8 @@ import pytest
 
 import plait
 from cluster.lock import RunLock
-from generators.files import WriteError, write_whole
+from generators.errors import WriteError
+from generators.files import write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_are_made(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.gill import models
 from generators.gill.draft import GillDraft
 from generators.gill.language import language_model

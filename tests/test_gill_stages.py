@@ -7,9 +7,9 @@ import pytest
 
 from generators.base import Failure, Result, Skip
 from generators.document import Image, ImageRequest, Request, Text, Turn
+from generators.errors import UsageError
 from generators.gill.render import GillRender
 from generators.gill.settings import GillDraftSettings, GillRenderSettings, gill
-from generators.names import UsageError
 
 pytestmark = pytest.mark.models
 

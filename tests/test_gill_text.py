@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from generators.checkpoints import CheckpointError
 from generators.document import Image, Text, Turn
+from generators.errors import CheckpointError
 from generators.gill.answer import first_sentence
 from generators.gill.prompts import pieces, shown
 from generators.gill.settings import GillDraftSettings

@@ -17,7 +17,7 @@ from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
 from generators.base import Kind
 from generators.document import Draft, Image, Malformed, Sample
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.system import System
 
 SYSTEM = System(

@@ -10,7 +10,7 @@ import torch
 from internvl_helpers import Tensors, request, save, shapes, tokenizer_config
 from safetensors.torch import save_file
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files
 from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.models import empty_model, published_tokenizer

@@ -21,7 +21,7 @@ from cluster.records import rows_of
 from cluster.worker import Item
 from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, Request, Text
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.pictures import encode
 from scorers.internvl.prompts import Prompt, PromptWriter
 from scorers.internvl.settings import MmieScoreSettings, mmie_score

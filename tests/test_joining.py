@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from benchmarks.runs.experiment import reopen
 from benchmarks.tasks.mmie.source import SAMPLE
-from generators.names import UsageError
+from generators.errors import UsageError
 from plait import app
 from scorers.judging import published
 

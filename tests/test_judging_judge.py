@@ -33,7 +33,8 @@ from generators.base import (
     Unscored,
 )
 from generators.document import Draft, Score, Text
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from scorers import resolve_scorer

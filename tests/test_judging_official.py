@@ -23,7 +23,7 @@ from judging_upstream_helpers import AVERAGED, REPLIES, figures, scored, write_f
 from benchmarks.tasks.mmie.outputs import Output, read_outputs
 from generators.base import Unscored
 from generators.document import Image
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.judging import published
 from scorers.judging.published import DIGESTS, read_published
 from scorers.judging.released import Released, averages, find_score, flattened, percent

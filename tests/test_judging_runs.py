@@ -15,7 +15,7 @@ from benchmarks.runs import experiment
 from benchmarks.runs.experiment import reopen
 from cluster.store import Store
 from generators.base import Failure, Unscored
-from generators.names import UsageError
+from generators.errors import UsageError
 from plait import app
 
 JUDGE = f"judge:openai:{MODEL}"

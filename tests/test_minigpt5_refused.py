@@ -12,7 +12,7 @@ from minigpt5_helpers import drafting, rendering
 from tokenizers import Tokenizer
 from tokenizers import models as tokenizer_models
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 
 pytestmark = pytest.mark.models

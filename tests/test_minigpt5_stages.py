@@ -13,6 +13,7 @@ from PIL import Image as Pillow
 from generators.base import Failure, Result, Skip
 from generators.diffusion.designs import DESIGNS
 from generators.document import Image, ImageRequest, Request, Text, Turn
+from generators.errors import UsageError
 from generators.minigpt5.draft import MiniGPT5Draft
 from generators.minigpt5.images import padded, prepared
 from generators.minigpt5.models import language_model, llama_config, picture_encoder
@@ -24,7 +25,6 @@ from generators.minigpt5.settings import (
     minigpt5,
 )
 from generators.minigpt5.sizes import FULL
-from generators.names import UsageError
 from generators.vokens.payload import packed
 
 pytestmark = pytest.mark.models

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.document import Image, Sample, Text, Turn
-from generators.names import UsageError
+from generators.errors import UsageError
 
 A, B = Image.of(b"a"), Image.of(b"b")
 

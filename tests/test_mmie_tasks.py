@@ -16,7 +16,7 @@ from mmie_helpers import at_hand, folder, good, loaded, png, row
 from benchmarks.tasks.mmie.prompts import prompts
 from benchmarks.tasks.task_set import TaskError, limited, load, selected
 from generators.document import Image, Malformed, Sample, Text, Turn
-from generators.names import UsageError
+from generators.errors import UsageError
 
 
 def test_what_a_task_set_says_of_itself(tmp_path):

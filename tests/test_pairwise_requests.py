@@ -13,8 +13,8 @@ from pairwise_helpers import CHAT, DRAWN, PICTURE, document, said, sample, walke
 
 from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
 from generators.document import Content, Document, Text, Turn
+from generators.errors import UsageError
 from generators.keys import derived_seed
-from generators.names import UsageError
 from scorers.judging.rubric import Mode
 from scorers.pairwise import (
     PROTOCOLS,

@@ -24,7 +24,7 @@ from benchmarks.tasks.published import published
 from benchmarks.tasks.task_set import TaskError, TaskSet, load
 from cluster.store import read_blob
 from generators.document import Image, Malformed, Sample, Text
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.content import DESCRIPTION
 from scorers.pairwise.creation import FACTUALITY, TRUTH

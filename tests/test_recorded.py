@@ -21,7 +21,7 @@ from benchmarks.runs.recorded import (
 from cluster.plan import Plan, evaluations
 from cluster.store import Store
 from generators.base import Kind, Result, StageSpec
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.system import System
 from scorers.bleu import BleuSettings
 

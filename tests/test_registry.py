@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import open_experiment
 from benchmarks.tasks.task_set import READERS, TaskSet, load
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.registry import PREFIXES, RESERVED, Named, is_custom
 from pipelines.systems import (
     ARTISTS,

@@ -15,7 +15,7 @@ from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
-from generators.names import UsageError
+from generators.errors import UsageError
 from plait import app
 from scorers.judging import published
 from scorers.judging.corrected import Corrected

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.judging.rubric import OWN_WORDING, RubricSource, parse_mode, parse_rubric
 
 

@@ -11,7 +11,7 @@ from cluster.plan import Plan
 from cluster.run import totals_of
 from generators.base import Failure, Fault, Result, StageSpec, Unscored
 from generators.document import Score
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers import SCORERS, resolve_scorer
 from scorers.base import DIRECTIONS, admitted, bounds
 

@@ -13,7 +13,7 @@ from trial import filled
 from benchmarks.studies.pairwise.match import judgement_of, plan_of
 from cluster.plan import lookup_in
 from generators.base import Kind, Result, StageSpec
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.matchup import Matchup, PairwiseJudge
 

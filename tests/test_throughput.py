@@ -20,7 +20,7 @@ from benchmarks.speed.traffic import weight_traffic
 from benchmarks.speed.workload import of_scorer, of_system, whole
 from generators.base import Failure, Result
 from generators.document import Draft, ImageRequest, Payload, Score, Text
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.pictures import Drawing
 from pipelines.systems import Models
 

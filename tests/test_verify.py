@@ -12,13 +12,13 @@ from trial import painter
 from typer.testing import CliRunner
 
 import plait
-from benchmarks.integrity import DAMAGED, INTACT, verify_run
+from benchmarks.runs.integrity import DAMAGED, INTACT, verify_run
 from cluster.records import Item, encode
 from cluster.store import Store, write_part
 from cluster.verify import verify
 from generators.base import Kind, Result
 from generators.document import Image, ImageRequest
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.pictures import encode as as_png
 
 

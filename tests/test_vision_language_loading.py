@@ -8,8 +8,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from vlm_helpers import save_tiny
 
-from generators.checkpoints import CheckpointError
 from generators.document import Request, Text, Turn
+from generators.errors import CheckpointError
 from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import loading, random_weights

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.strict import fill, randomised
 from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
 

@@ -18,7 +18,7 @@ from typer.testing import Result as Done
 from benchmarks.tasks.reading import hub
 from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.task_set import READERS
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.natives import NATIVE
 from plait import app
 from scorers.judging import published

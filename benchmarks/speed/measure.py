@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.speed.device import peak_memory, synchronise
 from benchmarks.speed.traffic import weight_traffic
 from generators.base import Outcome, Result, StageSpec, imported
-from generators.names import UsageError
+from generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
 """One way of computing the whole workload."""

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 
 
 def vq_model(config: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from generators.anole.layouts import meta
 from generators.anole.published import Published
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.strict import fill
 from generators.loading.tensors import in_pickle

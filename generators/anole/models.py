@@ -16,7 +16,7 @@ from generators.anole.sizes import FULL, TINY, Size
 from generators.anole.toy import steered, toy_tokenizer
 from generators.anole.vocab import Vocabulary
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.strict import randomised, revived
 from generators.toys import BYTE_LEVEL

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from generators.anole.layouts import taming
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files
 from generators.loading.layout import identical
 from generators.loading.strict import fill

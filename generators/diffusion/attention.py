@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from diffusers.models.attention_dispatch import AttentionBackendName
 
+from generators.errors import PlaitError
+
 OWN = "own"
 SDPA = "sdpa"
 XFORMERS = "xformers"
@@ -19,8 +21,10 @@ NATIVE = "native"
 """diffusers' name of torch's scaled dot product attention."""
 
 
-class AttentionError(ValueError):
+class AttentionError(PlaitError, ValueError):
     """The attention kernel a user named cannot run here, or not in this model."""
+
+    exit_status = 2
 
 
 def use_attention(

@@ -13,7 +13,7 @@ import torch
 import transformers
 from safetensors import SafetensorError, safe_open
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 
 
 def components_of(folder: Path) -> dict[str, type[Any]]:

@@ -16,8 +16,9 @@ import torch
 import transformers
 from safetensors import SafetensorError
 
-from generators.checkpoints import CheckpointError, looks_like_path
+from generators.checkpoints import looks_like_path
 from generators.diffusion.files import components_of, require_files, variant_of
+from generators.errors import CheckpointError
 
 SafetyPolicy = Literal["checkpoint", "off"]
 NAMED_KEYS = 8

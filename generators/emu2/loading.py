@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
 from generators.emu2.folders import Within
 from generators.emu2.model import Emu2, empty_network
 from generators.emu2.native import FILES, Native, native_file
@@ -20,6 +19,7 @@ from generators.emu2.settings import Emu2Settings, Quantization
 from generators.emu2.sizes import FULL_CHAT, Size
 from generators.emu2.tokens import Tokens
 from generators.emu2.toy import held, steered, toy_tokens
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.strict import fill, randomised, revived
 

@@ -14,10 +14,10 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from generators.checkpoints import CheckpointError
 from generators.emu2.published import Published, llama, native_name
 from generators.emu2.sizes import FULL_CHAT, FULL_GEN, VisionSize
 from generators.emu2.tokens import ADDED, ADDED_CHAT
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.tensors import in_pickle, in_safetensors
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from torch import Tensor
 
-from generators.checkpoints import CheckpointError
 from generators.emu2.sizes import VisionSize
 from generators.emu2.tokens import Tokens
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.layout import Layout, Place
 from generators.loading.tensors import stored_tensors

@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
 from generators.emu2.settings import Quantization
+from generators.errors import CheckpointError
 from generators.loading.layout import Layout
 
 _OUTLIERS = 6.0

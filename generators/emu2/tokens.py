@@ -15,7 +15,7 @@ from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 
 BOS, EOS, UNKNOWN, PAD = "<s>", "</s>", "<unk>", "[PAD]"
 BEGIN_IMAGE, IMAGE, END_IMAGE = "[IMG]", "<image>", "[/IMG]"

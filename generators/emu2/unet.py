@@ -14,12 +14,13 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
     StableDiffusionSafetyChecker,
 )
 
-from generators.checkpoints import CheckpointError, looks_like_path
+from generators.checkpoints import looks_like_path
 from generators.diffusion.builds import empty_module
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.loading import modules_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.emu2.native import native_file, shapes_in, stored_in
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.layout import identical
 from generators.loading.strict import fill

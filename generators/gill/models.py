@@ -7,7 +7,8 @@ from dataclasses import dataclass
 import torch
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError, with_revision
+from generators.checkpoints import with_revision
+from generators.errors import CheckpointError
 from generators.gill.language import Language, language_model, published_language
 from generators.gill.published import ARGUMENTS, Additions, Published
 from generators.gill.settings import GillDraftSettings

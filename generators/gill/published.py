@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.gill.sizes import MapperSize
 from generators.loading.files import Files, read_json
 from generators.loading.layout import Layout, Place

@@ -12,7 +12,7 @@ from itertools import groupby
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files
 
 BOS, PAD = "</s>", "<pad>"

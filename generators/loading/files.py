@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from generators.checkpoints import CheckpointError, looks_like_path
+from generators.checkpoints import looks_like_path
+from generators.errors import CheckpointError
 
 
 @dataclass(frozen=True)

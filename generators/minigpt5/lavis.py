@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files
 from generators.loading.layout import Layout, Place
 from generators.loading.strict import fill

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.layout import Place
 from generators.loading.strict import fill
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files
 from generators.loading.strict import randomised, revived
 from generators.minigpt5.published import (

@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from generators.checkpoints import CheckpointError, looks_like_path, with_revision
+from generators.checkpoints import looks_like_path, with_revision
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.layout import Place, identical
 from generators.loading.strict import fill

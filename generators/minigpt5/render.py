@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
+from generators.errors import CheckpointError
 from generators.loading.devices import device_of
 from generators.loading.files import Files
 from generators.loading.layout import Layout

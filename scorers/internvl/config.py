@@ -13,7 +13,7 @@ from typing import Any
 from torch import Tensor
 from transformers import InternVLConfig, InternVLVisionConfig, Phi3Config
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.layout import Layout, Place
 
 _RULES = {

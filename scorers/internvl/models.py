@@ -22,7 +22,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.devices import device_of
 from generators.loading.files import Files, read_json
 from generators.loading.strict import fill, randomised

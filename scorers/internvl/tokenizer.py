@@ -14,7 +14,7 @@ from typing import Any
 
 import sentencepiece
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 
 _SPACE = "\u2581"
 """How SentencePiece writes a space."""

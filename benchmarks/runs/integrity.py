@@ -13,7 +13,7 @@ from cluster.lock import RunLock
 from cluster.run import MANIFEST
 from cluster.store import Store
 from cluster.verify import StageCheck, verify
-from generators.names import UsageError
+from generators.errors import UsageError
 
 INTACT, DAMAGED = 0, 1
 _MOST_KEYS = 5

@@ -20,7 +20,8 @@ from benchmarks.results.board import Board, key_of
 from benchmarks.runs.experiment import Experiment, reopen
 from cluster.store import Store
 from generators.document import Malformed, Sample
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import mean, paired
 
