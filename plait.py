@@ -21,7 +21,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.config import RunConfig
+    from benchmarks.runs.config import RunConfig
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What a machine says when files cannot be written, through no defect of ours."""
@@ -187,6 +187,22 @@ def show(
 
 
 @app.command()
+def verify(
+    run: Run,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set damaged parts aside.")
+    ] = False,
+) -> None:
+    """Check every part and picture of a run, and say what a repair would make again.
+
+    Changes nothing without --repair. Exit status 1 when something is damaged.
+    """
+    from benchmarks import integrity
+
+    raise typer.Exit(integrity.verify_run(run.resolve(), _console(), repair=repair))
+
+
+@app.command()
 def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[Path, typer.Argument(help="People's annotations, CSV or JSON.")],
@@ -285,7 +301,7 @@ def orchestration(
     batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
 ) -> None:
     """What the engine costs beside a loop, ray.util.ActorPool and Ray Data."""
-    from benchmarks import orchestration as measured
+    from benchmarks.speed import orchestration as measured
 
     raise typer.Exit(measured.main(out, batches, _console()))
 
@@ -296,13 +312,13 @@ def orchestration(
 )
 def stage(context: typer.Context) -> None:
     """How fast one stage is at several batch sizes, without Ray (--help for options)."""
-    from benchmarks.throughput import main as measured
+    from benchmarks.speed import main as measured
 
     raise typer.Exit(measured.main(context.args))
 
 
 def _config(arguments: dict[str, Any]) -> "RunConfig":
-    from benchmarks.config import load_config
+    from benchmarks.runs.config import load_config
 
     flags = {
         "data": arguments["data"],
@@ -336,16 +352,19 @@ def main() -> None:
 
 def _status_of(error: Exception) -> int | None:
     """2 for wrong use, 1 for a run that could not go on, None for a defect of ours."""
-    from benchmarks.tasks import TaskError
+    from benchmarks.tasks.task_set import TaskError
     from cluster.lock import RunInUse
     from cluster.store import StoreError
     from generators.checkpoints import CheckpointError
+    from generators.files import WriteError
     from generators.names import UsageError
 
     if isinstance(error, UsageError | TaskError | CheckpointError | RunInUse):
         return 2
     refused = isinstance(error, OSError) and error.errno in _REFUSALS
-    broken = isinstance(error, StoreError) or type(error).__name__ == "ClusterError"
+    broken = (
+        isinstance(error, StoreError | WriteError) or type(error).__name__ == "ClusterError"
+    )
     return 1 if broken or refused else None
 
 

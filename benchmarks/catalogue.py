@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.controls import CONTROLS
+from benchmarks.tasks.controls import CONTROLS
 from generators.base import StageSpec
 from generators.checkpoints import CheckpointError, first_line, looks_like_path, pinning
 from generators.names import UsageError, unknown

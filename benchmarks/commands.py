@@ -13,8 +13,9 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.board import Board
-from benchmarks.config import (
+from benchmarks.results.board import Board
+from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
     absolute_rubric,
@@ -22,17 +23,16 @@ from benchmarks.config import (
     merged,
     parsed_setting,
 )
-from benchmarks.display import Display
-from benchmarks.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.files import write_whole
-from benchmarks.kept import keep_rubrics
-from benchmarks.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
+from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
 from cluster.run import MANIFEST, RunResult, execute
-from cluster.store import Store, read_blob
+from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
+from generators.files import write_whole
 from generators.names import UsageError, unknown
 from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
@@ -142,6 +142,7 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
         address=experiment.config.address,
         placement_timeout_s=engine.placement_timeout_s,
         grace_s=engine.grace_s,
+        max_cost=engine.max_cost,
         only_scorers=only_scorers,
     )
     display = Display(console)
@@ -202,12 +203,15 @@ def _faults(result: RunResult) -> Iterator[Fault]:
 
 
 def write_outputs(board: Board, root: Path, console: Console) -> Path:
-    """Leaderboard and report; the page's path."""
-    from benchmarks.report import write_report
+    """Leaderboard and report; the page's path. Tells of damaged parts that it met."""
+    from benchmarks.results.report import write_report
 
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
-    page = write_report(board, root, manifest, read_blob)
+    read = BlobReader()
+    page = write_report(board, root, manifest, read)
+    for damage in read.damage.values():
+        console.print(f"Attention: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
     return page
 
@@ -321,7 +325,7 @@ def report(root: Path, console: Console) -> int:
 
 def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
     """Write one system's documents in another tool's format."""
-    from benchmarks.exports import export_documents
+    from benchmarks.runs.exports import export_documents
 
     written = export_documents(reopen(root), Store(root), system, form, out)
     console.print(
@@ -332,7 +336,7 @@ def export(root: Path, system: str, form: str, out: Path, console: Console) -> i
 
 def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     """The exact prompts, replies, settings and seeds of one sample."""
-    from benchmarks.inspection import describe
+    from benchmarks.runs.inspection import describe
 
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)

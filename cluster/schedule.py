@@ -17,8 +17,10 @@ from cluster.options import EngineOptions, StageProgress
 from cluster.plan import Evaluation, Plan, outcome_name, standing_in
 from cluster.pool import Casualties, StagePool
 from cluster.records import Item, decode, encode
+from cluster.spending import Spending
 from cluster.store import Store
 from cluster.walks import Pending, Walker, read
+from cluster.watcher import WorkerFailure
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
 from generators.document import Image, Malformed, Sample
@@ -45,6 +47,7 @@ class Scheduler:
         *,
         on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
         on_notice: Callable[[str], None] = lambda text: None,
+        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.plan = plan
@@ -65,7 +68,10 @@ class Scheduler:
         """Keys that failed under this command: not tried again before the next one."""
         self._pools: dict[str, StagePool] = {}
         self._refused: list[Event] = []
-        self._crew = Crew(store.root, options, _probe_of(plan), self._notice)
+        self._spending = Spending(options.max_cost)
+        self._spending.count_records(store, plan.stages)
+        probe = _probe_of(plan)
+        self._crew = Crew(store.root, options, probe, self._notice, on_failure)
         self._hiring = Hiring(self._crew, self._growing)
         self._shown = 0.0
 
@@ -78,6 +84,7 @@ class Scheduler:
                 if self.should_stop():
                     self._wind_down()
                 self._open_walks()
+                self._take_in(self._stop_paying())
                 self._take_in(self._hiring.place(self._pools.values()))
                 self._crew.feed(self._growing)
                 self._take_in(self._crew.collect(0.0 if self._more_walks else 0.1))
@@ -85,6 +92,14 @@ class Scheduler:
         finally:
             self._crew.kill_all()
         self.on_turn(self.progress())
+
+    def _stop_paying(self) -> list[Event]:
+        """Once the budget is reached, what still waits for a paid stage fails."""
+        reason = self._spending.exhausted()
+        if reason is None:
+            return []
+        paid = (p for p in self._pools.values() if self._spending.is_paid(p.spec))
+        return [self._crew.give_up(p, reason, Fault.BUDGET) for p in paid if p.pending]
 
     def _wind_down(self) -> None:
         """Take in what is in flight, for a limited time, and leave."""
@@ -146,7 +161,7 @@ class Scheduler:
         if pool.unusable is None:
             pool.add(job)
         else:
-            failure = Failure(pool.unusable, Fault.NOT_LOADED)
+            failure = Failure(pool.unusable, pool.unusable_fault)
             self._refused.append((pool, [(job, failure)]))
 
     def _pool(self, spec: StageSpec) -> StagePool:
@@ -180,6 +195,9 @@ class Scheduler:
 
     def _note(self, pool: StagePool, receipt: Receipt) -> None:
         rows = receipt.rows
+        self.store.suspects.update(receipt.damaged)
+        pool.used(receipt.usage)
+        self._spending.count_receipt(pool.spec, receipt)
         if receipt.table is not None:
             rows = self.store.commit(pool.spec, receipt.table)
         else:
@@ -226,6 +244,7 @@ class Scheduler:
             workers=len(ready),
             state=_state(pool, len(replicas), any(r.in_flight for r in ready), len(ready)),
             seconds=pool.working_s,
+            usage=dict(pool.usage),
         )
 
 

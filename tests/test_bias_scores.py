@@ -20,10 +20,10 @@ from trial import filled
 from benchmarks.bias import scores
 from benchmarks.bias.preferences import lengths
 from benchmarks.bias.scores import Scored
-from benchmarks.config import RunConfig
-from benchmarks.experiment import Experiment
-from benchmarks.published import as_asked
-from benchmarks.tasks import TaskSet
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.experiment import Experiment
+from benchmarks.tasks.published import as_asked
+from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
 from generators.keys import derived_seed
 from generators.system import System

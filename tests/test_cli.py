@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.experiment import reopen
+from benchmarks.runs.experiment import reopen
 from generators.names import UsageError
 from plait import _status_of
 

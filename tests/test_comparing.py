@@ -17,7 +17,7 @@ from benchmarks.bias import sections
 from benchmarks.bias.findings import Section
 from benchmarks.comparing import Comparison, compare
 from benchmarks.comparing.judgements import read_rulings
-from benchmarks.config import RunConfig
+from benchmarks.runs.config import RunConfig
 from cluster.lock import RunInUse, RunLock
 from generators.keys import derived_seed
 from generators.names import UsageError

@@ -11,7 +11,7 @@ from pairwise_helpers import document, sample
 from trial import filled
 
 from benchmarks.comparing.duels import Duel, Referee, Versus, _score, duels, plan_of
-from benchmarks.published import as_asked
+from benchmarks.tasks.published import as_asked
 from cluster.counts import count
 from cluster.plan import Plan, evaluations, lookup_in
 from cluster.run import totals_of

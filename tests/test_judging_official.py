@@ -19,7 +19,7 @@ from judging_helpers import (
 )
 from judging_upstream_helpers import AVERAGED, REPLIES, figures, scored, write_folder
 
-from benchmarks.mmie.outputs import Output, read_outputs
+from benchmarks.tasks.mmie.outputs import Output, read_outputs
 from generators.base import Unscored
 from generators.document import Image
 from generators.names import UsageError

@@ -36,7 +36,15 @@ SEEN_BY_SCORERS = {
 }
 """Values, contracts and settings of `generators`: no model's code. A judge with weights
 of its own reads its checkpoint and decodes by the shared parts (loading, decoding)."""
-ONLY_CONTRACTS = {"base", "document", "keys", "system", "checkpoints", "pictures"}
+ONLY_CONTRACTS = {
+    "base",
+    "checkpoints",
+    "document",
+    "files",
+    "keys",
+    "pictures",
+    "system",
+}
 """What the engine sees of `generators`; stages it knows by name alone."""
 
 

@@ -19,9 +19,9 @@ from comparing_helpers import (
     write_tsv,
 )
 
-from benchmarks.creation_mmbench.categories import CATEGORIES, CATEGORY_OF
-from benchmarks.published import published
-from benchmarks.tasks import TaskError, TaskSet, load
+from benchmarks.tasks.creation_mmbench.categories import CATEGORIES, CATEGORY_OF
+from benchmarks.tasks.published import published
+from benchmarks.tasks.task_set import TaskError, TaskSet, load
 from cluster.store import read_blob
 from generators.document import Image, Malformed, Sample, Text
 from generators.names import UsageError

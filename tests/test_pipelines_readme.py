@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.config import load_config
-from benchmarks.tasks import load
+from benchmarks.runs.config import load_config
+from benchmarks.tasks.task_set import load
 from cluster.walks import read
 from generators.base import Job, Outcome, Result, imported
 from generators.document import Sample, Text

@@ -11,7 +11,7 @@ from rich.console import Console
 from trial import as_asked, filled, painter, sample, writer
 
 from benchmarks import commands
-from benchmarks.config import load_config
+from benchmarks.runs.config import load_config
 from benchmarks.runs.recorded import (
     RecordedStages,
     recorded_digest,
@@ -71,6 +71,22 @@ def test_what_would_be_made_again_is_named_with_its_reason(tmp_path: Path) -> No
     assert [c.records for c in changes] == [2, 2]
     assert "version 1 is now 9" in str(changes[0])
     assert "an earlier plait named its results otherwise" in str(changes[1])
+
+
+def test_a_users_stage_that_is_given_seeds_now_was_not_given_any(tmp_path: Path) -> None:
+    former = plan_of(writer(), painter())
+    store = filled(former, tmp_path)
+    manifest = manifest_of(former)
+    for facts in manifest["stages"].values():
+        del facts["seeded"]  # as in manifests of that time
+    recorded = RecordedStages(manifest)
+    today = plan_of(replace(writer(), seeded=True), painter())
+    (change,) = recorded.superseded(today.stages, store)
+    assert "its inputs have seeds now" in str(change)
+    systems = tuple(with_stages(s, recorded.as_recorded) for s in today.systems)
+    read = evaluations(replace(today, systems=systems), store)
+    assert all(isinstance(e.document, Result) for e in read)
+    assert RecordedStages(manifest_of(today)).superseded(today.stages, store) == []
 
 
 def test_nothing_is_said_of_stages_without_records_or_with_todays_key(

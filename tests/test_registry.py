@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.config import load_config
-from benchmarks.experiment import open_experiment
-from benchmarks.tasks import READERS, TaskSet, load
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import open_experiment
+from benchmarks.tasks.task_set import READERS, TaskSet, load
 from generators.names import UsageError
 from generators.registry import PREFIXES, RESERVED, Named, is_custom
 from pipelines.systems import (

@@ -11,8 +11,8 @@ from judging_helpers import STAND_IN, stand_in_digests
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from benchmarks.config import load_config
-from benchmarks.experiment import open_experiment, reopen
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.names import UsageError

@@ -14,10 +14,10 @@ from benchmarks.bias.findings import Section
 from benchmarks.bias.preferences import lengths, self_preference
 from benchmarks.bias.scores import Scored, joined
 from benchmarks.bias.verdicts import positions, repeatability, rewording
-from benchmarks.experiment import reopen
-from benchmarks.files import write_whole
-from benchmarks.grid import Grid, estimate_text, page
+from benchmarks.results.grid import Grid, estimate_text, page
+from benchmarks.runs.experiment import reopen
 from cluster.store import Store
+from generators.files import write_whole
 from generators.names import UsageError
 from scorers.judging.settings import OFFICIAL
 

@@ -12,7 +12,7 @@ from benchmarks.bias.matchups import Judge, Matchup
 from benchmarks.bias.verdicts import Values, agreement
 from benchmarks.comparing.judgements import Side
 from benchmarks.comparing.match import writer_of
-from benchmarks.experiment import Experiment
+from benchmarks.runs.experiment import Experiment
 from cluster.plan import Evaluation, evaluations, lookup_in
 from cluster.store import Store
 from cluster.walks import noted, read

@@ -13,8 +13,8 @@ from benchmarks.comparing.pages import Found, show, write
 from benchmarks.comparing.replies import Asked, Judged, reasons_of
 from benchmarks.comparing.request import Comparison
 from benchmarks.comparing.shown import told_apart
-from benchmarks.display import Display
-from benchmarks.experiment import missing_keys, refuse_missing
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import missing_keys, refuse_missing
 from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.options import EngineOptions
@@ -84,6 +84,7 @@ def _judged(match: Match, place: Path, console: Console) -> RunResult:
         address=match.wanted.address or config.address,
         placement_timeout_s=config.engine.placement_timeout_s,
         grace_s=config.engine.grace_s,
+        max_cost=config.engine.max_cost,
     )
     display = Display(console)
     try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.published import as_asked
+from benchmarks.tasks.published import as_asked
 from cluster.plan import Plan, lookup_in
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.comparing.duels import Duel
-from benchmarks.files import write_whole
 from cluster.plan import outcome_name
 from generators.base import Outcome, Result
 from generators.document import Document
+from generators.files import write_whole
 from generators.names import UsageError
 from scorers.features import words
 from scorers.pairwise.protocol import Judgement, Marks, Reading, Verdict

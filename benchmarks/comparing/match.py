@@ -17,8 +17,8 @@ from benchmarks.comparing.request import (
     protocol_of,
     systems_of,
 )
-from benchmarks.experiment import Experiment, reopen
 from benchmarks.judges import judge_stage
+from benchmarks.runs.experiment import Experiment, reopen
 from cluster.plan import Plan
 from cluster.run import MANIFEST
 from cluster.store import Store

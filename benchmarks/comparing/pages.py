@@ -11,14 +11,14 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.board import RANDOM
 from benchmarks.comparing.match import Match
 from benchmarks.comparing.replies import Asked, Judged, anything_read
 from benchmarks.comparing.shown import brief, grids, reasons_grid
-from benchmarks.files import write_whole
-from benchmarks.grid import page
+from benchmarks.results.board import RANDOM
+from benchmarks.results.grid import page
 from cluster.run import RunResult
 from generators.base import StageSpec
+from generators.files import write_whole
 from scorers.pairwise.table import Table
 
 

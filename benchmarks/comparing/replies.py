@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.board import Board
 from benchmarks.comparing.duels import Duel
-from benchmarks.reasons import reasons
+from benchmarks.results.board import Board
+from benchmarks.results.reasons import reasons
 from cluster.plan import Evaluation
 from cluster.records import Row
 from generators.base import Fault, NotApplicable, Outcome, Result

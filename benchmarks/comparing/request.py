@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.config import merged, parsed_setting
-from benchmarks.experiment import Experiment
-from benchmarks.published import PREFIX, is_published, published
+from benchmarks.runs.config import merged, parsed_setting
+from benchmarks.runs.experiment import Experiment
+from benchmarks.tasks.published import PREFIX, is_published, published
 from generators.base import Weights
 from generators.names import UsageError, unknown
 from generators.system import System

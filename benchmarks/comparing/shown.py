@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.grid import Grid, estimate_text
-from benchmarks.tables import kind_text, reason_text
+from benchmarks.results.grid import Grid, estimate_text
+from benchmarks.results.tables import kind_text, reason_text
 from scorers.pairwise.table import Row, Table
 from scorers.ratings.estimate import Estimate
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any
 
 from cluster.store import Store
-from generators.base import SCHEMA_VERSION, StageSpec
+from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
 from generators.keys import digest
 from generators.system import System
 from scorers.base import Scorer
@@ -43,6 +43,8 @@ class Supersession:
             for name in ("version", "identity", "weights", "settings")
             if self.recorded.get(name) != today[name]
         ]
+        if self.spec.seeded and not _was_seeded(self.spec, self.recorded):
+            changes.append("its inputs have seeds now, unless it says seeded = False")
         return "; ".join(changes) or "an earlier plait named its results otherwise"
 
 
@@ -57,6 +59,7 @@ def stage_facts(spec: StageSpec) -> dict[str, Any]:
         "identity": spec.identity,
         "weights": spec.weights,
         "settings": dict(spec.settings),
+        "seeded": spec.seeded,
         "batch_size": spec.placement.batch_size,
     }
 
@@ -77,19 +80,20 @@ class RecordedStages:
 
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         self._by_name: dict[tuple[str, str], list[Recorded]] = defaultdict(list)
-        self._digests: set[str] = set()
+        self._by_digest: dict[str, Recorded] = {}
         for folder, facts in manifest.get("stages", {}).items():
             name = folder.rpartition("-")[0]
             self._by_name[name, facts["kind"]].append(facts)
-            self._digests.add(recorded_digest(facts))
+            self._by_digest[recorded_digest(facts)] = facts
 
     def former(self, spec: StageSpec) -> Recorded | None:
-        """What the run recorded of `spec`, where today's digest is another one.
+        """What the run recorded of `spec`, where today's keys are other ones.
 
         None too where several stages had its name, so that none is the former one.
         """
-        if spec.digest in self._digests:
-            return None
+        same = self._by_digest.get(spec.digest)
+        if same is not None:
+            return None if _was_seeded(spec, same) == spec.seeded else same
         name = spec.folder.rpartition("-")[0]
         facts = self._by_name.get((name, spec.kind.value), [])
         return facts[0] if len(facts) == 1 else None
@@ -112,7 +116,21 @@ class RecordedStages:
 
 def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
     about = {name: facts[name] for name in ("version", "identity", "weights", "settings")}
+    about["seeded"] = _was_seeded(spec, facts)
     return replace(spec, recorded=recorded_digest(facts), **about)
+
+
+def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
+    """Whether a run's inputs of `spec` had seeds.
+
+    Where its manifest does not say, a user's drafting stage had none unless its class said
+    so.
+    """
+    if "seeded" in facts:
+        return bool(facts["seeded"])
+    if spec.stage or spec.kind is not Kind.DRAFT or ":" not in spec.target:
+        return spec.seeded
+    return bool(getattr(imported(spec.target), "seeded", False))
 
 
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
