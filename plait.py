@@ -253,8 +253,8 @@ def compare(
         "judge": judge,
         "baseline": baseline,
         "systems": tuple(system or ()),
-        "mode": mode or "corrected",
-        "rubric": rubric or "own",
+        "mode": mode,
+        "rubric": rubric,
         "weights": weights,
         "judgings": judgings,
         "address": address,
@@ -268,7 +268,7 @@ def bias(run: Run, rubric: Rubric = None) -> None:
     """How a run's judges lean: position, length, own family, repeats, wording."""
     from benchmarks import commands
 
-    raise typer.Exit(commands.bias(run.resolve(), rubric or "own", _console()))
+    raise typer.Exit(commands.bias(run.resolve(), rubric, _console()))
 
 
 @app.command("list")

@@ -18,7 +18,6 @@ from benchmarks.results.leaderboard import terminal_table, write_leaderboard
 from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
-    absolute_rubric,
     load_config,
     merged,
     parsed_setting,
@@ -36,9 +35,9 @@ from generators.files import write_whole
 from generators.names import UsageError, unknown
 from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.rubric import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
-MODES = ("corrected", "official")
 
 
 def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
@@ -367,18 +366,18 @@ def agreement(
 
 
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
-    """Have pairs of a run's documents judged; `told` are fields of `Comparison`."""
+    """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
     from benchmarks import comparing
 
-    for name, valid in (("mode", MODES), ("weights", (None, *get_args(Weights)))):
-        if told[name] not in valid:
-            raise unknown(name, told[name], [v for v in valid if v])
-    wanted = {**told, "rubric": absolute_rubric(told["rubric"])}
-    return comparing.compare(root, comparing.Comparison(**wanted), console)
+    if told["weights"] not in (None, *get_args(Weights)):
+        raise unknown("weights", told["weights"], get_args(Weights))
+    rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
+    wanted = comparing.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
+    return comparing.compare(root, wanted, console)
 
 
-def bias(root: Path, rubric: str, console: Console) -> int:
+def bias(root: Path, rubric: str | None, console: Console) -> int:
     """Show how a run's judges lean."""
     from benchmarks.bias import bias as shown
 
-    return shown(root, console, rubric=rubric)
+    return shown(root, console, rubric=parse_rubric(rubric))

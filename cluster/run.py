@@ -18,11 +18,12 @@ from cluster.counts import count
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import environment, now, write_json
 from cluster.options import EngineOptions
-from cluster.plan import Evaluation, Plan, evaluations, outcome_name
+from cluster.plan import Evaluation, Plan, compared, evaluations, outcome_name
 from cluster.run_log import RunLog
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.walks import Pending
 from cluster.watcher import Watcher
+from scorers.base import ItemOutcome
 
 MANIFEST = "manifest.json"
 _MOST_REPAIRS = 3
@@ -95,7 +96,7 @@ def execute(
         write_json(root / MANIFEST, manifest)
         work = _Work(plan, store, options, log, lock)
         work.finish(notes=notes)
-        totals = totals_of(work.evaluations)
+        totals = totals_of([*work.evaluations, *compared(plan, store)])
         manifest |= {
             "finished": now(),
             "counts": totals,
@@ -192,16 +193,16 @@ class _Work:
                 self.made += scheduler.made
 
 
-def totals_of(found: Sequence[Evaluation | Pending]) -> dict[str, int]:
-    """Outcomes of documents and of judgements, over everything a plan asks for."""
+def totals_of(found: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
+    """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
     documents = Counter[str]()
     scores = Counter[str]()
     for one in found:
-        if isinstance(one, Evaluation):
-            documents[outcome_name(one.document)] += 1
-            scores.update(outcome_name(score) for score in one.scores.values())
-        else:
+        if isinstance(one, Pending):
             documents["missing"] += 1
+        else:
+            documents[outcome_name(one.subject)] += 1
+            scores.update(outcome_name(verdict) for verdict in one.verdicts)
     totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
     return {
         "planned": len(found),

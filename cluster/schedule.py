@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from cluster.crew import Crew, Event
 from cluster.hiring import Hiring
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, outcome_name, standing_in
+from cluster.plan import Asked, Plan, outcome_name, standing_in
 from cluster.pool import Casualties, StagePool
 from cluster.records import Item, decode, encode
 from cluster.spending import Spending
@@ -25,6 +26,7 @@ from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
 from generators.document import Image, Malformed, Sample
 from generators.system import System
+from scorers.base import PlanItem
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
@@ -56,14 +58,15 @@ class Scheduler:
         self.on_turn = on_turn
         self.should_stop = should_stop
         self.finished: Counter[str] = Counter()
-        """Documents by outcome."""
+        """Documents and pairs by outcome."""
         self._on_notice = on_notice
         self._noticed: set[str] = set()
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
         self._feeders = plan.feeders
-        self._asked = plan.asked()
+        self._asked: Iterator[Asked | PlanItem]
+        self._asked = chain(plan.asked(), plan.comparisons)
         self._more_walks = True
-        self._waiting: dict[str, list[Walker[Evaluation]]] = defaultdict(list)
+        self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         self._failed_now: set[str] = set()
         """Keys that failed under this command: not tried again before the next one."""
         self._pools: dict[str, StagePool] = {}
@@ -126,6 +129,8 @@ class Scheduler:
             what = next(self._asked, None)
             if what is None:
                 self._more_walks = False
+            elif not isinstance(what, tuple):
+                self._advance(Walker(what.walk()))
             elif not self.options.only_scorers or self._is_answered(*what):
                 self._advance(Walker(self.plan.evaluation(*what)))
 
@@ -133,10 +138,10 @@ class Scheduler:
         walk = self.plan.answer(system, sample, repeat)
         return not isinstance(read(walk, standing_in(self.store)), Pending)
 
-    def _advance(self, walker: Walker[Evaluation]) -> None:
+    def _advance(self, walker: Walker[Any]) -> None:
         outcome = walker.advance(self._lookup)
         if isinstance(outcome, Result):
-            self.finished[outcome_name(outcome.value.document)] += 1
+            self.finished[outcome_name(outcome.value.subject)] += 1
         elif walker.pending is not None:
             for job in walker.pending.missing:
                 self._want(job, walker)
@@ -151,7 +156,7 @@ class Scheduler:
             pool.settled(row.outcome, fresh=False)
         return decode(job.spec.kind, row)
 
-    def _want(self, job: Job, walker: Walker[Evaluation]) -> None:
+    def _want(self, job: Job, walker: Walker[Any]) -> None:
         asked_before = job.key in self._waiting
         self._waiting[job.key].append(walker)
         if asked_before:

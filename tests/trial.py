@@ -166,8 +166,8 @@ def filled(plan: Plan, root: Path, *kinds: Kind) -> Store:
     """A store with every record of `plan`, or every one of these kinds."""
     store, records = Store(root), dict[str, Outcome[Any]]()
     lookup = answering(records)
-    for what in plan.asked():
-        read(plan.evaluation(*what), lookup)
+    for walk in plan.walks():
+        read(walk, lookup)
     while job := missing(plan, store, *kinds):
         item = Item(job.key, job.label, job.input)
         store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))

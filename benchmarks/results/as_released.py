@@ -7,7 +7,7 @@ from typing import Any
 from benchmarks.results.board import Board
 from generators.base import Result
 from scorers.base import Scorer
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released, averages, percent
 
 
@@ -16,7 +16,7 @@ def as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any] | N
 
     Over all repeats, as a file with every answer would give. None for other judges.
     """
-    if not isinstance(scorer, Judge) or not isinstance(scorer.examiner, Released):
+    if not isinstance(scorer, RubricJudge) or not isinstance(scorer.examiner, Released):
         return None
     scores = [
         (evaluation.sample.id, outcome.value.parts["raw"])

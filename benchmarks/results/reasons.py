@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from benchmarks.results.board import Board, score_outcome
 from cluster.plan import outcome_name
-from generators.base import Failure
+from generators.base import Failure, Outcome
 
 MOST = 10
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
@@ -66,3 +66,13 @@ def _said(board: Board) -> Iterator[tuple[str, str, Any]]:
             name = score_outcome(outcome)
             if name not in ("scored", "not_applicable"):
                 yield e.system, name, outcome
+
+
+def counted_reasons(outcomes: Iterable[Outcome[Any]]) -> list[dict[str, Any]]:
+    """The most frequent reasons of outcomes without a value, as `reasons` counts them."""
+    shapes: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+    for outcome in outcomes:
+        fault = outcome.fault.value if isinstance(outcome, Failure) else ""
+        reason = getattr(outcome, "reason", "")
+        shapes[outcome_name(outcome), fault, _PARTICULARS.sub("#", reason)].append(reason)
+    return _ranked(shapes)

@@ -6,7 +6,7 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -14,6 +14,7 @@ from benchmarks.tasks.task_set import data_prefix, is_function
 from generators.base import Weights
 from generators.keys import digest
 from generators.names import UsageError, validated
+from scorers.judging.rubric import Mode, RubricSource, parse_rubric
 
 DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
 OFFICIAL = "official:"
@@ -67,7 +68,7 @@ class RunConfig(_Section):
     seed: int = Field(default=0, ge=0)
     repeats: int = Field(default=1, ge=1)
     """How often each query is answered, with different seeds."""
-    mode: Literal["corrected", "official"] | None = None
+    mode: Mode | None = None
     """How judges ask and read: `official` as the released scorer, quirks included."""
     rubric: str | None = None
     """What judges go by: `own`, or `official:PATH` with your copy of MMIE's prompts.py."""
@@ -85,18 +86,19 @@ class RunConfig(_Section):
         return self.model_dump(mode="json")
 
     @property
-    def rubrics(self) -> set[str]:
+    def rubrics(self) -> set[RubricSource]:
         """All rubrics that it names, for all judges and for one."""
         told = (self.rubric, *(settings.get("rubric") for settings in self.models.values()))
-        return {rubric for rubric in told if isinstance(rubric, str)}
+        return {parse_rubric(rubric) for rubric in told if isinstance(rubric, str)}
 
-    def with_rubrics(self, change: Callable[[str], str]) -> "RunConfig":
-        """The config with every rubric changed."""
+    def with_rubrics(self, change: Callable[[RubricSource], RubricSource]) -> "RunConfig":
+        """The config with every rubric changed; UsageError for one that is not valid."""
 
         def changed(settings: Mapping[str, Any]) -> Mapping[str, Any]:
             rubric = settings.get("rubric")
-            own = {"rubric": change(rubric)} if isinstance(rubric, str) else {}
-            return {**settings, **own}
+            if not isinstance(rubric, str):
+                return settings
+            return {**settings, "rubric": str(change(parse_rubric(rubric)))}
 
         models = {name: changed(settings) for name, settings in self.models.items()}
         own = changed({"rubric": self.rubric})
@@ -161,7 +163,7 @@ def anchored(config: RunConfig) -> RunConfig:
             "data": _absolute(config.data),
             "ids": config.ids and config.ids.expanduser().resolve(),
         }
-    ).with_rubrics(absolute_rubric)
+    ).with_rubrics(lambda rubric: rubric.absolute)
 
 
 def _absolute(data: str) -> str:
@@ -173,13 +175,6 @@ def _absolute(data: str) -> str:
     if place == "sample" or place.startswith("hf:"):
         return data
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
-
-
-def absolute_rubric(rubric: str) -> str:
-    """`official:PATH` with the full path; anything else as it is."""
-    if not rubric.startswith(OFFICIAL):
-        return rubric
-    return OFFICIAL + str(Path(rubric.removeprefix(OFFICIAL)).expanduser().resolve())
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -39,7 +39,7 @@ from pipelines.chat.presets import LVLMS
 from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
 
 _MOST_WITH_NOTES = 20_000
@@ -88,7 +88,9 @@ class Experiment:
             "data": dict(self.task.about),
             "selection": self.selection,
             "weights": self.config.weights,
-            "rubrics": {s.name: s.texts for s in self.scorers if isinstance(s, Judge)},
+            "rubrics": {
+                s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
+            },
             "systems": [s.name for s in self.systems],
             "scorers": [s.name for s in self.scorers],
             "identities": dict(self.identities),

@@ -85,7 +85,7 @@ def load(
     if is_function(data):
         return _of_function(data)
     prefix = data_prefix(data)
-    if prefix in READERS:
+    if prefix is not None and prefix in READERS:
         return _of_another(prefix, data.partition(":")[2], prompts, cache)
     wording = mmie_prompts(prompts)
     place = source.locate(data, cache)

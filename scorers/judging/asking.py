@@ -10,7 +10,7 @@ from scorers.judging.rubrics import Rubric
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RubricQuestion:
     """The one turn that asks for a judgement."""
 
     rubric: Rubric

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from generators.base import NotApplicable
 from generators.content import filled, joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import Asked
-from scorers.judging.replies import Unreadable, Verdict, read_reply
+from scorers.judging.asking import RubricQuestion
+from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import Rubric
 
 NOTHING = "(no text and no picture)"
@@ -30,7 +30,7 @@ class Corrected:
     rubrics: Mapping[str, Rubric]
     max_images: int | None = None
 
-    def ask(self, sample: Sample, document: Document) -> Asked | NotApplicable:
+    def ask(self, sample: Sample, document: Document) -> RubricQuestion | NotApplicable:
         """The question about one document; queries outside the rubrics have none."""
         rubric = self.rubrics.get(sample.category)
         if rubric is None:
@@ -43,11 +43,11 @@ class Corrected:
             "gt_answer": pages.truth(sample.reference),
         }
         content = filled(rubric.template, fields)
-        return Asked(
+        return RubricQuestion(
             rubric, content, left_out=pages.left_out, neutralised=tuple(pages.neutralised)
         )
 
-    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
         """The verdict of a reply in the rubric's form."""
         return read_reply(reply, rubric)
 

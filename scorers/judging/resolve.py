@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from generators.base import Kind, StageSpec, Weights, imported
 from generators.names import UnknownName, UsageError, unknown, with_overrides
 from scorers.judging.corrected import Corrected
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.published import read_published
 from scorers.judging.released import Released
 from scorers.judging.rubrics import OWN
@@ -45,7 +45,7 @@ def resolve_judge(
     overrides: Mapping[str, Any],
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
-) -> Judge:
+) -> RubricJudge:
     """The judge `judge:NAME`; UsageError for unknown names, settings and rubrics.
 
     `overrides` are fields of `JudgeSettings`; those of `judge:mmie-score` may also be
@@ -62,12 +62,12 @@ def resolve_judge(
     return judge(name, stage, settings)
 
 
-def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> Judge:
+def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
     """The judge that asks `stage`; UsageError where the official rubrics are not there."""
-    path = settings.official_path
-    rubrics = OWN if path is None else read_published(path)
+    file = settings.source.file()
+    rubrics = OWN if file is None else read_published(file)
     official = settings.mode == "official"
-    return Judge(
+    return RubricJudge(
         name=name,
         stage=stage,
         examiner=Released(rubrics) if official else Corrected(rubrics, settings.max_images),

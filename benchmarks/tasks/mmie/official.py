@@ -23,6 +23,7 @@ from benchmarks.tasks.mmie.outputs import FILE, Broken, Output, read_outputs
 from benchmarks.tasks.reading.rules import TaskError
 from generators.document import Content, Document, Image, Sample, Text
 from generators.files import write_whole
+from scorers.judging.released import FIRST_TRUTH
 
 __all__ = ["MARKER", "Broken", "Output", "export", "read_outputs"]
 
@@ -102,10 +103,20 @@ def _row(
         "question": _items(sample.question, pictures),
         "answer": _items(document.segments, pictures),
         "model": model,
-        "gt_answer": _items(reference, pictures) or [{"text": None, "image": None}],
+        "gt_answer": _truth(sample, _items(reference, pictures)),
         "category": sample.category,
         "field": sample.field,
     }
+
+
+def _truth(
+    sample: Sample, items: list[dict[str, str | None]]
+) -> list[dict[str, str | None]]:
+    """The ground truth, whose first item keeps a text that was null or empty."""
+    told = sample.metadata.get(FIRST_TRUTH)
+    if told is not None and (not items or items[0]["text"] != json.loads(told)):
+        items = [{"text": json.loads(told), "image": None}, *items]
+    return items or [{"text": None, "image": None}]
 
 
 def _items(segments: Content, pictures: _Pictures) -> list[dict[str, str | None]]:

@@ -22,6 +22,7 @@ from benchmarks.tasks.reading import checks
 from benchmarks.tasks.reading.album import Album
 from benchmarks.tasks.reading.rules import RowError, Rule
 from generators.document import Document, Malformed, Sample, Text, Turn
+from scorers.judging.released import first_truth
 
 FILE = "data.json"
 
@@ -66,6 +67,7 @@ class _Parsed:
     question: Parts
     answer: Parts
     reference: Parts
+    metadata: Mapping[str, str]
 
     @property
     def pictures(self) -> tuple[Picture, ...]:
@@ -88,6 +90,7 @@ def _parsed(value: Any) -> _Parsed | RowError:
             question=content(get(row, "question", list), "question"),
             answer=_answer(row),
             reference=content(gt_answer, "gt_answer"),
+            metadata=first_truth(gt_answer),
         )
     except RowError as error:
         return error
@@ -122,6 +125,7 @@ def _output(
             turns=(Turn("user", album.content(row.question)),),
             reference=Document(reference) if reference else None,
             wants_images=row.category != "MSR",
+            metadata=row.metadata,
         )
         return Output(sample, Document(album.content(row.answer)), row.model)
     except RowError as error:

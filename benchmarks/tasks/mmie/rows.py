@@ -22,6 +22,7 @@ from typing import Any
 from benchmarks.tasks.mmie.categories import category_of, field_of
 from benchmarks.tasks.reading.rules import RowError, Rule, shown
 from generators.document import Role, Text
+from scorers.judging.released import first_truth
 
 SPEAKERS: Mapping[str, Role] = {
     "human": "user",
@@ -79,7 +80,8 @@ def parse(value: Any) -> Row:
         field=field_of(get(row, "field", str)),
         turns=asked,
         reference=answered,
-        metadata={k: _as_text(v) for k, v in row.items() if k not in _KNOWN},
+        metadata={k: _as_text(v) for k, v in row.items() if k not in _KNOWN}
+        | _first_truth(row["conversations"][len(asked) :]),
     )
 
 
@@ -137,6 +139,11 @@ def _turn(value: Any, index: int) -> tuple[Role, Parts]:
         raise RowError(Rule.SPEAKER, f"{where}.from is {shown(speaker)}; valid are {valid}")
     parts = content(get(turn, "content", list, where), f"{where}.content")
     return SPEAKERS[speaker], parts
+
+
+def _first_truth(answered: list[Any]) -> dict[str, str]:
+    """What the official scorer takes for the correct answer, where content lacks it."""
+    return first_truth(answered[0]["content"]) if answered else {}
 
 
 def _split(

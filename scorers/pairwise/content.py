@@ -1,7 +1,8 @@
-"""Creation-MMBench-TO: questions whose pictures are replaced by a description.
+"""Answers and questions as content for a judge: turns, layouts, text-only variants.
 
-Systems are asked the text-only sample; judges are shown the original one. The two lines
-around a description are Figure 30 of the paper's appendix.
+The text-only variant is Creation-MMBench-TO: systems are asked a sample whose pictures are
+replaced by a description, judges are shown the original one. The two lines around a
+description are Figure 30 of the paper's appendix.
 """
 
 from __future__ import annotations
@@ -10,9 +11,52 @@ from dataclasses import replace
 
 from generators.base import Job, Result, StageSpec, Walk
 from generators.content import joined
-from generators.document import Request, Sample, Text, Turn
-from scorers.pairwise.filling import pictures, spaced
-from scorers.pairwise.wording import DESCRIBE
+from generators.document import Content, Document, Image, Request, Sample, Text, Turn
+from scorers.pairwise.prompts import DESCRIBE
+
+
+def spaced(content: Content) -> Content:
+    """`content` with every segment on a line of its own."""
+    lines: list[Text | Image] = []
+    for i, segment in enumerate(content):
+        lines += [Text("\n"), segment] if i else [segment]
+    return joined(lines)
+
+
+def told(text: str) -> Content:
+    """One text as content."""
+    return (Text(text),)
+
+
+def texts(content: Content) -> Content:
+    """The text of `content`, one segment a line, as one segment."""
+    return told(Document(content).text)
+
+
+def pictures(content: Content) -> Content:
+    """The pictures of `content`."""
+    return Document(content).images
+
+
+def whole(answer: Document) -> Content:
+    """All of an answer in order, every segment on a line of its own."""
+    return spaced(answer.segments)
+
+
+def asked(sample: Sample) -> tuple[Turn, ...]:
+    """The user's turns."""
+    return tuple(t for t in sample.turns if t.role == "user")
+
+
+def history(sample: Sample) -> Content:
+    """Everything said before the last user turn, each turn under its speaker's name."""
+    last = max(i for i, t in enumerate(sample.turns) if t.role == "user")
+    segments: list[Content] = []
+    for turn in sample.turns[:last]:
+        who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
+        segments += [told(f"{who}:\n"), spaced(turn.content), (Text("\n\n"),)]
+    return joined(s for content in segments for s in content)
+
 
 DESCRIPTION = "image_description"
 """Metadata of a sample: what its pictures show."""

@@ -10,18 +10,21 @@ import pytest
 from pairwise_helpers import document, sample
 from trial import filled
 
-from benchmarks.comparing.duels import Duel, Referee, Versus, _score, duels, plan_of
+from benchmarks.comparing.match import wording_digest
+from benchmarks.comparing.matchups import judgement_of, matchups, plan_of
 from benchmarks.tasks.published import as_asked
 from cluster.counts import count
-from cluster.plan import Plan, evaluations, lookup_in
+from cluster.plan import Plan, compared, lookup_in
 from cluster.run import totals_of
 from cluster.store import Store
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
-from generators.document import Candidate, Document, Malformed, Score
+from generators.document import Document, Malformed
 from generators.system import System
+from scorers.judging.rubric import Mode
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.creation import FACTUALITY
-from scorers.pairwise.protocol import Judgement, Mode, Reading, Verdict
+from scorers.pairwise.games import Judgement, ReplyReading, Verdict
+from scorers.pairwise.matchup import ComparedPair, Matchup, PairwiseJudge, mean_preference
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="comparing_helpers:Longest")
 SAMPLES = [
@@ -48,15 +51,17 @@ def plan(repeats: int = 1) -> Plan:
     )
 
 
-def found(root: Path, pair: tuple[str, str] = ("a", "b"), repeats: int = 1) -> list[Duel]:
+def found(
+    root: Path, pair: tuple[str, str] = ("a", "b"), repeats: int = 1
+) -> list[Matchup]:
     asked = plan(repeats)
     systems = {s.name: s for s in asked.systems}
-    return list(duels(asked, systems, [pair], Store(root)))
+    return list(matchups(asked, systems, [pair], Store(root)))
 
 
-def referee(chat: StageSpec = CHAT, repeats: int = 1) -> Referee:
+def referee(chat: StageSpec = CHAT, repeats: int = 1) -> PairwiseJudge:
     protocol = resolve_protocol("creation")
-    return Referee(protocol=protocol, chat=chat, seed=0, repeats=repeats)
+    return PairwiseJudge(protocol=protocol, chat=chat, seed=0, repeats=repeats)
 
 
 def keys(made: Plan) -> set[str]:
@@ -77,7 +82,7 @@ def test_a_duel_says_why_there_is_nothing_to_compare(tmp_path: Path) -> None:
     assert pairs[4] == Skip("b: no answer of it is given")
     stage = StageSpec(name="w", kind=Kind.DRAFT, target="comparing_helpers:Writer")
     asked = replace(plan(), systems=[given("a", "x", "q0"), System(name="c", draft=stage)])
-    (first, *_) = duels(
+    (first, *_) = matchups(
         asked, {s.name: s for s in asked.systems}, [("a", "c")], Store(tmp_path)
     )
     assert first.pair == Skip("c: has not answered yet")
@@ -106,14 +111,14 @@ def test_repeats_and_judgings_have_seeds_of_their_own(tmp_path: Path) -> None:
 def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
     told = found(tmp_path)
     made = plan_of(told, referee(), 1)
-    totals = totals_of(list(evaluations(made, filled(made, tmp_path))))
+    totals = totals_of(list(compared(made, filled(made, tmp_path))))
     assert (totals["done"], totals["skipped"]) == (3, 1)
     assert (totals["scored"], totals["unscored"], totals["failed_scores"]) == (1, 1, 1)
     lookup = lookup_in(Store(tmp_path))
-    outcomes = [referee().outcome(d, 0, lookup) for d in told]
+    outcomes = [judgement_of(m, referee(), 0, lookup) for m in told]
     assert [type(o) for o in outcomes] == [Result, Result, Result, Failure, Skip]
     table = referee().protocol.aggregate(
-        [d.game(o) for d, o in zip(told, outcomes, strict=True)]
+        [m.game(o, referee().protocol) for m, o in zip(told, outcomes, strict=True)]
     )
     row = table.rows[0]
     assert row.values["reward"].value == 100
@@ -126,16 +131,19 @@ def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
         "unread": 2,
         "failed": 2,
     }
-    unasked = referee().outcome(told[0], 0, lookup_in(Store(tmp_path / "empty")))
+    unasked = judgement_of(told[0], referee(), 0, lookup_in(Store(tmp_path / "empty")))
     assert unasked == Skip("not judged yet")
 
 
-def test_only_pairs_are_judged() -> None:
-    pair = Versus(first=document("a"), second=document("b"), drawing=0)
-    assert next(referee().judge(SAMPLES[0], pair))  # type: ignore[arg-type]
-    assert Candidate(pair).document.images == ()
-    with pytest.raises(TypeError, match="pair"):
-        next(referee().judge(SAMPLES[0], document("a")))  # type: ignore[arg-type]
+def test_comparisons_are_counted_beside_documents(tmp_path: Path) -> None:
+    """They are items of the plan: nothing of them passes for a system or a document."""
+    made = plan_of(found(tmp_path), referee(), 2)
+    assert (len(made), made.systems, made.scorers) == (8, (), ())
+    assert made.stages == [CHAT]
+    assert made.feeders == {CHAT.digest: set()}
+    (one, *_) = [c for c in compared(made, Store(tmp_path)) if isinstance(c, ComparedPair)]
+    assert one.subject == Skip("b: no answer of it is given")
+    assert (one.judgement, one.verdicts) == (one.subject, ())
 
 
 def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
@@ -144,17 +152,17 @@ def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
 
     def score(*outcomes: Any) -> Any:
         readings = (
-            Reading("preference", swapped, outcome)
+            ReplyReading("preference", swapped, outcome)
             for swapped, outcome in zip((False, True), outcomes, strict=True)
         )
-        return _score(Judgement(tuple(readings)))
+        return mean_preference(Judgement(tuple(readings)))
 
     better, unread = Result(Verdict("A>>B", 2)), Unscored("?")
     assert score(better, refused) == refused
     assert score(unread, unread) == unread
-    assert score(better, unread) == Result(Score(-2.0))
-    assert score(better, Result(Verdict("B>A", -1))) == Result(Score(-1.5))
-    assert score(better, Result(Verdict("A=B", 0))) == Result(Score(-1.0))
+    assert score(better, unread) == Result(-2.0)
+    assert score(better, Result(Verdict("B>A", -1))) == Result(-1.5)
+    assert score(better, Result(Verdict("A=B", 0))) == Result(-1.0)
 
 
 @pytest.mark.parametrize(("mode", "wanted"), [("corrected", 8), ("official", 6)])
@@ -183,3 +191,16 @@ def test_a_plan_bounds_four_questions_asked_again_at_once(tmp_path: Path) -> Non
     (before,) = count(made, Store(tmp_path))
     assert len(filled(made, tmp_path).rows(chat)) == 8
     assert before.distinct + before.later >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("creation", "37bb2832c5cf"),
+        ("mllm-bench", "0760ae7b4766"),
+        ("probench", "9f0ac2205147"),
+    ],
+)
+def test_a_wording_keeps_its_name_wherever_its_class_is(name: str, digest: str) -> None:
+    """Judgements that were written down are found by it."""
+    assert wording_digest(resolve_protocol(name)) == digest
