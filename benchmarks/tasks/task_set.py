@@ -76,10 +76,10 @@ def load(
     """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
 
     `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is a
-    function of yours that gives the task set. Pictures are decoded
-    once to find broken ones; `cache` (by default the user's cache folder) keeps what was
-    found. `on_progress` is told (checked, of how many). Raises TaskError for data that
-    cannot be read, UsageError for unknown names in `prompts`.
+    function of yours that gives the task set. Pictures are decoded once to find broken
+    ones; `cache` (by default the user's cache folder) keeps what was found.
+    `on_progress` is told (checked, of how many). Raises TaskError for data that cannot be
+    read, UsageError for unknown names in `prompts`.
     """
     cache = cache or checks.default_folder()
     if is_function(data):
