@@ -146,9 +146,8 @@ class _Work:
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return False
         # One is seldom alone, and each of the others would cost a run of its own.
-        self.watcher.notice("all other parts of the run are checked")
-        parts = [part for spec in self.plan.stages for part in self.store.parts(spec)]
-        self.store.set_aside(map(str, parts))
+        self.watcher.notice("all other parts of the run are being checked")
+        self.store.check_all(self.plan.stages)
         return True
 
     def _make_missing(self, *, announce: bool) -> None:

@@ -66,7 +66,7 @@ def test_help_is_light() -> None:
         (["run", "--data", "/nowhere/at/all"], "/nowhere/at/all"),
         (["run", "no-such.toml"], "no-such.toml"),
         (["run", "--weights", "large"], "weights"),
-        (["report", "."], "no run directory"),
+        (["report", "."], "not a run directory"),
         (["list", "sistems"], "did you mean 'systems'"),
         (["run", "--system", "gpt-4o+sdxl-turbo"], "OPENAI_API_KEY"),
         (["fetch", "sdxl-trubo"], "names no weights"),

@@ -11,10 +11,11 @@ import numpy as np
 from benchmarks.annotations.matching import Match, Matched, by_unit, matched
 from benchmarks.annotations.ratings import Ratings, Unit
 from benchmarks.annotations.values import Value, ends_of
-from benchmarks.results.tables import bounds
 from generators.names import UsageError
-from scorers.agreement.pairs import Pair, agreement
-from scorers.agreement.preferences import (
+from scorers.base import bounds
+from scorers.statistics.agreement import Pair, agreement
+from scorers.statistics.bootstrap import DRAWS
+from scorers.statistics.preferences import (
     Measures,
     Preferred,
     Vote,
@@ -25,7 +26,6 @@ from scorers.agreement.preferences import (
     mllm_agreement,
     mllm_people,
 )
-from scorers.ratings.bootstrap import DRAWS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,12 +75,11 @@ def _nothing_in_common(judges: Ratings, people: Ratings) -> str:
 
 def _judge(side: Matched, judges: Ratings, form: str, settings: Settings) -> dict[str, Any]:
     about: dict[str, Any] = {"judge": side.judge, "counts": side.counts()}
-    drawing = {"draws": settings.draws, "seed": settings.seed}
     if form == "preference":
-        found = creation_agreement([_preferred(m) for m in side.matches], **drawing)
+        found = creation_agreement([_preferred(m) for m in side.matches])
         return about | {"agreement": _plain(found)}
     if form == "vote":
-        measured = mllm_agreement([_voted(m) for m in side.matches], **drawing)
+        measured = mllm_agreement([_voted(m) for m in side.matches])
         return about | {"agreement": _all_plain(measured)}
     return about | _scored(side, judges.scales.get(side.judge, ""), settings)
 
@@ -133,13 +132,12 @@ def _people(
     people: Ratings, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
 ) -> dict[str, Any]:
     """How well people agree with one another: what a judge can hope for."""
-    drawing = {"draws": settings.draws, "seed": settings.seed}
     if people.form == "vote":
         votes = [(u.id, cast(Mapping[str, Vote], v)) for u, v in rated.items()]
-        return _all_plain(mllm_people(votes, **drawing))
+        return _all_plain(mllm_people(votes))
     numbers = [(u.id, {n: float(v) for n, v in r.items()}) for u, r in rated.items()]
     if people.form == "preference":
-        return _all_plain(creation_people(numbers, **drawing))
+        return _all_plain(creation_people(numbers))
     return _scored_people(numbers, settings)
 
 

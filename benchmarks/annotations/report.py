@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.console import RenderableType
 
 from benchmarks.annotations.comparison import Settings, compared
 from benchmarks.annotations.ratings import read_ratings
@@ -23,9 +23,9 @@ class AgreementReport:
     """In plain JSON form."""
 
     @property
-    def tables(self) -> list[Table]:
+    def tables(self) -> list[RenderableType]:
         """For a terminal: one per judge, then what was left out, then people."""
-        return tables(self.content)
+        return [table.rich for table in tables(self.content)]
 
 
 def agreement_report(

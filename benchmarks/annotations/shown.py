@@ -1,15 +1,12 @@
-"""Agreement as tables for a terminal."""
+"""Agreement with people as tables."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from rich.table import Table
-from rich.text import Text
-
-from benchmarks.results.tables import printable
-from scorers.agreement.coefficients import COEFFICIENTS
+from benchmarks.results.table import ResultTable, TableCell, TableColumn
+from scorers.statistics.coefficients import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
     "consistency": "Consistency %",
@@ -19,25 +16,26 @@ TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
 Cells = Mapping[str, Mapping[str, Any]]
 
 
-def tables(content: Mapping[str, Any]) -> list[Table]:
+def tables(content: Mapping[str, Any]) -> list[ResultTable]:
     """One table per judge, and one of the people among themselves."""
-    found = [_judge(judge) for judge in content["judges"]]
+    shown = [_judge(judge) for judge in content["judges"]]
     if content["people"]:
         title = "people: each with the mean of the others"
         if content["form"] == "vote":
             title = "people: every two"
-        found.append(_table(title, "", content["people"].items()))
-    return found
+        people = ((TableCell(who), cells) for who, cells in content["people"].items())
+        shown.append(_table(title, "", people))
+    return shown
 
 
-def _judge(judge: Mapping[str, Any]) -> Table:
-    rows: Iterator[tuple[str, Cells]]
+def _judge(judge: Mapping[str, Any]) -> ResultTable:
+    rows: Iterable[tuple[TableCell, Cells]]
     if "groups" in judge:
         rows = ((_group(g), g["coefficients"]) for g in judge["groups"])
     elif "mae" in judge["agreement"]:
-        rows = iter([("the mean of the people", judge["agreement"])])
+        rows = [(TableCell("the mean of the people"), judge["agreement"])]
     else:
-        rows = iter(judge["agreement"].items())
+        rows = ((TableCell(who), cells) for who, cells in judge["agreement"].items())
     return _table(_title(judge), _caption(judge["counts"]), rows)
 
 
@@ -46,10 +44,10 @@ def _title(judge: Mapping[str, Any]) -> str:
     return f"{judge['judge']}{mapped}: agreement with people"
 
 
-def _group(group: Mapping[str, Any]) -> str:
+def _group(group: Mapping[str, Any]) -> TableCell:
     names = [group["category"] or "all categories", group["kind"]]
     queries = f"{group['pairs']:,} answers to {group['queries']:,} queries"
-    return f"{', '.join(n for n in names if n)}\n{queries}"
+    return TableCell(", ".join(n for n in names if n), queries)
 
 
 def _caption(counts: Mapping[str, Any]) -> str:
@@ -63,32 +61,24 @@ def _caption(counts: Mapping[str, Any]) -> str:
     return ", ".join(parts) + named
 
 
-def _table(title: str, caption: str, rows: Any) -> Table:
-    found = list(rows)
-    names = list(found[0][1]) if found else []
-    reasons = {
-        c["reason"]: None for _, cells in found for c in cells.values() if "reason" in c
-    }
-    caption = "\n".join(filter(None, (caption, *(f"- {reason}" for reason in reasons))))
-    table = Table(
-        title=Text(printable(title)),
-        caption=Text(printable(caption)) if caption else None,
-        title_justify="left",
-        caption_justify="left",
-        box=None,
-        padding=(0, 1),
+def _table(
+    title: str, caption: str, rows: Iterable[tuple[TableCell, Cells]]
+) -> ResultTable:
+    lines = list(rows)
+    names = list(lines[0][1]) if lines else []
+    cells = [cell for _, by_name in lines for cell in by_name.values()]
+    reasons = dict.fromkeys(c["reason"] for c in cells if "reason" in c)
+    return ResultTable(
+        title=title,
+        columns=[TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)],
+        rows=[[who, *(_cell(by_name[n]) for n in names)] for who, by_name in lines],
+        notes=[note for note in (caption, *(f"- {reason}" for reason in reasons)) if note],
     )
-    table.add_column("", overflow="fold")
-    for name in names:
-        table.add_column(TITLES[name], justify="right")
-    for who, cells in found:
-        table.add_row(Text(who), *(_cell(cells[name]) for name in names))
-    return table
 
 
-def _cell(estimate: Mapping[str, Any]) -> Text:
+def _cell(estimate: Mapping[str, Any]) -> TableCell:
     if estimate["value"] is None:
-        return Text("-")
-    low_high = estimate["ci95"]
-    interval = "" if low_high is None else "[{:.3f}, {:.3f}]".format(*low_high)
-    return Text.assemble((f"{estimate['value']:.3f}", "bold"), f"\n{interval}")
+        return TableCell("-")
+    ends = estimate["ci95"]
+    interval = "" if ends is None else "[{:.3f}, {:.3f}]".format(*ends)
+    return TableCell(f"{estimate['value']:.3f}", interval, estimate["value"])

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from benchmarks.annotations.rows import Row
-from benchmarks.results.tables import bounds
 from generators.names import UsageError
-from scorers.agreement.preferences import Vote
+from scorers.base import bounds
+from scorers.statistics.preferences import Vote
 
 Form = Literal["score", "preference", "vote"]
 FORMS: tuple[Form, ...] = get_args(Form)

@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from scorers.ratings.bootstrap import Floats, estimate, weights
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.bootstrap import estimate, weights
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.means import pooled_mean
 
 Observation = tuple[str, float]
 """A question, which is what intervals draw again, and a value observed on it."""
@@ -49,7 +50,7 @@ class Section:
 
 
 def finding(judge: str, measure: str, observed: Sequence[Observation]) -> Finding:
-    """The mean of `observed`, with an interval by drawing questions again."""
+    """The mean of `observed`, with its interval by question."""
     return Finding(
         judge=judge,
         measure=measure,
@@ -59,14 +60,10 @@ def finding(judge: str, measure: str, observed: Sequence[Observation]) -> Findin
 
 
 def mean_of(observed: Sequence[Observation]) -> Estimate:
-    """The mean over all observations; those of one question are drawn together."""
+    """The mean over all observations; the question is the independent unit."""
     if not observed:
         return Estimate(None, None, 0, "nothing to compare")
-    names, sums = _by_question([(q, [value, 1.0]) for q, value in observed])
-    drawn = weights(names) @ sums
-    with np.errstate(invalid="ignore", divide="ignore"):
-        means = drawn[:, 0] / drawn[:, 1]
-    return estimate(float(sums[:, 0].sum() / sums[:, 1].sum()), means, len(names))
+    return pooled_mean(*zip(*observed, strict=True))
 
 
 def rank_correlation(observed: Sequence[tuple[str, float, float]]) -> Estimate:

@@ -14,7 +14,7 @@ from benchmarks.bias.findings import Section
 from benchmarks.bias.preferences import lengths, self_preference
 from benchmarks.bias.scores import Scored, joined
 from benchmarks.bias.verdicts import positions, repeatability, rewording
-from benchmarks.results.grid import Grid, estimate_text, page
+from benchmarks.results.table import ResultTable, estimate_text, markdown_page
 from benchmarks.runs.experiment import reopen
 from cluster.store import Store
 from generators.files import write_whole
@@ -22,7 +22,7 @@ from scorers.judging.rubric import OWN_WORDING, RubricSource
 
 NAME = "bias"
 _REMARK = (
-    "Means with 95% bootstrap intervals by question; n is the number of questions. From "
+    "Means with 95% intervals by question; n is the number of questions. From "
     "the judgements that are recorded; nothing is asked."
 )
 
@@ -37,10 +37,10 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     content = {section.name: section.as_json() for section in found}
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{NAME}.json", text + "\n")
-    shown = [_grid(section) for section in found]
-    write_whole(root / f"{NAME}.md", page("Bias of the judges", [_REMARK], shown))
-    for grid in shown:
-        console.print(grid.rich)
+    shown = [_table(section) for section in found]
+    write_whole(root / f"{NAME}.md", markdown_page("Bias of the judges", [_REMARK], shown))
+    for table in shown:
+        console.print(table.rich)
     console.print(_REMARK, soft_wrap=True)
     console.print(f"bias {escape(str(root / f'{NAME}.md'))}", soft_wrap=True)
     return 0
@@ -61,11 +61,11 @@ def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> Sequence[Sect
     )
 
 
-def _grid(section: Section) -> Grid:
-    return Grid(
-        title=section.title,
-        head=["judge", "measure", "value", "judgements"],
-        lines=[
+def _table(section: Section) -> ResultTable:
+    return ResultTable.of(
+        section.title,
+        ["judge", "measure", "value", "judgements"],
+        [
             [f.judge, f.measure, estimate_text(f.estimate), f"{f.judgements:,}"]
             for f in section.findings
         ],

@@ -12,10 +12,10 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks.comparing.match import Match
-from benchmarks.comparing.replies import Asked, Judged, anything_read
-from benchmarks.comparing.shown import brief, grids, reasons_grid
+from benchmarks.comparing.replies import Asked, Judged, anything_read, failures_of
+from benchmarks.comparing.shown import brief, reasons_table, tables
 from benchmarks.results.board import RANDOM
-from benchmarks.results.grid import page
+from benchmarks.results.table import markdown_page
 from cluster.run import RunResult
 from generators.base import StageSpec
 from generators.files import write_whole
@@ -39,6 +39,11 @@ class Found:
         """Holds what it depends on, so that different ones stand side by side."""
         return f"compare-{self.match.protocol.name}-{self.match.name}"
 
+    @property
+    def failures(self) -> str:
+        """The file that names every pair and reply without a verdict."""
+        return f"{self.name}-failures.csv"
+
 
 def write(found: Found, root: Path) -> Path:
     """Write the comparison's files; the path of its page."""
@@ -47,18 +52,20 @@ def write(found: Found, root: Path) -> Path:
     content = about | {"counts": counts, "table": table, "reasons": dict(why)}
     text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
     write_whole(root / f"{found.name}.json", text + "\n")
-    shown = [*grids(found.table), *([reasons_grid(why)] if why else [])]
+    shown = [*tables(found.table), *([reasons_table(why, found.failures)] if why else [])]
+    write_whole(root / found.failures, failures_of(found.judged))
     place = root / f"{found.name}.md"
-    write_whole(place, page(_title(about), _remarks(found), shown))
+    write_whole(place, markdown_page(_title(about), _remarks(found), shown))
     return place
 
 
 def show(found: Found, place: Path, console: Console) -> None:
     """The same in the terminal, without groups and with the most frequent reasons."""
-    for grid in (g for g in grids(found.table) if g.head[0] != "group"):
-        console.print(grid.rich)
+    for table in tables(found.table):
+        if table.columns[0].heading != "group":
+            console.print(table.rich)
     if found.why:
-        console.print(brief(reasons_grid(found.why), place).rich)
+        console.print(brief(reasons_table(found.why, found.failures), place).rich)
     for remark in _remarks(found):
         console.print(escape(remark), soft_wrap=True)
     console.print(f"{found.asked} in {found.result.seconds:.0f} s")
@@ -82,7 +89,7 @@ _OUR_WORDING = (
 
 def _remarks(found: Found) -> list[str]:
     remarks = [
-        "Values with 95% bootstrap intervals by question. Unread and failed replies are "
+        "Values with 95% intervals by question. Unread and failed replies are "
         "counted and enter no value."
     ]
     if found.match.protocol.mode == "official":

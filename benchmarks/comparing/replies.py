@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.results.reasons import counted_reasons
+from benchmarks.results.board import key_of
+from benchmarks.results.reasons import Loss, counted_reasons, losses_csv
+from cluster.plan import outcome_name
 from cluster.records import Row
-from generators.base import Fault, NotApplicable, Outcome, Result
+from generators.base import Failure, Fault, NotApplicable, Outcome, Result
 from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup
 
@@ -56,15 +57,40 @@ def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
 
     That a protocol does not ask something of a question is no loss.
     """
-    lost: dict[str, list[Outcome[Any]]] = defaultdict(list)
-    for matchup, outcome in judged:
-        lost[f"{matchup.second} against {matchup.first}"] += _without_value(outcome)
-    return {pair: counted_reasons(outcomes) for pair, outcomes in lost.items() if outcomes}
+    pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
+    counted = counted_reasons(_losses(judged), pairs)
+    return {pair: why for pair, why in counted.items() if why}
 
 
-def _without_value(outcome: Outcome[Judgement]) -> list[Outcome[Any]]:
-    """The judgement, or those of its readings, from which nothing was learned."""
-    outcomes: list[Outcome[Any]] = [outcome]
-    if isinstance(outcome, Result):
-        outcomes = [reading.outcome for reading in outcome.value.readings]
-    return [o for o in outcomes if not isinstance(o, Result | NotApplicable)]
+def failures_of(judged: Judged) -> str:
+    """The same one by one, as CSV; the column `system` holds the pair."""
+    pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
+    return losses_csv(_losses(judged), pairs)
+
+
+def _pair(matchup: Matchup) -> str:
+    return f"{matchup.second} against {matchup.first}"
+
+
+def _losses(judged: Judged) -> Iterator[Loss]:
+    """The judgements, or those of their readings, from which nothing was learned."""
+    for matchup, judgement in judged:
+        for outcome in _readings(judgement):
+            if not isinstance(outcome, Result | NotApplicable):
+                yield Loss(
+                    system=_pair(matchup),
+                    query=key_of(matchup.sample),
+                    category=matchup.sample.category,
+                    field=matchup.sample.field,
+                    repeat=matchup.repeat + 1,
+                    scorer="",
+                    outcome=outcome_name(outcome),
+                    fault=outcome.fault.value if isinstance(outcome, Failure) else "",
+                    reason=outcome.reason,
+                )
+
+
+def _readings(judgement: Outcome[Judgement]) -> Iterable[Outcome[Any]]:
+    if not isinstance(judgement, Result):
+        return [judgement]
+    return [reading.outcome for reading in judgement.value.readings]

@@ -1,4 +1,4 @@
-"""The table of a comparison as grids for the terminal and the page."""
+"""The results of a comparison as tables for the terminal and the page."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.grid import Grid, estimate_text
+from benchmarks.results.table import ResultTable, estimate_text
 from benchmarks.results.tables import kind_text, reason_text
 from scorers.pairwise.table import Standing, Standings
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
 
 _JUDGED = "no question judged"
 _IN_TERMINAL = 5
@@ -32,41 +32,48 @@ def _values(row: Standing) -> Mapping[str, Estimate]:
     return found
 
 
-def reasons_grid(why: Mapping[str, Sequence[Mapping[str, Any]]]) -> Grid:
-    """Why pairs and replies have no verdict, the most frequent reasons first."""
+def reasons_table(
+    why: Mapping[str, Sequence[Mapping[str, Any]]], failures: str
+) -> ResultTable:
+    """Why pairs and replies have no verdict, the most frequent reasons first.
+
+    `failures` is the file that names every one of them.
+    """
     told = [(pair, reason) for pair, found in why.items() for reason in found]
     told.sort(key=lambda one: -one[1]["count"])
-    return Grid(
-        title="Reasons",
-        head=["pair", "count", "outcome", "reason"],
-        lines=[[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in told],
+    return ResultTable.of(
+        "Reasons",
+        ["pair", "count", "outcome", "reason"],
+        [[p, f"{r['count']:,}", kind_text(r), reason_text(r)] for p, r in told],
+        [f"each one is named in {failures}"],
     )
 
 
-def brief(grid: Grid, place: Path) -> Grid:
+def brief(table: ResultTable, place: Path) -> ResultTable:
     """The first lines, and where the others are."""
-    more = len(grid.lines) - _IN_TERMINAL
+    more = len(table.rows) - _IN_TERMINAL
     notes = [f"and {more} more in {place.name}"] if more > 0 else []
-    return replace(grid, lines=grid.lines[:_IN_TERMINAL], notes=notes)
+    notes += table.notes
+    return replace(table, rows=table.rows[:_IN_TERMINAL], notes=notes)
 
 
-def grids(table: Standings) -> Iterator[Grid]:
-    """One grid per part of the table and set of values, overall ones first."""
+def tables(table: Standings) -> Iterator[ResultTable]:
+    """One table per part of the table and set of values, overall ones first."""
     for part, title in _PARTS.items():
         rows = [row for row in table.rows if row.part == part]
         for names in dict.fromkeys(tuple(row.values) for row in rows):
             if names:
-                yield _grid(title, [r for r in rows if tuple(r.values) == names], names)
+                yield _part(title, [r for r in rows if tuple(r.values) == names], names)
 
 
-def _grid(title: str, rows: Sequence[Standing], names: Sequence[str]) -> Grid:
+def _part(title: str, rows: Sequence[Standing], names: Sequence[str]) -> ResultTable:
     grouped = any(row.group for row in rows)
     counts = any(row.counts for row in rows)
     head = [*(["group"] if grouped else []), "system", "against", *names]
-    return Grid(
-        title=title,
-        head=[*head, "replies"] if counts else head,
-        lines=[_line(row, names, grouped, counts) for row in rows],
+    return ResultTable.of(
+        title,
+        [*head, "replies"] if counts else head,
+        [_line(row, names, grouped, counts) for row in rows],
     )
 
 

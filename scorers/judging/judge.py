@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
-from scorers.base import OneStage
+from scorers.base import Direction, OneStage
 from scorers.judging.asking import RubricQuestion, asked_again
 from scorers.judging.released import Released
 from scorers.judging.replies import RubricVerdict, Unreadable
@@ -51,6 +51,7 @@ class RubricJudge(OneStage):
     retries: int = 1
     seed: int = 0
     scale: str = "0-100"
+    direction: Direction = "higher"
 
     @property
     def manner(self) -> str:

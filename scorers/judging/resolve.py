@@ -11,7 +11,7 @@ from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.published import read_published
 from scorers.judging.released import Released
-from scorers.judging.rubrics import OWN
+from scorers.judging.rubrics import OWN, Rubric
 from scorers.judging.settings import JudgeSettings
 
 PREFIX = "judge:"
@@ -62,10 +62,15 @@ def resolve_judge(
     return judge(name, stage, settings)
 
 
+def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
+    """The rubrics by category; UsageError where the official ones are not there."""
+    file = settings.source.file()
+    return OWN if file is None else read_published(file)
+
+
 def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
     """The judge that asks `stage`; UsageError where the official rubrics are not there."""
-    file = settings.source.file()
-    rubrics = OWN if file is None else read_published(file)
+    rubrics = rubrics_of(settings)
     official = settings.mode == "official"
     return RubricJudge(
         name=name,
@@ -112,7 +117,8 @@ def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
         valid = (f"{PREFIX}{known}" for known in (*JUDGES, *error.valid))
         raise unknown("judge", name, valid) from None
     except UsageError as error:
-        raise UsageError(f"judge {name!r}: {error}") from None
+        own = ", ".join(f"{PREFIX}{known}" for known in JUDGES)
+        raise UsageError(f"judge {name!r}: {error}; also {own}") from None
     if stage.kind is not Kind.DRAFT:
         raise UsageError(
             f"judge {name!r} must be a chat model (stage of kind 'draft'), but {model!r} "

@@ -33,8 +33,9 @@ from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.pairwise.table import Part, Standing, Standings, groups
-from scorers.ratings.bootstrap import DRAWS, mean
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.bootstrap import DRAWS
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean_by_question
 
 FACTUALITY = "visual_factuality"
 """Metadata of a sample: its criteria of visual factuality; `Sample.criteria` are those of
@@ -67,6 +68,7 @@ class Creation(DualEvaluation):
     mode: Mode = "corrected"
     wording: CreationWording = field(default_factory=CreationWording)
     draws: int = DRAWS
+    """As every protocol has it; its means need no draws."""
     name: str = "creation"
 
     @classmethod
@@ -137,9 +139,7 @@ class Creation(DualEvaluation):
         self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
     ) -> Standing:
         official = self.mode == "official"
-        values = (
-            official_rewards(games) if official else corrected_rewards(games, self.draws)
-        )
+        values = official_rewards(games) if official else corrected_rewards(games)
         return Standing(
             system=pair[1],
             opponent=pair[0],
@@ -233,7 +233,7 @@ def _marks(game: Game) -> list[tuple[float, float]]:
     return found + ([(backward.first, backward.second)] if backward else [])
 
 
-def corrected_rewards(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
+def corrected_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     """Means over questions read in both orders, with intervals by drawing questions.
 
     Where every reply can be read the values equal the official ones.
@@ -247,8 +247,8 @@ def corrected_rewards(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
     gaps = [sum(own - other for own, other in found) / 2 for _, found in marked]
     of = [question for question, _ in marked]
     return {
-        "reward": mean(questions, rewards, draws=draws),
-        "win_rate": mean(questions, wins, draws=draws),
-        "visual_factuality": mean(of, own, draws=draws),
-        "visual_factuality_gap": mean(of, gaps, draws=draws),
+        "reward": mean_by_question(questions, rewards),
+        "win_rate": mean_by_question(questions, wins),
+        "visual_factuality": mean_by_question(of, own),
+        "visual_factuality_gap": mean_by_question(of, gaps),
     }

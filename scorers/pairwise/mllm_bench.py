@@ -29,7 +29,7 @@ from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import official_vote, vote
 from scorers.pairwise.table import Part, Standing, Standings, groups
-from scorers.ratings.bootstrap import DRAWS
+from scorers.statistics.bootstrap import DRAWS
 
 QUESTION_TYPE = "question_type"
 """Metadata of a sample: `open-ended`, `close-ended` or `compound`."""
@@ -130,7 +130,7 @@ class MllmBench(DualEvaluation):
         self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
     ) -> Standing:
         official = self.mode == "official"
-        values = official_shares(games) if official else corrected_shares(games, self.draws)
+        values = official_shares(games) if official else corrected_shares(games)
         return Standing(
             system=pair[1],
             opponent=pair[0],

@@ -13,11 +13,10 @@ import numpy as np
 from scorers.pairwise.games import Game, Judgement
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
 from scorers.pairwise.table import Standing
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import mean
-from scorers.ratings.bradley_terry import bradley_terry
-from scorers.ratings.elo import online_elo
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.bradley_terry import bradley_terry
+from scorers.statistics.elo import Battle, online_elo
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean_by_question
 
 FIRST, SECOND, TIE = "first", "second", "tie"
 UNDECIDED = "unable to decide"
@@ -77,7 +76,7 @@ def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     return {name: Estimate(100 * k / n, None, n) for name, k in shares.items()}
 
 
-def corrected_shares(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
+def corrected_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     """The same with intervals, and `score`: wins and half of the ties."""
     found = results(games)
     questions = [question for question, _ in found]
@@ -86,7 +85,7 @@ def corrected_shares(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
     ties = [100.0 - w - x for w, x in zip(wins, losses, strict=True)]
     series = {"win_rate": wins, "tie_rate": ties, "lose_rate": losses}
     series["score"] = [w + t / 2 for w, t in zip(wins, ties, strict=True)]
-    return {name: mean(questions, s, draws=draws) for name, s in series.items()}
+    return {name: mean_by_question(questions, s) for name, s in series.items()}
 
 
 K = 4

@@ -18,11 +18,10 @@ from generators.base import Result, Unscored
 from scorers.features import NAMES, PUBLISHED, Style, difference
 from scorers.pairwise.games import Game, Judgement, counted, in_both_orders
 from scorers.pairwise.table import Part, Standing
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import Floats, mean
-from scorers.ratings.bradley_terry import Ratings, bradley_terry
-from scorers.ratings.elo import INITIAL, SCALE, expected, online_elo
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.bradley_terry import Ratings, bradley_terry
+from scorers.statistics.elo import INITIAL, SCALE, Battle, expected, online_elo
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.means import mean_by_question
 
 
 def corrected_rows(
@@ -49,7 +48,7 @@ def corrected_rows(
     plain = bradley_terry(battles, anchor, draws=draws)
     rows = []
     for name in names:
-        values = _values(name, styled, plain, _told_by(name, anchor, games), draws)
+        values = _values(name, styled, plain, _told_by(name, anchor, games))
         own = [g for g in games if name in (g.first, g.second)]
         rows.append(
             Standing(
@@ -94,7 +93,7 @@ def _differences(styles: tuple[Style, Style] | None) -> tuple[float, ...]:
 
 
 def _values(
-    name: str, styled: Ratings, plain: Ratings, met: Sequence[Game], draws: int
+    name: str, styled: Ratings, plain: Ratings, met: Sequence[Game]
 ) -> dict[str, Estimate]:
     unread = Estimate(None, None, 0, "no game read")
     values = {
@@ -104,7 +103,7 @@ def _values(
     if name in styled.win_rates:
         values["win_rate"] = styled.win_rates[name]
     if met:
-        values["preferred"] = _preferred(met, draws)
+        values["preferred"] = _preferred(met)
     return values
 
 
@@ -114,10 +113,10 @@ def _told_by(name: str, anchor: str, games: Sequence[Game]) -> list[Game]:
     return list(met) if name != anchor else []
 
 
-def _preferred(games: Sequence[Game], draws: int) -> Estimate:
+def _preferred(games: Sequence[Game]) -> Estimate:
     both = in_both_orders(games)
     shares = [100 * sum((v > 0) + (v == 0) / 2 for v in values) / 2 for _, values in both]
-    return mean([question for question, _ in both], shares, draws=draws)
+    return mean_by_question([question for question, _ in both], shares)
 
 
 def _rated(row: Standing) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
 
 Part = Literal["overall", "category", "field"]
 
