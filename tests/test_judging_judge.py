@@ -277,7 +277,7 @@ def own_model(monkeypatch) -> None:
 
     class MmieScoreSettings(ModelSettings):
         kind: ClassVar[Kind] = Kind.DRAFT
-        stage: ClassVar[str] = "x"
+        stage: ClassVar[str] = "stand-in"
         target: ClassVar[str] = "x:Y"
         model: str = unkeyed("m")
         max_tiles: int = 12

@@ -188,13 +188,20 @@ def test_settings_of_prompts_are_refused():
             VokenRenderSettings(model="us/native", diffusion="them/sd", **setting)
 
 
+class Rendering(VokenRenderSettings):
+    """A native model's own stage, as its settings declare it."""
+
+    stage = "rendering"
+    target = "nowhere:Rendering"
+
+
 def test_both_checkpoints_name_the_results(tmp_path):
     for name in ("native", "sd", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(name)
     told = {"model": str(tmp_path / "native"), "diffusion": str(tmp_path / "sd")}
-    first = VokenRenderSettings(**told).spec("r", "pretrained")
+    first = Rendering(**told).spec("r", "pretrained")
     other = told | {"diffusion": str(tmp_path / "other")}
     assert first.identity.count("folder:") == 2
-    assert first.digest != VokenRenderSettings(**other).spec("r", "pretrained").digest
+    assert first.digest != Rendering(**other).spec("r", "pretrained").digest
     assert "diffusion" not in first.settings
