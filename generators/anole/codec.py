@@ -46,6 +46,8 @@ class Codec:
 
     def __init__(self, model: Any, config: Mapping[str, Any]) -> None:
         self._model = model.eval()
+        for attention in model.decoder.mid_block.attentions:
+            attention.register_forward_hook(_contiguous)
         self.resolution: int = config["resolution"]
         """Pixels along a side of a picture."""
         levels = len(config["channel_multiplier"])
@@ -69,15 +71,21 @@ class Codec:
         Values are cut to [-1, 1] and truncated, not rounded, to 8 bits, as upstream
         does (`_pil_from_chw_tensor`, image_tokenizer.py).
         """
-        grids = torch.from_numpy(codes.astype(np.int64)).to(self._device)
-        shape = (len(codes), self.side, self.side, self._model.config.vq_embed_dim)
-        with _full_precision():
-            sample = self._model.decode(grids, force_not_quantize=True, shape=shape).sample
-        scaled = (sample.clamp(-1, 1) + 1) / 2 * 255
+        scaled = (self.values(codes).clamp(-1, 1) + 1) / 2 * 255
         pixels: npt.NDArray[np.uint8] = (
             scaled.permute(0, 2, 3, 1).to("cpu", torch.uint8).numpy()
         )
         return pixels
+
+    @torch.inference_mode()
+    def values(self, codes: npt.NDArray[np.int32]) -> Tensor:
+        """What the decoder makes of codes: (batch, 3, height, width), about [-1, 1]."""
+        grids = torch.from_numpy(codes.astype(np.int64)).to(self._device)
+        shape = (len(codes), self.side, self.side, self._model.config.vq_embed_dim)
+        with _full_precision():
+            decoded = self._model.decode(grids, force_not_quantize=True, shape=shape)
+        sample: Tensor = decoded.sample
+        return sample
 
     @property
     def _device(self) -> torch.device:
@@ -90,6 +98,15 @@ def _full_precision() -> Any:
     return torch.backends.cudnn.flags(
         enabled=True, benchmark=False, deterministic=True, allow_tf32=False
     )
+
+
+def _contiguous(module: torch.nn.Module, inputs: Any, output: Tensor) -> Tensor:
+    """The attention's output in the usual order of memory.
+
+    It is channels-last otherwise, and torch's GroupNorm of such a batch on a CPU sums with
+    errors of up to 5e-4 in the decoded values, against 2e-5 of a picture alone.
+    """
+    return output.contiguous()
 
 
 def _as_int32(codes: Tensor) -> npt.NDArray[np.int32]:
