@@ -106,6 +106,12 @@ def _published_language(
             f"tokens, the codebook has {codes} entries"
         )
     config = checkpoint.language_config()
+    highest = max(*vocabulary.text, *vocabulary.image)
+    if highest >= config.vocab_size:
+        raise CheckpointError(
+            f"{checkpoint.source}: the tokenizer has the id {highest}, but vocab_size is "
+            f"{config.vocab_size}; it must be larger than every id"
+        )
     model = language_model(config)
     checkpoint.fill_language(model, config, device, dtype)
     return _ready(model, config, tokenizer, vocabulary, device)

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from generators.anole.layouts import taming
 from generators.checkpoints import CheckpointError
-from generators.loading.files import Files
+from generators.loading.configs import configured, count, section
+from generators.loading.files import Files, read_tokenizer
 from generators.loading.layout import identical
 from generators.loading.strict import fill
 from generators.loading.tensors import stored_tensors
@@ -78,18 +79,22 @@ class HuggingFace(Published):
         from transformers import ChameleonVQVAEConfig
 
         self.config = config
+        self._config_file = f"config.json of {self.source}"
+        stored = section(config, "vq_config", self._config_file)
         # Files may leave out what equals transformers' defaults.
-        self.vq_config = ChameleonVQVAEConfig.from_dict(dict(config["vq_config"])).to_dict()
+        vq = configured(ChameleonVQVAEConfig, stored, f"vq_config in {self._config_file}")
+        self.vq_config = vq.to_dict()
 
     def tokenizer(self) -> Tokenizer:
         """`tokenizer.json`."""
-        return Tokenizer.from_file(str(self.files.need("tokenizer.json")))
+        return read_tokenizer(self.files.need("tokenizer.json"))
 
     def language_config(self) -> Any:
         """`config.json`."""
         from transformers import ChameleonConfig
 
-        return ChameleonConfig.from_dict(dict(self.config))
+        count(self.config, "vocab_size", self._config_file)
+        return configured(ChameleonConfig, self.config, self._config_file)
 
     def fill_language(
         self, model: Any, config: Any, device: torch.device, dtype: torch.dtype

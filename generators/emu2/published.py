@@ -15,6 +15,7 @@ from torch import Tensor
 from generators.checkpoints import CheckpointError
 from generators.emu2.sizes import VisionSize
 from generators.emu2.tokens import Tokens
+from generators.loading.configs import count, divided, section
 from generators.loading.files import Files, read_json
 from generators.loading.layout import Layout, Place
 from generators.loading.tensors import stored_tensors
@@ -86,26 +87,30 @@ class HuggingFace(Published):
 
     def vision(self) -> VisionSize:
         """From the fields of `vision_config` that `EmuModel` reads (modeling_emu.py)."""
-        told = self.config["vision_config"]
-        try:
-            return VisionSize(
-                width=told["width"],
-                layers=told["layers"],
-                heads=told["width"] // told["head_width"],
-                mlp_width=round(told["width"] * told["mlp_ratio"]),
-                patch=told["patch_size"],
-                grid=told["image_size"] // told["patch_size"],
-                norm_eps=told.get("layer_norm_eps", 1e-6),
-                queries=told["n_query"],
-            )
-        except KeyError as error:
+        source = f"config.json of {self.source}"
+        values = section(self.config, "vision_config", source)
+        source = f"vision_config in {source}"
+        width, patch = (count(values, name, source) for name in ("width", "patch_size"))
+        ratio = values.get("mlp_ratio")
+        if not isinstance(ratio, (int, float)) or ratio <= 0:
             raise CheckpointError(
-                f"{self.source}: the vision_config of config.json lacks {error}"
-            ) from None
+                f"{source}: mlp_ratio is {ratio!r}; it must be a number above 0"
+            )
+        return VisionSize(
+            width=width,
+            layers=count(values, "layers", source),
+            heads=width // count(values, "head_width", source),
+            mlp_width=round(width * ratio),
+            patch=patch,
+            grid=count(values, "image_size", source) // patch,
+            norm_eps=values.get("layer_norm_eps", 1e-6),
+            queries=count(values, "n_query", source),
+        )
 
     def language(self) -> dict[str, Any]:
         """From `config.json`."""
-        return llama(self.config, self.source) | {"vocab_size": self.config["vocab_size"]}
+        rows = count(self.config, "vocab_size", f"config.json of {self.source}")
+        return llama(self.config, self.source) | {"vocab_size": rows}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Shard by shard."""
@@ -120,9 +125,20 @@ class HuggingFace(Published):
         path = self._tokenizer.find("added_tokens.json")
         named = {} if path is None else read_json(path)
         if not named:
-            config = read_json(self._tokenizer.need("tokenizer_config.json"))
-            decoder = config.get("added_tokens_decoder", {})
-            named = {about["content"]: int(i) for i, about in decoder.items()}
+            path = self._tokenizer.need("tokenizer_config.json")
+            decoder = read_json(path).get("added_tokens_decoder", {})
+            try:
+                named = {about["content"]: int(i) for i, about in decoder.items()}
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise CheckpointError(
+                    f"{path}: added_tokens_decoder must hold a content for each id "
+                    f"({error!r})"
+                ) from None
+        if other := [name for name, i in named.items() if not isinstance(i, int)]:
+            raise CheckpointError(
+                f"{path}: the id of {other[0]!r} is {named[other[0]]!r}; it must be a "
+                "whole number"
+            )
         added = {name: i for name, i in named.items() if i >= pieces}
         if not added:
             raise CheckpointError(
@@ -148,11 +164,12 @@ _SIZES = (
 
 def llama(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Fields of `LlamaConfig` but the rows; CheckpointError where one is missing."""
-    if lacking := [name for name in _SIZES if name not in config]:
-        raise CheckpointError(f"{source}: config.json lacks {', '.join(lacking)}")
-    heads = config["num_attention_heads"]
+    sizes = {name: count(config, name, f"config.json of {source}") for name in _SIZES}
+    heads = sizes["num_attention_heads"]
+    width = sizes["hidden_size"]
+    divided(width, heads, f"num_attention_heads is {heads}", f"config.json of {source}")
     theta = config.get("rope_theta", 10_000.0)
-    return {name: config[name] for name in _SIZES} | {
+    return sizes | {
         "num_key_value_heads": config.get("num_key_value_heads", heads),
         "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
         "rope_parameters": {"rope_type": "default", "rope_theta": theta},

@@ -9,6 +9,7 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from generators.document import Image
+from generators.loading.configs import configured, section
 from generators.loading.files import Files, read_json
 from generators.loading.layout import identical
 from generators.loading.strict import fill
@@ -72,9 +73,12 @@ def published_tower(files: Files, device: torch.device, dtype: torch.dtype) -> A
     """The vision tower of a published CLIP; the text tower is not read."""
     from transformers import CLIPVisionConfig
 
-    config = read_json(files.need("config.json"))
-    sizes = config.get("vision_config", config)
-    tower = vision_tower(CLIPVisionConfig.from_dict(sizes))
+    path = files.need("config.json")
+    config = read_json(path)
+    sizes = config
+    if "vision_config" in config:
+        sizes = section(config, "vision_config", str(path))
+    tower = vision_tower(configured(CLIPVisionConfig, sizes, str(path)))
     fill(
         tower,
         stored_tensors(files, lambda name: name.startswith(_PREFIX)),

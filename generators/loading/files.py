@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from generators.checkpoints import CheckpointError, looks_like_path
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -49,9 +52,24 @@ class Files:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; CheckpointError when it is none."""
+    """The JSON object in a file; CheckpointError when it holds anything else."""
     try:
-        content: dict[str, Any] = json.loads(path.read_text())
+        content = json.loads(path.read_text())
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(
+            f"{path} holds a {type(content).__name__}; it must hold named values"
+        )
     return content
+
+
+def read_tokenizer(path: Path) -> Tokenizer:
+    """The tokenizer in a `tokenizer.json`; CheckpointError when the file is broken."""
+    from tokenizers import Tokenizer
+
+    try:
+        return Tokenizer.from_file(str(path))
+    except Exception as error:
+        # The library raises plain `Exception` for whatever it cannot read.
+        raise CheckpointError(f"{path} is not a valid tokenizer: {error}") from None

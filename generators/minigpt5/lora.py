@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
 from generators.loading.layout import Place
 from generators.loading.strict import fill
+from generators.loading.tensors import shape_of
 
 _ALPHA = 16.0
 """`lora_alpha` of mini_gpt5.py; the files do not hold it."""
@@ -65,9 +65,7 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
 
 
 def _rank(stored: Mapping[str, Any], name: str, source: str) -> int:
-    if name not in stored:
-        raise CheckpointError(f"{source} lacks {name}")
-    return int(stored[name].shape[0])
+    return shape_of(stored, name, source, 2)[0]
 
 
 def _flat(name: str) -> str:

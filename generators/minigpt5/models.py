@@ -10,6 +10,7 @@ import torch
 
 from generators.base import Weights
 from generators.checkpoints import CheckpointError
+from generators.loading.configs import configured
 from generators.loading.files import Files
 from generators.loading.strict import randomised, revived
 from generators.minigpt5.published import (
@@ -73,8 +74,8 @@ def picture_encoder(
     """An empty picture encoder on the meta device."""
     from transformers import Blip2QFormerConfig, Blip2VisionConfig
 
-    seeing = Blip2VisionConfig.from_dict(dict(vision))
-    asking = Blip2QFormerConfig.from_dict(dict(qformer))
+    seeing = configured(Blip2VisionConfig, vision, "the ViT of BLIP-2")
+    asking = configured(Blip2QFormerConfig, qformer, "the Q-Former of BLIP-2")
     with torch.device("meta"):
         encoder = PictureEncoder(seeing, asking, queries, width)
     return encoder.eval().requires_grad_(False)

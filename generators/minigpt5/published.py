@@ -10,10 +10,11 @@ from typing import Any
 import torch
 
 from generators.checkpoints import CheckpointError, looks_like_path, with_revision
+from generators.loading.configs import configured, count, section
 from generators.loading.files import Files, read_json
 from generators.loading.layout import Place, identical
 from generators.loading.strict import fill
-from generators.loading.tensors import in_pickle, stored_tensors
+from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 from generators.minigpt5.lavis import QFORMER, VIT, Lavis
 from generators.minigpt5.lora import merge
 
@@ -53,10 +54,7 @@ class Stages:
     def rows(self) -> int:
         """Rows of the embedding table."""
         stored, names = self._tables()
-        name = next(iter(names))
-        if name not in stored:
-            raise CheckpointError(f"{self.last_source} lacks {name}")
-        return int(stored[name].shape[0])
+        return shape_of(stored, next(iter(names)), self.last_source, 2)[0]
 
     def fill_language(self, model: Any, device: torch.device, dtype: torch.dtype) -> None:
         """Embeddings and head; the updates of stage 2 are added to the weights there."""
@@ -92,9 +90,10 @@ def vicuna_config(files: Files, rows: int) -> Any:
     """The `LlamaConfig` of a Vicuna whose tables have `rows` rows."""
     from transformers import LlamaConfig
 
-    stored = read_json(files.need("config.json"))
-    # Vicuna v0 names -1, which is no id; nothing is padded here.
-    return LlamaConfig.from_dict(stored | {"vocab_size": rows, "pad_token_id": None})
+    path = files.need("config.json")
+    # Vicuna v0 names the padding id -1, which no token has; nothing is padded here.
+    fields = read_json(path) | {"vocab_size": rows, "pad_token_id": None}
+    return configured(LlamaConfig, fields, str(path))
 
 
 def fill_vicuna(
@@ -159,8 +158,10 @@ class Blip2:
         stored = read_json(path)
         if "qformer_config" not in stored:
             raise CheckpointError(f"{path} describes no BLIP-2: it has no qformer_config")
-        vision, qformer = stored.get("vision_config", {}), stored["qformer_config"]
-        return vision, qformer, stored.get("num_query_tokens", 32)
+        qformer = section(stored, "qformer_config", str(path))
+        vision = section({"vision_config": {}} | stored, "vision_config", str(path))
+        queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
+        return dict(vision), dict(qformer), queries
 
     def _lavis(self) -> Lavis:
         if self.files.find(VIT) is None:
