@@ -21,7 +21,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from benchmarks.config import RunConfig
+    from benchmarks.runs.config import RunConfig
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """What a machine says when files cannot be written, through no defect of ours."""
@@ -68,6 +68,9 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", help="key=value, such as models.sdxl-turbo.steps=2."),
 ]
+Remake = Annotated[
+    bool, typer.Option(help="Make records of an earlier version of a stage again.")
+]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
@@ -87,6 +90,7 @@ def run(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """Answer queries with systems, score the answers, write table and page.
 
@@ -95,7 +99,7 @@ def run(
     """
     from benchmarks import commands
 
-    raise typer.Exit(commands.run(_config(locals()), _console()))
+    raise typer.Exit(commands.run(_config(locals()), _console(), remake=remake))
 
 
 @app.command()
@@ -131,6 +135,7 @@ def score(
     mode: Mode = None,
     rubric: Rubric = None,
     set_: Settings = None,
+    remake: Remake = False,
 ) -> None:
     """Score a run's documents again, or answers in MMIE's official format.
 
@@ -138,8 +143,13 @@ def score(
     """
     from benchmarks import commands
 
-    flags = {"weights": weights, "out": out, "address": address, "set": set_ or ()}
-    flags |= {"mode": mode, "rubric": rubric}
+    flags: dict[str, Any] = {
+        "weights": weights,
+        "out": out,
+        "address": address,
+        "set": set_ or (),
+    }
+    flags |= {"mode": mode, "rubric": rubric, "remake": remake}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
 
@@ -174,6 +184,22 @@ def show(
     from benchmarks import commands
 
     raise typer.Exit(commands.show(run, sample, system, _console()))
+
+
+@app.command()
+def verify(
+    run: Run,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Set damaged parts aside.")
+    ] = False,
+) -> None:
+    """Check every part and picture of a run, and say what a repair would make again.
+
+    Changes nothing without --repair. Exit status 1 when something is damaged.
+    """
+    from benchmarks import integrity
+
+    raise typer.Exit(integrity.verify_run(run.resolve(), _console(), repair=repair))
 
 
 @app.command()
@@ -227,8 +253,8 @@ def compare(
         "judge": judge,
         "baseline": baseline,
         "systems": tuple(system or ()),
-        "mode": mode or "corrected",
-        "rubric": rubric or "own",
+        "mode": mode,
+        "rubric": rubric,
         "weights": weights,
         "judgings": judgings,
         "address": address,
@@ -242,12 +268,14 @@ def bias(run: Run, rubric: Rubric = None) -> None:
     """How a run's judges lean: position, length, own family, repeats, wording."""
     from benchmarks import commands
 
-    raise typer.Exit(commands.bias(run.resolve(), rubric or "own", _console()))
+    raise typer.Exit(commands.bias(run.resolve(), rubric, _console()))
 
 
 @app.command("list")
 def list_names(
-    what: Annotated[str, typer.Argument(help="systems, scorers or weights.")] = "systems",
+    what: Annotated[
+        str, typer.Argument(help="systems, scorers, data or weights.")
+    ] = "systems",
 ) -> None:
     """List the names that can be used."""
     from benchmarks import catalogue
@@ -273,7 +301,7 @@ def orchestration(
     batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
 ) -> None:
     """What the engine costs beside a loop, ray.util.ActorPool and Ray Data."""
-    from benchmarks import orchestration as measured
+    from benchmarks.speed import orchestration as measured
 
     raise typer.Exit(measured.main(out, batches, _console()))
 
@@ -284,13 +312,13 @@ def orchestration(
 )
 def stage(context: typer.Context) -> None:
     """How fast one stage is at several batch sizes, without Ray (--help for options)."""
-    from benchmarks.throughput import main as measured
+    from benchmarks.speed import main as measured
 
     raise typer.Exit(measured.main(context.args))
 
 
 def _config(arguments: dict[str, Any]) -> "RunConfig":
-    from benchmarks.config import load_config
+    from benchmarks.runs.config import load_config
 
     flags = {
         "data": arguments["data"],
@@ -324,16 +352,19 @@ def main() -> None:
 
 def _status_of(error: Exception) -> int | None:
     """2 for wrong use, 1 for a run that could not go on, None for a defect of ours."""
-    from benchmarks.tasks import TaskError
+    from benchmarks.tasks.task_set import TaskError
     from cluster.lock import RunInUse
     from cluster.store import StoreError
     from generators.checkpoints import CheckpointError
+    from generators.files import WriteError
     from generators.names import UsageError
 
     if isinstance(error, UsageError | TaskError | CheckpointError | RunInUse):
         return 2
     refused = isinstance(error, OSError) and error.errno in _REFUSALS
-    broken = isinstance(error, StoreError) or type(error).__name__ == "ClusterError"
+    broken = (
+        isinstance(error, StoreError | WriteError) or type(error).__name__ == "ClusterError"
+    )
     return 1 if broken or refused else None
 
 

@@ -9,23 +9,26 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.controls import CONTROLS
+from benchmarks.tasks.controls import CONTROLS
 from generators.base import StageSpec
 from generators.checkpoints import CheckpointError, first_line, looks_like_path, pinning
 from generators.names import UsageError, unknown
 from generators.natives import NATIVE
+from generators.registry import CUSTOM, PREFIXES, Named, has_prefix
 from pipelines.artists import T2IS
+from pipelines.chat.presets import LVLMS, RETIRED
+from pipelines.chat.settings import ChatSettings
 from pipelines.systems import (
     Models,
     artist_spec,
     chat_spec,
+    is_artist,
     is_writer,
+    parts_of,
     resolve,
     writer_spec,
 )
-from pipelines.writers import LVLMS, ChatSettings
 from scorers import SCORERS, resolve_scorer
-from scorers.judging.resolve import PREFIX as JUDGE
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
@@ -35,8 +38,13 @@ WEIGHTS = {
 
 
 def show(what: str, console: Console) -> int:
-    """Print the names of `systems`, `scorers` or `weights`."""
-    tables = {"systems": _systems, "scorers": _scorers, "weights": _weights}
+    """Print the names of `systems`, `scorers`, `data` or `weights`."""
+    tables = {
+        "systems": _systems,
+        "scorers": _scorers,
+        "data": _data,
+        "weights": _weights,
+    }
     if what not in tables:
         raise unknown("list", what, tables)
     for table in tables[what]():
@@ -61,21 +69,27 @@ def _systems() -> Iterator[Any]:
     for name, settings in LVLMS.items():
         local = isinstance(settings, ChatSettings)
         notes = "local" if local else f"endpoint {settings.url}"  # type: ignore[union-attr]
+        if retired := RETIRED.get(settings.model):
+            notes += f"; its provider's last day is {retired.day}"
         writers.add_row(name, settings.model, notes)
-    writers.add_row("hf:ORG/NAME", "any AutoModelForImageTextToText", "local")
-    writers.add_row("openai:MODEL", "any OpenAI-compatible endpoint", "OPENAI_BASE_URL")
+    _add_prefixes(writers, Named.LVLM)
     yield writers
     artists = _table("Text-to-image models: the second half", "name", "model", "settings")
     for name, drawn in T2IS.items():
         size = f"{drawn.width}x{drawn.height}"
         told = f"{drawn.steps} steps, guidance {drawn.guidance:g}, {size}"
         artists.add_row(name, drawn.model, told)
-    artists.add_row("diffusers:ORG/NAME", "any AutoPipelineForText2Image", "its own")
+    _add_prefixes(artists, Named.ARTIST)
     yield artists
-    yield (
-        "LVLM+T2I[@text|mmie|outline]: the default is mmie, one picture drawn from the "
-        "whole text.\nAlso: gt, the ground truth as a system; controls made from it to "
-        f"validate a judge, {', '.join(CONTROLS)}; module:Class, your own class."
+    others = _table("Other systems", "name", "what")
+    others.add_row("LVLM@text", "text alone, without a text-to-image model")
+    others.add_row("gt", "the ground truth")
+    _add_prefixes(others, Named.SYSTEM)
+    others.add_row(CUSTOM, "a class of your own")
+    yield others
+    yield escape(
+        "LVLM+T2I[@mmie|outline|text]: the default is mmie, one picture drawn from the "
+        f"whole text.\nControls: {', '.join(CONTROLS)}."
     )
 
 
@@ -84,9 +98,24 @@ def _scorers() -> Iterator[Any]:
     for name in SCORERS:
         table.add_row(name, resolve_scorer(name, "tiny", {}).scale)
     table.add_row("judge:mmie-score", "0-100")
-    table.add_row("judge:NAME", "0-100; any LVLM above, hf:ORG/NAME, openai:MODEL, anole")
-    table.add_row("module:Class", "a class of your own")
+    table.add_row("judge:NAME", "0-100; any LVLM, hf:ORG/NAME, openai:MODEL, anole, ...")
+    table.add_row(CUSTOM, "its own; a class of yours")
     yield table
+
+
+def _data() -> Iterator[Any]:
+    table = _table("Data", "name", "what")
+    table.add_row("sample", "the bundled queries in MMIE's format")
+    table.add_row("PATH", "a folder with data.json and images/, or the JSON file itself")
+    _add_prefixes(table, Named.DATA)
+    table.add_row("module:function", "a function of your own that gives a TaskSet")
+    yield table
+
+
+def _add_prefixes(table: Table, kind: Named) -> None:
+    """One row for each prefix of a kind."""
+    for prefix in PREFIXES[kind].values():
+        table.add_row(prefix.form, prefix.help)
 
 
 def _weights() -> Iterator[Any]:
@@ -128,16 +157,17 @@ def _repositories(name: str) -> list[tuple[str, str]]:
 
 def _stages(name: str) -> tuple[StageSpec, ...]:
     models = Models(weights="pretrained")
-    if name in SCORERS or name.startswith(JUDGE):
+    if name in SCORERS or has_prefix(name, Named.SCORER):
         return resolve_scorer(
             name, "pretrained", {}, chat=lambda model: chat_spec(model, models)
         ).stages
-    if name in T2IS or name.startswith("diffusers:"):
+    if is_artist(name):
         return (artist_spec(name, models),)
-    if "+" not in name and is_writer(name):
-        return (writer_spec(name, models),)
-    if name in NATIVE or "+" in name:
+    parts = parts_of(name)
+    if name in NATIVE or parts.artist is not None or parts.protocol is not None:
         return resolve(name, models).stages
+    if is_writer(name):
+        return (writer_spec(name, models),)
     raise UsageError(
         f"{name!r} names no weights; give a system, an LVLM, a text-to-image model or a "
         "scorer, as `plait list systems` and `plait list scorers` show them"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import date
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,37 +13,53 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.board import Board
-from benchmarks.config import (
+from benchmarks.results.board import Board
+from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
-    absolute_rubric,
     load_config,
     merged,
     parsed_setting,
 )
-from benchmarks.display import Display
-from benchmarks.experiment import Experiment, open_experiment, reopen
-from benchmarks.files import write_whole
-from benchmarks.kept import keep_rubrics
-from benchmarks.leaderboard import terminal_table, write_leaderboard
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
+from benchmarks.runs.kept import keep_rubrics
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
 from cluster.run import MANIFEST, RunResult, execute
-from cluster.store import Store, read_blob
+from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
+from generators.files import write_whole
 from generators.names import UsageError, unknown
+from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.rubric import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
-MODES = ("corrected", "official")
 
 
-def run(config: RunConfig, console: Console) -> int:
-    """Answer, score, report. Exit status 1 when records failed."""
+def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
+    """Answer, score, report. Exit status 1 when records failed.
+
+    With `remake`, records of an earlier version of a stage are made again.
+    """
     experiment = _opened(config, console)
+    if not remake:
+        _refuse_to_remake(experiment)
     return _execute(experiment, console, only_scorers=False)
+
+
+def _refuse_to_remake(experiment: Experiment) -> None:
+    changes = superseded(experiment, Store(experiment.config.root))
+    if changes:
+        lines = "\n".join(f"  {change}" for change in changes)
+        raise UsageError(
+            f"{experiment.config.root} holds records that would be made again:\n{lines}\n"
+            "To make them again, add --remake; to keep them, name another folder with "
+            "--out. `plait report` and `plait export` still read them."
+        )
 
 
 def score(
@@ -50,8 +67,8 @@ def score(
 ) -> int:
     """Score documents that are there: a run's, or a folder in the official format.
 
-    `flags` are `address`, `weights`, `out`, `mode`, `rubric` and `set`; a run keeps its
-    own weights and directory, and its former scorers beside the new ones.
+    `flags` are `address`, `weights`, `out`, `mode`, `rubric`, `set` and `remake`; a run
+    keeps its own weights and directory, and its former scorers beside the new ones.
     """
     if (root / MANIFEST).exists():
         experiment = _to_score_again(root, scorers, flags)
@@ -59,7 +76,20 @@ def score(
         told = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
         told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, told, flags["set"]), console)
+    _refuse_to_score_as_before(experiment)
     return _execute(experiment, console, only_scorers=True)
+
+
+def _refuse_to_score_as_before(experiment: Experiment) -> None:
+    """UsageError where new records would be filed under a former version of a stage."""
+    counts = count(experiment.plan, Store(experiment.config.root), only_scorers=True)
+    names = [c.spec.name for c in counts if c.spec.recorded and c.to_run]
+    if names:
+        raise UsageError(
+            f"{experiment.config.root} was scored by another version of "
+            f"{', '.join(names)}; name the scorer and add --remake to score all documents "
+            "with today's"
+        )
 
 
 def _to_score_again(
@@ -73,11 +103,12 @@ def _to_score_again(
             "--out is for answers of another tool; a run is scored in its place"
         )
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
+    current = scorers if flags["remake"] else ()
     changes["address"] = flags["address"]
     changes |= _asked_anew(former, scorers, flags)
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
-    return reopen(root, changes)
+    return reopen(root, changes, current=current)
 
 
 def _asked_anew(
@@ -103,11 +134,14 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     _refuse_unless_writable(root)
     keep_rubrics(experiment.config)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
+    for text in retirements(experiment.plan.stages, date.today()):
+        console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
         address=experiment.config.address,
         placement_timeout_s=engine.placement_timeout_s,
         grace_s=engine.grace_s,
+        max_cost=engine.max_cost,
         only_scorers=only_scorers,
     )
     display = Display(console)
@@ -168,12 +202,15 @@ def _faults(result: RunResult) -> Iterator[Fault]:
 
 
 def write_outputs(board: Board, root: Path, console: Console) -> Path:
-    """Leaderboard and report; the page's path."""
-    from benchmarks.report import write_report
+    """Leaderboard and report; the page's path. Tells of damaged parts that it met."""
+    from benchmarks.results.report import write_report
 
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
-    page = write_report(board, root, manifest, read_blob)
+    read = BlobReader()
+    page = write_report(board, root, manifest, read)
+    for damage in read.damage.values():
+        console.print(f"Attention: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
     return page
 
@@ -252,6 +289,14 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
         if any(c.to_run for c in counts if c.spec.name == stage)
     ]
     lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
+    lines += [
+        f"[yellow]retired model[/yellow] {escape(text)}"
+        for text in retirements(experiment.plan.stages, date.today())
+    ]
+    lines += [
+        f"[yellow]made again[/yellow] {escape(str(change))}"
+        for change in superseded(experiment, Store(experiment.config.root))
+    ]
     if malformed:
         rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
         lines.append(
@@ -279,7 +324,7 @@ def report(root: Path, console: Console) -> int:
 
 def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
     """Write one system's documents in another tool's format."""
-    from benchmarks.exports import export_documents
+    from benchmarks.runs.exports import export_documents
 
     written = export_documents(reopen(root), Store(root), system, form, out)
     console.print(
@@ -290,7 +335,7 @@ def export(root: Path, system: str, form: str, out: Path, console: Console) -> i
 
 def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     """The exact prompts, replies, settings and seeds of one sample."""
-    from benchmarks.inspection import describe
+    from benchmarks.runs.inspection import describe
 
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)
@@ -321,18 +366,18 @@ def agreement(
 
 
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
-    """Have pairs of a run's documents judged; `told` are fields of `Comparison`."""
+    """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
     from benchmarks import comparing
 
-    for name, valid in (("mode", MODES), ("weights", (None, *get_args(Weights)))):
-        if told[name] not in valid:
-            raise unknown(name, told[name], [v for v in valid if v])
-    wanted = {**told, "rubric": absolute_rubric(told["rubric"])}
-    return comparing.compare(root, comparing.Comparison(**wanted), console)
+    if told["weights"] not in (None, *get_args(Weights)):
+        raise unknown("weights", told["weights"], get_args(Weights))
+    rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
+    wanted = comparing.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
+    return comparing.compare(root, wanted, console)
 
 
-def bias(root: Path, rubric: str, console: Console) -> int:
+def bias(root: Path, rubric: str | None, console: Console) -> int:
     """Show how a run's judges lean."""
     from benchmarks.bias import bias as shown
 
-    return shown(root, console, rubric=rubric)
+    return shown(root, console, rubric=parse_rubric(rubric))

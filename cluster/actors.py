@@ -19,6 +19,8 @@ from ray.util.scheduling_strategies import (
 )
 
 from cluster.placement import Need, Node
+from cluster.probe import unreachable
+from cluster.usage import committed_usage
 from cluster.worker import Worker
 from generators.base import StageSpec
 
@@ -101,6 +103,8 @@ def stop_local() -> None:
 
 
 def _join(address: str | None, *, ship: bool) -> None:
+    named = address or os.environ.get("RAY_ADDRESS", "auto")
+    _refuse_unreachable(named)
     runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
     if ship:
         runtime_env |= {"working_dir": str(CHECKOUT), "excludes": _NOT_SHIPPED}
@@ -112,8 +116,30 @@ def _join(address: str | None, *, ship: bool) -> None:
             logging_level="ERROR",
         )
     except (ConnectionError, ValueError, RuntimeError) as error:
-        named = address or os.environ.get("RAY_ADDRESS", "auto")
         raise ClusterError(f"no Ray cluster answers at {named!r}: {error}") from error
+
+
+def _refuse_unreachable(address: str) -> None:
+    """ClusterError that says what is wrong with an address, within seconds."""
+    located = _located(address)
+    if located == "local":
+        return
+    if reason := unreachable(located):
+        where = repr(address) if located == address else f"{address!r} ({located})"
+        raise ClusterError(f"no Ray cluster can be used at {where}: {reason}")
+
+
+def _located(address: str) -> str:
+    """The address, or where the head is that Ray finds for `auto` on this machine."""
+    if address != "auto":
+        return address
+    try:
+        return str(ray._private.services.get_ray_address_from_environment("auto", None))
+    except ConnectionError:
+        raise ClusterError(
+            "no Ray cluster runs on this machine; name one with --address HOST:PORT, or "
+            "leave the address out for a Ray of the command's own"
+        ) from None
 
 
 def _import_path() -> list[str]:
@@ -162,7 +188,9 @@ def start(spec: StageSpec, root: Path, node: str) -> Handle:
     affinity = NodeAffinitySchedulingStrategy(node_id=node, soft=False)
     options["scheduling_strategy"] = affinity
     secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
-    actor = _actor_class.options(**options).remote(spec, str(root), secrets)
+    # Only stages behind an endpoint have ceilings, and only those read the parts again.
+    used = committed_usage(root, spec) if placement.endpoint else {}
+    actor = _actor_class.options(**options).remote(spec, str(root), secrets, used)
     return Handle(actor, node)
 
 

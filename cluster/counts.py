@@ -9,9 +9,10 @@ from typing import Any
 from cluster.plan import Plan, standing_in
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read
-from generators.base import Job, Outcome, Result, StageSpec
+from generators.base import Job, Outcome, Result, StageSpec, Walk
 from generators.document import Document, Malformed, Sample
 from generators.system import System
+from scorers.base import PlanItem, Scorer
 
 
 @dataclass
@@ -54,6 +55,8 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
         elif isinstance(found, Pending) and not only_scorers:
             drafts = system.rounds * len(sample.openings)
             _count_later(plan, system, drafts, steps, found, counts)
+    for comparison in plan.comparisons:
+        _count_walk(comparison.walk(), comparison, counted, counts)
     return list(counts.values())
 
 
@@ -80,13 +83,23 @@ def _count_judging(
 ) -> None:
     """Count the jobs of every scorer, and bound those behind the first missing one."""
     for scorer in plan.scorers:
-        steps: list[list[Job]] = []
-        found = read(noted(scorer.judge(sample, document), steps), lookup)
-        if isinstance(found, Pending):
-            reached = _reached(scorer.stages, found)
-            left = scorer.rounds - _times(scorer.stages[0], steps)
-            for i, stage in enumerate(scorer.stages):
-                counts[stage.digest].later += left + (i > reached)
+        _count_walk(scorer.judge(sample, document), scorer, lookup, counts)
+
+
+def _count_walk(
+    walk: Walk[Any],
+    judge: Scorer | PlanItem,
+    lookup: Lookup,
+    counts: dict[str, StageCount],
+) -> None:
+    """Count the jobs of one judgement, and bound those behind the first missing one."""
+    steps: list[list[Job]] = []
+    found = read(noted(walk, steps), lookup)
+    if isinstance(found, Pending):
+        reached = _reached(judge.stages, found)
+        left = judge.rounds - _times(judge.stages[0], steps)
+        for i, stage in enumerate(judge.stages):
+            counts[stage.digest].later += left + (i > reached)
 
 
 def _count_later(

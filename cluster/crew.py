@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from cluster import actors
+from cluster.loading import SETTLING_S, LoadingDeaths
+from cluster.manifest import now
 from cluster.options import EngineOptions
 from cluster.placement import Need, Node, free_room
 from cluster.pool import Batch, Casualties, StagePool
 from cluster.records import Item
 from cluster.replica import Replica
 from cluster.store import StoreError, read_blob
+from cluster.watcher import FailureKind, WorkerFailure
 from cluster.worker import TOKEN_FOLDER, Hello, Receipt
 from generators.base import Failure, Fault
 from generators.document import Blob, with_blobs
 
-_LOADING_DEATHS = 3
-"""Deaths while loading after which a stage counts as not loadable."""
 _NODES_AGE_S = 1.0
 
 Event = tuple[StagePool, Receipt | Casualties]
@@ -37,10 +37,12 @@ class Crew:
         options: EngineOptions,
         probe: list[tuple[str, str]],
         notice: Callable[[str], None],
+        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
     ) -> None:
         self.root = root
         self.options = options
         self.notice = notice
+        self._on_failure = on_failure
         self.replicas: list[Replica] = []
         self.nodes: list[Node] = []
         self._probe = probe
@@ -48,7 +50,9 @@ class Crew:
         self._nodes_read = 0.0
         self._held: list[tuple[float, str, Need]] = []
         """When, where and how much room turned out to be held by others than this run."""
-        self._loading_deaths: Counter[str] = Counter()
+        # The one node of a local Ray cannot go without this process.
+        settling_s = 0.0 if actors.is_local(options.address) else SETTLING_S
+        self._loading_deaths = LoadingDeaths(time.monotonic, settling_s)
 
     # ------------------------------------------------------------ coming and going
 
@@ -60,6 +64,15 @@ class Crew:
         """Read which nodes live; at most once a second unless it must be `now`."""
         if now or time.monotonic() - self._nodes_read > _NODES_AGE_S:
             self.nodes, self._nodes_read = actors.nodes(), time.monotonic()
+
+    def room_for(self, pool: StagePool) -> dict[str, Need]:
+        """What is free on each node where a worker of the stage may be tried now."""
+        avoided = self._loading_deaths.avoided(pool)
+        return {n: need for n, need in self.room().items() if n not in avoided}
+
+    def is_held_back(self, pool: StagePool) -> bool:
+        """Whether some node is not tried now because a worker died loading there."""
+        return bool(self._loading_deaths.avoided(pool))
 
     def room(self) -> dict[str, Need]:
         """What is free on each node, as far as is known."""
@@ -88,11 +101,13 @@ class Crew:
         for replica in self.replicas:
             replica.handle.kill()
 
-    def give_up(self, pool: StagePool, reason: str) -> Event:
+    def give_up(
+        self, pool: StagePool, reason: str, fault: Fault = Fault.NOT_LOADED
+    ) -> Event:
         """A stage that cannot be run: its records fail, those of other stages go on."""
-        pool.unusable = reason
+        pool.unusable, pool.unusable_fault = reason, fault
         self.notice(f"stage {pool.spec.name} cannot be used: {reason}")
-        failure = Failure(reason, Fault.NOT_LOADED)
+        failure = Failure(reason, fault)
         return pool, [(job, failure) for job in pool.drain()]
 
     # -------------------------------------------------------------------- sending
@@ -149,7 +164,7 @@ class Crew:
         for ref, message in lost:
             if (replica := self._refs.pop(ref, None)) is not None:
                 events += self._lost(replica, message)
-        return events + self._overdue()
+        return events + self._overdue() + self._not_loadable()
 
     def _answered(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
         if ref in replica.in_flight:
@@ -169,11 +184,11 @@ class Crew:
         token.unlink(missing_ok=True)
         replica.become("loading")
         replica.pool.unplaced = 0
-        self._refs[replica.handle.call("load", replica.shared)] = replica
+        self._refs[replica.handle.call("load", replica.shared, True)] = replica
 
     def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
         if error is None:
-            self._loading_deaths.pop(replica.pool.spec.digest, None)
+            self._loading_deaths.clear(replica.pool)
             replica.become("ready")
             return []
         self.dismiss(replica)
@@ -203,6 +218,7 @@ class Crew:
             case "store":
                 raise StoreError(receipt.error)
         fault = Fault.TIMEOUT if receipt.status == "timeout" else Fault.DIED
+        self._report(replica, fault, receipt.error, [batch, *replica.in_flight.values()])
         died = pool.killed(batch, receipt.error, certain=True, fault=fault)
         for innocent in self._taken_back(replica):
             pool.returned(innocent)
@@ -220,20 +236,45 @@ class Crew:
             return []
         self.look_at_nodes(now=True)
         if not any(n.id == replica.handle.node for n in self.nodes):
+            self._report(replica, None, "the node left the cluster", batches)
             for batch in batches:
                 pool.returned(batch)
             return []
+        self._report(replica, Fault.DIED, _cause(message), batches)
         reason = f"worker died: {_cause(message)}"
         if replica.state in ("starting", "loading"):
-            return self._died_loading(pool, reason)
+            self._loading_deaths.add(pool, replica.handle.node, reason)
+            return self._not_loadable()
         return [(pool, self._blamed(pool, batches, reason, Fault.DIED))]
 
-    def _died_loading(self, pool: StagePool, reason: str) -> list[Event]:
-        self._loading_deaths[pool.spec.digest] += 1
-        if self._loading_deaths[pool.spec.digest] < _LOADING_DEATHS:
-            return []
-        times = f"{reason}, {_LOADING_DEATHS} times in a row while loading"
-        return self._never_ready(pool, times)
+    def _report(
+        self, replica: Replica, fault: Fault | None, reason: str, batches: list[Batch]
+    ) -> None:
+        """Tell the watcher of a worker that is lost; no `fault` where its node went."""
+        kinds: Mapping[Fault | None, FailureKind] = {
+            Fault.DIED: "died",
+            Fault.TIMEOUT: "timed out",
+        }
+        host = replica.hello.host if replica.hello else f"node {replica.handle.node[:8]}"
+        failure = WorkerFailure(
+            at=now(),
+            stage=replica.pool.spec.name,
+            host=host,
+            kind=kinds.get(fault, "lost with its node"),
+            reason=reason,
+            records=sum(len(batch.jobs) for batch in batches),
+        )
+        self._on_failure(failure)
+
+    def _not_loadable(self) -> list[Event]:
+        """Stages whose workers died too often on nodes that live on."""
+        events: list[Event] = []
+        for pool, reason in self._loading_deaths.hopeless(
+            {n.id for n in self.nodes}
+        ).items():
+            self._loading_deaths.clear(pool)
+            events += self._never_ready(pool, reason)
+        return events
 
     def _blamed(
         self, pool: StagePool, batches: list[Batch], reason: str, fault: Fault
@@ -252,14 +293,15 @@ class Crew:
     def _overdue(self) -> list[Event]:
         """Act on workers that have been in one state for too long."""
         events: list[Event] = []
-        now = time.monotonic()
+        clock = time.monotonic()
         for replica in list(self.replicas):
-            pool, waited = replica.pool, now - replica.since
+            pool, waited = replica.pool, clock - replica.since
             limit = _limit_of(replica, self.options)
-            if replica.in_flight and now - replica.heard > replica.patience_s:
+            if replica.in_flight and clock - replica.heard > replica.patience_s:
                 # Too stuck to notice its own time limit: it holds the GIL.
                 reason = f"no sign of life for {replica.patience_s:.0f} s"
                 batches = self._taken_back(replica)
+                self._report(replica, Fault.TIMEOUT, reason, batches)
                 events.append((pool, self._blamed(pool, batches, reason, Fault.TIMEOUT)))
                 self.dismiss(replica)
             elif replica.state == "leaving" and waited > limit:
@@ -273,6 +315,8 @@ class Crew:
         """Part from a worker that takes too long to start or to load."""
         pool, placed = replica.pool, replica.state != "starting"
         reason = f"a worker was still {replica.state} after {waited:.0f} s"
+        if placed:
+            self._report(replica, Fault.TIMEOUT, reason, [])
         self._taken_back(replica)
         self.dismiss(replica)
         if placed or not self._may_find_room(pool):
@@ -321,4 +365,5 @@ def _cause(message: str) -> str:
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     telling = ("killed", "exit", "died", "memory", "disconnect", "dead")
     tells = (x for x in lines[1:] if any(word in x.lower() for word in telling))
-    return next(tells, lines[0] if lines else "no reason given")
+    reason = next(tells, lines[0] if lines else "no reason given")
+    return reason.partition(" Some common causes include")[0]

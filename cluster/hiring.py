@@ -45,7 +45,8 @@ class Hiring:
         return events
 
     def _start(self, pool: StagePool) -> bool:
-        node = best_node(Need.of_placement(pool.spec.placement), self.crew.room())
+        need = Need.of_placement(pool.spec.placement)
+        node = best_node(need, self.crew.room_for(pool))
         if node is not None:
             self.crew.start(pool, node)
         return node is not None
@@ -67,18 +68,18 @@ class Hiring:
             return self._explain(pool, need, waited)
         if any(r.state == "leaving" for r in self.crew.replicas):
             return []
-        if leavers := self._in_the_way(need):
+        if leavers := self._in_the_way(pool, need):
             for replica in leavers:
                 self.crew.dismiss(replica)
             return []
-        if self.crew.replicas and waited < _QUIET_WAIT_S:
+        if self.crew.is_held_back(pool) or (self.crew.replicas and waited < _QUIET_WAIT_S):
             return []
         return self._explain(pool, need, waited)
 
-    def _in_the_way(self, need: Need) -> list[Replica]:
+    def _in_the_way(self, pool: StagePool, need: Need) -> list[Replica]:
         """The fewest drained workers of one node whose leaving makes room for `need`."""
         found: list[list[Replica]] = []
-        for node, room in self.crew.room().items():
+        for node, room in self.crew.room_for(pool).items():
             chosen: list[Replica] = []
             for replica in filter(self._may_leave, self.crew.replicas):
                 if replica.handle.node == node and need.gains(room, replica.need):

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from generators.files import write_error
+
 _BEAT_S = 5.0
 _STALE_S = 60.0
 
@@ -51,7 +53,10 @@ def _process_start(pid: int) -> str:
 
 
 class RunLock:
-    """Held from `with` to its end; RunInUse when somebody alive holds it already."""
+    """Held from `with` to its end; RunInUse when somebody alive holds it already.
+
+    WriteError names the run directory and the cause where the lock cannot be written.
+    """
 
     def __init__(self, root: Path) -> None:
         self.path = root / "run.lock"
@@ -62,12 +67,10 @@ class RunLock:
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> "RunLock":
-        self.path.parent.mkdir(parents=True, exist_ok=True)
         for _ in range(5):
-            if self._create():
+            if self._taken():
                 self._thread.start()
                 return self
-            self._refuse_or_break()
         raise RunInUse(f"{self.path} changes hands; try again in a moment")
 
     def __exit__(
@@ -79,15 +82,34 @@ class RunLock:
         self._stop.set()
         self._thread.join()
         if self._is_mine():
-            self.path.unlink(missing_ok=True)
+            # On a disk that went read-only the lock stays, and must not hide why.
+            with contextlib.suppress(OSError):
+                self.path.unlink(missing_ok=True)
+
+    def _taken(self) -> bool:
+        """Take the lock, or make way for the next try; RunInUse, WriteError."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            if self._create():
+                return True
+            self._refuse_or_break()
+        except OSError as error:
+            # The reader wants to know of the disk, not of a file that is ours alone.
+            raise write_error(self.path.parent, error) from error
+        return False
 
     def _create(self) -> bool:
         try:
             handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
         except FileExistsError:
             return False
-        with os.fdopen(handle, "w") as file:
-            file.write(self._mine)
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(self._mine)
+        except OSError:
+            # An empty lock of nobody's would stand in the way until it is stale.
+            self.path.unlink(missing_ok=True)
+            raise
         return True
 
     def _refuse_or_break(self) -> None:

@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from generators.files import write_whole
+
 _PACKAGES = [
     "plait",
     "accelerate",
@@ -80,7 +82,4 @@ def now() -> str:
 
 def write_json(path: Path, content: Any) -> None:
     """Write `content` so that a reader sees the old file or the new one, whole."""
-    temporary = path.with_suffix(path.suffix + ".tmp")
-    text = json.dumps(content, indent=2, ensure_ascii=False) + "\n"
-    temporary.write_text(text, encoding="utf-8", errors="backslashreplace")
-    temporary.replace(path)
+    write_whole(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,6 +16,8 @@ class EngineOptions:
     """How long a stage may wait for a place on the cluster before it is given up."""
     grace_s: float = 10.0
     """How long an interrupted run waits for batches in flight."""
+    max_cost: float | None = None
+    """What all endpoints together may cost over the life of the run directory."""
     only_scorers: bool = False
     """Score the documents that are there, and make no new ones."""
 
@@ -33,4 +35,6 @@ class StageProgress:
     state: str
     """`waiting`, `loading`, `running`, `idle` or `unusable`."""
     seconds: float
-    """Since the stage's first worker was ready."""
+    """Since the stage's first record was made."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """Tokens, images, steps and cost of the records made by this command."""

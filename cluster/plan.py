@@ -1,4 +1,4 @@
-"""Systems x samples x scorers as walks, and what of them is known."""
+"""Systems x samples x scorers, and comparisons, as walks; what of them is known."""
 
 from __future__ import annotations
 
@@ -23,8 +23,10 @@ from generators.base import (
 )
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Asking, Prompter, System, answer
-from scorers.base import Scorer
+from scorers.base import ItemOutcome, PlanItem, Scorer
 
+Asked = tuple[System, Sample | Malformed, int]
+"""A system, a query and the number of its repeat, from 0: what asks for one document."""
 Scores = dict[str, Outcome[Score]]
 """What every scorer said of one document, by the scorer's name."""
 
@@ -39,6 +41,16 @@ class Evaluation:
     document: Outcome[Document]
     scores: Scores
 
+    @property
+    def subject(self) -> Outcome[Document]:
+        """What is judged: the document."""
+        return self.document
+
+    @property
+    def verdicts(self) -> tuple[Outcome[Score], ...]:
+        """What every scorer said."""
+        return tuple(self.scores.values())
+
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
@@ -50,6 +62,8 @@ class Plan:
     prompt: Prompter
     seed: int = 0
     repeats: int = 1
+    comparisons: Sequence[PlanItem] = ()
+    """Pairs of answers that are there already, to be judged."""
 
     @property
     def stages(self) -> list[StageSpec]:
@@ -57,7 +71,8 @@ class Plan:
         chains = [s.stages for s in self.systems]
         depth = max((len(c) for c in chains), default=0)
         ordered = [c[i] for i in range(depth) for c in chains if i < len(c)]
-        ordered += [stage for scorer in self.scorers for stage in scorer.stages]
+        judges: Sequence[Scorer | PlanItem] = (*self.scorers, *self.comparisons)
+        ordered += [stage for judge in judges for stage in judge.stages]
         found: dict[str, StageSpec] = {}
         for stage in ordered:
             found.setdefault(stage.digest, stage)
@@ -78,21 +93,27 @@ class Plan:
             chain = [stage.digest for stage in scorer.stages]
             for i, own in enumerate(chain):
                 found[own].update(answering, chain[:i])
+        found |= {s.digest: set() for c in self.comparisons for s in c.stages}
         return {own: feeders - {own} for own, feeders in found.items()}
 
     def __len__(self) -> int:
-        return len(self.systems) * len(self.samples) * self.repeats
+        documents = len(self.systems) * len(self.samples) * self.repeats
+        return documents + len(self.comparisons)
 
-    def asked(self) -> Iterator[tuple[System, Sample | Malformed, int]]:
+    def asked(self) -> Iterator[Asked]:
         """Every (system, sample, repeat); systems that share a stage adjoin."""
         for repeat in range(self.repeats):
             for sample in self.samples:
                 for system in self.systems:
                     yield system, sample, repeat
 
-    def walks(self) -> Iterator[Walk[Evaluation]]:
-        """One walk per (system, sample, repeat)."""
-        return (self.evaluation(*what) for what in self.asked())
+    def walks(self) -> Iterator[Walk[Any]]:
+        """One walk per (system, sample, repeat), and one per comparison.
+
+        The first end in an `Evaluation`, the others in what is `ItemOutcome`.
+        """
+        yield from (self.evaluation(*what) for what in self.asked())
+        yield from (comparison.walk() for comparison in self.comparisons)
 
     def evaluation(
         self, system: System, sample: Sample | Malformed, repeat: int
@@ -149,8 +170,19 @@ def evaluations(
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
-    for walk in plan.walks():
-        found = read(walk, lookup)
+    for what in plan.asked():
+        found = read(plan.evaluation(*what), lookup)
+        if isinstance(found, Pending):
+            yield found
+        elif isinstance(found, Result):
+            yield found.value
+
+
+def compared(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
+    """What the store knows of every comparison, in the plan's order."""
+    lookup = lookup_in(store)
+    for comparison in plan.comparisons:
+        found = read(comparison.walk(), lookup)
         if isinstance(found, Pending):
             yield found
         elif isinstance(found, Result):

@@ -6,6 +6,7 @@ import heapq
 import math
 import time
 from collections import Counter, deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from generators.base import Failure, Fault, Job, StageSpec
@@ -43,8 +44,12 @@ class StagePool:
     """Records made by this command rather than found."""
     first_at: float | None = None
     """When its first record was made."""
+    usage: dict[str, float] = field(default_factory=dict)
+    """What its records made by this command have used: tokens, images, cost."""
     unusable: str | None = None
-    """Why the stage cannot be run at all, once that is known."""
+    """Why no more of its records can be made, once that is known."""
+    unusable_fault: Fault = Fault.NOT_LOADED
+    """Of the records that wait for a stage that is unusable."""
     most_workers: int | None = None
     """Workers beyond which one more was tried in vain."""
     unplaced: int = 0
@@ -146,6 +151,11 @@ class StagePool:
         if fresh:
             self.fresh += 1
             self.first_at = self.first_at or time.monotonic()
+
+    def used(self, usage: Mapping[str, float]) -> None:
+        """Add what a batch has used."""
+        for name, amount in usage.items():
+            self.usage[name] = self.usage.get(name, 0.0) + amount
 
     @property
     def working_s(self) -> float:

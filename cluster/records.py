@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
+from cluster.parts import reading
 from generators.base import (
     Failure,
     Fault,
@@ -99,7 +100,7 @@ class Row(NamedTuple):
 
     @property
     def final(self) -> bool:
-        """Whether issuing the command again leaves the record as it is."""
+        """Whether running the command again leaves the record as it is."""
         return self.fault is None or Fault(self.fault).final
 
     def supersedes(self, other: "Row") -> bool:
@@ -221,7 +222,10 @@ def head_columns(kind: Kind) -> list[str]:
 
 
 def decode(kind: Kind, row: Row) -> Outcome[Any]:
-    """The outcome a record holds; large bytes stay in the store until they are read."""
+    """The outcome a record holds; large bytes stay in the store until they are read.
+
+    Raises DamagedPart where what was stored cannot be made sense of.
+    """
     match row.outcome:
         case "skipped":
             return Skip(row.reason or "")
@@ -231,6 +235,11 @@ def decode(kind: Kind, row: Row) -> Outcome[Any]:
             return Unscored(row.reason or "")
         case "not_applicable":
             return NotApplicable(row.reason or "")
+    with reading(row.part):
+        return _result(kind, row)
+
+
+def _result(kind: Kind, row: Row) -> Result[Any]:
     where = f"{row.part}#{row.row}"
     match kind:
         case Kind.DRAFT:

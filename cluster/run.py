@@ -14,28 +14,20 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cluster.counts import StageCount, count
+from cluster.counts import count
 from cluster.lock import RunInUse, RunLock
 from cluster.manifest import environment, now, write_json
-from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, evaluations, outcome_name
-from cluster.store import Store
+from cluster.options import EngineOptions
+from cluster.plan import Evaluation, Plan, compared, evaluations, outcome_name
+from cluster.run_log import RunLog
+from cluster.store import DamagedPart, Store, StoreError
 from cluster.walks import Pending
+from cluster.watcher import Watcher
+from scorers.base import ItemOutcome
 
 MANIFEST = "manifest.json"
-
-
-class Watcher:
-    """Is told how a run goes; does nothing itself. The command line draws."""
-
-    def starting(self, counts: Sequence[StageCount]) -> None:
-        """Called once, before Ray is started, with what there is to do."""
-
-    def turn(self, stages: Sequence[StageProgress]) -> None:
-        """Called a few times a second."""
-
-    def notice(self, text: str) -> None:
-        """Something the user should know now."""
+_MOST_REPAIRS = 3
+"""Times that damaged parts are made again under one command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,72 +89,120 @@ def execute(
     `notes`, the documents of the result carry what their stages noted.
     """
     began = time.monotonic()
-    with RunLock(root) as lock:
-        store = Store(root)
+    with RunLock(root) as lock, RunLog(root, watcher) as log:
+        store = Store(root, repairs=True, on_notice=log.notice)
         store.sweep()
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
         write_json(root / MANIFEST, manifest)
-        counts = count(plan, store, only_scorers=options.only_scorers)
-        for text in store.notices:
-            watcher.notice(text)
-        watcher.starting(counts)
-        made, interrupted = 0, False
-        if any(c.to_run for c in counts):
-            made, interrupted = _on_ray(plan, store, options, watcher, lock)
-        for spec in plan.stages:
-            store.compact(spec)
-        found = list(evaluations(plan, store, notes=notes))
-        totals = totals_of(found)
+        work = _Work(plan, store, options, log, lock)
+        work.finish(notes=notes)
+        totals = totals_of([*work.evaluations, *compared(plan, store)])
         manifest |= {
             "finished": now(),
             "counts": totals,
-            "usage": usage_of(plan, store),
+            "usage": work.usage,
+            "worker_failures": log.about_failures(),
         }
-        manifest["status"] = "interrupted" if interrupted else "finished"
+        manifest["status"] = "interrupted" if work.interrupted else "finished"
         write_json(root / MANIFEST, manifest)
     failed = totals["failed"] + totals["failed_scores"]
     seconds = time.monotonic() - began
-    return RunResult(totals, failed, made, seconds, interrupted, found)
+    return RunResult(totals, failed, work.made, seconds, work.interrupted, work.evaluations)
 
 
-def _on_ray(
-    plan: Plan, store: Store, options: EngineOptions, watcher: Watcher, lock: RunLock
-) -> tuple[int, bool]:
-    from cluster import actors
-    from cluster.schedule import Interrupted, Scheduler
+@dataclass
+class _Work:
+    """Makes what is missing, again where parts turn out damaged, and reads it all back."""
 
-    stopper = _Stopper()
-    with _signals(stopper), actors.connected(options.address):
-        scheduler = Scheduler(
-            plan,
-            store,
-            options,
-            on_turn=watcher.turn,
-            on_notice=watcher.notice,
-            should_stop=lambda: stopper.wanted or lock.lost,
+    plan: Plan
+    store: Store
+    options: EngineOptions
+    watcher: Watcher
+    lock: RunLock
+    made: int = 0
+    interrupted: bool = False
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    evaluations: Sequence[Evaluation | Pending] = ()
+
+    def finish(self, *, notes: bool) -> None:
+        """Work until nothing is missing or damaged; StoreError when it never ends."""
+        for attempt in range(_MOST_REPAIRS + 1):
+            try:
+                self._make_missing(announce=attempt == 0)
+                self._read_back(notes=notes)
+            except DamagedPart as damage:
+                if not self._repaired(damage.part):
+                    raise
+            else:
+                if self.interrupted or not self._repaired():
+                    return
+        raise StoreError(
+            f"{self.store.root} was repaired {_MOST_REPAIRS} times and parts are damaged "
+            "again: check the disk, then run the same command again"
         )
-        stopper.on_stop = lambda: watcher.notice(
-            "stopping: batches in flight are taken in; once more to leave at once"
-        )
-        try:
-            scheduler.run()
-        except (Interrupted, KeyboardInterrupt):
-            if lock.lost:
-                raise RunInUse(f"another process took over {store.root}") from None
-            return scheduler.made, True
-    return scheduler.made, False
+
+    def _repaired(self, *damaged: str) -> bool:
+        """Whether damaged parts were set aside, so that there is work again."""
+        if not self.store.set_aside([*damaged, *self.store.suspects]):
+            return False
+        # One is seldom alone, and each of the others would cost a run of its own.
+        self.watcher.notice("all other parts of the run are checked")
+        parts = [part for spec in self.plan.stages for part in self.store.parts(spec)]
+        self.store.set_aside(map(str, parts))
+        return True
+
+    def _make_missing(self, *, announce: bool) -> None:
+        only_scorers = self.options.only_scorers
+        counts = count(self.plan, self.store, only_scorers=only_scorers)
+        if announce:
+            self.watcher.starting(counts)
+        if any(c.to_run for c in counts) and not self.interrupted:
+            self._on_ray()
+        for spec in self.plan.stages:
+            self.store.compact(spec)
+
+    def _read_back(self, *, notes: bool) -> None:
+        self.evaluations = list(evaluations(self.plan, self.store, notes=notes))
+        self.usage = usage_of(self.plan, self.store)
+
+    def _on_ray(self) -> None:
+        from cluster import actors
+        from cluster.schedule import Interrupted, Scheduler
+
+        stopper = _Stopper()
+        with _signals(stopper), actors.connected(self.options.address):
+            scheduler = Scheduler(
+                self.plan,
+                self.store,
+                self.options,
+                on_turn=self.watcher.turn,
+                on_notice=self.watcher.notice,
+                on_failure=self.watcher.worker_failed,
+                should_stop=lambda: stopper.wanted or self.lock.lost,
+            )
+            stopper.on_stop = lambda: self.watcher.notice(
+                "stopping: batches in flight are taken in; once more to leave at once"
+            )
+            try:
+                scheduler.run()
+            except (Interrupted, KeyboardInterrupt):
+                if self.lock.lost:
+                    raise RunInUse(f"another process took over {self.store.root}") from None
+                self.interrupted = True
+            finally:
+                self.made += scheduler.made
 
 
-def totals_of(found: Sequence[Evaluation | Pending]) -> dict[str, int]:
-    """Outcomes of documents and of judgements, over everything a plan asks for."""
+def totals_of(found: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
+    """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
     documents = Counter[str]()
     scores = Counter[str]()
     for one in found:
-        if isinstance(one, Evaluation):
-            documents[outcome_name(one.document)] += 1
-            scores.update(outcome_name(score) for score in one.scores.values())
-        else:
+        if isinstance(one, Pending):
             documents["missing"] += 1
+        else:
+            documents[outcome_name(one.subject)] += 1
+            scores.update(outcome_name(verdict) for verdict in one.verdicts)
     totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
     return {
         "planned": len(found),

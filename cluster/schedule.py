@@ -8,21 +8,25 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from cluster.crew import Crew, Event
 from cluster.hiring import Hiring
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, outcome_name, standing_in
+from cluster.plan import Asked, Plan, outcome_name, standing_in
 from cluster.pool import Casualties, StagePool
 from cluster.records import Item, decode, encode
+from cluster.spending import Spending
 from cluster.store import Store
 from cluster.walks import Pending, Walker, read
+from cluster.watcher import WorkerFailure
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
 from generators.document import Image, Malformed, Sample
 from generators.system import System
+from scorers.base import PlanItem
 
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
@@ -45,6 +49,7 @@ class Scheduler:
         *,
         on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
         on_notice: Callable[[str], None] = lambda text: None,
+        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.plan = plan
@@ -53,19 +58,23 @@ class Scheduler:
         self.on_turn = on_turn
         self.should_stop = should_stop
         self.finished: Counter[str] = Counter()
-        """Documents by outcome."""
+        """Documents and pairs by outcome."""
         self._on_notice = on_notice
         self._noticed: set[str] = set()
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
         self._feeders = plan.feeders
-        self._asked = plan.asked()
+        self._asked: Iterator[Asked | PlanItem]
+        self._asked = chain(plan.asked(), plan.comparisons)
         self._more_walks = True
-        self._waiting: dict[str, list[Walker[Evaluation]]] = defaultdict(list)
+        self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         self._failed_now: set[str] = set()
         """Keys that failed under this command: not tried again before the next one."""
         self._pools: dict[str, StagePool] = {}
         self._refused: list[Event] = []
-        self._crew = Crew(store.root, options, _probe_of(plan), self._notice)
+        self._spending = Spending(options.max_cost)
+        self._spending.count_records(store, plan.stages)
+        probe = _probe_of(plan)
+        self._crew = Crew(store.root, options, probe, self._notice, on_failure)
         self._hiring = Hiring(self._crew, self._growing)
         self._shown = 0.0
 
@@ -78,6 +87,7 @@ class Scheduler:
                 if self.should_stop():
                     self._wind_down()
                 self._open_walks()
+                self._take_in(self._stop_paying())
                 self._take_in(self._hiring.place(self._pools.values()))
                 self._crew.feed(self._growing)
                 self._take_in(self._crew.collect(0.0 if self._more_walks else 0.1))
@@ -85,6 +95,14 @@ class Scheduler:
         finally:
             self._crew.kill_all()
         self.on_turn(self.progress())
+
+    def _stop_paying(self) -> list[Event]:
+        """Once the budget is reached, what still waits for a paid stage fails."""
+        reason = self._spending.exhausted()
+        if reason is None:
+            return []
+        paid = (p for p in self._pools.values() if self._spending.is_paid(p.spec))
+        return [self._crew.give_up(p, reason, Fault.BUDGET) for p in paid if p.pending]
 
     def _wind_down(self) -> None:
         """Take in what is in flight, for a limited time, and leave."""
@@ -111,6 +129,8 @@ class Scheduler:
             what = next(self._asked, None)
             if what is None:
                 self._more_walks = False
+            elif not isinstance(what, tuple):
+                self._advance(Walker(what.walk()))
             elif not self.options.only_scorers or self._is_answered(*what):
                 self._advance(Walker(self.plan.evaluation(*what)))
 
@@ -118,10 +138,10 @@ class Scheduler:
         walk = self.plan.answer(system, sample, repeat)
         return not isinstance(read(walk, standing_in(self.store)), Pending)
 
-    def _advance(self, walker: Walker[Evaluation]) -> None:
+    def _advance(self, walker: Walker[Any]) -> None:
         outcome = walker.advance(self._lookup)
         if isinstance(outcome, Result):
-            self.finished[outcome_name(outcome.value.document)] += 1
+            self.finished[outcome_name(outcome.value.subject)] += 1
         elif walker.pending is not None:
             for job in walker.pending.missing:
                 self._want(job, walker)
@@ -136,7 +156,7 @@ class Scheduler:
             pool.settled(row.outcome, fresh=False)
         return decode(job.spec.kind, row)
 
-    def _want(self, job: Job, walker: Walker[Evaluation]) -> None:
+    def _want(self, job: Job, walker: Walker[Any]) -> None:
         asked_before = job.key in self._waiting
         self._waiting[job.key].append(walker)
         if asked_before:
@@ -146,7 +166,7 @@ class Scheduler:
         if pool.unusable is None:
             pool.add(job)
         else:
-            failure = Failure(pool.unusable, Fault.NOT_LOADED)
+            failure = Failure(pool.unusable, pool.unusable_fault)
             self._refused.append((pool, [(job, failure)]))
 
     def _pool(self, spec: StageSpec) -> StagePool:
@@ -180,6 +200,9 @@ class Scheduler:
 
     def _note(self, pool: StagePool, receipt: Receipt) -> None:
         rows = receipt.rows
+        self.store.suspects.update(receipt.damaged)
+        pool.used(receipt.usage)
+        self._spending.count_receipt(pool.spec, receipt)
         if receipt.table is not None:
             rows = self.store.commit(pool.spec, receipt.table)
         else:
@@ -226,6 +249,7 @@ class Scheduler:
             workers=len(ready),
             state=_state(pool, len(replicas), any(r.in_flight for r in ready), len(ready)),
             seconds=pool.working_s,
+            usage=dict(pool.usage),
         )
 
 

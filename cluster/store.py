@@ -2,132 +2,135 @@
 
 A part appears under its name only after its bytes are on disk (write, fsync, rename),
 so a crash at any moment leaves nothing half-written that a reader would take. Records
-are named by key: writing one twice is harmless, readers keep the better one.
+are named by key: writing one twice is harmless, readers keep the better one. A part that
+is proved damaged is set aside under another name, and only by a store that `repairs`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
 import json
+import logging
 import os
-import threading
 import time
-import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from cluster.checking import check_part
+from cluster.parts import (
+    DamagedPart,
+    StoreError,
+    forget_open_parts,
+    read_cell,
+    read_part,
+    reading,
+    write_part,
+)
 from cluster.records import SCHEMAS, Row, head_columns, rows_of
-from generators.base import Kind, StageSpec
+from generators.base import StageSpec
 from generators.document import Blob
 
-_GROUP_BYTES = 1 << 20
-_MOST_ROWS_PER_GROUP = 64
+__all__ = [
+    "BlobReader",
+    "DamagedPart",
+    "Store",
+    "StoreError",
+    "notes_of",
+    "read_blob",
+    "write_part",
+]
+
 _SMALL_PART_BYTES = 32 << 20
 _COMPACTED_PART_BYTES = 256 << 20
 _STALE_TEMPORARY_S = 3600.0
 _MOST_LOOKS = 5
-
-
-class StoreError(RuntimeError):
-    """Results cannot be written or read; nothing already written is lost."""
-
-
-def write_part(folder: Path, table: pa.Table) -> Path:
-    """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
-    part = folder / f"part-{uuid.uuid4().hex}.parquet"
-    temporary = folder / f".{part.name}.tmp"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            rows = _rows_per_group(table)
-            pq.write_table(table, file, compression="zstd", row_group_size=rows)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(part)
-        _sync_folder(folder)
-    except OSError as error:
-        temporary.unlink(missing_ok=True)
-        raise StoreError(
-            f"cannot write results to {folder}: {error.strerror or error}. Everything "
-            "committed before is kept: make room and issue the same command again."
-        ) from error
-    return part
-
-
-def _rows_per_group(table: pa.Table) -> int:
-    """Rows that make about 1 MiB: whoever wants one picture reads its whole group."""
-    row_bytes: int = max(1, table.nbytes // max(1, table.num_rows))
-    return max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes))
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+_log = logging.getLogger("plait")
 
 
 def read_blob(blob: Blob) -> bytes:
-    """The bytes of `blob`, from memory, from its file, or from its cell of a part."""
+    """The bytes of `blob`, from memory, from its file, or from its cell of a part.
+
+    Bytes that are read have the digest of the blob: DamagedPart where a part holds
+    others, StoreError where a file does. OSError where a file cannot be read.
+    """
     if blob.data is not None:
         return blob.data
     if blob.place is None:
         raise StoreError(f"bytes {blob.digest[:12]} have no place to be read from")
     part, in_store, cell_name = blob.place.rpartition(".parquet#")
     if not in_store:
-        return Path(blob.place).read_bytes()
+        data = Path(blob.place).read_bytes()
+        if hashlib.sha256(data).hexdigest() != blob.digest:
+            raise StoreError(f"{blob.place} has changed since the run was planned")
+        return data
+    return _stored(f"{part}.parquet", cell_name, blob.digest)
+
+
+def _stored(part: str, cell_name: str, digest: str) -> bytes:
     row, column, *item = cell_name.split("#")
-    cell = read_cell(f"{part}.parquet", int(row), column)
-    return cell[int(item[0])] if item else cell  # type: ignore[no-any-return]
+    cell = read_cell(part, int(row), column)
+    with reading(part):
+        data: bytes = cell[int(item[0])] if item else cell
+    if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
+        raise DamagedPart(part, f"{column} of record {row} has another digest")
+    return data
 
 
-_reading = threading.Lock()
+class BlobReader:
+    """`read_blob` for readers that go on after an error: remembers what was damaged."""
 
+    def __init__(self) -> None:
+        self.damage: dict[str, DamagedPart] = {}
+        """By part, what was first found."""
 
-@lru_cache(maxsize=64)
-def _open(part: str) -> pq.ParquetFile:
-    return pq.ParquetFile(part, memory_map=True)
-
-
-def read_cell(part: str, row: int, column: str) -> Any:
-    """One value of a part, reading only its row group of its column."""
-    with _reading:
-        file = _open(part)
-        for group in range(file.metadata.num_row_groups):
-            rows = file.metadata.row_group(group).num_rows
-            if row < rows:
-                table = file.read_row_group(group, columns=[column])
-                break
-            row -= rows
-        else:
-            raise StoreError(f"part {part} has no row {row}")
-    value = table.column(0)[row].as_py()
-    return value[column.partition(".")[2]] if "." in column else value
+    def __call__(self, blob: Blob) -> bytes:
+        """The bytes of `blob`; raises what `read_blob` raises."""
+        try:
+            return read_blob(blob)
+        except DamagedPart as damage:
+            self.damage.setdefault(damage.part, damage)
+            raise
 
 
 @lru_cache(maxsize=4096)
 def _notes(part: str) -> pa.ChunkedArray:
     # Readers go from stage to stage for every sample: all parts must stay at hand.
-    return pq.read_table(part, columns=["notes"]).column(0)
+    return read_part(Path(part), ["notes"]).column(0)
 
 
 def notes_of(row: Row) -> dict[str, Any]:
     """What a stage noted about one record: the exact prompt, truncation, ..."""
-    return json.loads(_notes(row.part)[row.row].as_py() or "{}")  # type: ignore[no-any-return]
+    with reading(row.part):
+        return json.loads(_notes(row.part)[row.row].as_py() or "{}")  # type: ignore[no-any-return]
 
 
 class Store:
-    """All stages' records under one run directory."""
+    """All stages' records under one run directory.
 
-    def __init__(self, root: Path) -> None:
+    A store that `repairs` sets damaged parts aside, so that their records are made again;
+    any other leaves them in place and counts their records as missing. Either way
+    `on_notice` is told, which by default writes to the terminal.
+    """
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        repairs: bool = False,
+        on_notice: Callable[[str], None] = _log.warning,
+    ) -> None:
         self.root = root
+        self.repairs = repairs
+        self.on_notice = on_notice
         self.notices: list[str] = []
-        """What a user should be told about the state the store was found in."""
+        """What a user was told about the state the store was found in."""
+        self.suspects: set[str] = set()
+        """Parts that a worker found damaged."""
         self._rows: dict[str, dict[str, Row]] = {}
 
     def folder(self, spec: StageSpec) -> Path:
@@ -155,39 +158,81 @@ class Store:
         for _ in range(_MOST_LOOKS):
             known: dict[str, Row] = {}
             try:
-                for part in self._parts(spec):
-                    if (table := self._heads(spec, part)) is not None:
-                        _merge(known, rows_of(spec.kind, table, str(part)))
+                for part in self.parts(spec):
+                    _merge(known, self._heads(spec, part))
             except FileNotFoundError:
                 # A run that is under way has just joined its parts: look again.
                 continue
             return known
         raise StoreError(f"{self.folder(spec)} changes while it is read; try again")
 
-    def _heads(self, spec: StageSpec, part: Path) -> pa.Table | None:
-        """The light columns of a part; a part that cannot be read is set aside."""
+    def _heads(self, spec: StageSpec, part: Path) -> dict[str, Row]:
+        """What is held of a part's records; nothing where it is proved damaged."""
         try:
-            return pq.read_table(part, columns=head_columns(spec.kind))
-        except FileNotFoundError:
-            raise
-        except (pa.ArrowInvalid, OSError) as error:
-            broken = part.with_suffix(".unreadable")
-            part.rename(broken)
-            self.notices.append(
-                f"part {part} cannot be read ({error}); it is set aside as "
-                f"{broken.name} and its records are made anew"
-            )
-            return None
+            table = read_part(part, head_columns(spec.kind))
+            with reading(str(part)):
+                return rows_of(spec.kind, table, str(part))
+        except DamagedPart as damage:
+            if not self.repairs:
+                self._notice(f"{damage}. Its records count as missing here.")
+            elif not self.set_aside([damage.part]):
+                raise
+            return {}
 
-    def _parts(self, spec: StageSpec) -> list[Path]:
-        folder = self.root / "stages"
-        return sorted(folder.glob(f"*-{spec.digest[:12]}/part-*.parquet"))
+    def _notice(self, text: str) -> None:
+        if text not in self.notices:
+            self.notices.append(text)
+            self.on_notice(text)
+
+    def set_aside(self, parts: Iterable[str]) -> int:
+        """Rename those of `parts` that this process, too, finds damaged; how many."""
+        return sum(self._set_aside(Path(part)) for part in sorted(set(parts)))
+
+    def _set_aside(self, part: Path) -> bool:
+        try:
+            damage = check_part(part).damage
+        except FileNotFoundError:
+            return False
+        if damage is None:
+            self._notice(f"part {part} was reported damaged, but here it is intact")
+            return False
+        if not self.repairs or not part.is_relative_to(self.root):
+            self._notice(str(DamagedPart(str(part), damage)))
+            return False
+        self._rename(part, part.with_suffix(".unreadable"))
+        self._notice(
+            f"part {part} is damaged ({damage}); it was set aside as "
+            f"{part.with_suffix('.unreadable').name} and its records are made again"
+        )
+        self._forget()
+        return True
+
+    def _rename(self, part: Path, aside: Path) -> None:
+        try:
+            part.rename(aside)
+        except OSError as error:
+            raise StoreError(
+                f"part {part} is damaged and cannot be set aside: {error.strerror}"
+            ) from error
+
+    def _forget(self) -> None:
+        """Read the records anew when they are next asked for."""
+        self._rows.clear()
+        self.suspects.clear()
+        forget_open_parts()
+        _notes.cache_clear()
+
+    def parts(self, spec: StageSpec) -> list[Path]:
+        """The parts of `spec`, in whichever folder of that digest they lie."""
+        suffix = f"-{spec.digest[:12]}"
+        own = (f for f in stage_folders(self.root) if f.name.endswith(suffix))
+        return sorted(part for folder in own for part in parts_in(folder))
 
     def columns(self, spec: StageSpec, names: list[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""
         rows = self.rows(spec)
-        for part in self._parts(spec):
-            table = pq.read_table(part, columns=["key", *names])
+        for part in self.parts(spec):
+            table = read_part(part, ["key", *names])
             for i, record in enumerate(table.to_pylist()):
                 row = rows.get(record["key"])
                 if row is not None and (row.part, row.row) == (str(part), i):
@@ -196,16 +241,29 @@ class Store:
     def sweep(self) -> None:
         """Remove temporary files that a crash left behind."""
         for path in self.root.glob("stages/*/.part-*.tmp"):
-            if time.time() - path.stat().st_mtime > _STALE_TEMPORARY_S:
-                path.unlink(missing_ok=True)
+            # What cannot be removed does no harm.
+            with contextlib.suppress(OSError):
+                if time.time() - path.stat().st_mtime > _STALE_TEMPORARY_S:
+                    path.unlink(missing_ok=True)
 
     def compact(self, spec: StageSpec) -> None:
         """Join small parts into few large ones; superseded records are dropped.
 
         The joined part is complete before the small ones are removed, so a crash in
-        between leaves duplicates, which readers resolve by key.
+        between leaves duplicates, which readers resolve by key. Raises DamagedPart,
+        StoreError.
         """
-        small = [p for p in self._parts(spec) if p.stat().st_size < _SMALL_PART_BYTES]
+        try:
+            self._compact(spec)
+        except OSError as error:
+            folder = self.folder(spec)
+            raise StoreError(
+                f"parts of {folder} cannot be joined: {error.strerror or error}. All "
+                "records are kept; run the same command again."
+            ) from error
+
+    def _compact(self, spec: StageSpec) -> None:
+        small = [p for p in self.parts(spec) if p.stat().st_size < _SMALL_PART_BYTES]
         if len(small) < 2:
             return
         # A worker that was stopped may have committed what it could not report.
@@ -214,19 +272,21 @@ class Store:
         for group in _groups([part for part in small if part.exists()]):
             self._join(spec, group)
         self._rows.pop(spec.digest, None)
-        _open.cache_clear()
+        forget_open_parts()
 
     def _join(self, spec: StageSpec, parts: list[Path]) -> None:
         rows = self.rows(spec)
         kept = []
         for part in parts:
-            table = pq.read_table(part, schema=SCHEMAS[spec.kind])
+            table = read_part(part, SCHEMAS[spec.kind].names).cast(SCHEMAS[spec.kind])
             keys = table.column("key").to_pylist()
             live = [i for i, k in enumerate(keys) if rows[k][-2:] == (str(part), i)]
             kept.append(table.take(pa.array(live, pa.int64())))
-        write_part(self.folder(spec), pa.concat_tables(kept))
+        joined = write_part(self.folder(spec), pa.concat_tables(kept))
         for part in parts:
-            part.unlink(missing_ok=True)
+            # Equal content has an equal name: all of one part may have stood alone.
+            if part != joined:
+                part.unlink(missing_ok=True)
 
 
 def _merge(known: dict[str, Row], new: Mapping[str, Row]) -> None:
@@ -249,13 +309,22 @@ def _groups(parts: list[Path]) -> Iterator[list[Path]]:
         yield group
 
 
-def kind_of_folder(folder: Path) -> Kind | None:
-    """The kind of stage whose records stand in `folder`; None where there are none."""
-    part = next(folder.glob("part-*.parquet"), None)
-    if part is None:
-        return None
-    names = set(pq.read_schema(part).names)
-    for kind, schema in SCHEMAS.items():
-        if set(schema.names) == names:
-            return kind
-    return None
+def stage_folders(root: Path) -> list[Path]:
+    """The folders of all stages under `root`; StoreError when they cannot be read."""
+    return sorted(_listed(root / "stages"))
+
+
+def parts_in(folder: Path) -> list[Path]:
+    """The parts that lie in the folder of a stage; StoreError when it cannot be read."""
+    names = ((p.name, p) for p in _listed(folder))
+    return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
+
+
+def _listed(folder: Path) -> list[Path]:
+    # Path.glob would take a folder that may not be read for an empty one.
+    try:
+        return [folder / name for name in os.listdir(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"folder {folder} cannot be read: {error.strerror}") from error

@@ -21,8 +21,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from cluster.committer import Committer
 from cluster.records import Item, Row, encode, rows_of
-from cluster.store import StoreError, read_blob, write_part
+from cluster.run_log import redirect_stderr
+from cluster.store import DamagedPart, StoreError, read_blob
 from generators.base import (
     Failure,
     Fault,
@@ -62,6 +64,10 @@ class Receipt:
     table: pa.Table | None = None
     """The records themselves, where worker and driver share no folder."""
     busy_s: float = 0.0
+    damaged: tuple[str, ...] = ()
+    """Parts that inputs should have been read from and that are damaged."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """What its records have used in all: tokens, images, cost."""
 
 
 def load_class(target: str) -> Callable[..., Any]:
@@ -82,11 +88,17 @@ class Worker:
     """One replica of a stage."""
 
     def __init__(
-        self, spec: StageSpec, root: str, secrets: Mapping[str, str] | None = None
+        self,
+        spec: StageSpec,
+        root: str,
+        secrets: Mapping[str, str] | None = None,
+        used: Mapping[str, float] | None = None,
     ) -> None:
+        """`used` is the usage of the records that earlier workers have committed."""
         self.spec = spec
         self.root = Path(root)
         self._secrets = dict(secrets or {})
+        self._used = dict(used or {})
         self._stage: Any = None
         self._shared = True
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
@@ -107,12 +119,18 @@ class Worker:
     def pulse(self) -> None:
         """Answers as long as the process lives."""
 
-    def load(self, shared: bool) -> str | None:
-        """Load the stage; the error for people when it cannot be loaded."""
+    def load(self, shared: bool, logs: bool = False) -> str | None:
+        """Load the stage; the error for people when it cannot be loaded.
+
+        With `logs`, the process writes its stderr for the run's log from now on.
+        """
         self._shared = shared
+        if logs and shared:
+            redirect_stderr(self.root, self.spec.name)
         try:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:
+            traceback.print_exception(error)
             return _for_people(error)
         # Arrow imports what it needs for its first table; not while a batch waits.
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
@@ -121,11 +139,14 @@ class Worker:
     def _build(self) -> Any:
         os.environ.update(self._secrets)
         make = load_class(self.spec.target)
-        return make(**{**self.spec.settings, **self.spec.options})
+        stage = make(**{**self.spec.settings, **self.spec.options})
+        if self._used and hasattr(stage, "continue_from"):
+            stage.continue_from(self._used)
+        return stage
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
-        at_hand, outcomes = self._bring_to_hand(items)
+        at_hand, outcomes, damaged = self._bring_to_hand(items)
         try:
             computed, busy_s = self._computed(at_hand)
         except _Overdue as error:
@@ -134,20 +155,27 @@ class Worker:
             return _receipt_of(error)
         for (position, _), outcome in zip(at_hand, computed, strict=True):
             outcomes[position] = outcome
-        return self._committed(items, [outcomes[i] for i in range(len(items))], busy_s)
+        ordered = [outcomes[i] for i in range(len(items))]
+        return replace(self._committed(items, ordered, busy_s), damaged=damaged)
 
     def _bring_to_hand(
         self, items: list[Item]
-    ) -> tuple[list[tuple[int, StageInput]], dict[int, Outcome[Any]]]:
-        """Inputs with all bytes read, by position; failures where a file is gone."""
+    ) -> tuple[list[tuple[int, StageInput]], dict[int, Outcome[Any]], tuple[str, ...]]:
+        """Inputs with all bytes read, by position; failures; parts that are damaged.
+
+        The failures are tried again: the driver has damaged inputs made again.
+        """
         at_hand: list[tuple[int, StageInput]] = []
         failed: dict[int, Outcome[Any]] = {}
+        damaged: dict[str, None] = {}
         for i, item in enumerate(items):
             try:
                 at_hand.append((i, with_blobs(item.input, _with_bytes)))
-            except (OSError, StoreError, pa.ArrowInvalid) as error:
+            except (OSError, StoreError) as error:
                 failed[i] = Failure(f"input cannot be read: {error}", Fault.ERROR)
-        return at_hand, failed
+                if isinstance(error, DamagedPart):
+                    damaged[error.part] = None
+        return at_hand, failed, tuple(damaged)
 
     def _computed(
         self, at_hand: list[tuple[int, StageInput]]
@@ -170,14 +198,16 @@ class Worker:
         kind = self.spec.kind
         try:
             table = encode(kind, items, outcomes, busy_s / len(items))
+            usage = _used_by(outcomes)
             if not self._shared:
-                return Receipt("done", table=table, busy_s=busy_s)
+                return Receipt("done", table=table, busy_s=busy_s, usage=usage)
             part, first = self._committer.commit(table)
         except StoreError as error:
             return Receipt("store", str(error))
         except Exception as error:
             return _receipt_of(error)
-        return Receipt("done", rows=rows_of(kind, table, part, first), busy_s=busy_s)
+        rows = rows_of(kind, table, part, first)
+        return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
 
 
 class _Overdue(Exception):
@@ -205,63 +235,10 @@ class _Timed:
         return outcomes
 
 
-class Committer:
-    """Commits tables that arrive at about the same time as one part.
-
-    Whoever holds the pen writes for all who wait: an endpoint that answers a hundred
-    requests at once costs one fsync, and no answer waits for a batch to fill.
-    """
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._queue: list[_Entry] = []
-        self._guard = threading.Lock()
-        self._pen = threading.Lock()
-
-    def commit(self, table: pa.Table) -> tuple[str, int]:
-        """The part that now holds `table`, and the row it starts at."""
-        entry = _Entry(table)
-        with self._guard:
-            self._queue.append(entry)
-        with self._pen:
-            if entry.part is None and entry.error is None:
-                self._write_all()
-        if entry.error is not None:
-            raise entry.error
-        assert entry.part is not None
-        return entry.part, entry.first
-
-    def _write_all(self) -> None:
-        with self._guard:
-            entries, self._queue = self._queue, []
-        try:
-            part = str(write_part(self.folder, pa.concat_tables(e.table for e in entries)))
-        except StoreError as error:
-            for entry in entries:
-                entry.error = error
-            return
-        first = 0
-        for entry in entries:
-            entry.part, entry.first = part, first
-            first += entry.table.num_rows
-
-
-class _Entry:
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.part: str | None = None
-        self.first = 0
-        self.error: StoreError | None = None
-
-
 def _with_bytes(blob: Blob) -> Blob:
     if blob.data is not None:
         return blob
-    data = read_blob(blob)
-    in_store = blob.place is not None and ".parquet#" in blob.place
-    if not in_store and hashlib.sha256(data).hexdigest() != blob.digest:
-        raise StoreError(f"{blob.place} has changed since the run was planned")
-    return replace(blob, data=data)
+    return replace(blob, data=read_blob(blob))
 
 
 def _digest_of_file(path: str) -> str | None:
@@ -272,8 +249,18 @@ def _digest_of_file(path: str) -> str | None:
         return None
 
 
+def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
+    """The usage of all outcomes, added up by name."""
+    total: dict[str, float] = {}
+    for outcome in outcomes:
+        for name, amount in getattr(outcome, "usage", {}).items():
+            total[name] = total.get(name, 0.0) + amount
+    return total
+
+
 def _receipt_of(error: Exception) -> Receipt:
     """How the driver should take an exception that a stage raised."""
+    traceback.print_exception(error)
     text = str(error)
     names = {c.__name__ for c in type(error).__mro__}
     if "OutOfMemoryError" in names or "out of memory" in text.lower():

@@ -107,7 +107,11 @@ Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
 
 
 class Stage(Protocol[In, Out]):
-    """The contract of a stage. `concurrent` stages take calls from several threads."""
+    """The contract of a stage. `concurrent` stages take calls from several threads.
+
+    A stage with a ceiling on its usage has `continue_from(usage)`: it is told, once loaded,
+    what its records have used before.
+    """
 
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
         """One outcome per input, in the order of the inputs."""
@@ -147,6 +151,9 @@ class StageSpec:
     kind: Kind
     target: str
     """`module:Class`, imported only where the stage is hosted."""
+    stage: str = ""
+    """Declared name of a built-in stage in result keys, so that its class may move or be
+    renamed. A user's stage declares none: its `module:Class` is its name."""
     version: int = 1
     """Bumped by hand when the class's results change."""
     identity: str = ""
@@ -162,11 +169,17 @@ class StageSpec:
     seeded: bool = False
     """Whether results depend on the input's seed."""
     placement: Placement = field(default_factory=Placement)
+    recorded: str = ""
+    """Digest under which a finished run keeps the stage's records. It replaces the computed
+    one, so that the run stays readable after the stage's version has changed."""
 
     @cached_property
     def digest(self) -> str:
         """Names everything about the stage that can change a result."""
-        about = (self.kind, self.target, self.version, self.identity, self.weights)
+        if self.recorded:
+            return self.recorded
+        name = self.stage or self.target
+        about = (self.kind, name, self.version, self.identity, self.weights)
         return digest(SCHEMA_VERSION, *about, self.settings)
 
     @property

@@ -1,7 +1,9 @@
 """A user's own stage, named `module:Class`: a plain class, no registration.
 
 Class attributes say what the engine has to know: `kind` ("draft", "render" or "score"),
-and where they apply `version` (bump it when results change), `seeded` and `placement`.
+and where they apply `version` (bump it when results change) and `placement`. A stage that
+drafts or renders is given a seed with every input; `seeded = False` says that its results
+do not depend on one, so that repeats share them.
 """
 
 from __future__ import annotations
@@ -22,20 +24,13 @@ from generators.base import (
     imported,
 )
 from generators.document import Image, ImageRequest, Payload
-from generators.names import UsageError, unknown
+from generators.names import UsageError, unknown, validated
+from generators.registry import known_prefixes
+from generators.settings import StageSettings
 from generators.system import System
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
-
-_PLACED = ("batch_size", "workers", "num_gpus", "num_cpus", "memory_gib", "batch_timeout_s")
-
-
-def is_custom(name: str) -> bool:
-    """Whether `name` has the form `module:Class` (and not `hf:`, `openai:`, ...)."""
-    module, separator, attribute = name.partition(":")
-    known = module in ("hf", "openai", "diffusers", "gt", "judge")
-    return bool(separator) and not known and attribute.isidentifier()
 
 
 def custom_spec(
@@ -46,14 +41,15 @@ def custom_spec(
     try:
         cls = imported(name)
     except ModuleNotFoundError as error:
-        raise UsageError(f"stage {name!r}: {error}") from error
+        known = ", ".join(known_prefixes())
+        raise UsageError(
+            f"stage {name!r}: {error}. Prefixes that name no module are {known}"
+        ) from error
     except AttributeError:
         module_names = (n for n in dir(importlib.import_module(module)) if n[0].isupper())
         raise unknown(f"class in module {module!r}", attribute, module_names) from None
     kind = _kind(name, cls, kinds)
-    placed = {k: v for k, v in overrides.items() if k in _PLACED}
-    settings = {k: v for k, v in overrides.items() if k not in _PLACED}
-    placement: Placement = getattr(cls, "placement", Placement())
+    settings = {k: v for k, v in overrides.items() if k not in StageSettings.placed}
     spec = StageSpec(
         name=attribute,
         kind=kind,
@@ -62,10 +58,18 @@ def custom_spec(
         weights=weights,
         settings=settings,
         options={"weights": weights},
-        seeded=getattr(cls, "seeded", kind is Kind.RENDER),
-        placement=replace(placement, **placed),
+        seeded=getattr(cls, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
+        placement=_placement(name, cls, overrides),
     )
     return spec, cls
+
+
+def _placement(name: str, cls: Any, overrides: Mapping[str, Any]) -> Placement:
+    """How the class asks to be run, with what the user says of it instead."""
+    given = {k: v for k, v in overrides.items() if k in StageSettings.placed}
+    checked = validated(StageSettings, given, name)
+    own: Placement = getattr(cls, "placement", Placement())
+    return replace(own, **{k: getattr(checked, k) for k in given})
 
 
 def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
@@ -84,6 +88,7 @@ def custom_system(name: str, weights: Weights, overrides: Mapping[str, Any]) -> 
     passing = StageSpec(
         name="as-drawn",
         kind=Kind.RENDER,
+        stage="as-drawn",
         target="generators.custom:AsDrawn",
         placement=Placement(num_cpus=0.25, batch_size=32),
     )

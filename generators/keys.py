@@ -5,42 +5,63 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
-from functools import cache
+from dataclasses import fields
 from typing import Any
 
-from generators.document import Blob
+from generators.document import (
+    Blob,
+    Candidate,
+    Document,
+    Image,
+    ImageRequest,
+    Payload,
+    Request,
+    Text,
+    Turn,
+)
 
 _ENCODER = json.JSONEncoder(sort_keys=True, separators=(",", ":"))
 _PLAIN = (str, int, float, bool, type(None))
+
+_NAMES: dict[type, str] = {
+    Blob: "Blob",
+    Candidate: "Candidate",
+    Document: "Document",
+    Image: "Image",
+    ImageRequest: "ImageRequest",
+    Payload: "Payload",
+    Request: "Request",
+    Text: "Text",
+    Turn: "Turn",
+}
+"""What each value that enters a key is called there. These names never change, whatever
+becomes of the classes: a changed name would make every record of every run again."""
+_FIELDS: dict[type, tuple[str, ...]] = {
+    kind: tuple(f.name for f in fields(kind)) for kind in _NAMES
+}
 
 
 def canonical(value: Any) -> Any:
     """`value` as plain JSON data in which equal content is written in one way only.
 
-    Dataclasses become objects without their empty fields, so that a field added later
+    Input values become objects without their empty fields, so that a field added later
     with an empty default changes no existing digest; blobs are named by their digest.
+    TypeError for a value of any other class.
     """
     # A plan of a large task set asks for a million keys: the usual types come first.
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, (tuple, list)):
         return [canonical(v) for v in value]
-    if isinstance(value, Blob):
-        return {type(value).__name__: value.digest}
     kind: type = type(value)
-    if (names := _field_names(kind)) is not None:
-        content = {name: canonical(getattr(value, name)) for name in names}
-        kept = {k: v for k, v in content.items() if v not in (None, [], {})}
-        return {kind.__name__: kept}
+    if (name := _NAMES.get(kind)) is not None:
+        if isinstance(value, Blob):
+            return {name: value.digest}
+        content = {field: canonical(getattr(value, field)) for field in _FIELDS[kind]}
+        return {name: {k: v for k, v in content.items() if v not in (None, [], {})}}
     if isinstance(value, Mapping):
         return {str(k): canonical(v) for k, v in value.items()}
     raise TypeError(f"{type(value).__name__} has no canonical form: {value!r}")
-
-
-@cache
-def _field_names(kind: type) -> tuple[str, ...] | None:
-    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else None
 
 
 def digest(*values: Any) -> str:

@@ -16,7 +16,15 @@ class UsageError(ValueError):
     """Something the user named does not exist or is not allowed; exit status 2."""
 
 
-def unknown(what: str, name: str, valid: Iterable[str]) -> UsageError:
+class UnknownName(UsageError):
+    """A name that is not one of the valid ones."""
+
+    def __init__(self, message: str, valid: tuple[str, ...]) -> None:
+        super().__init__(message)
+        self.valid = valid
+
+
+def unknown(what: str, name: str, valid: Iterable[str]) -> UnknownName:
     """`unknown system 'anloe'; did you mean 'anole'? Valid: ...`."""
     names = sorted(valid)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
@@ -24,7 +32,7 @@ def unknown(what: str, name: str, valid: Iterable[str]) -> UsageError:
     shown = ", ".join(names[:_MOST_SHOWN]) or "none"
     if len(names) > _MOST_SHOWN:
         shown += f", ... ({len(names):,} in all)"
-    return UsageError(f"unknown {what} {name!r}{hint} Valid: {shown}")
+    return UnknownName(f"unknown {what} {name!r}{hint} Valid: {shown}", tuple(names))
 
 
 def validated(model: type[M], values: Mapping[str, Any], where: str) -> M:

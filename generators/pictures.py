@@ -48,7 +48,7 @@ class BombError(PictureError):
 def decode(image: Image | bytes) -> Pillow.Image:
     """The picture as 8-bit RGB, upright, transparency over white; its first frame.
 
-    Raises PictureError for bytes that are no picture or a truncated one, and BombError
+    Raises PictureError for bytes that are not a picture or a truncated one, and BombError
     for pictures of more than MAX_PIXELS pixels. Safe to call from several threads.
     """
     data = image if isinstance(image, bytes) else image.read()

@@ -24,6 +24,8 @@ class StageSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     kind: ClassVar[Kind]
+    stage: ClassVar[str]
+    """Names the stage in result keys for good: never changed, wherever its class moves."""
     target: ClassVar[str]
     """`module:Class` of the stage; its constructor takes these fields by name."""
     version: ClassVar[int] = 1
@@ -114,6 +116,7 @@ class StageSettings(BaseModel):
         return StageSpec(
             name=name,
             kind=self.kind,
+            stage=self.stage,
             target=self.target,
             version=self.version,
             identity=self.identity(weights),

@@ -1,10 +1,22 @@
-"""Text-to-image models by name, with their published settings. Imports no model code."""
+"""Text-to-image models: their settings, and those published for the named ones.
+
+Imports no model code.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from generators.diffusion.settings import DiffusionSettings
+
+
+class TextToImageSettings(DiffusionSettings):
+    """Any text-to-image pipeline of diffusers, drawing from prompts alone."""
+
+    stage: ClassVar[str] = "text-to-image"
+    target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
+
 
 OPENJOURNEY_TRIGGER = "mdjrny-v4 style "
 """The words that call up Openjourney's style, for `prompt_prefix` (its model card).
@@ -13,9 +25,9 @@ MMIE feeds the LVLM's text as it is to every text-to-image model (section 4.1), 
 default is to add nothing.
 """
 
-T2IS: Mapping[str, DiffusionSettings] = {
+T2IS: Mapping[str, TextToImageSettings] = {
     # Model card; steps and guidance are StableDiffusionPipeline's defaults, which it uses.
-    "openjourney": DiffusionSettings(
+    "openjourney": TextToImageSettings(
         model="prompthero/openjourney",
         steps=50,
         guidance=7.5,
@@ -25,7 +37,7 @@ T2IS: Mapping[str, DiffusionSettings] = {
         params_b=1.370,
     ),
     # Model card of stable-diffusion-3-medium-diffusers.
-    "sd3": DiffusionSettings(
+    "sd3": TextToImageSettings(
         model="stabilityai/stable-diffusion-3-medium-diffusers",
         steps=28,
         guidance=7.0,
@@ -38,7 +50,7 @@ T2IS: Mapping[str, DiffusionSettings] = {
         vae_slicing=True,
     ),
     # Model card; steps and guidance are StableDiffusionXLPipeline's defaults.
-    "sdxl": DiffusionSettings(
+    "sdxl": TextToImageSettings(
         model="stabilityai/stable-diffusion-xl-base-1.0",
         steps=50,
         guidance=5.0,
@@ -51,7 +63,7 @@ T2IS: Mapping[str, DiffusionSettings] = {
         vae_slicing=True,
     ),
     # Model card: one step, trained without guidance, 512 x 512.
-    "sdxl-turbo": DiffusionSettings(
+    "sdxl-turbo": TextToImageSettings(
         model="stabilityai/sdxl-turbo",
         steps=1,
         guidance=0.0,
@@ -62,7 +74,7 @@ T2IS: Mapping[str, DiffusionSettings] = {
         params_b=3.469,
     ),
     # Model card; no more than two at once, since larger batches gain under a tenth.
-    "flux": DiffusionSettings(
+    "flux": TextToImageSettings(
         model="black-forest-labs/FLUX.1-dev",
         steps=50,
         guidance=3.5,

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from generators.base import StageSpec
 from generators.document import Draft, ImageRequest, Sample, Text
+from generators.names import UsageError
 from generators.system import System, Variant
 
 ProtocolName = Literal["text", "mmie", "outline"]
+PROTOCOLS: tuple[str, ...] = get_args(ProtocolName)
 
 OUTLINE_INSTRUCTION = (
     "Answer with text and pictures. You cannot draw yourself: wherever a picture belongs, "
@@ -28,8 +30,8 @@ _CLOSING = re.compile(r"</image>", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Protocol:
-    """A composition protocol: what the LVLM is told, and how its reply is read."""
+class CompositionProtocol:
+    """A composition protocol: the LVLM's instruction, and how its reply is read."""
 
     name: ProtocolName
     read: Callable[[Draft, Sample], Draft]
@@ -81,29 +83,44 @@ def _extent(mark: re.Match[str]) -> tuple[str, int]:
 
 
 def _add_text(segments: list[Text | ImageRequest], text: str) -> None:
-    # One closing mark inside another leaves a third when it is taken out.
+    # One closing mark inside another leaves a third when it is removed.
     while _CLOSING.search(text):
         text = _CLOSING.sub("", text)
-    kept = text.strip("\n")
-    if kept.strip():
-        segments.append(Text(kept))
+    text = text.strip("\n")
+    if text.strip():
+        segments.append(Text(text))
 
 
-def protocol(name: str, max_images: int = 4) -> Protocol:
-    """The protocol of that name; ValueError with the valid ones."""
+def protocol(name: str, max_images: int = 4) -> CompositionProtocol:
+    """The protocol of that name; UsageError with the valid ones."""
     if name == "text":
-        return Protocol("text", text_only, "text", 0)
+        return CompositionProtocol("text", text_only, "text", 0)
     if name == "mmie":
-        return Protocol("mmie", one_picture, "text", 1)
+        return CompositionProtocol("mmie", one_picture, "text", 1)
     if name == "outline":
-        told = OUTLINE_INSTRUCTION.format(max_images=max_images)
+        instruction = OUTLINE_INSTRUCTION.format(max_images=max_images)
 
         def read(draft: Draft, sample: Sample) -> Draft:
             return outlined(draft, max_images)
 
-        return Protocol("outline", read, "interleaved", max_images, told)
-    raise ValueError(
+        return CompositionProtocol("outline", read, "interleaved", max_images, instruction)
+    raise UsageError(
         f"unknown composition protocol {name!r}; valid are 'text', 'mmie' and 'outline'"
+    )
+
+
+def text_alone(
+    name: str, writer: StageSpec, rule: CompositionProtocol, label: str
+) -> System:
+    """The system `LVLM@text`, which has no text-to-image model; `label` is its row."""
+    return System(
+        name=name,
+        draft=writer,
+        variant=rule.variant,
+        compose=rule.read,
+        max_images=0,
+        writer=label,
+        artist="no pictures",
     )
 
 
@@ -111,18 +128,18 @@ def composite(
     name: str,
     writer: StageSpec,
     artist: StageSpec,
-    rule: Protocol,
+    rule: CompositionProtocol,
     labels: tuple[str, str],
 ) -> System:
     """The system `LVLM+T2I@protocol`; `labels` are its row and column in the matrix."""
     return System(
         name=name,
         draft=writer,
-        render=artist if rule.max_images else None,
+        render=artist,
         variant=rule.variant,
         instruction=rule.instruction,
         compose=rule.read,
         max_images=rule.max_images,
         writer=labels[0],
-        artist=labels[1] if rule.max_images else "no pictures",
+        artist=labels[1],
     )

@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from generators.base import Kind, StageSpec, Weights
-from generators.custom import custom_spec, custom_system, is_custom
-from generators.diffusion.settings import DiffusionSettings
+from generators.custom import custom_spec, custom_system
 from generators.names import UsageError, unknown, with_overrides
 from generators.natives import NATIVE, native
+from generators.registry import (
+    CUSTOM,
+    Named,
+    forms,
+    has_prefix,
+    is_custom,
+    is_reserved,
+    prefix_of,
+)
 from generators.settings import StageSettings
 from generators.system import System
-from pipelines.artists import T2IS
-from pipelines.composition import composite, protocol
-from pipelines.writers import LVLMS, ChatSettings, EndpointSettings
+from pipelines.artists import T2IS, TextToImageSettings
+from pipelines.chat.presets import LVLMS
+from pipelines.chat.settings import ChatSettings, EndpointSettings
+from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+
+WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
+    "hf": lambda model: ChatSettings(model=model),
+    "openai": lambda model: EndpointSettings(model=model),
+}
+"""Prefix of an LVLM -> the settings of the model named after it."""
+
+ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
+    "diffusers": lambda model: TextToImageSettings(model=model),
+}
+"""Prefix of a text-to-image model, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,93 +55,161 @@ class Models:
         return self.overrides.get(name, {})
 
 
+class SystemName(NamedTuple):
+    """The parts of `LVLM[+T2I][@PROTOCOL]`; of any other name, all of it as `writer`."""
+
+    writer: str
+    artist: str | None = None
+    protocol: str | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The models it names."""
+        return (self.writer,) if self.artist is None else (self.writer, self.artist)
+
+
+def parts_of(name: str) -> SystemName:
+    """The parts of a system's name, split from the right.
+
+    Model names hold `@` and `+` too: only a known protocol ends a name, and only what may
+    be a text-to-image model follows a `+`.
+    """
+    pair, at, tail = name.rpartition("@")
+    pair, rule = (pair, tail) if at and tail in PROTOCOLS else (name, None)
+    for writer, artist in _splits(pair):
+        if _may_draw(artist):
+            return SystemName(writer, artist, rule)
+    writer, plus, artist = pair.rpartition("+")
+    if plus and not has_prefix(pair, Named.LVLM):
+        return SystemName(writer, artist, rule)
+    return SystemName(pair, None, rule)
+
+
+def _splits(pair: str) -> Iterator[tuple[str, str]]:
+    """What is left and right of each `+`, the last one first."""
+    places = [i for i, character in enumerate(pair) if character == "+"]
+    return ((pair[:i], pair[i + 1 :]) for i in reversed(places))
+
+
+def _may_draw(name: str) -> bool:
+    """Whether `name` is meant as a text-to-image model, `@` and anything after it aside."""
+    bare = name.partition("@")[0]
+    return bare in T2IS or is_artist(name) or is_custom(bare) or is_reserved(name)
+
+
 def resolve(name: str, models: Models) -> System:
     """The system a user named; UsageError says what would have been valid."""
     if name == "gt":
         return System(name="gt", draft=None)
     if name in NATIVE:
         return native(name, models.weights, models.of(name), models.gpu_gib)
-    if "+" in name:
-        return _composed(name, models)
+    parts = parts_of(name)
+    if parts.artist is not None or parts.protocol is not None:
+        return _composed(name, parts, models)
     if is_custom(name):
         return custom_system(name, models.weights, models.of(name))
     if is_writer(name):
         raise UsageError(
             f"system {name!r} only writes text; give it a text-to-image model, as in "
-            f"'{name}+sdxl-turbo', or use '{name}+sdxl-turbo@text' for text alone"
+            f"'{name}+sdxl-turbo', or use '{name}@text' for text alone"
         )
-    raise unknown("system", name, [*NATIVE, "gt", *(f"{w}+T2I" for w in LVLMS)])
+    prefix_of(name, "system", Named.SYSTEM, Named.LVLM)
+    _refuse_unknown_protocol(name, models)
+    valid = [*NATIVE, "gt", *(f"{w}+T2I" for w in LVLMS), *forms(Named.SYSTEM), CUSTOM]
+    raise unknown("system", name, valid)
 
 
-def _composed(name: str, models: Models) -> System:
-    pair, _, rule_name = name.partition("@")
-    writer_name, _, artist_name = pair.partition("+")
-    try:
-        rule = protocol(rule_name or "mmie", models.max_images)
-    except ValueError as error:
-        raise UsageError(f"system {name!r}: {error}") from None
-    written = pair if rule.name == "mmie" else f"{pair}@{rule.name}"
+def _composed(name: str, parts: SystemName, models: Models) -> System:
+    writer, artist = parts.writer, parts.artist
+    rule = protocol(parts.protocol or "mmie", models.max_images)
+    if rule.name == "text":
+        if artist is not None:
+            artist_settings(artist)
+        return text_alone(name, writer_spec(writer, models), rule, writer)
+    if artist is None:
+        raise UsageError(
+            f"system {name!r}: protocol {rule.name!r} draws pictures; name a text-to-image "
+            f"model, as in '{writer}+sdxl-turbo@{rule.name}'"
+        )
+    _refuse_unknown_protocol(artist, models)
+    pair = f"{writer}+{artist}"
     return composite(
-        written,
-        writer_spec(writer_name, models),
-        artist_spec(artist_name, models),
+        pair if rule.name == "mmie" else f"{pair}@{rule.name}",
+        writer_spec(writer, models),
+        artist_spec(artist, models),
         rule,
-        (
-            f"{writer_name}@{rule.name}" if rule.name == "outline" else writer_name,
-            artist_name,
-        ),
+        (f"{writer}@{rule.name}" if rule.name == "outline" else writer, artist),
     )
 
 
+def _refuse_unknown_protocol(name: str, models: Models) -> None:
+    """UsageError for `MODEL@X` with a model that is known and a protocol that is not."""
+    model, at, rule = name.partition("@")
+    if at and (model in T2IS or model in LVLMS):
+        protocol(rule, models.max_images)
+
+
 def is_writer(name: str) -> bool:
-    """Whether `name` is a model that answers in text."""
-    return name in LVLMS or name.startswith(("hf:", "openai:"))
+    """Whether `name` is a model that answers in text, and no composition with one."""
+    whole = parts_of(name) == SystemName(name)
+    return name in LVLMS or (has_prefix(name, Named.LVLM) and whole)
 
 
 def is_artist(name: str) -> bool:
     """Whether `name` is a model that draws from text."""
-    return name in T2IS or name.startswith("diffusers:")
+    return name in T2IS or has_prefix(name, Named.ARTIST)
 
 
 def writer_spec(name: str, models: Models) -> StageSpec:
     """The stage of an LVLM, `hf:ORG/NAME`, `openai:MODEL` or `module:Class`."""
-    scheme, _, model = name.partition(":")
-    if name in LVLMS:
-        settings: StageSettings = LVLMS[name]
-    elif scheme == "hf" and model:
-        settings = ChatSettings(model=model)
-    elif scheme == "openai" and model:
-        settings = EndpointSettings(model=model)
-    elif is_custom(name):
+    if is_custom(name):
         return custom_spec(name, models.weights, models.of(name), [Kind.DRAFT])[0]
-    else:
-        raise unknown("LVLM", name, [*LVLMS, "hf:ORG/NAME", "openai:MODEL"])
-    return _spec(name, settings, models)
+    return _spec(name, _settings(name, LVLMS, WRITERS, Named.LVLM), models)
 
 
 def chat_spec(name: str, models: Models) -> StageSpec:
     """The stage of any model that answers in text, native ones included, as a judge."""
-    if name not in NATIVE:
-        return writer_spec(name, models)
-    draft = native(name, models.weights, models.of(name), models.gpu_gib).draft
-    assert draft is not None
-    return draft
+    if name in NATIVE:
+        draft = native(name, models.weights, models.of(name), models.gpu_gib).draft
+        assert draft is not None
+        return draft
+    if name not in LVLMS and not is_custom(name) and not has_prefix(name, Named.LVLM):
+        prefix_of(name, "chat model", Named.LVLM)
+        raise unknown("chat model", name, [*LVLMS, *NATIVE, *forms(Named.LVLM), CUSTOM])
+    return writer_spec(name, models)
 
 
 def artist_spec(name: str, models: Models) -> StageSpec:
     """The stage of a text-to-image model, `diffusers:ORG/NAME` or `module:Class`."""
-    scheme, _, model = name.partition(":")
-    if name in T2IS:
-        settings = T2IS[name]
-    elif scheme == "diffusers" and model:
-        settings = DiffusionSettings(model=model)
-    elif is_custom(name):
+    settings = artist_settings(name)
+    if settings is None:
         return custom_spec(name, models.weights, models.of(name), [Kind.RENDER])[0]
-    else:
-        raise unknown("text-to-image model", name, [*T2IS, "diffusers:ORG/NAME"])
     return _spec(name, settings, models)
 
 
+def artist_settings(name: str) -> StageSettings | None:
+    """The settings of a text-to-image model, None for a user's class; no weights are asked.
+
+    UsageError for a name that is neither.
+    """
+    return None if is_custom(name) else _settings(name, T2IS, ARTISTS, Named.ARTIST)
+
+
+def _settings(
+    name: str,
+    presets: Mapping[str, StageSettings],
+    makers: Mapping[str, Callable[[str], StageSettings]],
+    kind: Named,
+) -> StageSettings:
+    if name in presets:
+        return presets[name]
+    prefix = prefix_of(name, kind, kind)
+    model = name.partition(":")[2]
+    if prefix is None or not model:
+        raise unknown(kind, name, [*presets, *forms(kind), CUSTOM])
+    return makers[prefix](model)
+
+
 def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
-    told = with_overrides(settings, models.of(name), f"models.{name}")
-    return told.spec(name, models.weights, models.gpu_gib)
+    settings = with_overrides(settings, models.of(name), f"models.{name}")
+    return settings.spec(name, models.weights, models.gpu_gib)

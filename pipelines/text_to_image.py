@@ -9,9 +9,9 @@ from typing import Any
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.prompts import readers_of, readings
-from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.pictures import Drawing
+from pipelines.artists import TextToImageSettings
 
 
 class TextToImage:
@@ -22,7 +22,7 @@ class TextToImage:
     """
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = DiffusionSettings(**settings)
+        self.settings = TextToImageSettings(**settings)
         self.drawer = Drawer(self.settings, weights)
         limit = self.settings.max_sequence_length
         self.readers = readers_of(self.drawer.pipeline, limit)

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from generators.base import Weights, imported
-from generators.custom import is_custom
 from generators.names import unknown
+from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
 from scorers.base import Scorer
 from scorers.custom import custom_scorer
-from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import Chat, resolve_judge
 
 SCORERS: dict[str, str] = {
@@ -32,11 +31,11 @@ def resolve_scorer(
 
     `chat` gives the stage of a chat model by name, for `judge:NAME`.
     """
-    if name.startswith(JUDGE):
-        return resolve_judge(name, weights, overrides, gpu_gib, chat)
-    if name not in SCORERS and is_custom(name):
+    if name in SCORERS:
+        make: Callable[..., Scorer] = imported(SCORERS[name])
+        return make(weights, overrides, gpu_gib)
+    if is_custom(name):
         return custom_scorer(name, weights, overrides)
-    if name not in SCORERS:
-        raise unknown("scorer", name, [*SCORERS, f"{JUDGE}NAME", "module:Class"])
-    make: Callable[..., Scorer] = imported(SCORERS[name])
-    return make(weights, overrides, gpu_gib)
+    if prefix_of(name, "scorer", Named.SCORER) is None:
+        raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
+    return resolve_judge(name, weights, overrides, gpu_gib, chat)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
-from generators.base import StageSpec, Walk
+from generators.base import Outcome, StageSpec, Walk
 from generators.document import Document, Sample, Score
 
 
@@ -64,3 +64,35 @@ class OneStage:
     def rounds(self) -> int:
         """Asked once."""
         return 1
+
+
+class ItemOutcome(Protocol):
+    """What became of a comparison."""
+
+    @property
+    def subject(self) -> Outcome[Any]:
+        """What is judged, or why there is nothing to judge."""
+        ...
+
+    @property
+    def verdicts(self) -> tuple[Outcome[Any], ...]:
+        """What the judge made of it; none where there was nothing to judge."""
+        ...
+
+
+class PlanItem(Protocol):
+    """Answers to one query that a judge sets beside one another: an item of a plan."""
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The stages its walk may use, in chain order."""
+        ...
+
+    @property
+    def rounds(self) -> int:
+        """How often its walk may go through the stages."""
+        ...
+
+    def walk(self) -> Walk[Any]:
+        """Walk to a result that is `ItemOutcome`, whatever was missing."""
+        ...

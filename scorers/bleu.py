@@ -38,6 +38,7 @@ class BleuSettings(StageSettings):
     """How texts are cut into words and compared, in sacrebleu's terms."""
 
     kind: ClassVar[Kind] = Kind.SCORE
+    stage: ClassVar[str] = "bleu"
     target: ClassVar[str] = "scorers.bleu:Bleu"
 
     batch_size: int = unkeyed(256, ge=1)

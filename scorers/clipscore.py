@@ -73,6 +73,7 @@ class ClipSettings(ModelSettings):
     """How pairs of text and picture are compared."""
 
     kind: ClassVar[Kind] = Kind.SCORE
+    stage: ClassVar[str] = "clipscore"
     target: ClassVar[str] = "scorers.clip.stage:ClipScore"
     version: ClassVar[int] = 2
 

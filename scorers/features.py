@@ -10,12 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
-from typing import Literal
 
 from generators.names import UsageError
+from scorers.judging.rubric import Mode
 
-Mode = Literal["official", "corrected"]
-"""`official`: constants and quirks of a released program; `corrected`: this project's."""
 Counter = Callable[[str], int]
 """How many tokens a text has."""
 

@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from generators.document import Image, Request, Text, Turn
-from pipelines.endpoint import ChatEndpoint
+from pipelines.endpoints.endpoint import ChatEndpoint
 
 KEY = "sk-secret-0123456789"
 MODEL = "parrot"

@@ -27,7 +27,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import judge
 from scorers.judging.settings import JudgeSettings
 
@@ -89,7 +89,7 @@ def chat_spec(**about: Any) -> StageSpec:
     return StageSpec(**told)
 
 
-def judge_of(stage: StageSpec | None = None, **settings: Any) -> Judge:
+def judge_of(stage: StageSpec | None = None, **settings: Any) -> RubricJudge:
     return judge("judge:chatty", stage or chat_spec(), JudgeSettings(**settings))
 
 
@@ -97,7 +97,7 @@ Reply = str | Outcome[Draft]
 
 
 def converse(
-    asking: Judge, sample: Sample, document: Document, replies: Sequence[Reply]
+    asking: RubricJudge, sample: Sample, document: Document, replies: Sequence[Reply]
 ) -> tuple[list[Job], Outcome[Score]]:
     """The jobs a judge asks for when it is given `replies`, and what it ends in."""
     walk = asking.judge(sample, document)
@@ -114,7 +114,7 @@ def converse(
 
 
 def through(
-    asking: Judge, sample: Sample, document: Document, stage: Callable[..., Any]
+    asking: RubricJudge, sample: Sample, document: Document, stage: Callable[..., Any]
 ) -> tuple[list[Job], Outcome[Score]]:
     """The same with a real stage, called directly."""
     walk = asking.judge(sample, document)

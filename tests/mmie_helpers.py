@@ -9,7 +9,7 @@ from typing import Any
 
 from PIL import Image as Pillow
 
-from benchmarks.tasks import TaskSet, load
+from benchmarks.tasks.task_set import TaskSet, load
 from generators.document import Image, Malformed, Sample
 
 

@@ -10,15 +10,8 @@ from typing import Any
 from generators.base import Kind, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Image, Sample, Text, Turn
 from scorers.features import Style
-from scorers.pairwise.protocol import (
-    Aspect,
-    Game,
-    Judgement,
-    Marks,
-    Pairwise,
-    Reading,
-    Verdict,
-)
+from scorers.pairwise.games import Aspect, Game, Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.protocol import Pairwise
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="stages:Paragraphs")
 PICTURE = Image.of(b"the question's picture")
@@ -57,11 +50,11 @@ def judged(
 ) -> Result[Judgement]:
     """The judgement of replies to the pair as given, then swapped."""
     readings = [
-        Reading("preference", swapped, outcome_of(protocol, reply))
+        ReplyReading("preference", swapped, outcome_of(protocol, reply))
         for swapped, reply in zip((False, True), replies, strict=False)
     ]
     readings += [
-        Reading("factuality", swapped, outcome_of(protocol, reply, "factuality"))
+        ReplyReading("factuality", swapped, outcome_of(protocol, reply, "factuality"))
         for swapped, reply in zip((False, True), marks, strict=False)
     ]
     return Result(Judgement(tuple(readings), styles))
@@ -94,7 +87,9 @@ def preferred(
 ) -> Game:
     """A game by its preferences for the answer shown first; None for an unread reply."""
     readings = tuple(
-        Reading("preference", s, Unscored("?") if p is None else Result(Verdict(str(p), p)))
+        ReplyReading(
+            "preference", s, Unscored("?") if p is None else Result(Verdict(str(p), p))
+        )
         for s, p in ((False, forward), (True, swapped))
     )
     return game(question, Result(Judgement(readings, styles)), **about)

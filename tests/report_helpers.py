@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image as Picture
 
-from benchmarks.board import Board
+from benchmarks.results.board import Board
 from cluster.plan import Evaluation
 from generators.base import (
     Failure,

@@ -11,6 +11,7 @@ import hashlib
 import io
 import os
 import signal
+import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -50,8 +51,10 @@ class Writer:
         sleep_s: float = 0.0,
         memory: int = 10**9,
         log: str | None = None,
+        cost: float | None = None,
         **_: Any,
     ) -> None:
+        self.usage = {"tokens": 1.0} | ({} if cost is None else {"cost": cost})
         self.style, self.sleep_s, self.memory, self.log = style, sleep_s, memory, log
         self.pictures = pictures
         _log(log, f"load {os.getpid()}")
@@ -69,6 +72,9 @@ class Writer:
         text = " ".join(s.text for s in content if isinstance(s, Text))
         if "!raise" in text:
             raise RuntimeError(f"cannot draft {text!r}")
+        if "!complain" in text:
+            print(f"complaint about {text!r}", file=sys.stderr)
+            os.write(2, b"complaint of a native library\n")
         if "!kill" in text:
             os.kill(os.getpid(), signal.SIGKILL)
         if "!hang" in text:
@@ -81,7 +87,7 @@ class Writer:
         words = f"{self.style}: {text} {seen}"
         numbers = ("", *map(str, range(1, self.pictures)))
         requests = (ImageRequest(prompt=f"{words}{number}") for number in numbers)
-        return Result(Draft((Text(words), *requests)), {"tokens": 1})
+        return Result(Draft((Text(words), *requests)), self.usage)
 
 
 class Conditioner:

@@ -20,15 +20,16 @@ from trial import filled
 from benchmarks.bias import scores
 from benchmarks.bias.preferences import lengths
 from benchmarks.bias.scores import Scored
-from benchmarks.config import RunConfig
-from benchmarks.experiment import Experiment
-from benchmarks.published import as_asked
-from benchmarks.tasks import TaskSet
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.experiment import Experiment
+from benchmarks.tasks.published import as_asked
+from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
 from generators.keys import derived_seed
 from generators.system import System
 from scorers.judging import published
-from scorers.judging.judge import Judge as RubricJudge
+from scorers.judging.judge import RubricJudge
+from scorers.judging.rubric import OWN_WORDING, RubricSource
 from scorers.judging.settings import JudgeSettings
 
 GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
@@ -110,13 +111,13 @@ def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
     theirs = judge_of(own.stage, rubric=f"official:{path}")
     assert JudgeSettings(rubric=f"official:{path}").mode == "corrected"
     both_scored = scored(tmp_path / "run", own, theirs)
-    findings, _ = scores.reworded(both_scored, str(path))
+    findings, _ = scores.reworded(both_scored, RubricSource(path))
     told = {f.measure: f.estimate.value for f in findings}
     # Their wording makes the grader one point of 6 harsher.
     assert told["equal, %"] == 0
     assert told["mean difference, points of 100"] == pytest.approx(100 / 6)
     assert len(findings) == 2
-    assert scores.reworded(both_scored, None)[1] == [
+    assert scores.reworded(both_scored, OWN_WORDING)[1] == [
         "judge:chatty: scores by one rubric only"
     ]
 
@@ -124,7 +125,7 @@ def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
 def test_a_judge_of_its_own_settings_is_no_other_wording(tmp_path: Path) -> None:
     """Another run showed the same judge fewer pictures, by the same rubric."""
     fewer, all_shown = judge_of(GREEDY, max_images=1), judge_of(GREEDY)
-    found, absent = scores.reworded(scored(tmp_path, fewer, all_shown), None)
+    found, absent = scores.reworded(scored(tmp_path, fewer, all_shown), OWN_WORDING)
     assert found == []
     assert absent == ["judge:chatty: scores by one rubric only"]
 
@@ -135,17 +136,17 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     about = {"max_images": 1, "retries": 3, "seed": 5}
     own = judge_of(GRADER, **about)
     theirs = judge_of(GRADER, rubric=f"official:{path}", **about)
-    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), str(path))
+    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), RubricSource(path))
     assert {f.judge for f in found} == {
         "judge:chatty: the run's rubric and released rubric"
     }
-    variants = scores._worded(own, str(path))
+    variants = scores._worded(own, RubricSource(path))
     assert variants["released rubric"] == theirs
     released = judge_of(GRADER, rubric=f"official:{path}", mode="official", seed=5)
     assert variants["released scorer"] == released
     # Equal texts are one rubric, and a mode alone is no rubric.
     both = scored(tmp_path / "modes", theirs, released)
-    assert scores.reworded(both, str(path)) == (
+    assert scores.reworded(both, RubricSource(path)) == (
         [],
         ["judge:chatty: scores by one rubric only"],
     )
@@ -158,7 +159,7 @@ def test_readers_of_one_question_are_no_wordings(
     shy = chat_spec(target="comparing_helpers:Shy")
     own, theirs = judge_of(shy), judge_of(shy, rubric=f"official:{path}")
     monkeypatch.setattr("test_bias_scores.SHOWN", ())
-    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), str(path))
+    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), RubricSource(path))
     assert {f.judge for f in found} == {
         "judge:chatty: the run's rubric and released rubric"
     }

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.experiment import reopen
+from benchmarks.runs.experiment import reopen
 from generators.names import UsageError
 from plait import _status_of
 
@@ -156,6 +156,7 @@ def test_plan_names_what_is_missing() -> None:
     done = plait("plan", "--system", "gpt-4o+sd3")
     assert done.returncode == 0
     assert "OPENAI_API_KEY" in done.stdout
+    assert "gpt-6.1-sol" in done.stdout
     assert "stable-diffusion-3-medium" in done.stdout
     assert "GPU" in done.stdout
 

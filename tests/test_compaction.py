@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 from store_helpers import SPEC, draft_table, drafted, rows_of_parts
 from trial import painter
 
-from cluster.records import Item, decode, encode
+from cluster.records import Item, Row, decode, encode
 from cluster.store import Store, read_blob, write_part
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec
 from generators.document import Image, ImageRequest
@@ -84,7 +83,7 @@ def test_a_record_made_twice_is_paid_for_once(tmp_path: Path) -> None:
 
 
 def test_compaction_leaves_aside_what_cannot_be_read(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = Store(tmp_path, repairs=True)
     for name in "abc":
         store.commit(SPEC, draft_table((name, drafted(name))))
     Path(store.rows(SPEC)["b"].part).write_bytes(b"not Parquet")
@@ -101,7 +100,7 @@ def test_a_reader_looks_again_when_parts_are_joined_under_its_eyes(
         writing.commit(SPEC, draft_table((name, drafted(name))))
     heads = Store._heads
 
-    def joined_meanwhile(self: Store, spec: StageSpec, part: Path) -> pa.Table | None:
+    def joined_meanwhile(self: Store, spec: StageSpec, part: Path) -> dict[str, Row]:
         monkeypatch.undo()
         writing.compact(SPEC)
         return heads(self, spec, part)

@@ -15,12 +15,13 @@ from rich.console import Console
 from benchmarks import commands
 from benchmarks.bias import sections
 from benchmarks.bias.findings import Section
-from benchmarks.comparing import Comparison, compare
+from benchmarks.comparing import CompareOptions, compare
 from benchmarks.comparing.judgements import read_rulings
-from benchmarks.config import RunConfig
+from benchmarks.runs.config import RunConfig
 from cluster.lock import RunInUse, RunLock
 from generators.keys import derived_seed
 from generators.names import UsageError
+from scorers.judging.rubric import parse_rubric
 
 RAY = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
@@ -45,8 +46,9 @@ def answered(root: Path, *systems: str) -> Path:
 
 def compared(root: Path, **about: Any) -> tuple[int, dict[str, Any], str]:
     wanted = {"protocol": "creation", "judge": "comparing_helpers:Longest"} | about
+    wanted["rubric"] = parse_rubric(wanted.get("rubric"))
     said = io.StringIO()
-    status = compare(root, Comparison(**wanted), Console(file=said, width=240))
+    status = compare(root, CompareOptions(**wanted), Console(file=said, width=240))
     content = json.loads(page_of(said.getvalue()).with_suffix(".json").read_text())
     return status, content, said.getvalue()
 

@@ -141,6 +141,8 @@ def test_replies_become_standings_as_the_released_program_has_them(
     said = page_of(done).read_text()
     assert "official mode" in said
     assert "Numbers as the released program computes them" in said
+    assert "official mode, our wording" in said
+    assert "not comparable with published ones" in " ".join(said.split())
     assert "50.00 n=5" in said
 
 
@@ -190,11 +192,13 @@ def test_the_released_wording_reaches_the_judge(
     file.write_text(f"prompt_dict = {{}}\nprompt_dict['Creation_MMBench'] = {texts!r}\n")
     told = f"official:{os.path.relpath(file)}"
     options = ("--mode", "official", "--rubric", told)
-    _, content = compared(root, server, *options)
+    done, content = compared(root, server, *options)
     assert content["rubric"] == f"official:{file}"
     asked = [re.search(r"AS RELEASED (\w+): request", text_of(b)) for b in server.bodies]
     assert [m[1] for m in asked if m].count("subjective") == 6
     assert [m[1] for m in asked if m].count("objective_without_gt") == 2
+    assert "not comparable" not in done.output + page_of(done).read_text()
+    assert "official mode, the released wording" in page_of(done).read_text()
     _, own = compared(root, server, "--mode", "official")
     assert own["wording"] != content["wording"]
     assert len(server.bodies) == 16, "another wording is another question"

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trial import sample
 
+from benchmarks import catalogue
+from generators.checkpoints import pinning
 from generators.document import Draft, ImageRequest, Text
+from generators.names import UsageError
 from pipelines.composition import outlined, protocol
+from pipelines.systems import Models, resolve
 
 
 def read(text: str, most: int = 4) -> list[str]:
@@ -95,3 +100,30 @@ def test_text_draws_nothing_and_asks_as_mmie_does() -> None:
 def test_an_unknown_protocol_is_named_with_the_valid_ones() -> None:
     with pytest.raises(ValueError, match=r"'poem'.*'text', 'mmie' and 'outline'"):
         protocol("poem")
+
+
+def test_text_alone_needs_no_text_to_image_model() -> None:
+    models = Models(weights="tiny")
+    alone = resolve("qwen2-vl-7b@text", models)
+    named = resolve("qwen2-vl-7b+sd3@text", models)
+    pair = resolve("qwen2-vl-7b+sd3", models)
+    assert alone.name == "qwen2-vl-7b@text"
+    assert alone.stages == named.stages == pair.stages[:1]
+    assert (alone.writer, alone.artist) == ("qwen2-vl-7b", "no pictures")
+
+
+def test_text_alone_asks_for_no_weights_that_it_never_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither `plan` and `run`, which pin what they resolve, nor `fetch`."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "config.json").write_text("{}")
+    chat = f"hf:{tmp_path}"
+    for name in (f"{chat}+sd3@text", f"{chat}@text"):
+        with pinning({}) as pins:
+            resolve(name, Models(weights="pretrained"))
+        assert list(pins.known) == [f"{tmp_path}@main"]
+        assert not pins.missing
+    assert catalogue._repositories(f"{chat}+sd3@text") == []
+    with pytest.raises(UsageError, match="unknown text-to-image model 'sd33'"):
+        resolve("qwen2-vl-7b+sd33@text", Models(weights="tiny"))

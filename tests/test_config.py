@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.config import DEFAULT_SYSTEMS, load_config
-from benchmarks.experiment import open_experiment
+from benchmarks.runs.config import DEFAULT_SYSTEMS, load_config
+from benchmarks.runs.experiment import open_experiment
 from generators.names import UsageError
 from pipelines.systems import Models, resolve
 from scorers import resolve_scorer

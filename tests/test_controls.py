@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from report_helpers import Judge, board, evaluation
 from trial import as_asked
 
-from benchmarks.config import RunConfig
-from benchmarks.controls import CONTROLS, Pool, control, is_control
-from benchmarks.experiment import open_experiment
-from benchmarks.validity import checks
+from benchmarks.results.validity import checks
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.experiment import open_experiment
+from benchmarks.tasks.controls import CONTROLS, Pool, control, is_control
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.store import Store
 from generators.base import NotApplicable, Result, Skip, Unscored

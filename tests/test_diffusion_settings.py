@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from generators.base import Kind
 from generators.checkpoints import CheckpointError
-from generators.diffusion.settings import DiffusionSettings
-from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS
+from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,7 +56,7 @@ def test_tiny_size_and_steps_are_in_the_key():
     size = (keyed["steps"], keyed["height"], keyed["width"], keyed["dtype"])
     assert size == (2, 64, 64, "float32")
     assert T2IS["sdxl-turbo"].keyed("tiny")["steps"] == 1
-    small = DiffusionSettings(model="stabilityai/sdxl-turbo", height=32, width=48)
+    small = TextToImageSettings(model="stabilityai/sdxl-turbo", height=32, width=48)
     assert [small.keyed("tiny")[k] for k in ("steps", "height", "width")] == [2, 32, 48]
 
 
@@ -105,7 +104,7 @@ def test_memory_estimate_counts_all_modules_and_the_decoded_pictures():
     whole = T2IS["flux"].model_copy(update={"vae_slicing": False})
     assert whole.memory_estimate_gib("dummy") > wanted + 3.8
     assert T2IS["flux"].memory_estimate_gib("tiny") == 0
-    assert DiffusionSettings(model="a/b").memory_estimate_gib("pretrained") == 0
+    assert TextToImageSettings(model="a/b").memory_estimate_gib("pretrained") == 0
 
 
 @pytest.mark.parametrize(
@@ -121,12 +120,12 @@ def test_memory_estimate_counts_all_modules_and_the_decoded_pictures():
 )
 def test_wrong_settings_are_refused(settings, said):
     with pytest.raises(ValidationError, match=said):
-        DiffusionSettings(model="a/b", **settings)
+        TextToImageSettings(model="a/b", **settings)
 
 
 def test_random_weights_need_a_known_architecture():
-    unknown = DiffusionSettings(model="someone/else")
+    unknown = TextToImageSettings(model="someone/else")
     with pytest.raises(CheckpointError, match=r"someone/else.*sd15.*sdxl.*flux"):
         unknown.spec("x", "tiny")
-    told = DiffusionSettings(model="someone/else", architecture="sd3")
+    told = TextToImageSettings(model="someone/else", architecture="sd3")
     assert told.spec("x", "tiny").identity == "someone/else"

@@ -16,8 +16,8 @@ from faults import kill_a_worker
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.config import load_config
-from benchmarks.experiment import reopen
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import reopen
 from cluster.store import Store
 from generators.base import Result
 

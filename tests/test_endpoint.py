@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from generators.base import Failure, Fault, Result, Skip
 from generators.document import Image, Request, Text, Turn
-from pipelines.endpoint import ChatEndpoint
+from pipelines.endpoints.endpoint import ChatEndpoint
 from pipelines.endpoints.errors import EndpointError
 
 
@@ -282,3 +282,36 @@ def test_weights_do_not_matter(server):
     stage = ChatEndpoint(weights="tiny", model=MODEL, base_url=server.url)
     assert only(stage([says("a")])).value.text == "a"
     stage.close()
+
+
+def test_the_preflight_asks_for_a_few_tokens_and_they_count(server):
+    """Of a small ceiling a full-length answer would take all, in no record."""
+    bodies = []
+    server.preflight = lambda body: bodies.append(body) or Answer(completion("ready"))
+    with asking(server, max_tokens=1024, max_total_tokens=18) as ask:
+        failure = only(ask([says("a")]))
+    assert bodies[0]["max_tokens"] == 16
+    assert failure.fault is Fault.BUDGET
+    assert failure.reason == "18 tokens used; max_total_tokens is 18"
+    with asking(server, max_tokens=None):
+        assert bodies[1]["max_tokens"] == 16
+    with asking(server, max_tokens=5, max_tokens_field="max_completion_tokens"):
+        assert bodies[2]["max_completion_tokens"] == 5
+
+
+def test_a_reasoning_model_cut_short_passes_the_preflight(server):
+    """OpenAI answers 400 where reasoning uses up all tokens of the short reply."""
+    words = "Could not finish: max_tokens or model output limit was reached."
+    server.preflight = lambda body: Answer(error(words), 400)
+    with asking(server) as ask:
+        assert isinstance(only(ask([says("a")])), Result)
+
+
+def test_a_ceiling_counts_what_earlier_workers_used(server):
+    prices = {"price_per_million_input": 2.0, "price_per_million_output": 3.0}
+    with asking(server, max_total_tokens=1000, max_cost=0.01, **prices) as ask:
+        ask.continue_from({"input_tokens": 900, "output_tokens": 60, "cost": 9.0})
+        assert isinstance(only(ask([says("a")])), Result)
+        ask.continue_from({"input_tokens": 40, "output_tokens": 0})
+        failure = only(ask([says("b")]))
+    assert failure.reason == "1036 tokens used; max_total_tokens is 1000"

@@ -11,9 +11,9 @@ import pytest
 from endpoint_helpers import KEY, MODEL, Answer, asking, completion, error, says, serving
 
 from generators.base import Failure, Fault, Result
-from pipelines.endpoint import ChatEndpoint
-from pipelines.endpoints.calls import _Wait
+from pipelines.endpoints.endpoint import ChatEndpoint
 from pipelines.endpoints.errors import EndpointError, described, retry_after_s
+from pipelines.endpoints.limits import _Wait
 
 TOO_MANY = Answer(error("slow down"), 429, {"retry-after": "0"})
 

@@ -14,9 +14,9 @@ from endpoint_helpers import says
 from vlm_helpers import BLUE, GREEN, RED, save_tiny
 
 from generators.base import Fault
-from pipelines.endpoint import ChatEndpoint
+from pipelines.endpoints.endpoint import ChatEndpoint
 from pipelines.endpoints.errors import EndpointError
-from pipelines.vision_language import VisionLanguageModel
+from pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models
 

@@ -2,16 +2,18 @@
 
 import subprocess
 import sys
+from datetime import date
 
 import pytest
 from pydantic import ValidationError
 
-from pipelines.writers import LVLMS, ChatSettings, EndpointSettings
+from pipelines.chat.presets import LVLMS, RETIRED, retirements
+from pipelines.chat.settings import ChatSettings, EndpointSettings
 
 
 def test_planning_imports_no_torch_and_no_sdk():
     code = (
-        "import sys, pipelines.writers as w\n"
+        "import sys, pipelines.chat.presets as w\n"
         "[s.spec(n, 'tiny') for n, s in w.LVLMS.items()]\n"
         "heavy = {'torch', 'transformers', 'openai', 'PIL', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
@@ -110,3 +112,33 @@ def test_device_map_and_batch_size_do_not_enter_the_key():
     one = ChatSettings(model="m", batch_size=1, device_map="none").spec("m", "tiny")
     assert one.digest == ChatSettings(model="m").spec("m", "tiny").digest
     assert one.options["device_map"] == "none"
+
+
+def stages(*names, **settings):
+    return [LVLMS[n].model_copy(update=settings).spec(n, "tiny") for n in names]
+
+
+def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    told = retirements(stages("gpt-4o", "gemini-1.5", "qwen2-vl-7b"), date(2026, 11, 22))
+    assert told == [
+        "gpt-4o: its provider's model 'gpt-4o-2024-08-06' will be turned off on "
+        "2027-01-14; a current alternative is gpt-6.1-sol",
+        "gemini-1.5: its provider's model 'gemini-1.5-pro' was turned off on "
+        "2025-09-24; a current alternative is gemini-3.8-flash",
+    ]
+    current = stages(*{r.instead for r in RETIRED.values()})
+    assert retirements(current, date(2026, 11, 22)) == []
+
+
+def test_a_server_of_ones_own_may_go_on_with_a_retired_model():
+    own = stages("gpt-4o", base_url="http://127.0.0.1:8000/v1")
+    assert retirements(own, date(2030, 1, 1)) == []
+
+
+@pytest.mark.parametrize("name", ["gpt-6.1-sol", "gemini-3.8-flash"])
+def test_reasoning_models_get_no_temperature_and_room_to_think(name):
+    settings = LVLMS[name]
+    assert settings.temperature is None
+    assert settings.max_tokens > 1024
+    assert settings.is_seeded()

@@ -4,7 +4,7 @@ import gill_helpers as helpers
 import pytest
 import torch
 
-from benchmarks.throughput.upstream.gill import GillLoop
+from benchmarks.speed.upstream.gill import GillLoop
 from generators.vokens.payload import unpacked
 
 pytestmark = pytest.mark.models

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from trial import LIGHT, painter, writer
 
-from cluster.crew import Crew
+from cluster.crew import Crew, _cause
 from cluster.hiring import Hiring
 from cluster.options import EngineOptions
 from cluster.placement import Need, Node
@@ -290,6 +290,71 @@ def test_deaths_while_loading_count_only_in_a_row() -> None:
     assert pool.unusable == (
         "worker died: the process was killed, 3 times in a row while loading"
     )
+
+
+class Preemptible:
+    """A cluster whose nodes come and go, and a clock that is set by hand."""
+
+    def __init__(self, *names: str) -> None:
+        self.now = 0.0
+        self.crew = PaperCrew(*(node(name=name) for name in names), address="auto")
+        self.crew._loading_deaths.clock = lambda: self.now
+        self.pool = stage(0, jobs=4)
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.crew.collect(0)
+
+    def die_loading(self) -> str:
+        """The stage's next worker is killed while it loads; the node it was on."""
+        place(self.crew, self.pool)
+        (replica,) = self.crew.of(self.pool)
+        replica.become("loading")
+        self.crew._lost(replica, "the process was killed")
+        return replica.handle.node
+
+    def replace_node(self, gone: str, new: str) -> None:
+        kept = [n for n in self.crew.nodes if n.id != gone]
+        self.crew.nodes = [*kept, node(name=new)]
+
+
+def test_deaths_on_nodes_that_vanish_after_them_do_not_count() -> None:
+    """A preempted machine kills the worker some seconds before it is off the list."""
+    cluster = Preemptible("n0")
+    for i in range(5):
+        assert cluster.die_loading() == f"n{i}"
+        cluster.wait(20)
+        cluster.replace_node(f"n{i}", f"n{i + 1}")
+    cluster.wait(60)
+    assert cluster.pool.unusable is None
+    place(cluster.crew, cluster.pool)
+    assert workers(cluster.crew, cluster.pool) == 1
+
+
+def test_deaths_while_loading_on_different_nodes_do_not_add_up() -> None:
+    cluster = Preemptible("a", "b", "c")
+    assert {cluster.die_loading() for _ in range(3)} == {"a", "b", "c"}
+    cluster.wait(60)
+    assert cluster.pool.unusable is None
+
+
+def test_deaths_while_loading_on_a_node_that_lives_on_end_the_stage() -> None:
+    cluster = Preemptible("n")
+    for _ in range(3):
+        assert cluster.pool.unusable is None
+        assert cluster.die_loading() == "n"
+        place(cluster.crew, cluster.pool)
+        assert workers(cluster.crew, cluster.pool) == 0  # the node may be going
+        cluster.wait(60)
+    assert cluster.pool.unusable == (
+        "worker died: the process was killed, 3 times in a row while loading"
+    )
+    assert not cluster.crew.notices[1:]  # nobody is told that room is missing
+
+
+def test_the_cause_of_a_death_is_told_without_rays_advice() -> None:
+    said = "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
+    assert _cause(said) == "Worker killed by SIGKILL."
 
 
 def test_a_worker_that_is_silent_for_too_long_is_dead() -> None:

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from trial import CONDITIONER, Measuring, as_asked, filled, painter, sample, writer
 
-from benchmarks.config import RunConfig
-from benchmarks.experiment import Experiment
-from benchmarks.exports import export_documents
-from benchmarks.inspection import describe
-from benchmarks.tasks import TaskSet
+from benchmarks.runs.config import RunConfig
+from benchmarks.runs.experiment import Experiment
+from benchmarks.runs.exports import export_documents
+from benchmarks.runs.inspection import describe
+from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
 from generators.base import Kind
 from generators.document import Draft, Image, Malformed, Sample

@@ -14,7 +14,8 @@ from trial import as_asked, run, sample
 from cluster.plan import Plan
 from generators.base import StageSpec
 from generators.system import System
-from pipelines.writers import LVLMS, EndpointSettings
+from pipelines.chat.presets import LVLMS
+from pipelines.chat.settings import EndpointSettings
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 

@@ -7,8 +7,8 @@ import pytest
 from mmie_tables import TABLE_3, TABLE_4, TABLE_7, TABLE_8, Printed
 from report_helpers import board, evaluation, sample
 
-from benchmarks.leaderboard import leaderboard
-from benchmarks.mmie.categories import CATEGORIES
+from benchmarks.results.leaderboard import leaderboard
+from benchmarks.tasks.mmie.categories import CATEGORIES
 from generators.base import Skip
 
 TABLES = {"3": TABLE_3, "4": TABLE_4, "7": TABLE_7, "8": TABLE_8}

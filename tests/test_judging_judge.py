@@ -39,7 +39,7 @@ from generators.system import System
 from scorers import resolve_scorer
 from scorers.judging import published
 from scorers.judging.corrected import Corrected
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.profile import profile
 from scorers.judging.released import Released
 from scorers.judging.rubrics import OWN, Rubric
@@ -50,7 +50,7 @@ GOOD = reply_of(NAMES, [1, 1, 1, 0, 0, 1, 0], 4)
 STORY = document("So it went.", picture("a0"))
 
 
-def ended(replies, judge: Judge | None = None, id: str = "SA-1"):
+def ended(replies, judge: RubricJudge | None = None, id: str = "SA-1"):
     return converse(judge or judge_of(), sample(id), STORY, replies)
 
 
@@ -244,7 +244,7 @@ def test_any_chat_stage_of_the_caller_s_is_a_judge():
 
     for name in ("gpt-4o", "hf:org/name", "openai:gpt-4.1", "anole"):
         found = resolve_scorer(f"judge:{name}", "tiny", {"retries": 2}, chat=chat)
-        assert isinstance(found, Judge)
+        assert isinstance(found, RubricJudge)
         assert (found.name, found.scale) == (f"judge:{name}", "0-100")
         assert found.stages == (chat_spec(name=name),)
         assert found.retries == 2
@@ -255,7 +255,8 @@ def test_a_chat_model_that_the_caller_does_not_know():
     def chat(name: str) -> StageSpec:
         raise unknown("LVLM", name, ["gpt-4o"])
 
-    with pytest.raises(UsageError, match=r"judge 'judge:gtp-4o': .*did you mean 'gpt-4o'"):
+    nearest = r"judge 'judge:gtp-4o'.*did you mean 'judge:gpt-4o'"
+    with pytest.raises(UsageError, match=nearest):
         resolve_scorer("judge:gtp-4o", "tiny", {}, chat=chat)
 
 

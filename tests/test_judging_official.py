@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -19,15 +20,16 @@ from judging_helpers import (
 )
 from judging_upstream_helpers import AVERAGED, REPLIES, figures, scored, write_folder
 
-from benchmarks.mmie.outputs import Output, read_outputs
+from benchmarks.tasks.mmie.outputs import Output, read_outputs
 from generators.base import Unscored
 from generators.document import Image
 from generators.names import UsageError
 from scorers.judging import published
-from scorers.judging.asking import Asked
+from scorers.judging.asking import RubricQuestion
 from scorers.judging.published import DIGESTS, read_published
 from scorers.judging.released import Released, averages, find_score, flattened, percent
-from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.replies import RubricVerdict, Unreadable
+from scorers.judging.rubric import RubricSource
 from scorers.judging.rubrics import Rubric
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
@@ -61,7 +63,7 @@ def test_every_reply_is_read_as_by_the_released_scorer():
     found = [find_score(reply) for reply in REPLIES]
     assert found == FIGURES["found"]
     read = [RELEASED.read(reply, RUBRICS["SA"]) for reply in REPLIES]
-    kept = [v.raw if isinstance(v, Verdict) else None for v in read]
+    kept = [v.raw if isinstance(v, RubricVerdict) else None for v in read]
     assert kept == FIGURES["kept"]
 
 
@@ -86,7 +88,9 @@ def test_averages_are_those_of_the_released_scorer(i):
     ],
 )
 def test_what_the_release_reads(reply, score):
-    assert RELEASED.read(reply, RUBRICS["SA"]) == Verdict(score, "score", stated=score)
+    assert RELEASED.read(reply, RUBRICS["SA"]) == RubricVerdict(
+        score, "score", stated=score
+    )
 
 
 @pytest.mark.parametrize(
@@ -118,9 +122,9 @@ def test_rounded_averages_in_percent_lie_on_the_paper_s_grid():
 # ------------------------------------------------------------------- the request
 
 
-def asked(sample, *answer) -> Asked:
+def asked(sample, *answer) -> RubricQuestion:
     found = RELEASED.ask(sample, document(*answer))
-    assert isinstance(found, Asked)
+    assert isinstance(found, RubricQuestion)
     return found
 
 
@@ -184,6 +188,18 @@ def test_the_truth_is_the_text_of_the_first_item(truth, said):
     assert f"# T\n{said}\n# F" in shown(asked(sample("MSR-1", truth=truth), "x").content)
 
 
+@pytest.mark.parametrize(("text", "written"), [(None, "None"), ("", ""), ("7", "7")])
+def test_the_first_item_of_the_truth_counts_even_without_text(tmp_path, text, written):
+    """As dataset.py takes `gt_answer[0]["text"]`, and `str.format` writes null."""
+    items = [{"text": text, "image": None}, {"text": "4", "image": None}]
+    asks = [{"text": "How many?", "image": None}]
+    row = {"id": "MSR-1", "question": asks, "answer": "5", "model": "m", "gt_answer": items}
+    (tmp_path / "data.json").write_text(json.dumps([row]))
+    (output,) = read_outputs(tmp_path, cache=tmp_path / "cache")
+    found = RELEASED.ask(output.sample, output.document)
+    assert f"# T\n{written}\n# F" in shown(found.content)
+
+
 def test_flattening_counts_what_it_leaves_out():
     a, b, c, d = (picture(n) for n in "abcd")
     flat = flattened(content("q", a), content(b, "x", c, d, "y", d))
@@ -207,7 +223,7 @@ def stand_in(tmp_path, monkeypatch) -> Path:
 
 @pytest.mark.parametrize("name", ["", "prompts.py"])
 def test_the_file_or_its_folder_is_read(stand_in, name):
-    found = read_published(str(stand_in / name))
+    found = read_published(RubricSource(stand_in / name).file())
     assert {k: r.template for k, r in found.items()} == STAND_IN_TEXTS
     assert found["SA"].id == "official:SA"
     assert found["SA"].sha256 == stand_in_digests()["SA"]
@@ -218,7 +234,7 @@ def test_nothing_of_the_file_is_executed(stand_in):
     trap = stand_in / "sprung"
     file = stand_in / "prompts.py"
     file.write_text(f"open({str(trap)!r}, 'w')\nimport nowhere\n{STAND_IN}")
-    assert read_published(str(file))["PBL"].template == STAND_IN_TEXTS["PBL"]
+    assert read_published(file)["PBL"].template == STAND_IN_TEXTS["PBL"]
     assert not trap.exists()
 
 
@@ -226,7 +242,7 @@ def test_another_text_is_refused_with_both_digests(stand_in):
     file = stand_in / "prompts.py"
     file.write_text(STAND_IN.replace("Method.", "Methods."))
     with pytest.raises(UsageError) as error:
-        read_published(str(file))
+        read_published(file)
     expected = stand_in_digests()["PBL"]
     other = STAND_IN_TEXTS["PBL"].replace("Method.", "Methods.")
     found = hashlib.sha256(other.encode()).hexdigest()
@@ -248,7 +264,7 @@ def test_a_file_without_the_texts_is_refused(stand_in, text, why):
     if text is not None:
         file.write_text(text)
     with pytest.raises(UsageError, match=why):
-        read_published(str(file))
+        read_published(file)
 
 
 def test_the_released_digests_are_those_of_the_facts():

@@ -14,7 +14,7 @@ from cluster.store import Store
 from generators.document import Document
 from generators.system import System
 from scorers.judging.corrected import Corrected
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.rubrics import OWN, Rubric
 
 ORACLE = chat_spec(name="oracle", target="judging_helpers:Oracle", placement=LIGHT)
@@ -31,7 +31,7 @@ def answers(word: str) -> dict[str, Document]:
     }
 
 
-def plan_of(judge: Judge, *words: str) -> Plan:
+def plan_of(judge: RubricJudge, *words: str) -> Plan:
     systems = [System(name=w, draft=None, answers=answers(w)) for w in words]
     return Plan(systems=systems, samples=SAMPLES, scorers=[judge], prompt=None)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judging_helpers import reply_of
 
-from scorers.judging.replies import Unreadable, Verdict, read_reply
+from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import OWN, Rubric
 
 SA, MSR = OWN["SA"], OWN["MSR"]
@@ -17,9 +17,9 @@ NAMES = [*SA.criteria, "Emotional Impact (penalty)"]
 SCORE_ALONE = Rubric("official:SA", "", "")
 
 
-def read(reply: str, rubric: Rubric = SA) -> Verdict:
+def read(reply: str, rubric: Rubric = SA) -> RubricVerdict:
     found = read_reply(reply, rubric)
-    assert isinstance(found, Verdict), found
+    assert isinstance(found, RubricVerdict), found
     return found
 
 
@@ -54,6 +54,13 @@ def test_a_score_alone_is_read_where_a_verdict_is_missing():
     assert found.criteria["Innovation"] == 0
     assert found.criteria["Stylistic Consistency and Correspondence"] is None
     assert found.penalty is None
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\r"])
+def test_lines_may_end_as_on_any_system(end):
+    reply = reply_of(NAMES, [1, 1, 0, 1, 0, 0, 0], 3)
+    assert read(reply.replace("\n", end)) == read(reply)
+    assert read(f"### Score{end}5{end}", SCORE_ALONE).raw == 5
 
 
 def test_reasoning_has_no_penalty():
@@ -149,7 +156,7 @@ def test_verdicts_before_their_heading_do_not_count():
     ],
 )
 def test_score(reply, score):
-    assert read(reply, SCORE_ALONE) == Verdict(score, "score", stated=score)
+    assert read(reply, SCORE_ALONE) == RubricVerdict(score, "score", stated=score)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from judging_helpers import content, document, picture, sample, shown
 
 from generators.base import NotApplicable
+from generators.content import joined
 from generators.document import Document, Image, Text
-from scorers.judging.asking import Asked, asked_again, joined
+from scorers.judging.asking import RubricQuestion, asked_again
 from scorers.judging.corrected import NOTHING, UNKNOWN, Corrected
 from scorers.judging.rubrics import OWN, Rubric
 
@@ -19,9 +20,9 @@ PLAIN = Rubric("t", "Q({question})A({answer})T({gt_answer})", "FORM")
 ASK = Corrected(dict.fromkeys(("SA", "PBL", "MSR"), PLAIN))
 
 
-def asked(*answer, by: Corrected = ASK, **about) -> Asked:
+def asked(*answer, by: Corrected = ASK, **about) -> RubricQuestion:
     found = by.ask(sample(**about), document(*answer))
-    assert isinstance(found, Asked)
+    assert isinstance(found, RubricQuestion)
     return found
 
 

@@ -11,8 +11,8 @@ from endpoint_helpers import KEY, MODEL, Answer, Server, completion, serving
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from benchmarks import experiment
-from benchmarks.experiment import reopen
+from benchmarks.runs import experiment
+from benchmarks.runs.experiment import reopen
 from cluster.store import Store
 from generators.base import Failure, Unscored
 from generators.names import UsageError

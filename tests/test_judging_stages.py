@@ -12,8 +12,9 @@ from vlm_helpers import GREEN, RED
 from cluster.worker import load_class
 from generators.base import Failure, Fault, Result, Unscored
 from generators.document import Document, Draft, Text
-from pipelines.vision_language import VisionLanguageModel
-from pipelines.writers import LVLMS, EndpointSettings
+from pipelines.chat.presets import LVLMS
+from pipelines.chat.settings import EndpointSettings
+from pipelines.vlm.stage import VisionLanguageModel
 from scorers import resolve_scorer
 from scorers.judging.rubrics import OWN
 

@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.base import Job, Kind, Placement, StageSpec
-from generators.document import Image, ImageRequest, Request, Text, Turn, with_blobs
+from generators.document import (
+    Candidate,
+    Document,
+    Image,
+    ImageRequest,
+    Payload,
+    Request,
+    Text,
+    Turn,
+    with_blobs,
+)
 from generators.keys import canonical, derived_seed, digest
 
 SPEC = StageSpec(
@@ -81,6 +91,11 @@ def test_keys_are_those_of_records_already_made() -> None:
     """A change here makes every run directory start anew."""
     assert SPEC.digest == "1549df222248bd7b603f0c93153414c1"
     assert key() == "894158b8f6752402b305e0d29cd2140a"
+    picture = ImageRequest("a cat", Payload.of(b"codes"), (Text("so far"),), seed=7)
+    assert digest(picture) == "f64874a68ac0aa899b7459b7774a5c22"
+    document = Document((Text("a"), Image.of(b"picture")), (1, 2))
+    candidate = Candidate(document, (Text("q"),), document, "criteria")
+    assert digest(candidate) == "bd837aaf35c7b9871f32ccc58414c624"
 
 
 def test_values_without_a_canonical_form_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,7 @@ MAY_IMPORT = {
 SEEN_BY_SCORERS = {
     "base",
     "checkpoints",
+    "content",
     "custom",
     "decoding",
     "document",
@@ -29,11 +31,20 @@ SEEN_BY_SCORERS = {
     "loading",
     "names",
     "pictures",
+    "registry",
     "settings",
 }
 """Values, contracts and settings of `generators`: no model's code. A judge with weights
 of its own reads its checkpoint and decodes by the shared parts (loading, decoding)."""
-ONLY_CONTRACTS = {"base", "document", "keys", "system", "checkpoints", "pictures"}
+ONLY_CONTRACTS = {
+    "base",
+    "checkpoints",
+    "document",
+    "files",
+    "keys",
+    "pictures",
+    "system",
+}
 """What the engine sees of `generators`; stages it knows by name alone."""
 
 
@@ -44,10 +55,16 @@ def modules() -> list[tuple[str, Path]]:
     return [*found, ("plait", CHECKOUT / "plait.py")]
 
 
+TARGET = re.compile(r"(\w+(?:\.\w+)*):[A-Za-z_]\w*")
+"""What a lazy map holds: a name that is imported only where it is used."""
+
+
 def imports(path: Path) -> set[str]:
-    """Dotted names of everything a file imports, wherever in the file."""
+    """Dotted names of everything a file imports or names as `module:attribute`."""
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names |= {match[1]} if (match := TARGET.fullmatch(node.value)) else set()
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -88,7 +105,7 @@ def test_imports_point_one_way() -> None:
     [
         ("generators", "pipelines.systems"),
         ("scorers", "generators.anole.draft"),
-        ("scorers", "pipelines.writers"),
+        ("scorers", "pipelines.chat.settings"),
         ("cluster", "pipelines.systems"),
         ("cluster", "generators.natives"),
         ("pipelines", "cluster.store"),
@@ -96,6 +113,12 @@ def test_imports_point_one_way() -> None:
 )
 def test_a_planted_wrong_arrow_is_found(room: str, name: str) -> None:
     assert wrong_arrows(room, {name}) == [name]
+
+
+def test_a_name_in_a_lazy_map_is_an_arrow_too(tmp_path: Path) -> None:
+    settings = tmp_path / "settings.py"
+    settings.write_text('target = "pipelines.text_to_image:TextToImage"')
+    assert wrong_arrows("generators", imports(settings)) == ["pipelines.text_to_image"]
 
 
 def test_only_the_actors_module_imports_ray() -> None:
@@ -139,17 +162,19 @@ def test_values_need_only_the_standard_library() -> None:
         assert tops - {"generators", ""} <= set(sys.stdlib_module_names)
 
 
-def test_packages_are_listed_explicitly() -> None:
+def test_every_package_is_installed() -> None:
     import tomllib
 
-    listed = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
-    packages = set(listed["tool"]["setuptools"]["packages"])
+    from setuptools import find_packages
+
+    settings = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["packages"]["find"]["include"]
     there = {
         ".".join(p.parent.relative_to(CHECKOUT).parts)
         for room in ORDER[:-1]
-        for p in (CHECKOUT / room).rglob("__init__.py")
+        for p in (CHECKOUT / room).rglob("*.py")
     }
-    assert packages == there
+    assert set(find_packages(str(CHECKOUT), include=patterns)) == there
 
 
 def test_no_file_is_longer_than_one_idea() -> None:

@@ -24,7 +24,7 @@ from report_helpers import (
 )
 from rich.console import Console
 
-from benchmarks.leaderboard import (
+from benchmarks.results.leaderboard import (
     differences,
     leaderboard,
     terminal_table,

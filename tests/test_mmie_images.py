@@ -10,8 +10,9 @@ from pathlib import Path
 import pytest
 from mmie_helpers import at_hand, folder, good, loaded, png, reasons, row
 
-from benchmarks.mmie import checks, images
-from benchmarks.tasks import load
+from benchmarks.tasks.reading import album as images
+from benchmarks.tasks.reading import checks
+from benchmarks.tasks.task_set import load
 from generators.document import Image
 
 

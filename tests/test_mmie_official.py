@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 
-from benchmarks.answered import answered
-from benchmarks.mmie.official import MARKER, Broken, export, read_outputs
-from benchmarks.tasks import TaskError, load
+from benchmarks.tasks.answered import answered
+from benchmarks.tasks.mmie.official import MARKER, Broken, export, read_outputs
+from benchmarks.tasks.task_set import TaskError, load
 from cluster.walks import read
 from generators.base import Failure, Fault
 from generators.document import Document, Image, Malformed, Sample, Text
@@ -79,7 +79,7 @@ def test_a_missing_ground_truth_is_written_as_the_readme_allows(tmp_path):
 
 def test_pictures_are_numbered_written_once_and_unchanged(tmp_path):
     jpeg = (
-        Path(__file__).parents[1] / "benchmarks/mmie/sample/images/coins.jpg"
+        Path(__file__).parents[1] / "benchmarks/tasks/mmie/sample/images/coins.jpg"
     ).read_bytes()
     (sample,) = good(loaded(folder(tmp_path / "d", [row("SA-1")])))
     data = {i.digest: i for i in (Image.of(png()), Image.of(jpeg), Image.of(png("blue")))}

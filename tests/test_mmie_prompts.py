@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from benchmarks.mmie.prompts import prompts
+from benchmarks.tasks.mmie.prompts import prompts
 from generators.document import Image, Sample, Text, Turn
 from generators.names import UsageError
 

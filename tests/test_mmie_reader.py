@@ -12,7 +12,7 @@ from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, reasons
 from picture_helpers import NOISE, png_header, saved
 from PIL import Image as Pillow
 
-from benchmarks.tasks import TaskError, load
+from benchmarks.tasks.task_set import TaskError, load
 from generators.document import Document, Image, Malformed, Sample, Text, Turn
 
 

@@ -11,13 +11,12 @@ import numpy as np
 import pytest
 from mmie_helpers import good
 from PIL import Image as Pillow
+from sample_authoring import coding, make_sample, mathematics, physics, statistics
+from sample_authoring import steps_learning as learning
+from sample_authoring.query import reasoning
 
-from benchmarks.mmie import make_sample
-from benchmarks.mmie.authoring import coding, mathematics, physics, statistics
-from benchmarks.mmie.authoring import steps_learning as learning
-from benchmarks.mmie.authoring.query import reasoning
-from benchmarks.mmie.source import SAMPLE
-from benchmarks.tasks import load
+from benchmarks.tasks.mmie.source import SAMPLE
+from benchmarks.tasks.task_set import load
 from generators.document import Image, Sample, Text
 from generators.pictures import decode
 

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, loaded, png, row
 
-from benchmarks.mmie.prompts import prompts
-from benchmarks.tasks import TaskError, limited, load, selected
+from benchmarks.tasks.mmie.prompts import prompts
+from benchmarks.tasks.task_set import TaskError, limited, load, selected
 from generators.document import Image, Malformed, Sample, Text, Turn
 from generators.names import UsageError
 

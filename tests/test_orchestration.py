@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from benchmarks import orchestration
+from benchmarks.speed import orchestration
 
 
 def records(root: Path) -> dict[str, tuple[str, str]]:

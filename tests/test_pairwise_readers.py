@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from generators.base import NotApplicable, Unscored
 from scorers.pairwise import readers
-from scorers.pairwise.protocol import Marks, Verdict
+from scorers.pairwise.games import Marks, Verdict
 
 
 @pytest.mark.parametrize(
@@ -54,6 +54,12 @@ def test_levels_are_read_however_dressed(reply: str, preference: int) -> None:
         "[[A>B]] or [[B>A]]",
         "I give A>B. Final Verdict is: unclear",
         "Final Verdict is: A>B or [[B>A]]",
+        "Final Verdict is: A>B or A>>B",
+        "Final Verdict is: A>>B, A>B, A=B, B>A or B>>A",
+        "**Final verdict:** A>B / A=B",
+        "Final Verdict is: [A>B] or maybe [A>>B]",
+        "[[A>B]] or A>>B",
+        "Final Verdict is: [[A&gt;B]] or A&gt;&gt;B",
     ],
 )
 def test_no_level_is_made_of_nothing_or_of_several(reply: str) -> None:
@@ -102,6 +108,9 @@ def test_probench_officially_takes_five_forms_exactly(
     assert (found.preference if isinstance(found, Verdict) else None) == preference
 
 
+ALL_FOUR = "\n".join(readers.VOTES)
+
+
 @pytest.mark.parametrize(
     ("reply", "corrected", "official"),
     [
@@ -115,6 +124,12 @@ def test_probench_officially_takes_five_forms_exactly(
         ("unable to decide: situation two", readers.SITUATION_TWO, readers.SITUATION_TWO),
         (" Answer1", "Answer1", None),
         ("Answer1\nAnswer2\nboth are fine", None, "Answer1"),
+        (ALL_FOUR, None, "Answer1"),
+        (f"- {ALL_FOUR}".replace("\n", "\n- "), None, None),
+        (ALL_FOUR.replace("\n", "\nor\n"), None, "Answer1"),
+        (f"I may choose\n{ALL_FOUR}\nand say\nAnswer2", "Answer2", "Answer1"),
+        ("Answer2\nAnswer1", None, "Answer1"),
+        ("Answer2\nAnswer2", "Answer2", "Answer2"),
         ("I prefer Answer1", None, None),
         ("unable to decide", None, None),
         ("", None, None),

@@ -15,18 +15,19 @@ from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Wal
 from generators.document import Content, Document, Text, Turn
 from generators.keys import derived_seed
 from generators.names import UsageError
+from scorers.judging.rubric import Mode
 from scorers.pairwise import (
     PROTOCOLS,
     creation,
     mllm_bench,
     pairs,
     probench,
+    prompts,
     resolve_protocol,
-    wording,
 )
-from scorers.pairwise.protocol import Marks, Mode, Pairwise, Verdict
-from scorers.pairwise.text_only import describe, text_only
-from scorers.pairwise.walk import most_questions
+from scorers.pairwise.content import describe, text_only
+from scorers.pairwise.games import Marks, Verdict
+from scorers.pairwise.protocol import Pairwise, most_questions
 
 ONE = document("Once", DRAWN, "the end")
 OTHER = document("Another {story}")
@@ -92,18 +93,18 @@ def test_criteria_are_those_of_the_sample(name: str) -> None:
     protocol = resolve_protocol(name)
     assert "look at the {hat}" in shown(protocol, criteria="look at the {hat}")
     assert "look at the" not in shown(protocol)
-    without = wording.NO_CRITERIA if name == "creation" else "compound\n\n# Answer1"
+    without = prompts.NO_CRITERIA if name == "creation" else "compound\n\n# Answer1"
     assert without in shown(protocol, metadata={mllm_bench.QUESTION_TYPE: "compound"})
 
 
 def test_every_protocol_asks_for_exactly_its_own_verdicts() -> None:
     for form in ("[[A>>B]]", "[[A>B]]", "[[A=B]]", "[[B>A]]", "[[B>>A]]"):
-        assert form in wording.CREATION
-        assert all(form in text for text in wording.LIKERT.values())
-    assert "Final Verdict is: [[...]]" in wording.CREATION
+        assert form in prompts.CREATION
+        assert all(form in text for text in prompts.LIKERT.values())
+    assert "Final Verdict is: [[...]]" in prompts.CREATION
     for vote in ("Answer1\n", "Answer2\n", "situation one\n", "situation two\n"):
-        assert vote in wording.VOTE
-    assert "Response B Visual Factuality Score: Y/10" in wording.FACTUALITY_WITH_TRUTH
+        assert vote in prompts.VOTE
+    assert "Response B Visual Factuality Score: Y/10" in prompts.FACTUALITY_WITH_TRUTH
 
 
 def test_factuality_is_asked_where_it_has_criteria_and_without_pictures() -> None:
@@ -150,7 +151,7 @@ def test_answers_of_several_turns_are_shown_turn_by_turn(mode: Mode) -> None:
     places = [text.index(part) for part in order]
     assert places == sorted(places)
     assert "a cat" not in text
-    assert forward.turns[0].content[0] == Text(wording.LIKERT["multi-round"])
+    assert forward.turns[0].content[0] == Text(prompts.LIKERT["multi-round"])
 
 
 def test_one_answer_to_a_conversation_is_judged_as_the_last_turn() -> None:
@@ -178,8 +179,8 @@ def test_one_answer_to_a_conversation_is_judged_as_the_last_turn() -> None:
 def test_the_track_chooses_the_task(track: str, wanted: str) -> None:
     query = sample("See", metadata={probench.TRACK: track})
     (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
-    assert forward.turns[0] == Turn("system", (Text(wording.LIKERT[wanted]),))
-    assert len(set(wording.LIKERT.values())) == 3
+    assert forward.turns[0] == Turn("system", (Text(prompts.LIKERT[wanted]),))
+    assert len(set(prompts.LIKERT.values())) == 3
 
 
 def conversed(walk: Walk[Any], *rounds: Sequence[Outcome[Any]]) -> tuple[list[Any], Any]:
@@ -260,18 +261,56 @@ def test_second_questions_have_seeds_of_their_own() -> None:
     assert not seeds[0] & seeds[1]
     assert seeds[0] == {derived_seed(0, "q1", 0, i) for i in (0, 1)}
     assert len({j.key for jobs in steps for j in jobs}) == 8
-    assert most_questions("corrected") >= 1 + 4
-    assert most_questions("official") == 1
+    assert most_questions(protocol) >= 1 + 4
+    assert most_questions(resolve_protocol("creation", "official")) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "unread", "wanted"),
+    [
+        ("mllm-bench", "no vote", 3),
+        ("probench", "no verdict", 3),
+        ("probench", "[[A>B]] or [[B>A]]", 1),
+        ("probench", "[[B=A]]", 1),
+        ("creation", "no verdict", 1),
+    ],
+)
+def test_official_mode_asks_as_often_as_the_released_program(
+    name: str, unread: str, wanted: int
+) -> None:
+    """`--max_retry 3` of MLLM-Bench, `range(3)` of ProBench after a reply without any."""
+    protocol, chat = resolve_protocol(name, "official"), replace(CHAT, seeded=True)
+    replies = [[said(unread)] * 2] * wanted
+    steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *replies)
+    assert [[j.input.turns for j in jobs] for jobs in steps] == [
+        [j.input.turns for j in steps[0]]
+    ] * wanted
+    assert len({j.key for jobs in steps for j in jobs}) == 2 * wanted
+    assert all(isinstance(r.outcome, Unscored) for r in outcome.value.readings)
+    assert most_questions(protocol) >= 1 + 2 * (wanted - 1)
+    # A greedy judge would say the same again.
+    steps, _ = conversed(protocol.judge(sample("See"), ONE, OTHER, CHAT), replies[0])
+    assert len(steps) == 1
+
+
+def test_only_what_is_unread_is_repeated_officially() -> None:
+    protocol = resolve_protocol("mllm-bench", "official")
+    chat = replace(CHAT, seeded=True)
+    rounds = [said("Answer1"), said("?")], [said("Answer2")]
+    steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *rounds)
+    assert [len(jobs) for jobs in steps] == [2, 1]
+    votes = [r.outcome.value.said for r in outcome.value.readings]
+    assert votes == ["Answer1", "Answer2"]
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
-    protocol, form = resolve_protocol(name), wording.FORMS[name]
+    protocol, form = resolve_protocol(name), prompts.FORMS[name]
     head, *_, last = form.splitlines()
     verdict = last.split(" - ")[0]
     filled = head.replace("[[...]]", verdict) if "[[...]]" in head else verdict
     assert isinstance(protocol.read(filled), Verdict)
-    marks = wording.FACTUALITY_FORM.replace("X", "7").replace("Y", "3")
+    marks = prompts.FACTUALITY_FORM.replace("X", "7").replace("Y", "3")
     if name == "creation":
         assert protocol.read(marks, "factuality") == Marks(7, 3)
 

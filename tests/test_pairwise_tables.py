@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pairwise_helpers import game, judged, preferred
+from pairwise_helpers import document, game, judged, preferred, sample
 
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from scorers.features import Style, difference
 from scorers.pairwise import PROTOCOLS, resolve_protocol
-from scorers.pairwise.protocol import Game, Judgement, Reading, Verdict
+from scorers.pairwise.games import Game, Judgement, ReplyReading, Verdict
+from scorers.pairwise.matchup import Matchup
+from scorers.pairwise.mllm_ratings import merged
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
-from scorers.pairwise.table import Row, Table
-from scorers.pairwise.votes import merged
+from scorers.pairwise.table import Standing, Standings
 
 
-def row_of(table: Table, system: str = "mine", group: str = "") -> Row:
+def row_of(table: Standings, system: str = "mine", group: str = "") -> Standing:
     return next(r for r in table.rows if (r.system, r.group) == (system, group))
 
 
-def table_of(name: str, games: list[Game], **options: object) -> Table:
+def table_of(name: str, games: list[Game], **options: object) -> Standings:
     few = {} if "mode" in options else {"draws": 40}
     return resolve_protocol(name, **few, **options).aggregate(games, "base")
 
@@ -86,7 +88,7 @@ def test_everything_that_is_missing_is_counted() -> None:
     assert counts["much_better"] == 3
     assert counts["factuality_read"] == 3
     late = Failure("late", Fault.TIMEOUT)
-    readings = tuple(Reading("preference", s, late) for s in (False, True))
+    readings = tuple(ReplyReading("preference", s, late) for s in (False, True))
     failed = game("q", Result(Judgement(readings)))
     assert row_of(table_of("creation", [failed])).counts["failed"] == 2
 
@@ -116,7 +118,7 @@ def test_a_pair_is_one_pair_whichever_way_its_games_name_it() -> None:
 def voted(forward: str | None, swapped: str | None) -> Judgement:
     values = {"Answer1": 1, "Answer2": -1}
     readings = tuple(
-        Reading(
+        ReplyReading(
             "preference",
             s,
             Unscored("?") if v is None else Result(Verdict(v, values.get(v, 0))),
@@ -336,3 +338,37 @@ def test_intervals_widen_where_questions_agree_with_themselves() -> None:
     found = [row_of(table_of("creation", g)).values["reward"].ci95 for g in (alike, mixed)]
     widths = [high - low for low, high in found]
     assert widths[0] > 1.2 * widths[1]
+
+
+def test_probench_counts_the_baselines_tokens_on_every_item() -> None:
+    """`avg_tokens_baseline` of show_result.py; the model's are those of judged items."""
+    styles = (Style(10, 0, 0, 0, 0), Style(4, 0, 0, 0, 0))
+    games = [
+        replace(preferred("q0", 1, -1, styles), tokens=(10, 4)),
+        # Judged, but no reply came: the program has no file of it.
+        replace(game("q1", Result(Judgement(late_readings(), styles))), tokens=(10, 400)),
+        replace(game("q2", Skip("mine: no answer")), tokens=(40, None)),
+    ]
+    row = row_of(table_of("probench", games, mode="official"))
+    assert (row.values["tokens"].value, row.values["tokens"].n) == (4, 1)
+    other = row.values["tokens_of_opponent"]
+    assert (other.value, other.n) == (20, 3)
+    turned = [g.flipped for g in games]
+    assert row_of(table_of("probench", turned, mode="official")).values == row.values
+
+
+def late_readings() -> tuple[ReplyReading, ...]:
+    late = Failure("late", Fault.TIMEOUT)
+    return tuple(ReplyReading("preference", s, late) for s in (False, True))
+
+
+def test_a_matchup_counts_tokens_of_answers_that_are_not_judged() -> None:
+    answers = (Result(document("one two")), Skip("mine: has not answered yet"))
+    matchup = Matchup(
+        sample=sample("See"), repeat=0, first="base", second="mine", answers=answers
+    )
+    assert matchup.game(Skip("-"), resolve_protocol("probench", "official")).tokens == (
+        2,
+        None,
+    )
+    assert matchup.game(Skip("-"), resolve_protocol("creation")).tokens == (None, None)

@@ -13,10 +13,9 @@ from pairwise_helpers import document, game, judged, upstream
 
 from generators.base import NotApplicable
 from scorers.pairwise import resolve_protocol
-from scorers.pairwise.counts import by_pair
-from scorers.pairwise.elo_tables import K, _medians, counted_battles
-from scorers.pairwise.likert_official import _fitted, _rating, _redrawn, _told, matrices
-from scorers.pairwise.protocol import Game, Marks, Verdict
+from scorers.pairwise.games import Game, Marks, Verdict, by_pair
+from scorers.pairwise.mllm_ratings import K, _medians, counted_battles
+from scorers.pairwise.probench_ratings import _fitted, _rating, _redrawn, _told, matrices
 from scorers.pairwise.readers import LEVELS, MIRRORED
 from scorers.ratings.battles import Battle
 from scorers.ratings.bradley_terry import bradley_terry
@@ -118,8 +117,8 @@ def probench_games(case: dict) -> list[Game]:
     games = []
     for uuid, baseline, model, one, zero in case["questions"]:
         styles = (
-            protocol._style(document(baseline), stripped=False),
-            protocol._style(document(model), stripped=True),
+            protocol.style_of(document(baseline), first=True),
+            protocol.style_of(document(model), first=False),
         )
         games.append(game(uuid, judged(protocol, (one, zero), styles=styles)))
     return games

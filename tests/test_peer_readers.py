@@ -19,17 +19,17 @@ from comparing_helpers import (
     write_tsv,
 )
 
-from benchmarks.creation_mmbench.categories import CATEGORIES, CATEGORY_OF
-from benchmarks.published import published
-from benchmarks.tasks import TaskError, TaskSet, load
+from benchmarks.tasks.creation_mmbench.categories import CATEGORIES, CATEGORY_OF
+from benchmarks.tasks.published import published
+from benchmarks.tasks.task_set import TaskError, TaskSet, load
 from cluster.store import read_blob
 from generators.document import Image, Malformed, Sample, Text
 from generators.names import UsageError
 from scorers.pairwise import resolve_protocol
+from scorers.pairwise.content import DESCRIPTION
 from scorers.pairwise.creation import FACTUALITY, TRUTH
 from scorers.pairwise.mllm_bench import QUESTION_TYPE
 from scorers.pairwise.probench import TRACK
-from scorers.pairwise.text_only import DESCRIPTION
 
 
 def loaded(data: str, tmp_path: Path) -> TaskSet:

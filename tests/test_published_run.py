@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.config import load_config
+from benchmarks.runs.config import load_config
 from generators.emu2.sizes import TINY_CHAT, TINY_GEN
 
 pytestmark = [

@@ -13,7 +13,7 @@ from browser_helpers import MISSING, Browser, browser
 from report_helpers import answer, board, evaluation, mixed_board, picture, sample, system
 from test_report import HOSTILE, MANIFEST, at_hand
 
-from benchmarks.report import write_report
+from benchmarks.results.report import write_report
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Document, Score, Text, Turn
 

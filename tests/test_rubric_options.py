@@ -11,15 +11,15 @@ from judging_helpers import STAND_IN, stand_in_digests
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from benchmarks.config import load_config
-from benchmarks.experiment import open_experiment, reopen
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import open_experiment, reopen
 from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.names import UsageError
 from plait import app
 from scorers.judging import published
 from scorers.judging.corrected import Corrected
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
 from scorers.judging.rubrics import OWN
 
@@ -177,10 +177,10 @@ def test_answers_of_another_tool_are_judged_as_it_is_told(place: Path) -> None:
     assert kept["rubrics"] == {JUDGE: official_texts()}
 
 
-def judges(**told: Any) -> dict[str, Judge]:
+def judges(**told: Any) -> dict[str, RubricJudge]:
     flags = {"systems": ("gt",), "scorers": (JUDGE, "clipscore"), "weights": "tiny"}
     found = open_experiment(load_config(None, flags | told)).scorers
-    return {s.name: s for s in found if isinstance(s, Judge)}
+    return {s.name: s for s in found if isinstance(s, RubricJudge)}
 
 
 def test_what_is_said_of_one_judge_goes_over_what_is_said_of_all(place: Path) -> None:

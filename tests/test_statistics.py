@@ -8,7 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.statistics import Estimate, combined, estimates, resample, stratified
+from benchmarks.results.statistics import (
+    Estimate,
+    combined,
+    estimates,
+    resample,
+    stratified,
+)
 
 
 def keys(n: int, prefix: str = "q") -> list[str]:
@@ -175,7 +181,7 @@ def test_other_series_and_unscored_queries_change_nothing(values):
 def test_long_sets_are_drawn_in_chunks_that_agree(monkeypatch):
     values = np.random.default_rng(1).normal(size=(50, 3))
     whole = estimates(resample(keys(50), values))
-    monkeypatch.setattr("benchmarks.statistics._CHUNK", 7)
+    monkeypatch.setattr("benchmarks.results.statistics._CHUNK", 7)
     for chunked, expected in zip(estimates(resample(keys(50), values)), whole, strict=True):
         assert chunked.as_json() == expected.as_json()
 

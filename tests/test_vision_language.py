@@ -14,7 +14,7 @@ from vlm_helpers import BLUE, GREEN, RED, picture, save_internvl, save_tiny
 
 from generators.base import Failure, Fault, Result, Skip
 from generators.document import Image, Request, Text, Turn
-from pipelines.vision_language import VisionLanguageModel
+from pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models
 

@@ -10,10 +10,11 @@ from vlm_helpers import save_tiny
 
 from generators.checkpoints import CheckpointError
 from generators.document import Request, Text, Turn
-from pipelines.vision_language import VisionLanguageModel
+from pipelines.chat.presets import LVLMS
+from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import loading, random_weights
+from pipelines.vlm.stage import VisionLanguageModel
 from pipelines.vlm.tokenizer import WORDS
-from pipelines.writers import LVLMS, ChatSettings
 
 pytestmark = pytest.mark.models
 

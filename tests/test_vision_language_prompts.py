@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from generators.base import Skip
 from generators.document import Image, Request, Text, Turn
-from pipelines.vlm.turns import ControlTokens, too_many_images, turns_of
+from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
 RED = Image.of(b"red")
 TOKENS = ("<image>", "<|im_end|>", "<|im_start|>", "</s>", "<s>", "aa")

@@ -17,9 +17,10 @@ from cluster.counts import StageCount
 from cluster.options import EngineOptions, StageProgress
 from cluster.plan import Evaluation, Plan, evaluations, outcome_name, standing_in
 from cluster.records import Item, encode
-from cluster.run import RunResult, Watcher, execute
+from cluster.run import RunResult, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
+from cluster.watcher import Watcher, WorkerFailure
 from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk, imported
 from generators.document import (
     Candidate,
@@ -165,8 +166,8 @@ def filled(plan: Plan, root: Path, *kinds: Kind) -> Store:
     """A store with every record of `plan`, or every one of these kinds."""
     store, records = Store(root), dict[str, Outcome[Any]]()
     lookup = answering(records)
-    for what in plan.asked():
-        read(plan.evaluation(*what), lookup)
+    for walk in plan.walks():
+        read(walk, lookup)
     while job := missing(plan, store, *kinds):
         item = Item(job.key, job.label, job.input)
         store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
@@ -181,6 +182,7 @@ class Witness(Watcher):
         self.stages: Sequence[StageProgress] = ()
         self.notices: list[str] = []
         self.turns = 0
+        self.failures: list[WorkerFailure] = []
 
     def starting(self, counts: Sequence[StageCount]) -> None:
         self.counts = counts
@@ -191,6 +193,9 @@ class Witness(Watcher):
 
     def notice(self, text: str) -> None:
         self.notices.append(text)
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        self.failures.append(failure)
 
 
 def run(
@@ -233,7 +238,7 @@ def board(plan: Plan, root: Path) -> str:
 
 def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
-    from benchmarks.leaderboard import Board, write_leaderboard
+    from benchmarks.results.leaderboard import Board, write_leaderboard
 
     made = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
     board = Board(

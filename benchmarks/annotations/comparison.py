@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.annotations.matching import Match, Matched, by_unit, matched
 from benchmarks.annotations.ratings import Ratings, Unit
 from benchmarks.annotations.values import Value, ends_of
-from benchmarks.tables import bounds
+from benchmarks.results.tables import bounds
 from generators.names import UsageError
 from scorers.agreement.pairs import Pair, agreement
 from scorers.agreement.preferences import (

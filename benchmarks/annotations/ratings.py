@@ -16,8 +16,8 @@ from benchmarks.annotations.values import (
     criteria_of,
     value_of,
 )
-from benchmarks.mmie.categories import category_of
-from benchmarks.mmie.rules import RowError
+from benchmarks.tasks.mmie.categories import category_of
+from benchmarks.tasks.reading.rules import RowError
 from generators.names import UsageError
 
 BLANK = "left blank"

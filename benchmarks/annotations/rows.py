@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.mmie.rules import shown
+from benchmarks.tasks.reading.rules import shown
 from generators.names import UsageError, unknown
 
 DOCUMENT = "document"

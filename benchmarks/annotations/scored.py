@@ -7,8 +7,8 @@ from pathlib import Path
 
 from benchmarks.annotations.ratings import About, Ratings, Unit, read_ratings
 from benchmarks.annotations.values import Value
-from benchmarks.board import Board, score_outcome, score_value
-from benchmarks.experiment import reopen
+from benchmarks.results.board import Board, score_outcome, score_value
+from benchmarks.runs.experiment import reopen
 from cluster.plan import Evaluation, outcome_name
 from cluster.store import Store
 from generators.document import Malformed

@@ -8,7 +8,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.tables import printable
+from benchmarks.results.tables import printable
 from scorers.agreement.coefficients import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {

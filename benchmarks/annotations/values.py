@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Literal, get_args
 
 from benchmarks.annotations.rows import Row
-from benchmarks.tables import bounds
+from benchmarks.results.tables import bounds
 from generators.names import UsageError
 from scorers.agreement.preferences import Vote
 

@@ -14,12 +14,11 @@ from benchmarks.bias.findings import Section
 from benchmarks.bias.preferences import lengths, self_preference
 from benchmarks.bias.scores import Scored, joined
 from benchmarks.bias.verdicts import positions, repeatability, rewording
-from benchmarks.experiment import reopen
-from benchmarks.files import write_whole
-from benchmarks.grid import Grid, estimate_text, page
+from benchmarks.results.grid import Grid, estimate_text, page
+from benchmarks.runs.experiment import reopen
 from cluster.store import Store
-from generators.names import UsageError
-from scorers.judging.settings import OFFICIAL
+from generators.files import write_whole
+from scorers.judging.rubric import OWN_WORDING, RubricSource
 
 NAME = "bias"
 _REMARK = (
@@ -28,7 +27,7 @@ _REMARK = (
 )
 
 
-def bias(root: Path, console: Console, *, rubric: str = "own") -> int:
+def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) -> int:
     """Write `bias.{json,md}` of the run in `root` and show the tables.
 
     `rubric` is `official:PATH` where judgements by the released MMIE rubrics are to be
@@ -47,10 +46,9 @@ def bias(root: Path, console: Console, *, rubric: str = "own") -> int:
     return 0
 
 
-def sections(root: Path, *, rubric: str = "own") -> Sequence[Section]:
+def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> Sequence[Section]:
     """All tables, from comparisons and from scores of the run in `root`."""
     scored = Scored.of(reopen(root), Store(root))
-    path = _path(rubric)
     rulings = matchups.load(root)
     preferred = {j: m for j, told in rulings.items() if (m := matchups.matchups(told))}
     preferred |= scored.matchups()
@@ -59,16 +57,8 @@ def sections(root: Path, *, rubric: str = "own") -> Sequence[Section]:
         lengths(preferred),
         self_preference(preferred),
         joined(repeatability(rulings), scores.repeated(scored)),
-        joined(rewording(rulings), scores.reworded(scored, path)),
+        joined(rewording(rulings), scores.reworded(scored, rubric)),
     )
-
-
-def _path(rubric: str) -> str | None:
-    if rubric == "own":
-        return None
-    if not rubric.startswith(OFFICIAL) or rubric == OFFICIAL:
-        raise UsageError(f"--rubric is 'own' or 'official:PATH', not {rubric!r}")
-    return rubric.removeprefix(OFFICIAL)
 
 
 def _grid(section: Section) -> Grid:

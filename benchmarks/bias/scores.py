@@ -12,7 +12,7 @@ from benchmarks.bias.matchups import Judge, Matchup
 from benchmarks.bias.verdicts import Values, agreement
 from benchmarks.comparing.judgements import Side
 from benchmarks.comparing.match import writer_of
-from benchmarks.experiment import Experiment
+from benchmarks.runs.experiment import Experiment
 from cluster.plan import Evaluation, evaluations, lookup_in
 from cluster.store import Store
 from cluster.walks import noted, read
@@ -20,10 +20,11 @@ from generators.base import Job, Result
 from generators.document import Document, Sample
 from generators.names import validated
 from scorers.features import words
-from scorers.judging import judge as rubric
 from scorers.judging.corrected import Corrected
+from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import judge
-from scorers.judging.settings import OFFICIAL, JudgeSettings
+from scorers.judging.rubric import RubricSource
+from scorers.judging.settings import JudgeSettings
 
 SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked for beside the run's."""
@@ -45,9 +46,9 @@ class Scored:
         return cls(experiment, store, [e for e in made if isinstance(e, Evaluation)])
 
     @property
-    def judges(self) -> list[rubric.Judge]:
+    def judges(self) -> list[RubricJudge]:
         """The run's scorers that are rubric judges."""
-        return [s for s in self.experiment.scorers if isinstance(s, rubric.Judge)]
+        return [s for s in self.experiment.scorers if isinstance(s, RubricJudge)]
 
     @property
     def documents(self) -> Iterator[tuple[Evaluation, Sample, Document]]:
@@ -72,7 +73,7 @@ class Scored:
                 games[Judge(one.name, "")] = pairs
         return games
 
-    def values(self, judged: rubric.Judge) -> tuple[Values, frozenset[str]]:
+    def values(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
         """Scores known of `judged`, on its scale, and the keys of what it asks first."""
         look, keys = lookup_in(self.store), set[str]()
         values: dict[tuple[str, object], float] = {}
@@ -121,17 +122,17 @@ def repeated(scored: Scored) -> tuple[list[Finding], list[str]]:
     return findings, absent
 
 
-def reworded(scored: Scored, path: str | None) -> tuple[list[Finding], list[str]]:
+def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], list[str]]:
     """Agreement of each rubric judge with itself under other rubrics, or why none.
 
-    `path` is where the released rubrics are; without it only our own can be looked for.
+    Without `released` rubrics only our own can be looked for.
     Rubrics with equal texts are one rubric, whatever they are called.
     """
     findings: list[Finding] = []
     absent: list[str] = []
     for one in scored.judges:
-        told: dict[frozenset[str], tuple[str, rubric.Judge, Values]] = {}
-        for label, variant in _worded(one, path).items():
+        told: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
+        for label, variant in _worded(one, released).items():
             values, keys = scored.values(variant)
             if values:
                 told.setdefault(keys, (label, variant, values))
@@ -149,16 +150,16 @@ def reworded(scored: Scored, path: str | None) -> tuple[list[Finding], list[str]
     return findings, absent
 
 
-def _worded(one: rubric.Judge, path: str | None) -> Mapping[str, rubric.Judge]:
+def _worded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJudge]:
     found = {"the run's rubric": one, "our rubric": _with(one, rubric="own")}
-    if path is not None:
-        official = f"{OFFICIAL}{path}"
+    if released.path is not None:
+        official = str(released)
         found["released rubric"] = _with(one, rubric=official)
         found["released scorer"] = _with(one, rubric=official, mode="official")
     return found
 
 
-def _with(one: rubric.Judge, **settings: str) -> rubric.Judge:
+def _with(one: RubricJudge, **settings: str) -> RubricJudge:
     """The judge with another rubric or mode, and otherwise with its own settings."""
     other = judge(one.name, one.stage, validated(JudgeSettings, settings, one.name))
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.comparing.command import compare
-from benchmarks.comparing.request import Comparison
+from benchmarks.comparing.request import CompareOptions
 
-__all__ = ["Comparison", "compare"]
+__all__ = ["CompareOptions", "compare"]

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.comparing.duels import Duel
 from benchmarks.comparing.judgements import Ruling, rulings, write_rulings
 from benchmarks.comparing.match import Match, matched
+from benchmarks.comparing.matchups import judgement_of
 from benchmarks.comparing.pages import Found, show, write
 from benchmarks.comparing.replies import Asked, Judged, reasons_of
-from benchmarks.comparing.request import Comparison
+from benchmarks.comparing.request import CompareOptions
 from benchmarks.comparing.shown import told_apart
-from benchmarks.display import Display
-from benchmarks.experiment import missing_keys, refuse_missing
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import missing_keys, refuse_missing
 from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.options import EngineOptions
@@ -22,7 +22,8 @@ from cluster.plan import lookup_in
 from cluster.run import RunResult, execute
 from cluster.store import Store
 from generators.base import Outcome
-from scorers.pairwise.protocol import Judgement
+from scorers.pairwise.games import Judgement
+from scorers.pairwise.matchup import Matchup
 
 FOLDER = "compare"
 """Inside a run directory: judgements by protocol, each a store of its own."""
@@ -31,7 +32,7 @@ RULINGS = "judgements-*.jsonl"
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
 
 
-def compare(root: Path, wanted: Comparison, console: Console) -> int:
+def compare(root: Path, wanted: CompareOptions, console: Console) -> int:
     """Judge what has not been judged, and write `compare-PROTOCOL-NAME.{json,md}`.
 
     Documents are taken as the run has them; none is made. UsageError for names that mean
@@ -39,12 +40,13 @@ def compare(root: Path, wanted: Comparison, console: Console) -> int:
     """
     place = root / FOLDER / wanted.protocol
     match = matched(root, place, wanted)
-    chat, before = match.referee.chat, Store(place).rows(match.referee.chat)
+    chat, before = match.judge.chat, Store(place).rows(match.judge.chat)
     with RunLock(root):
         result = _judged(match, place, console)
     store = Store(place)
     judged = _first_judgings(match, store, place)
-    table = match.protocol.aggregate([d.game(o) for d, o in judged], wanted.baseline)
+    games = [m.game(outcome, match.protocol) for m, outcome in judged]
+    table = match.protocol.aggregate(games, wanted.baseline)
     found = Found(
         match=match,
         judged=judged,
@@ -64,26 +66,27 @@ def _first_judgings(match: Match, store: Store, place: Path) -> Judged:
 
     Repeats of a judgement measure the judge; they are not more evidence.
     """
-    lookup, told = lookup_in(store), list[Ruling]()
-    first: list[tuple[Duel, Outcome[Judgement]]] = []
+    lookup, lines = lookup_in(store), list[Ruling]()
+    first: list[tuple[Matchup, Outcome[Judgement]]] = []
     for judging in range(match.wanted.judgings):
-        for duel in match.found:
-            outcome = match.referee.outcome(duel, judging, lookup)
-            told += rulings(match.series, duel, judging, outcome)
-            first += [] if judging else [(duel, outcome)]
-    write_rulings(told, place / f"judgements-{match.name}.jsonl")
+        for matchup in match.matchups:
+            outcome = judgement_of(matchup, match.judge, judging, lookup)
+            lines += rulings(match.series, matchup, judging, outcome)
+            first += [] if judging else [(matchup, outcome)]
+    write_rulings(lines, place / f"judgements-{match.name}.jsonl")
     return first
 
 
 def _judged(match: Match, place: Path, console: Console) -> RunResult:
     plan = match.plan
     if any(c.to_run for c in count(plan, Store(place))):
-        refuse_missing(missing_keys([match.referee.chat]), match.missing_weights)
+        refuse_missing(missing_keys([match.judge.chat]), match.missing_weights)
     config = match.experiment.config
     options = EngineOptions(
         address=match.wanted.address or config.address,
         placement_timeout_s=config.engine.placement_timeout_s,
         grace_s=config.engine.grace_s,
+        max_cost=config.engine.max_cost,
     )
     display = Display(console)
     try:

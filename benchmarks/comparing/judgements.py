@@ -8,14 +8,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparing.duels import Duel
-from benchmarks.files import write_whole
 from cluster.plan import outcome_name
 from generators.base import Outcome, Result
 from generators.document import Document
+from generators.files import write_whole
 from generators.names import UsageError
 from scorers.features import words
-from scorers.pairwise.protocol import Judgement, Marks, Reading, Verdict
+from scorers.pairwise.games import Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.matchup import Matchup
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,14 +81,16 @@ class Series:
 
 
 def rulings(
-    series: Series, duel: Duel, judging: int, outcome: Outcome[Judgement]
+    series: Series, matchup: Matchup, judging: int, outcome: Outcome[Judgement]
 ) -> Iterator[Ruling]:
     """One ruling per reply; none where nothing was asked."""
-    if not isinstance(outcome, Result) or not isinstance(duel.pair, Result):
+    if not isinstance(outcome, Result) or not isinstance(matchup.pair, Result):
         return
     sides = [
         _side(name, series.writers[name], document)
-        for name, document in zip((duel.first, duel.second), duel.pair.value, strict=True)
+        for name, document in zip(
+            (matchup.first, matchup.second), matchup.pair.value, strict=True
+        )
     ]
     for reading in outcome.value.readings:
         yield Ruling(
@@ -97,8 +99,8 @@ def rulings(
             wording=series.wording,
             judge=series.judge,
             stage=series.stage,
-            question=duel.sample.id,
-            repeat=duel.repeat,
+            question=matchup.sample.id,
+            repeat=matchup.repeat,
             judging=judging,
             first=sides[0],
             second=sides[1],
@@ -117,7 +119,7 @@ def _side(system: str, writer: str, document: Document) -> Side:
     )
 
 
-def _said(reading: Reading) -> dict[str, Any]:
+def _said(reading: ReplyReading) -> dict[str, Any]:
     found = reading.outcome
     if not isinstance(found, Result):
         return {"outcome": outcome_name(found), "said": found.reason}

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparing.duels import Duel, Referee, duels, plan_of
 from benchmarks.comparing.judgements import Series
+from benchmarks.comparing.matchups import matchups, plan_of
 from benchmarks.comparing.request import (
-    Comparison,
+    CompareOptions,
     models_of,
     pairs_of,
     protocol_of,
     systems_of,
 )
-from benchmarks.experiment import Experiment, reopen
 from benchmarks.judges import judge_stage
+from benchmarks.runs.experiment import Experiment, reopen
 from cluster.plan import Plan
 from cluster.run import MANIFEST
 from cluster.store import Store
@@ -27,6 +27,8 @@ from generators.checkpoints import pinning
 from generators.keys import digest
 from generators.names import UsageError
 from generators.system import System
+from pipelines.systems import parts_of
+from scorers.pairwise.matchup import Matchup, PairwiseJudge
 from scorers.pairwise.protocol import Pairwise
 
 
@@ -34,23 +36,23 @@ from scorers.pairwise.protocol import Pairwise
 class Match:
     """A comparison with all names resolved."""
 
-    wanted: Comparison
+    wanted: CompareOptions
     experiment: Experiment
     systems: Mapping[str, System]
-    referee: Referee
-    found: Sequence[Duel]
+    judge: PairwiseJudge
+    matchups: Sequence[Matchup]
     identities: Mapping[str, str]
     missing_weights: tuple[str, ...]
 
     @property
     def protocol(self) -> Pairwise:
         """How pairs are judged."""
-        return self.referee.protocol
+        return self.judge.protocol
 
     @property
     def plan(self) -> Plan:
         """What the engine has to do."""
-        return plan_of(self.found, self.referee, self.wanted.judgings)
+        return plan_of(self.matchups, self.judge, self.wanted.judgings)
 
     @property
     def series(self) -> Series:
@@ -58,21 +60,21 @@ class Match:
         return Series(
             protocol=self.protocol.name,
             mode=self.protocol.mode,
-            wording=digest(getattr(self.protocol, "wording", None))[:12],
+            wording=wording_digest(self.protocol),
             judge=self.wanted.judge.removeprefix("judge:"),
-            stage=self.referee.chat.digest[:12],
+            stage=self.judge.chat.digest[:12],
             writers={n: writer_of(s) for n, s in self.systems.items()},
         )
 
     def about(self) -> dict[str, Any]:
         """For the manifest and the tables' head."""
-        chat, weights = self.referee.chat, self.referee.chat.weights
+        chat, weights = self.judge.chat, self.judge.chat.weights
         return {
             "plait": 1,
             "protocol": self.protocol.name,
             "mode": self.protocol.mode,
             "wording": self.series.wording,
-            "rubric": self.wanted.rubric,
+            "rubric": str(self.wanted.rubric),
             "baseline": self.wanted.baseline,
             "judge": self.series.judge,
             "judge_model": chat.identity or chat.target,
@@ -80,7 +82,7 @@ class Match:
             "judge_stage": self.series.stage,
             "judge_settings": dict(chat.settings),
             "judgings": self.wanted.judgings,
-            "seed": self.referee.seed,
+            "seed": self.judge.seed,
             "systems": list(self.systems),
             "weights": self.experiment.config.weights,
             "data": dict(self.experiment.task.about),
@@ -90,13 +92,13 @@ class Match:
     @property
     def name(self) -> str:
         """Names all that a comparison depends on, so that no file replaces another's."""
-        played = sorted({(d.first, d.second) for d in self.found})
+        played = sorted({(m.first, m.second) for m in self.matchups})
         wanted = self.wanted
-        told = (self.referee.seed, wanted.judgings, wanted.baseline, played)
-        return digest(asdict(self.series), *told)[:12]
+        rest = (self.judge.seed, wanted.judgings, wanted.baseline, played)
+        return digest(asdict(self.series), *rest)[:12]
 
 
-def matched(root: Path, place: Path, wanted: Comparison) -> Match:
+def matched(root: Path, place: Path, wanted: CompareOptions) -> Match:
     """What `wanted` means for the run in `root`, whose judgements stand in `place`.
 
     UsageError for names and settings that mean nothing.
@@ -112,13 +114,21 @@ def matched(root: Path, place: Path, wanted: Comparison) -> Match:
         wanted=wanted,
         experiment=experiment,
         systems=systems,
-        referee=Referee(
+        judge=PairwiseJudge(
             protocol=protocol, chat=chat, seed=config.seed, repeats=config.repeats
         ),
-        found=list(duels(plan, systems, pairs_of(systems, wanted), Store(root))),
+        matchups=list(matchups(plan, systems, pairs_of(systems, wanted), Store(root))),
         identities=pins.known,
         missing_weights=tuple(pins.missing),
     )
+
+
+def wording_digest(protocol: Pairwise) -> str:
+    """Names a protocol's prompts, whatever the class that holds them is called."""
+    wording = getattr(protocol, "wording", None)
+    if is_dataclass(wording) and not isinstance(wording, type):
+        wording = {"Wording": asdict(wording)}
+    return digest(wording)[:12]
 
 
 def _former_identities(place: Path) -> Mapping[str, str]:
@@ -130,7 +140,7 @@ def _former_identities(place: Path) -> Mapping[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _refuse_judgings(wanted: Comparison, chat: StageSpec) -> None:
+def _refuse_judgings(wanted: CompareOptions, chat: StageSpec) -> None:
     if wanted.judgings < 1:
         raise UsageError(f"a judge is asked at least once, not {wanted.judgings} times")
     if wanted.judgings > 1 and not chat.seeded:
@@ -142,4 +152,4 @@ def _refuse_judgings(wanted: Comparison, chat: StageSpec) -> None:
 
 def writer_of(system: System) -> str:
     """The model that writes a system's text."""
-    return (system.writer or system.name).partition("@")[0]
+    return parts_of(system.writer or system.name).writer

@@ -11,15 +11,15 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.board import RANDOM
 from benchmarks.comparing.match import Match
 from benchmarks.comparing.replies import Asked, Judged, anything_read
 from benchmarks.comparing.shown import brief, grids, reasons_grid
-from benchmarks.files import write_whole
-from benchmarks.grid import page
+from benchmarks.results.board import RANDOM
+from benchmarks.results.grid import page
 from cluster.run import RunResult
 from generators.base import StageSpec
-from scorers.pairwise.table import Table
+from generators.files import write_whole
+from scorers.pairwise.table import Standings
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +28,7 @@ class Found:
 
     match: Match
     judged: Judged
-    table: Table
+    table: Standings
     result: RunResult
     asked: Asked
     why: Mapping[str, list[dict[str, Any]]]
@@ -69,8 +69,15 @@ def show(found: Found, place: Path, console: Console) -> None:
 
 def _title(about: Mapping[str, Any]) -> str:
     against = f" against {about['baseline']}" if about["baseline"] else ""
-    judged = f"{about['mode']} mode, judged by {about['judge']}"
+    whose = "our" if about["rubric"] == "own" else "the released"
+    judged = f"{about['mode']} mode, {whose} wording, judged by {about['judge']}"
     return f"Comparison by {about['protocol']}{against}, {judged}"
+
+
+_OUR_WORDING = (
+    "Attention: the judge was asked in this project's wording, so these numbers are not "
+    "comparable with published ones; --rubric official:PATH asks in the released wording."
+)
 
 
 def _remarks(found: Found) -> list[str]:
@@ -80,6 +87,8 @@ def _remarks(found: Found) -> list[str]:
     ]
     if found.match.protocol.mode == "official":
         remarks = ["Numbers as the released program computes them."]
+        if found.match.wanted.rubric.path is None:
+            remarks.append(_OUR_WORDING)
     if not anything_read(found.judged):
         remarks.append("Attention: no reply was read, so there are no numbers.")
     if random := _random_weights(found.match):
@@ -92,7 +101,7 @@ def _remarks(found: Found) -> list[str]:
 def _random_weights(match: Match) -> str:
     """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, ran on them."""
     parts: dict[str, Sequence[StageSpec]] = {n: s.stages for n, s in match.systems.items()}
-    parts[f"judge {match.series.judge}"] = [match.referee.chat]
+    parts[f"judge {match.series.judge}"] = [match.judge.chat]
     told = []
     for kind in RANDOM:
         made = [n for n, own in parts.items() if any(s.weights == kind for s in own)]

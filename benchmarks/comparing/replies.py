@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.board import Board
-from benchmarks.comparing.duels import Duel
-from benchmarks.reasons import reasons
-from cluster.plan import Evaluation
+from benchmarks.results.reasons import counted_reasons
 from cluster.records import Row
 from generators.base import Fault, NotApplicable, Outcome, Result
-from generators.system import System
-from scorers.pairwise.protocol import Judgement
+from scorers.pairwise.games import Judgement
+from scorers.pairwise.matchup import Matchup
 
-Judged = Sequence[tuple[Duel, Outcome[Judgement]]]
+Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
 """Every pair of documents with what became of its judgement."""
 
 _UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED}
@@ -58,30 +56,15 @@ def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
 
     That a protocol does not ask something of a question is no loss.
     """
-    names = dict.fromkeys(_pair(duel) for duel, _ in judged)
-    board = Board(
-        systems=[System(name=name, draft=None) for name in names],
-        scorers=(),
-        evaluations=[e for duel, outcome in judged for e in _lacking(duel, outcome)],
-        categories={},
-        fields=(),
-        weights="",
-    )
-    return {pair: why for pair, why in reasons(board).items() if why}
+    lost: dict[str, list[Outcome[Any]]] = defaultdict(list)
+    for matchup, outcome in judged:
+        lost[f"{matchup.second} against {matchup.first}"] += _without_value(outcome)
+    return {pair: counted_reasons(outcomes) for pair, outcomes in lost.items() if outcomes}
 
 
-def _pair(duel: Duel) -> str:
-    return f"{duel.second} against {duel.first}"
-
-
-def _lacking(duel: Duel, outcome: Outcome[Judgement]) -> Iterator[Evaluation]:
-    """What has no value, each as a document that there is not."""
-    for lost in _lost(outcome):
-        if not isinstance(lost, Result | NotApplicable):
-            yield Evaluation(_pair(duel), duel.sample, duel.repeat, lost, {})
-
-
-def _lost(outcome: Outcome[Judgement]) -> Iterable[Outcome[Any]]:
-    if not isinstance(outcome, Result):
-        return [outcome]
-    return [reading.outcome for reading in outcome.value.readings]
+def _without_value(outcome: Outcome[Judgement]) -> list[Outcome[Any]]:
+    """The judgement, or those of its readings, from which nothing was learned."""
+    outcomes: list[Outcome[Any]] = [outcome]
+    if isinstance(outcome, Result):
+        outcomes = [reading.outcome for reading in outcome.value.readings]
+    return [o for o in outcomes if not isinstance(o, Result | NotApplicable)]

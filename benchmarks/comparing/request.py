@@ -4,29 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from benchmarks.config import merged, parsed_setting
-from benchmarks.experiment import Experiment
-from benchmarks.published import PREFIX, is_published, published
+from benchmarks.runs.config import merged, parsed_setting
+from benchmarks.runs.experiment import Experiment
+from benchmarks.tasks.published import PREFIX, is_published, published
 from generators.base import Weights
 from generators.names import UsageError, unknown
 from generators.system import System
 from pipelines.systems import Models
-from scorers.features import Mode, gpt_tokens
+from scorers.features import gpt_tokens
 from scorers.judging.resolve import JUDGES
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.rubric import OWN_WORDING, Mode, RubricSource
 from scorers.pairwise import pairs, resolve_protocol
 from scorers.pairwise.protocol import Pairwise
 
-OWN = "own"
-OFFICIAL = "official:"
 TRUTH = "gt"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class CompareOptions:
     """What is to be compared, by which protocol, and by which judge."""
 
     protocol: str
@@ -37,8 +35,8 @@ class Comparison:
     systems: tuple[str, ...] = ()
     """Only these; by default all of the run."""
     mode: Mode = "corrected"
-    rubric: str = OWN
-    """`own`, or `official:PATH` for the released wording."""
+    rubric: RubricSource = OWN_WORDING
+    """Whose wording; a released one is a checkout of the benchmark, or its prompts."""
     weights: Weights | None = None
     """Of the judge; by default the run's."""
     judgings: int = 1
@@ -48,19 +46,14 @@ class Comparison:
     """`models.NAME.key=value` for the judge."""
 
 
-def protocol_of(wanted: Comparison) -> Pairwise:
+def protocol_of(wanted: CompareOptions) -> Pairwise:
     """The protocol; UsageError for unknown names and texts that are not published."""
-    path = None
-    if wanted.rubric.startswith(OFFICIAL) and wanted.rubric != OFFICIAL:
-        path = Path(wanted.rubric.removeprefix(OFFICIAL)).expanduser()
-    elif wanted.rubric != OWN:
-        raise UsageError(f"--rubric is 'own' or 'official:PATH', not {wanted.rubric!r}")
     counted = wanted.protocol == "probench" and wanted.mode == "official"
     options = {"count": gpt_tokens()} if counted else {}
-    return resolve_protocol(wanted.protocol, wanted.mode, path, **options)
+    return resolve_protocol(wanted.protocol, wanted.mode, wanted.rubric.path, **options)
 
 
-def systems_of(experiment: Experiment, wanted: Comparison) -> dict[str, System]:
+def systems_of(experiment: Experiment, wanted: CompareOptions) -> dict[str, System]:
     """The systems that play, by name, the baseline among them.
 
     UsageError for unknown names, and when there are fewer than two.
@@ -88,12 +81,14 @@ def _system(experiment: Experiment, name: str) -> System:
     raise unknown("system", name, [*known, TRUTH, *given])
 
 
-def pairs_of(systems: Mapping[str, System], wanted: Comparison) -> list[tuple[str, str]]:
+def pairs_of(
+    systems: Mapping[str, System], wanted: CompareOptions
+) -> list[tuple[str, str]]:
     """Who is compared with whom."""
     return pairs(list(systems), wanted.baseline)
 
 
-def models_of(experiment: Experiment, wanted: Comparison) -> Models:
+def models_of(experiment: Experiment, wanted: CompareOptions) -> Models:
     """What the run and the command say about the judge's model.
 
     UsageError for `--set` of anything else, which would change nothing.
@@ -110,7 +105,7 @@ def models_of(experiment: Experiment, wanted: Comparison) -> Models:
     )
 
 
-def _refuse_settings_of_others(wanted: Comparison) -> None:
+def _refuse_settings_of_others(wanted: CompareOptions) -> None:
     bare = wanted.judge.removeprefix(JUDGE)
     # A chat model goes by its own name; `judge:` alone is a rubric's settings.
     name = f"{JUDGE}{bare}" if bare in JUDGES else bare

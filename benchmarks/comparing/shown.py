@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.grid import Grid, estimate_text
-from benchmarks.tables import kind_text, reason_text
-from scorers.pairwise.table import Row, Table
+from benchmarks.results.grid import Grid, estimate_text
+from benchmarks.results.tables import kind_text, reason_text
+from scorers.pairwise.table import Standing, Standings
 from scorers.ratings.estimate import Estimate
 
 _JUDGED = "no question judged"
@@ -18,12 +18,12 @@ _IN_TERMINAL = 5
 _PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
 
 
-def told_apart(table: Table) -> Table:
+def told_apart(table: Standings) -> Standings:
     """`table` where questions read in one order are told apart from those not judged."""
     return replace(table, rows=tuple(replace(r, values=_values(r)) for r in table.rows))
 
 
-def _values(row: Row) -> Mapping[str, Estimate]:
+def _values(row: Standing) -> Mapping[str, Estimate]:
     found = dict(row.values)
     for name, value in found.items():
         read = "factuality_read" if name.startswith("visual_factuality") else "read"
@@ -50,7 +50,7 @@ def brief(grid: Grid, place: Path) -> Grid:
     return replace(grid, lines=grid.lines[:_IN_TERMINAL], notes=notes)
 
 
-def grids(table: Table) -> Iterator[Grid]:
+def grids(table: Standings) -> Iterator[Grid]:
     """One grid per part of the table and set of values, overall ones first."""
     for part, title in _PARTS.items():
         rows = [row for row in table.rows if row.part == part]
@@ -59,7 +59,7 @@ def grids(table: Table) -> Iterator[Grid]:
                 yield _grid(title, [r for r in rows if tuple(r.values) == names], names)
 
 
-def _grid(title: str, rows: Sequence[Row], names: Sequence[str]) -> Grid:
+def _grid(title: str, rows: Sequence[Standing], names: Sequence[str]) -> Grid:
     grouped = any(row.group for row in rows)
     counts = any(row.counts for row in rows)
     head = [*(["group"] if grouped else []), "system", "against", *names]
@@ -70,14 +70,14 @@ def _grid(title: str, rows: Sequence[Row], names: Sequence[str]) -> Grid:
     )
 
 
-def _line(row: Row, names: Sequence[str], grouped: bool, counts: bool) -> list[str]:
+def _line(row: Standing, names: Sequence[str], grouped: bool, counts: bool) -> list[str]:
     line = [row.group] if grouped else []
     line += [row.system or "(all)", row.opponent or "-"]
     line += [estimate_text(row.values[name]) for name in names]
     return [*line, counts_text(row)] if counts else line
 
 
-def counts_text(row: Row) -> str:
+def counts_text(row: Standing) -> str:
     """`40 questions, 78 read, 2 unread`: what there was, and what is missing."""
     always = ("questions", "read")
     told = [n for n in row.counts if n in always or (row.counts[n] and n in _MISSING)]

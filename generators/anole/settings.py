@@ -26,6 +26,7 @@ class AnoleDraftSettings(ModelSettings):
     """The language model, which writes text and the codes of pictures."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "anole-draft"
     target: ClassVar[str] = "generators.anole.draft:AnoleDraft"
     seeded: ClassVar[bool] = True
     spans_gpus: ClassVar[bool] = False
@@ -67,6 +68,7 @@ class AnoleRenderSettings(ModelSettings):
     """The VQ decoder, which turns codes into pixels. Always in float32."""
 
     kind: ClassVar[Kind] = Kind.RENDER
+    stage: ClassVar[str] = "anole-render"
     target: ClassVar[str] = "generators.anole.render:AnoleRender"
     version: ClassVar[int] = 2
     spans_gpus: ClassVar[bool] = False

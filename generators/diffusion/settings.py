@@ -20,7 +20,6 @@ class DiffusionSettings(ModelSettings):
     """A text-to-image pipeline of diffusers; None leaves a setting to the pipeline."""
 
     kind: ClassVar[Kind] = Kind.RENDER
-    target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
     seeded: ClassVar[bool] = True
     placed: ClassVar[frozenset[str]] = ModelSettings.placed - {"batch_size"}
     """The stage itself is told the batch size: compiled, it draws batches of no other."""

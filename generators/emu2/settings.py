@@ -73,6 +73,7 @@ class Emu2DraftSettings(Emu2Settings):
     """Emu2-Chat, which reads text and pictures and writes text by beam search."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "emu2-draft"
     target: ClassVar[str] = "generators.emu2.draft:Emu2Draft"
 
     model: str = unkeyed(CHAT)
@@ -111,6 +112,7 @@ class Emu2ConditionSettings(Emu2Settings):
     """Emu2-Gen's language model, which turns a request into vectors to draw from."""
 
     kind: ClassVar[Kind] = Kind.CONDITION
+    stage: ClassVar[str] = "emu2-condition"
     target: ClassVar[str] = "generators.emu2.condition:Emu2Condition"
 
     model: str = unkeyed(GEN)
@@ -123,6 +125,7 @@ class Emu2ConditionSettings(Emu2Settings):
 class Emu2RenderSettings(DiffusionSettings):
     """Emu2-Gen's UNet and autoencoder, which draw from the vectors."""
 
+    stage: ClassVar[str] = "emu2-render"
     target: ClassVar[str] = "generators.emu2.render:Emu2Render"
 
     model: str = unkeyed(GEN)

@@ -30,6 +30,7 @@ class GillDraftSettings(ModelSettings):
     """The language model, which writes text and the states of image tokens."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "gill-draft"
     target: ClassVar[str] = "generators.gill.draft:GillDraft"
     seeded: ClassVar[bool] = True
     companions: ClassVar[tuple[str, ...]] = ("language", "vision")
@@ -108,6 +109,7 @@ class GillRenderSettings(VokenRenderSettings):
     Guidance leads away from CLIP's encoding of `negative_prompt`, by default of "".
     """
 
+    stage: ClassVar[str] = "gill-render"
     target: ClassVar[str] = "generators.gill.render:GillRender"
 
     model: str = unkeyed(PUBLISHED)

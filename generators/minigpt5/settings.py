@@ -69,6 +69,7 @@ class MiniGPT5DraftSettings(ModelSettings):
     """The language model, which writes text and the states behind each picture."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "minigpt5-draft"
     target: ClassVar[str] = "generators.minigpt5.draft:MiniGPT5Draft"
     version: ClassVar[int] = 2
     companions: ClassVar[tuple[str, ...]] = ("language", "vision", "projection")
@@ -154,6 +155,7 @@ class MiniGPT5DraftSettings(ModelSettings):
 class MiniGPT5RenderSettings(VokenRenderSettings):
     """The mapper, in float32, and Stable Diffusion 2.1."""
 
+    stage: ClassVar[str] = "minigpt5-render"
     target: ClassVar[str] = "generators.minigpt5.render:MiniGPT5Render"
 
     model: str = unkeyed(PUBLISHED)

@@ -1,1 +1,1 @@
-"""Parts of the endpoint stage: messages, retries, replies, budget."""
+"""The endpoint stage and its parts: messages, limits, replies and errors."""

@@ -49,10 +49,23 @@ def meaning(error: BaseException) -> Meaning:
     return Meaning.REFUSED if error.code in _FILTER_CODES else Meaning.RECORD
 
 
+def is_cut_short(error: BaseException) -> bool:
+    """Whether a reasoning model spent all its tokens before it wrote a word.
+
+    OpenAI then answers with status 400 where other servers send what there is
+    (grafana/grafana-llm-app #780). Key, model and settings are accepted.
+    """
+    return (
+        isinstance(error, openai.APIStatusError)
+        and error.status_code == 400
+        and "output limit was reached" in str(error.message)
+    )
+
+
 def described(error: BaseException) -> str:
     """The error for people, without what the SDK wraps around it."""
     if isinstance(error, openai.APIStatusError):
-        return f"HTTP {error.status_code}: {_said(error)}"
+        return f"HTTP {error.status_code}: {_server_message(error)}"
     if isinstance(error, openai.APITimeoutError | TimeoutError):
         return "no complete reply in time"
     if isinstance(error, openai.APIConnectionError):
@@ -63,7 +76,7 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _said(error: openai.APIStatusError) -> str:
+def _server_message(error: openai.APIStatusError) -> str:
     body = error.body
     if isinstance(body, Mapping):
         body = body.get("message") or body.get("detail") or body

@@ -1,13 +1,21 @@
-"""Requests as the OpenAI chat API takes them."""
+"""Requests as the OpenAI chat API takes them, pictures as data URLs."""
 
 from __future__ import annotations
 
+import base64
+import io
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
+
+from PIL import ExifTags
+from PIL import Image as Pillow
 
 from generators.document import Image, Text, Turn
-from pipelines.endpoints.images import data_url, size_of
-from pipelines.writers import EndpointSettings
+from generators.pictures import decode
+from pipelines.chat.settings import EndpointSettings
+
+_MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
+_JPEG_QUALITY = 95
 
 
 def messages_of(turns: Sequence[Turn], settings: EndpointSettings) -> list[dict[str, Any]]:
@@ -55,15 +63,22 @@ def image_sizes(messages: Sequence[dict[str, Any]]) -> list[list[int]]:
 
 
 def body_of(
-    messages: Sequence[dict[str, Any]], settings: EndpointSettings, seed: int | None
+    messages: Sequence[dict[str, Any]],
+    settings: EndpointSettings,
+    seed: int | None,
+    most_tokens: int | None = None,
 ) -> dict[str, Any]:
-    """Arguments of the SDK's `chat.completions.create`, without those left open."""
+    """Arguments of the SDK's `chat.completions.create`, without those left open.
+
+    The reply has at most `most_tokens` tokens, where the settings allow more.
+    """
+    limits = [n for n in (settings.max_tokens, most_tokens) if n is not None]
     body: dict[str, Any] = {
         "model": settings.model,
         "messages": list(messages),
         "temperature": settings.temperature,
         "top_p": settings.top_p,
-        settings.max_tokens_field: settings.max_tokens,
+        settings.max_tokens_field: min(limits, default=None),
         "extra_body": settings.extra_body or None,
     }
     if settings.send_seed and seed is not None:
@@ -85,3 +100,44 @@ def _readable(content: Any, digests: Any) -> Any:
         part if part["type"] == "text" else {"type": "image", "sha256": next(digests)}
         for part in content
     ]
+
+
+def data_url(image: Image, max_side: int, encoding: Literal["png", "jpeg"]) -> str:
+    """The picture as a data URL with neither side longer than `max_side` pixels.
+
+    JPEG and PNG bytes that every server reads alike are sent as they are; what is too
+    large, rotated, transparent or in another format is encoded again. Raises PictureError
+    for bytes that are not a picture.
+    """
+    picture = decode(image)
+    mime = _sendable(image.read(), max_side)
+    if mime is not None:
+        return _url(image.read(), mime)
+    picture.thumbnail((max_side, max_side), Pillow.Resampling.LANCZOS)
+    file = io.BytesIO()
+    if encoding == "jpeg":
+        picture.save(file, "JPEG", quality=_JPEG_QUALITY)
+    else:
+        picture.save(file, "PNG")
+    return _url(file.getvalue(), f"image/{encoding}")
+
+
+def size_of(url: str) -> list[int]:
+    """Width and height, in pixels, of the picture in a data URL of `data_url`."""
+    data = base64.b64decode(url.partition(",")[2])
+    with Pillow.open(io.BytesIO(data)) as picture:
+        return list(picture.size)
+
+
+def _sendable(data: bytes, max_side: int) -> str | None:
+    """Media type of bytes that need no change."""
+    with Pillow.open(io.BytesIO(data)) as picture:
+        upright = picture.getexif().get(ExifTags.Base.Orientation, 1) == 1
+        opaque = picture.mode in ("RGB", "L") and "transparency" not in picture.info
+        if not (upright and opaque) or max(picture.size) > max_side:
+            return None
+        return _MIME.get(picture.format or "")
+
+
+def _url(data: bytes, mime: str) -> str:
+    return f"data:{mime};base64,{base64.b64encode(data).decode()}"

@@ -52,12 +52,12 @@ class TokenCounts(BaseModel):
         return {k: v for k, v in counts.items() if v is not None}
 
 
-class Reply(BaseModel):
+class ChatCompletion(BaseModel):
     """A chat completion."""
 
     choices: list[_Choice]
     model: str | None = None
-    """What the server says answered; a dated version of the model asked for."""
+    """The model that answered: often a dated version of the one that was asked."""
     usage: TokenCounts | None = None
 
     @property
@@ -66,17 +66,19 @@ class Reply(BaseModel):
         return self.choices[0].finish_reason if self.choices else None
 
 
-def parsed(body: bytes) -> Reply:
+def parsed(body: bytes) -> ChatCompletion:
     """The reply; MalformedReply shows how it begins when it is none."""
     try:
-        return Reply.model_validate_json(body)
+        return ChatCompletion.model_validate_json(body)
     except ValidationError as error:
         start = body[:_SHOWN_CHARACTERS].decode(errors="replace")
         reason = error.errors(include_url=False)[0]["msg"]
         raise MalformedReply(f"{reason}: {start!r}") from None
 
 
-def outcome(reply: Reply, usage: dict[str, float], notes: dict[str, Any]) -> Outcome[Draft]:
+def outcome(
+    reply: ChatCompletion, usage: dict[str, float], notes: dict[str, Any]
+) -> Outcome[Draft]:
     """The draft, or the failure that a refused or empty reply is."""
     if not reply.choices:
         # So Gemini's endpoint answers a prompt that it blocks.

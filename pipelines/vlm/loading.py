@@ -12,9 +12,9 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from generators.base import Weights
 from generators.checkpoints import CheckpointError, looks_like_path
+from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import plain_generation
-from pipelines.writers import ChatSettings
 
 _SHOWN_KEYS = 8
 
@@ -93,8 +93,8 @@ def _require_complete(model: str, info: dict[str, Any]) -> None:
 
 
 def _shape(mismatch: tuple[str, Any, Any]) -> str:
-    key, found, wanted = mismatch
-    return f"{key} {tuple(found)}, not {tuple(wanted)}"
+    key, shape, wanted = mismatch
+    return f"{key} {tuple(shape)}, not {tuple(wanted)}"
 
 
 def _listed(keys: list[str]) -> str:

@@ -14,15 +14,15 @@ from generators.base import Failure, Skip
 from generators.decoding.requests import unseeded
 from generators.document import Request, Text, Turn
 from generators.pictures import PictureError, decode
-from pipelines.vlm.turns import ControlTokens, too_many_images, turns_of
-from pipelines.writers import ChatSettings
+from pipelines.chat.settings import ChatSettings
+from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
 _PLACEHOLDERS = ("<image>", "<video>", "<audio>")
 """What processors replace by pictures even where the tokenizer does not list it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class ChatPrompt:
     """One record, ready to be encoded."""
 
     text: str
@@ -33,7 +33,7 @@ class Prompt:
     """Control tokens found in the user's text and broken there."""
 
 
-class PromptWriter:
+class ChatPromptWriter:
     """Fills in a checkpoint's chat template and encodes batches of prompts."""
 
     def __init__(self, processor: Any, settings: ChatSettings) -> None:
@@ -50,7 +50,7 @@ class PromptWriter:
                 f"{settings.model!r} scales all pictures to fixed tiles"
             )
 
-    def __call__(self, request: Request) -> Prompt | Skip | Failure:
+    def __call__(self, request: Request) -> ChatPrompt | Skip | Failure:
         """The prompt of one request, or why there is none."""
         if skip := too_many_images(request, self._settings.max_images):
             return skip
@@ -58,19 +58,19 @@ class PromptWriter:
             return failure
         try:
             pictures = tuple(self._fitted(decode(image)) for image in request.images)
-            text, found = self._rendered(turns_of(request, self._settings.system))
+            text, broken = self._rendered(turns_of(request, self._settings.system))
         except PictureError as error:
             return Failure(str(error))
         except jinja2.TemplateError as error:
             return Failure(f"the chat template refuses the conversation: {error}")
-        return Prompt(text, pictures, request.seed, tuple(found))
+        return ChatPrompt(text, pictures, request.seed, tuple(broken))
 
     def _rendered(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
-        plain, found = self._control.neutralised(turns)
+        plain, broken = self._control.neutralised(turns)
         text: str = self._processor.apply_chat_template(
             [_message(turn) for turn in plain], tokenize=False, add_generation_prompt=True
         )
-        return text, found
+        return text, broken
 
     def _fitted(self, picture: Pillow.Image) -> Pillow.Image:
         limit = self._shrink_to
@@ -80,7 +80,7 @@ class PromptWriter:
         width, height = int(picture.width * scale), int(picture.height * scale)
         return picture.resize((max(width, 1), max(height, 1)), Pillow.Resampling.LANCZOS)
 
-    def encoded(self, prompts: Sequence[Prompt]) -> Any:
+    def encoded(self, prompts: Sequence[ChatPrompt]) -> Any:
         """Model inputs of a batch, padded on the left: input_ids (prompts, length), ..."""
         pictures = [list(p.pictures) for p in prompts]
         bos = self._processor.tokenizer.bos_token

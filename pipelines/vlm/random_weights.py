@@ -113,7 +113,7 @@ def _filled(
     """The model loaded from a checkpoint that holds nothing.
 
     The library then makes each missing weight on the device where it belongs, by the
-    model's own rules, and computes what is no weight (rotary frequencies) as ever.
+    model's own rules, and computes what is not a weight (rotary frequencies) as always.
     """
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()

@@ -35,6 +35,7 @@ class MmieScoreSettings(ModelSettings):
     """How the judge reads pictures and answers. Always greedy, as published."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "mmie-score"
     target: ClassVar[str] = "scorers.internvl.stage:MmieScore"
     spans_gpus: ClassVar[bool] = False
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 
-from generators.document import Content, Image, Request, Text, Turn
+from generators.content import followed_up
+from generators.document import Content, Image, Request, Turn
 from scorers.judging.rubrics import Rubric
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class RubricQuestion:
     """The one turn that asks for a judgement."""
 
     rubric: Rubric
@@ -42,17 +42,4 @@ def asked_again(
         f"This cannot be read: {problem}. Give your judgement again, in exactly this form "
         f"and with nothing before or after it:\n{rubric.form}"
     )
-    said = Turn("assistant", (Text(reply or "(empty reply)"),))
-    return Request((*request.turns, said, Turn("user", (Text(asking),))), seed)
-
-
-def joined(segments: Iterable[Text | Image]) -> Content:
-    """The segments with neighbouring texts made one, and without empty ones."""
-    parts: list[Text | Image] = []
-    for segment in segments:
-        last = parts[-1] if parts else None
-        if isinstance(segment, Text) and isinstance(last, Text):
-            parts[-1] = Text(last.text + segment.text)
-        elif isinstance(segment, Image) or segment.text:
-            parts.append(segment)
-    return tuple(parts)
+    return Request(followed_up(request.turns, reply, asking), seed)

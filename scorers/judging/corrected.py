@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from string import Formatter
 
 from generators.base import NotApplicable
+from generators.content import filled, joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import Asked, joined
-from scorers.judging.replies import Unreadable, Verdict, read_reply
+from scorers.judging.asking import RubricQuestion
+from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import Rubric
 
 NOTHING = "(no text and no picture)"
@@ -30,7 +30,7 @@ class Corrected:
     rubrics: Mapping[str, Rubric]
     max_images: int | None = None
 
-    def ask(self, sample: Sample, document: Document) -> Asked | NotApplicable:
+    def ask(self, sample: Sample, document: Document) -> RubricQuestion | NotApplicable:
         """The question about one document; queries outside the rubrics have none."""
         rubric = self.rubrics.get(sample.category)
         if rubric is None:
@@ -42,12 +42,12 @@ class Corrected:
             "answer": pages.written(document.segments),
             "gt_answer": pages.truth(sample.reference),
         }
-        content = _filled(rubric.template, fields)
-        return Asked(
+        content = filled(rubric.template, fields)
+        return RubricQuestion(
             rubric, content, left_out=pages.left_out, neutralised=tuple(pages.neutralised)
         )
 
-    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
         """The verdict of a reply in the rubric's form."""
         return read_reply(reply, rubric)
 
@@ -93,12 +93,3 @@ class _Pages:
             return f"< {tag}" if (tag := match["tag"]) else f"\\{match['heading']}"
 
         return _CONTROL.sub(broken, text)
-
-
-def _filled(template: str, fields: Mapping[str, Content]) -> Content:
-    """The template with content in its fields, as `str.format` fills in text."""
-    segments: list[Text | Image] = []
-    for literal, name, _, _ in Formatter().parse(template):
-        segments.append(Text(literal))
-        segments += fields[name] if name else ()
-    return joined(segments)

@@ -10,9 +10,9 @@ from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Wal
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
 from scorers.base import OneStage
-from scorers.judging.asking import Asked, asked_again
+from scorers.judging.asking import RubricQuestion, asked_again
 from scorers.judging.released import Released
-from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP, Rubric
 
 _NOTED = (
@@ -30,17 +30,19 @@ class Examiner(Protocol):
         """By category."""
         ...
 
-    def ask(self, sample: Sample, document: Document) -> Asked | Unscored | NotApplicable:
+    def ask(
+        self, sample: Sample, document: Document
+    ) -> RubricQuestion | Unscored | NotApplicable:
         """The question about one document, or why there is none."""
         ...
 
-    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
         """What a reply says."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
-class Judge(OneStage):
+class RubricJudge(OneStage):
     """Scores documents by a rubric, through any chat stage. Implements `Scorer`."""
 
     name: str
@@ -74,7 +76,7 @@ class Judge(OneStage):
         What the chat stage fails or skips is returned as it is.
         """
         asked = self.examiner.ask(sample, document)
-        if not isinstance(asked, Asked):
+        if not isinstance(asked, RubricQuestion):
             return asked
         request = asked.request(self._seed(sample, 0))
         # The rubric and the question come first in a prompt, the answer follows.
@@ -87,7 +89,7 @@ class Judge(OneStage):
                 return outcome
             reply = outcome.value.text
             found = self.examiner.read(reply, asked.rubric)
-            if isinstance(found, Verdict):
+            if isinstance(found, RubricVerdict):
                 parts = _parts(found) | _about(asked, outcome, attempt)
                 return Result(Score(found.raw / TOP * 100, parts))
             if attempt > self.retries:
@@ -107,7 +109,7 @@ def _unread(reply: Result[Draft]) -> str:
     return "the reply is cut at the model's longest" if cut else "the reply cannot be read"
 
 
-def _parts(found: Verdict) -> dict[str, Any]:
+def _parts(found: RubricVerdict) -> dict[str, Any]:
     return {
         "raw": found.raw,
         "source": found.source,
@@ -119,7 +121,7 @@ def _parts(found: Verdict) -> dict[str, Any]:
     }
 
 
-def _about(asked: Asked, reply: Result[Draft], attempts: int) -> dict[str, Any]:
+def _about(asked: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[str, Any]:
     said = {**reply.notes, **reply.usage}
     return {
         "rubric": asked.rubric.id,

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from generators.names import UsageError
+from scorers.judging.rubric import PROMPTS
 from scorers.judging.rubrics import TOP, Rubric
 
 DIGESTS: Mapping[str, str] = MappingProxyType(
@@ -23,25 +24,17 @@ DIGESTS: Mapping[str, str] = MappingProxyType(
 )
 """SHA-256 of what `get_prompt` of Lillianwei-h/MMIE@eb0fd6e returns, by category."""
 
-FILE = "prompts.py"
 _FORM = f"### Score\n<an integer from 0 to {TOP}>"
 
 
-def read_published(path: str) -> dict[str, Rubric]:
-    """The released rubrics by category, from prompts.py or the folder it lies in.
+def read_published(file: Path) -> dict[str, Rubric]:
+    """The released rubrics by category, from the user's copy of prompts.py.
 
     UsageError where the file cannot be read, is not Python, holds no template for a
     category, or holds another text than the released one.
     """
-    file = published_file(path)
     found = _templates(_parsed(file))
     return {category: _checked(category, found, file) for category in DIGESTS}
-
-
-def published_file(path: str) -> Path:
-    """prompts.py, of which `path` may be the folder."""
-    file = Path(path).expanduser()
-    return file / FILE if file.is_dir() else file
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -49,7 +42,7 @@ def _parsed(file: Path) -> ast.Module:
         return ast.parse(file.read_text("utf-8"))
     except OSError as error:
         raise UsageError(
-            f"rubric {str(file)!r}: {error.strerror}; it must be {FILE} of "
+            f"rubric {str(file)!r}: {error.strerror}; it must be {PROMPTS} of "
             "github.com/Lillianwei-h/MMIE, or the folder it lies in"
         ) from None
     except (SyntaxError, ValueError) as error:

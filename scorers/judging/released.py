@@ -6,14 +6,17 @@ program drops without a word is unscored here, with the reason.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from generators.base import Unscored
+from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import Asked, joined
-from scorers.judging.replies import Unreadable, Verdict
+from scorers.judging.asking import RubricQuestion
+from scorers.judging.replies import RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP, Rubric
 
 MOST_IMAGES = 4
@@ -23,6 +26,8 @@ _LAST = 2
 PLACEHOLDER = "<image>"
 """What InternVL's `chat` replaces by the pictures, one after another, wherever it stands:
 such letters in a question or an answer shift all pictures after them."""
+FIRST_TRUTH = "gt_answer[0].text"
+"""Metadata of a sample: the first text of the ground truth as JSON, where it is none."""
 _FOUND = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 """main.py, `find_score`: the first number after the first such heading."""
 
@@ -85,7 +90,7 @@ class Released:
 
     rubrics: Mapping[str, Rubric]
 
-    def ask(self, sample: Sample, document: Document) -> Asked | Unscored:
+    def ask(self, sample: Sample, document: Document) -> RubricQuestion | Unscored:
         """The question about one document, or why the released program has none."""
         flat = flattened(sample.question, document.segments)
         if len(flat.images) > MOST_IMAGES:
@@ -100,9 +105,9 @@ class Released:
             question=flat.question, answer=flat.answer, gt_answer=_truth(sample)
         )
         content = _illustrated(prompt, flat.images)
-        return Asked(rubric, content, left_out=flat.left_out, cut=flat.cut)
+        return RubricQuestion(rubric, content, left_out=flat.left_out, cut=flat.cut)
 
-    def read(self, reply: str, rubric: Rubric) -> Verdict | Unreadable:
+    def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
         """The score that the released reader finds."""
         try:
             score = find_score(reply)
@@ -112,11 +117,28 @@ class Released:
             return Unreadable("the released scorer finds no number after '### Score'")
         if not 0 <= score <= TOP:
             return Unreadable(f"the released scorer drops the score {score}")
-        return Verdict(score, "score", stated=score)
+        return RubricVerdict(score, "score", stated=score)
+
+
+def first_truth(items: Sequence[Any]) -> dict[str, str]:
+    """Metadata that tells the text of `items[0]`, where the content would tell another.
+
+    `items` are a row's `gt_answer`, {"text": ..., "image": ...} each. The content made of
+    them holds no empty text and nothing of an item without both, so that the text of the
+    next item would pass for the first.
+    """
+    first, *rest = (item if isinstance(item, Mapping) else {} for item in items or [{}])
+    text = first.get("text")
+    content = (item for item in rest if item.get("text") or item.get("image"))
+    next_text = None if first.get("image") else next(content, {}).get("text")
+    told = bool(text) or (text is None and not next_text)
+    return {} if told else {FIRST_TRUTH: json.dumps(text)}
 
 
 def _truth(sample: Sample) -> str | None:
-    """`gt_answer[0]["text"]` of the exported row."""
+    """`gt_answer[0]["text"]` of the row; null is written `None`, as `str.format` does."""
+    if (text := sample.metadata.get(FIRST_TRUTH)) in ("null", '""'):
+        return None if text == "null" else ""
     segments = sample.reference.segments if sample.reference else ()
     first = segments[0] if segments else None
     return first.text if isinstance(first, Text) else None

@@ -25,7 +25,7 @@ _VERDICTS = re.compile(r"^[ \t#>*_]*verdicts\b[\s*_:]*$", re.IGNORECASE | re.MUL
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RubricVerdict:
     """A judgement of one document on the raw scale of 0 to 6."""
 
     raw: int
@@ -55,8 +55,9 @@ class Unreadable:
     """Names what is missing."""
 
 
-def read_reply(reply: str, rubric: Rubric) -> Verdict | Unreadable:
+def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
     """The judgement in `reply`; the last score counts, and verdicts after their heading."""
+    reply = re.sub(r"\r\n?", "\n", reply)
     stated, trouble = _stated(reply)
     found = {name: _verdict(reply, name) for name in rubric.criteria}
     penalty = _verdict(reply, rubric.penalty, signed=True) if rubric.penalty else 0
@@ -64,7 +65,7 @@ def read_reply(reply: str, rubric: Rubric) -> Verdict | Unreadable:
     raw = stated if summed is None else summed
     if raw is None:
         return Unreadable("; ".join([trouble, *_missing(found, rubric, penalty)]))
-    return Verdict(
+    return RubricVerdict(
         raw=raw,
         source="score" if summed is None else "verdicts",
         stated=stated,

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from generators.base import Kind, StageSpec, Weights, imported
-from generators.names import UsageError, unknown, with_overrides
+from generators.names import UnknownName, UsageError, unknown, with_overrides
 from scorers.judging.corrected import Corrected
-from scorers.judging.judge import Judge
+from scorers.judging.judge import RubricJudge
 from scorers.judging.published import read_published
 from scorers.judging.released import Released
 from scorers.judging.rubrics import OWN
@@ -45,7 +45,7 @@ def resolve_judge(
     overrides: Mapping[str, Any],
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
-) -> Judge:
+) -> RubricJudge:
     """The judge `judge:NAME`; UsageError for unknown names, settings and rubrics.
 
     `overrides` are fields of `JudgeSettings`; those of `judge:mmie-score` may also be
@@ -62,12 +62,12 @@ def resolve_judge(
     return judge(name, stage, settings)
 
 
-def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> Judge:
+def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
     """The judge that asks `stage`; UsageError where the official rubrics are not there."""
-    path = settings.official_path
-    rubrics = OWN if path is None else read_published(path)
+    file = settings.source.file()
+    rubrics = OWN if file is None else read_published(file)
     official = settings.mode == "official"
-    return Judge(
+    return RubricJudge(
         name=name,
         stage=stage,
         examiner=Released(rubrics) if official else Corrected(rubrics, settings.max_images),
@@ -108,6 +108,9 @@ def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
         raise unknown("judge", name, valid)
     try:
         stage = chat(model)
+    except UnknownName as error:
+        valid = (f"{PREFIX}{known}" for known in (*JUDGES, *error.valid))
+        raise unknown("judge", name, valid) from None
     except UsageError as error:
         raise UsageError(f"judge {name!r}: {error}") from None
     if stage.kind is not Kind.DRAFT:

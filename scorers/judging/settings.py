@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-Mode = Literal["corrected", "official"]
-OFFICIAL = "official:"
-"""Prefix of `rubric` before the path of the released prompts.py."""
+from scorers.judging.rubric import DEFAULT_MODE, Mode, RubricSource, parse_rubric
 
 
 class JudgeSettings(BaseModel):
@@ -22,7 +20,7 @@ class JudgeSettings(BaseModel):
     rubric: str = "own"
     """`own`, our wording with a verdict for each criterion, or `official:PATH`: the
     user's copy of prompts.py (github.com/Lillianwei-h/MMIE), or the folder it lies in."""
-    mode: Mode = "corrected"
+    mode: Mode = DEFAULT_MODE
     """`official` flattens, cuts, drops and reads as the released scorer does; `corrected`
     keeps the document's order and all its pictures, and drops nothing silently."""
     retries: int | None = Field(default=None, ge=0, le=5)
@@ -36,18 +34,14 @@ class JudgeSettings(BaseModel):
 
     @field_validator("rubric")
     @classmethod
-    def _known(cls, rubric: str) -> str:
-        if rubric != "own" and not rubric.removeprefix(OFFICIAL).strip():
-            raise ValueError("official: must be followed by the path of prompts.py")
-        if rubric != "own" and not rubric.startswith(OFFICIAL):
-            raise ValueError("a rubric is 'own' or 'official:PATH'")
-        return rubric
+    def _valid(cls, rubric: str) -> str:
+        return str(parse_rubric(rubric))
 
     @model_validator(mode="after")
     def _as_released(self) -> Self:
         if self.mode == "corrected":
             return self
-        if self.official_path is None:
+        if self.source.path is None:
             raise ValueError(
                 "mode 'official' needs the released rubrics: rubric 'official:PATH' with "
                 "your copy of prompts.py from github.com/Lillianwei-h/MMIE"
@@ -59,9 +53,9 @@ class JudgeSettings(BaseModel):
         return self
 
     @property
-    def official_path(self) -> str | None:
-        """Where the released prompts.py lies; None for our own rubrics."""
-        return None if self.rubric == "own" else self.rubric.removeprefix(OFFICIAL)
+    def source(self) -> RubricSource:
+        """Where the wording comes from."""
+        return parse_rubric(self.rubric)
 
     @property
     def most_retries(self) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 
 from generators.base import imported
 from generators.names import unknown
-from scorers.pairwise.protocol import Mode, Pairwise
+from scorers.judging.rubric import Mode
+from scorers.pairwise.protocol import Pairwise
 
 PROTOCOLS: dict[str, str] = {
     "creation": "scorers.pairwise.creation:Creation",

@@ -9,22 +9,32 @@ the evaluated model where the program's is the reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.pairwise import wording
-from scorers.pairwise.counts import by_pair, counted
-from scorers.pairwise.dual import DualEvaluation, both_orders
-from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
-from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
+from scorers.judging.rubric import Mode
+from scorers.pairwise import prompts
+from scorers.pairwise.content import pictures, spaced, texts, told, whole
+from scorers.pairwise.games import (
+    Ask,
+    Aspect,
+    Game,
+    Read,
+    by_pair,
+    counted,
+    in_both_orders,
+    preferences,
+)
+from scorers.pairwise.prompts import checked, constants
+from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
-from scorers.pairwise.rewards import corrected_rewards, official_rewards, spread
-from scorers.pairwise.table import Part, Row, Table, groups
-from scorers.pairwise.turns import whole
-from scorers.ratings.bootstrap import DRAWS
+from scorers.pairwise.table import Part, Standing, Standings, groups
+from scorers.ratings.bootstrap import DRAWS, mean
+from scorers.ratings.estimate import Estimate
 
 FACTUALITY = "visual_factuality"
 """Metadata of a sample: its criteria of visual factuality; `Sample.criteria` are those of
@@ -42,12 +52,12 @@ _DIGESTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class CreationWording:
     """The three prompts."""
 
-    preference: str = wording.CREATION
-    factuality: str = wording.FACTUALITY
-    factuality_with_truth: str = wording.FACTUALITY_WITH_TRUTH
+    preference: str = prompts.CREATION
+    factuality: str = prompts.FACTUALITY
+    factuality_with_truth: str = prompts.FACTUALITY_WITH_TRUTH
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,16 +65,16 @@ class Creation(DualEvaluation):
     """The protocol. Official mode counts judgements, corrected mode counts questions."""
 
     mode: Mode = "corrected"
-    wording: Wording = field(default_factory=Wording)
+    wording: CreationWording = field(default_factory=CreationWording)
     draws: int = DRAWS
     name: str = "creation"
 
     @classmethod
-    def published(cls, path: Path) -> Wording:
+    def published(cls, path: Path) -> CreationWording:
         """The prompts of the user's copy of `creation.py`; UsageError unless published."""
         found = constants(path, "vlmeval/dataset/creation.py").get("prompt_dict", {})
         named = checked(found.get("Creation_MMBench", {}), _DIGESTS, path)
-        return Wording(*(named[name] for name in _DIGESTS))
+        return CreationWording(*(named[name] for name in _DIGESTS))
 
     def requests(
         self, sample: Sample, first: Document, second: Document
@@ -91,7 +101,7 @@ class Creation(DualEvaluation):
     ) -> tuple[Turn, ...]:
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
-        criteria = sample.criteria or wording.NO_CRITERIA
+        criteria = sample.criteria or prompts.NO_CRITERIA
         filled = _filled(self.wording.preference, question, criteria, first, second)
         before = pictures(sample.question) if official else ()
         return (Turn("user", joined((*before, *filled))),)
@@ -112,23 +122,25 @@ class Creation(DualEvaluation):
             return official_creation(reply) if self.mode == "official" else level(reply)
         return official_marks(reply) if self.mode == "official" else marks(reply)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Reward, win rate and visual factuality of each pair's second system."""
         rows = [
             self._row(pair, part, group, found)
             for pair, played in by_pair(games, baseline).items()
             for part, group, found in groups(played)
         ]
-        return Table(
+        return Standings(
             protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
         )
 
-    def _row(self, pair: tuple[str, str], part: Part, group: str, games: list[Game]) -> Row:
+    def _row(
+        self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
+    ) -> Standing:
         official = self.mode == "official"
         values = (
             official_rewards(games) if official else corrected_rewards(games, self.draws)
         )
-        return Row(
+        return Standing(
             system=pair[1],
             opponent=pair[0],
             part=part,
@@ -160,4 +172,83 @@ def _filled(
         "prediction": second,
         "groundtruth": told(truth),
     }
-    return fill(template, fields | published)
+    return filled(template, fields | published)
+
+
+POINTS = 50
+"""Reward of one level of preference."""
+LEVELS = {"much_better": 2, "better": 1, "tie": 0, "worse": -1, "much_worse": -2}
+
+
+def spread(games: Sequence[Game]) -> dict[str, int]:
+    """Verdicts by level, from the second system's side, and replies about factuality."""
+    found = Counter(_all_preferences(games))
+    replies = counted(games, "factuality")
+    counts = {name: found[level] for name, level in LEVELS.items()}
+    return counts | {f"factuality_{n}": replies[n] for n in ("read", "unread", "failed")}
+
+
+def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
+    """Means over judgements, as `merge_dual` of creation.py pools the two orders.
+
+    Failed replies count as unread ones. A share of nothing, where the program raises
+    ZeroDivisionError, has no value.
+    """
+    found = _all_preferences(games)
+    own = [own for own, _ in _all_marks(games)]
+    other = [other for _, other in _all_marks(games)]
+    replies = counted(games, "factuality")
+    asked = sum(2 for g in games if g.judgement is not None)
+    missing = replies["unread"] + replies["failed"] + replies["skipped"]
+    return {
+        "reward": _share(sum(POINTS * p for p in found), len(found)),
+        "win_rate": _share(100 * sum(p > 0 for p in found), len(found)),
+        "preference_parse_ok": _share(len(found), asked),
+        "visual_factuality": _share(sum(own), len(own)),
+        "visual_factuality_of_opponent": _share(sum(other), len(other)),
+        "visual_factuality_parse_ok": _share(len(own), len(own) + missing),
+    }
+
+
+def _share(total: float, n: int) -> Estimate:
+    if n == 0:
+        return Estimate(None, None, 0, "no judgement read")
+    return Estimate(total / n, None, n)
+
+
+def _all_preferences(games: Sequence[Game]) -> list[int]:
+    return [p for g in games if g.judgement is not None for p in preferences(g.judgement)]
+
+
+def _all_marks(games: Sequence[Game]) -> list[tuple[float, float]]:
+    """(second's, first's) marks of every reply that was read."""
+    return [pair for g in games for pair in _marks(g)]
+
+
+def _marks(game: Game) -> list[tuple[float, float]]:
+    if game.judgement is None:
+        return []
+    forward, backward = game.judgement.marks(False), game.judgement.marks(True)
+    found = [(forward.second, forward.first)] if forward else []
+    return found + ([(backward.first, backward.second)] if backward else [])
+
+
+def corrected_rewards(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
+    """Means over questions read in both orders, with intervals by drawing questions.
+
+    Where every reply can be read the values equal the official ones.
+    """
+    both = in_both_orders(games)
+    questions = [question for question, _ in both]
+    rewards = [POINTS * sum(values) / 2 for _, values in both]
+    wins = [100 * sum(v > 0 for v in values) / 2 for _, values in both]
+    marked = [(g.question, found) for g in games if len(found := _marks(g)) == 2]
+    own = [sum(own for own, _ in found) / 2 for _, found in marked]
+    gaps = [sum(own - other for own, other in found) / 2 for _, found in marked]
+    of = [question for question, _ in marked]
+    return {
+        "reward": mean(questions, rewards, draws=draws),
+        "win_rate": mean(questions, wins, draws=draws),
+        "visual_factuality": mean(of, own, draws=draws),
+        "visual_factuality_gap": mean(of, gaps, draws=draws),
+    }

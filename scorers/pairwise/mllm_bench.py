@@ -3,7 +3,7 @@
 Constants after scripts/{prompts,arrange_data_for_eval,evaluate,cal_clo}.py of
 FreedomIntelligence/MLLM-Bench@403f82c9; the published tables count wins, ties and losses
 against an anchor on each level of capability, with every undecided class among the ties
-(paper section 5.1, Table 5).
+(paper section 5.1, Standings 5).
 """
 
 from __future__ import annotations
@@ -12,18 +12,23 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.pairwise import wording
-from scorers.pairwise.counts import by_pair, counted
-from scorers.pairwise.dual import DualEvaluation, both_orders
-from scorers.pairwise.elo_tables import corrected_elo, official_elo
-from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
-from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
+from scorers.judging.rubric import Mode
+from scorers.pairwise import prompts
+from scorers.pairwise.content import pictures, spaced, texts, told, whole
+from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair, counted
+from scorers.pairwise.mllm_ratings import (
+    corrected_elo,
+    corrected_shares,
+    official_elo,
+    official_shares,
+    tally,
+)
+from scorers.pairwise.prompts import checked, constants
+from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import official_vote, vote
-from scorers.pairwise.table import Part, Row, Table, groups
-from scorers.pairwise.turns import whole
-from scorers.pairwise.votes import corrected_shares, official_shares, tally
+from scorers.pairwise.table import Part, Standing, Standings, groups
 from scorers.ratings.bootstrap import DRAWS
 
 QUESTION_TYPE = "question_type"
@@ -41,11 +46,11 @@ _DIGESTS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Wording:
+class MllmBenchWording:
     """The prompt, and what is added to it for a sample with criteria."""
 
-    vote: str = wording.VOTE
-    criteria: str = wording.VOTE_CRITERIA
+    vote: str = prompts.VOTE
+    criteria: str = prompts.VOTE_CRITERIA
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,19 +58,19 @@ class MllmBench(DualEvaluation):
     """The protocol. Official mode counts merged votes; corrected mode fits ratings."""
 
     mode: Mode = "corrected"
-    wording: Wording = field(default_factory=Wording)
+    wording: MllmBenchWording = field(default_factory=MllmBenchWording)
     draws: int = DRAWS
     name: str = "mllm-bench"
 
     @classmethod
-    def published(cls, path: Path) -> Wording:
+    def published(cls, path: Path) -> MllmBenchWording:
         """The prompts of the user's copy of `prompts.py`; UsageError unless published."""
         found = checked(constants(path, "scripts/prompts.py"), _DIGESTS, path)
         role, template, reference = (found[name] for name in _DIGESTS)
         # Put together as the program does: the role is no template, and the criteria
         # follow the last line without a line break.
         escaped = role.replace("{", "{{").replace("}", "}}")
-        return Wording(escaped + template + "{criteria}", reference)
+        return MllmBenchWording(escaped + template + "{criteria}", reference)
 
     def requests(
         self, sample: Sample, first: Document, second: Document
@@ -80,7 +85,7 @@ class MllmBench(DualEvaluation):
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
         kind = told(sample.metadata.get(QUESTION_TYPE, "open-ended"))
-        criteria = fill(self.wording.criteria, {"reference": told(sample.criteria or "")})
+        criteria = filled(self.wording.criteria, {"reference": told(sample.criteria or "")})
         fields = {
             "question": question,
             "type": kind,
@@ -92,13 +97,22 @@ class MllmBench(DualEvaluation):
             "criteria": criteria if sample.criteria else (),
         }
         after = pictures(sample.question) if official else ()
-        return (Turn("user", joined((*fill(self.wording.vote, fields), *after))),)
+        return (Turn("user", joined((*filled(self.wording.vote, fields), *after))),)
+
+    @property
+    def attempts(self) -> int:
+        """Three rounds officially (`--max_retry` of scripts/evaluate.py)."""
+        return 3 if self.mode == "official" else 2
+
+    def repeats_after(self, reply: str) -> bool:
+        """Whatever is no vote is asked again in the next round."""
+        return True
 
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """One of the four votes."""
         return official_vote(reply) if self.mode == "official" else vote(reply)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Wins, ties and losses of each pair's second system, then ratings of all."""
         played = by_pair(games, baseline)
         rows = [
@@ -108,14 +122,16 @@ class MllmBench(DualEvaluation):
         ]
         rate = official_elo if self.mode == "official" else corrected_elo
         rows += rate(played, baseline, self.draws)
-        return Table(
+        return Standings(
             protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
         )
 
-    def _row(self, pair: tuple[str, str], part: Part, group: str, games: list[Game]) -> Row:
+    def _row(
+        self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
+    ) -> Standing:
         official = self.mode == "official"
         values = official_shares(games) if official else corrected_shares(games, self.draws)
-        return Row(
+        return Standing(
             system=pair[1],
             opponent=pair[0],
             part=part,

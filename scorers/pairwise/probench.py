@@ -12,19 +12,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.features import Counter, Style, style, words
-from scorers.pairwise import wording
-from scorers.pairwise.counts import by_pair
-from scorers.pairwise.dual import DualEvaluation, both_orders
-from scorers.pairwise.filling import fill, joined, pictures, spaced, texts, told
-from scorers.pairwise.likert import corrected_rows
-from scorers.pairwise.likert_official import official_row
-from scorers.pairwise.official import checked, constants
-from scorers.pairwise.protocol import Ask, Aspect, Game, Mode, Read
-from scorers.pairwise.readers import level, official_probench
-from scorers.pairwise.table import Table, groups
-from scorers.pairwise.turns import asked, history, whole
+from scorers.judging.rubric import Mode
+from scorers.pairwise import prompts
+from scorers.pairwise.content import asked, history, pictures, spaced, texts, told, whole
+from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair
+from scorers.pairwise.probench_ratings import corrected_rows, official_row
+from scorers.pairwise.prompts import checked, constants
+from scorers.pairwise.protocol import DualEvaluation, both_orders
+from scorers.pairwise.readers import level, official_forms, official_probench
+from scorers.pairwise.table import Standings, groups
 
 TRACK = "chat_type"
 """Metadata of a sample: one of `TRACKS`; by default told by the number of user turns."""
@@ -51,7 +50,7 @@ _TURN = "<turn{i}/>\n{pair}\n</turn{i}>"
 
 
 def _own_wording() -> Mapping[str, str]:
-    return wording.LIKERT
+    return prompts.LIKERT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,11 +103,11 @@ class ProBench(DualEvaluation):
             pairs = self._rounds(sample, first, second)
         elif self.mode == "official":
             _matching(sample, first, second)
-            pairs = fill(_PAIR, _listed(sample, first, second))
+            pairs = filled(_PAIR, _listed(sample, first, second))
         else:
             last = spaced(asked(sample)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
-            pairs = joined((*history(sample), *fill(_PAIR, pair)))
+            pairs = joined((*history(sample), *filled(_PAIR, pair)))
         before = pictures(sample.question) if self.mode == "official" else ()
         system = Turn("system", told(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
@@ -124,27 +123,34 @@ class ProBench(DualEvaluation):
         turns = zip(asked(sample), first.answers, second.answers, strict=True)
         for i, (turn, a, b) in enumerate(turns):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
-            fields = {"i": told(str(i)), "pair": fill(_PAIR, pair)}
-            rounds += [told("\n\n" if i else ""), fill(_TURN, fields)]
+            fields = {"i": told(str(i)), "pair": filled(_PAIR, pair)}
+            rounds += [told("\n\n" if i else ""), filled(_TURN, fields)]
         return joined(s for content in rounds for s in content)
+
+    @property
+    def attempts(self) -> int:
+        """Three officially (`process_item` of gen_judgement.py)."""
+        return 3 if self.mode == "official" else 2
+
+    def repeats_after(self, reply: str) -> bool:
+        """Only a reply without any verdict is asked for again (`isvalid_output`)."""
+        return not official_forms(reply)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """A five-level verdict."""
         return official_probench(reply) if self.mode == "official" else level(reply)
 
-    def styles(self, first: Document, second: Document) -> tuple[Style, Style]:
-        """Style of the pair's answers.
+    def style_of(self, answer: Document, *, first: bool) -> Style:
+        """Style of the pair's first or second answer.
 
         Officially white space around the baseline's answers counts, the model's not.
         """
-        return self._style(first, self.mode == "corrected"), self._style(second, True)
-
-    def _style(self, answer: Document, stripped: bool) -> Style:
+        stripped = self.mode == "corrected" or not first
         parts = [d.text for d in answer.answers]
         images = sum(len(d.images) for d in answer.answers)
         return style(parts, images, count=self.count, mode=self.mode, stripped=stripped)
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Ratings and win rates against the baseline, overall and on every group.
 
         Without a baseline the first system of each pair is the baseline officially, the
@@ -166,7 +172,7 @@ class ProBench(DualEvaluation):
                     found, baseline, part, group, strong=self.strong, draws=self.draws
                 )
             ]
-        return Table(
+        return Standings(
             protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
         )
 

@@ -1,143 +1,40 @@
-"""What the pairwise protocols have in common: questions, readings, judgements, games."""
+"""How a pair of answers is asked about, read and counted: the contract and the walk.
+
+Every pair is shown to the judge in both orders (dual evaluation).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from dataclasses import replace
+from typing import Protocol
 
-from generators.base import NotApplicable, Outcome, Result, StageSpec, Unscored, Walk
-from generators.document import Document, Sample, Turn
-from scorers.features import Mode, Style
-from scorers.pairwise.table import Table
-
-__all__ = [
-    "Ask",
-    "Aspect",
-    "Game",
-    "Judgement",
-    "Marks",
-    "Mode",
-    "Pairwise",
-    "Read",
-    "Reading",
-    "Verdict",
-]
-
-Aspect = Literal["preference", "factuality"]
-"""What is asked: which answer is better, or how true each is to the pictures."""
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """Which of two answers a judge prefers."""
-
-    said: str
-    """The protocol's own word: `A>>B`, `Answer1`, `unable to decide: situation one`."""
-    preference: int
-    """From -2 to 2; positive is for the answer shown first."""
-
-
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """Scores out of 10 of the answer shown first and of the other."""
-
-    first: float
-    second: float
-
-
-Read = Verdict | Marks | Unscored | NotApplicable
-"""What a reply says, or why it says nothing."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One conversation to put to the judge."""
-
-    aspect: Aspect
-    swapped: bool
-    """Whether the pair's second answer is shown first."""
-    turns: tuple[Turn, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """What came of one `Ask`: a verdict or marks, or why there are none."""
-
-    aspect: Aspect
-    swapped: bool
-    outcome: Outcome[Verdict | Marks]
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """Everything a judge said of one pair of answers."""
-
-    readings: tuple[Reading, ...]
-    styles: tuple[Style, Style] | None = None
-    """Of the pair's first and second answer, where the protocol looks at style."""
-
-    def verdict(self, swapped: bool) -> Verdict | None:
-        """The verdict on one order of showing, where there is one."""
-        found = self._value("preference", swapped)
-        return found if isinstance(found, Verdict) else None
-
-    def marks(self, swapped: bool) -> Marks | None:
-        """The marks given in one order of showing, as shown, where there are any."""
-        found = self._value("factuality", swapped)
-        return found if isinstance(found, Marks) else None
-
-    def _value(self, aspect: Aspect, swapped: bool) -> Verdict | Marks | None:
-        for r in self.readings:
-            if (r.aspect, r.swapped) == (aspect, swapped) and isinstance(r.outcome, Result):
-                return r.outcome.value
-        return None
-
-    @property
-    def flipped(self) -> "Judgement":
-        """The same judgement with the pair named the other way round."""
-        readings = tuple(replace(r, swapped=not r.swapped) for r in self.readings)
-        styles = self.styles and (self.styles[1], self.styles[0])
-        return Judgement(readings, styles)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Game:
-    """Two systems' answers to one question, and what was made of them."""
-
-    question: str
-    """The sample's id: the unit that intervals draw again."""
-    category: str
-    field: str
-    first: str
-    second: str
-    outcome: Outcome[Judgement]
-    """Not a result where an answer is missing or the pair cannot be asked about."""
-
-    @classmethod
-    def of(
-        cls, sample: Sample, first: str, second: str, outcome: Outcome[Judgement]
-    ) -> "Game":
-        """The game of two systems on `sample`."""
-        about = {"question": sample.id, "category": sample.category, "field": sample.field}
-        return cls(**about, first=first, second=second, outcome=outcome)
-
-    @property
-    def judgement(self) -> Judgement | None:
-        """The judgement, where the pair was asked about."""
-        return self.outcome.value if isinstance(self.outcome, Result) else None
-
-    @property
-    def flipped(self) -> "Game":
-        """The same game with the pair named the other way round."""
-        outcome = self.outcome
-        if isinstance(outcome, Result):
-            outcome = replace(outcome, value=outcome.value.flipped)
-        return replace(self, first=self.second, second=self.first, outcome=outcome)
-
-    def versus(self, baseline: str | None) -> "Game":
-        """The game with the baseline, if it plays, as the pair's first."""
-        return self.flipped if self.second == baseline else self
+from generators.base import (
+    Failure,
+    Job,
+    Outcome,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+)
+from generators.content import followed_up
+from generators.document import Document, Draft, Request, Sample
+from generators.keys import derived_seed
+from scorers.features import Style
+from scorers.judging.rubric import Mode
+from scorers.pairwise import prompts
+from scorers.pairwise.games import (
+    Ask,
+    Aspect,
+    Game,
+    Judgement,
+    Marks,
+    Read,
+    ReplyReading,
+    Verdict,
+)
+from scorers.pairwise.table import Standings
 
 
 class Pairwise(Protocol):
@@ -155,6 +52,15 @@ class Pairwise(Protocol):
         """Whose constants and quirks apply."""
         ...
 
+    @property
+    def attempts(self) -> int:
+        """How often at most one question is asked, the first time included."""
+        ...
+
+    def repeats_after(self, reply: str) -> bool:
+        """Whether the released program asks the same again after this unread reply."""
+        ...
+
     def requests(
         self, sample: Sample, first: Document, second: Document
     ) -> tuple[Ask, ...]:
@@ -163,6 +69,10 @@ class Pairwise(Protocol):
 
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
         """What a reply says."""
+        ...
+
+    def style_of(self, answer: Document, *, first: bool) -> Style | None:
+        """Style of the pair's first or second answer, where the protocol looks at it."""
         ...
 
     def judge(
@@ -178,6 +88,145 @@ class Pairwise(Protocol):
         """Walk to the judgement of one pair, asking the stage `chat`."""
         ...
 
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Table:
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Every number of the protocol, with counts of what is missing."""
         ...
+
+
+_POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
+"""Position in `derived_seed`: the same for both orders, so that a pair named the other
+way round asks for the very same records."""
+
+
+def judged(
+    protocol: Pairwise,
+    sample: Sample,
+    answers: tuple[Document, Document],
+    chat: StageSpec,
+    drawing: tuple[int, int],
+    styles: tuple[Style, Style] | None = None,
+) -> Walk[Judgement]:
+    """Ask `chat` everything `protocol` wants to know of a pair, all at once.
+
+    In corrected mode what cannot be read is asked for once more, then left unscored; in
+    official mode the question itself is repeated as often as the released program does,
+    with another seed. A stage that decodes greedily would give the same reply and is not
+    asked again. `drawing` is (seed, repeat). Every reading keeps its own outcome; a pair
+    that cannot be asked about is a failure of the input.
+    """
+    try:
+        asks = protocol.requests(sample, *answers)
+    except ValueError as error:
+        return Failure(str(error))
+    replies = yield [_job(a, sample, chat, drawing) for a in asks]
+    outcomes = [_outcome(protocol, a, r) for a, r in zip(asks, replies, strict=True)]
+    unread = dict(enumerate(zip(asks, replies, strict=True)))
+    for attempt in range(1, protocol.attempts):
+        again = {
+            i: following
+            for i, (ask, reply) in unread.items()
+            if (following := _asked_again(protocol, ask, reply, outcomes[i], chat))
+        }
+        if not again:
+            break
+        replies = yield [_job(a, sample, chat, drawing, attempt) for a in again.values()]
+        unread = dict(zip(again, zip(again.values(), replies, strict=True), strict=True))
+        outcomes = [
+            _outcome(protocol, asks[i], unread[i][1]) if i in unread else outcome
+            for i, outcome in enumerate(outcomes)
+        ]
+    readings = (
+        ReplyReading(a.aspect, a.swapped, o) for a, o in zip(asks, outcomes, strict=True)
+    )
+    return Result(Judgement(tuple(readings), styles))
+
+
+def most_questions(protocol: Pairwise) -> int:
+    """Most questions about a pair one after another or, asked again, at once."""
+    return 1 + 2 * len(_POSITION) * (protocol.attempts - 1)
+
+
+def _asked_again(
+    protocol: Pairwise,
+    ask: Ask,
+    reply: Outcome[Draft],
+    outcome: Outcome[Verdict | Marks],
+    chat: StageSpec,
+) -> Ask | None:
+    """What is asked after a reply that came and could not be read, if anything."""
+    if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
+        return None
+    if protocol.mode == "corrected":
+        return _follow_up(protocol, ask, reply.value.text, outcome.reason)
+    return ask if chat.seeded and protocol.repeats_after(reply.value.text) else None
+
+
+def _follow_up(protocol: Pairwise, ask: Ask, reply: str, problem: str) -> Ask:
+    """The conversation so far, with a turn that asks for the judgement in its form."""
+    preference = ask.aspect == "preference"
+    form = prompts.FORMS[protocol.name] if preference else prompts.FACTUALITY_FORM
+    asking = prompts.AGAIN.format(problem=problem, form=form)
+    return replace(ask, turns=followed_up(ask.turns, reply, asking))
+
+
+def _job(
+    ask: Ask, sample: Sample, chat: StageSpec, drawing: tuple[int, int], attempt: int = 0
+) -> Job:
+    position = _POSITION[ask.aspect] + attempt * len(_POSITION)
+    seed = derived_seed(drawing[0], sample.id, drawing[1], position)
+    request = Request(ask.turns, seed if chat.seeded else None)
+    return Job(chat, request, sample.id, f"{ask.aspect} {sample.id}")
+
+
+def _outcome(
+    protocol: Pairwise, ask: Ask, reply: Outcome[Draft]
+) -> Outcome[Verdict | Marks]:
+    if not isinstance(reply, Result):
+        return reply
+    found = protocol.read(reply.value.text, ask.aspect)
+    return Result(found) if isinstance(found, Verdict | Marks) else found
+
+
+def both_orders(
+    first: Document, second: Document
+) -> tuple[tuple[bool, Document, Document], ...]:
+    """(whether swapped, the answer shown first, the other), as given and swapped."""
+    return (False, first, second), (True, second, first)
+
+
+class DualEvaluation(Pairwise, Protocol):
+    """Base of the protocols: the walk, for what they ask and how they read."""
+
+    __slots__ = ()
+
+    @property
+    def attempts(self) -> int:
+        """Once more in corrected mode; once officially, as Creation-MMBench does."""
+        return 2 if self.mode == "corrected" else 1
+
+    def repeats_after(self, reply: str) -> bool:
+        """Never, unless the released program does."""
+        return False
+
+    def style_of(self, answer: Document, *, first: bool) -> Style | None:
+        """None: most protocols do not look at style."""
+        return None
+
+    def styles(self, first: Document, second: Document) -> tuple[Style, Style] | None:
+        """Style of the pair's answers, where the protocol looks at style."""
+        one, other = self.style_of(first, first=True), self.style_of(second, first=False)
+        return None if one is None or other is None else (one, other)
+
+    def judge(
+        self,
+        sample: Sample,
+        first: Document,
+        second: Document,
+        chat: StageSpec,
+        *,
+        seed: int = 0,
+        repeat: int = 0,
+    ) -> Walk[Judgement]:
+        """Walk to the judgement of one pair, asking the stage `chat`."""
+        styles = self.styles(first, second)
+        return judged(self, sample, (first, second), chat, (seed, repeat), styles)

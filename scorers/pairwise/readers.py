@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import takewhile
 
 from generators.base import NotApplicable, Unscored
-from scorers.pairwise.protocol import Marks, Verdict
+from scorers.pairwise.games import Marks, Verdict
 
 LEVELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Five-level verdicts by how much they prefer the answer shown first."""
@@ -32,12 +33,15 @@ _FINAL = re.compile(r"final\s+verdict", re.IGNORECASE)
 _SIGNS = str.maketrans({"\u226b": ">>", "\u226a": "<<", "\uff1e": ">", "\uff1c": "<"})
 _DRESS = r"[\s*_:`\"'.\\\u201c\u201d]"
 _SIDE = r"(?:(?:assistant|response)\s*)?[ab]"
-_PLAIN = re.compile(
-    rf"(?:{_DRESS}|-(?=\s)|is\b)*\[?\s*"
-    rf"({_SIDE}{_DRESS}*[<>=][<>=\s\\]*{_DRESS}*{_SIDE})\b",
+_FORM = rf"{_SIDE}{_DRESS}*[<>=][<>=\s\\]*{_DRESS}*{_SIDE}"
+_PLAIN = re.compile(rf"(?:{_DRESS}|-(?=\s)|is\b)*\[?\s*({_FORM})\b", re.IGNORECASE)
+"""A verdict with which a text begins, without double brackets."""
+_OTHER = re.compile(
+    rf"(?:{_DRESS}|\]|,|;|/|\||\b(?:or|and|to|maybe|perhaps|possibly|rather|even)\b)+"
+    rf"\[*\s*({_FORM})\b",
     re.IGNORECASE,
 )
-"""A verdict with which a text begins, without double brackets."""
+"""A further verdict, after one and joined to it by hardly anything: `A>B or A>>B`."""
 _GAP = (
     r"(?:[*_:=\uff1a\"'`|\[ \t\u201c\u201d]|[-\u2013\u2014](?=[ \t])"
     r"|\((?=[\d.]+\s*/\s*10\s*\)))*"
@@ -64,6 +68,7 @@ def level(reply: str) -> Verdict | Unscored:
     signs, spaces and markup around the letters are read. A final verdict without brackets
     that contradicts the ones in brackets leaves the reply unread.
     """
+    reply = html.unescape(reply).translate(_SIGNS)
     *before, after = _FINAL.split(reply)
     plain = _plain(after) if before else set()
     several = (_bracketed(after) or _bracketed(reply)) | plain
@@ -75,19 +80,34 @@ def level(reply: str) -> Verdict | Unscored:
 
 
 def _bracketed(text: str) -> set[int]:
-    return {p for m in _BRACKETS.findall(text) if (p := _preference(m)) is not None}
+    """Verdicts in double brackets, with those that are joined to the last without them."""
+    found: list[str] = []
+    for match in _BRACKETS.finditer(text):
+        found += [match[1], *(_joined(text, match.end()) if _known([match[1]]) else [])]
+    return _known(found)
 
 
 def _plain(after: str) -> set[int]:
-    """The verdict with which a text begins, if it does."""
-    begun = _PLAIN.match(html.unescape(after).translate(_SIGNS))
-    preference = _preference(begun[1]) if begun else None
-    return set() if preference is None else {preference}
+    """The verdict with which a text begins, if it does, and others joined to it."""
+    begun = _PLAIN.match(after)
+    return _known([begun[1], *_joined(after, begun.end())]) if begun else set()
+
+
+def _joined(text: str, end: int) -> list[str]:
+    """What follows a verdict that ends at `end` as its alternatives."""
+    found: list[str] = []
+    while other := _OTHER.match(text, end):
+        found.append(other[1])
+        end = other.end()
+    return found
+
+
+def _known(forms: Iterable[str]) -> set[int]:
+    return {p for form in forms if (p := _preference(form)) is not None}
 
 
 def _preference(inside: str) -> int | None:
-    signs = html.unescape(inside).translate(_SIGNS)
-    form = re.sub(r"[\s*_`\\]|assistant|response", "", signs, flags=re.IGNORECASE).upper()
+    form = re.sub(r"[\s*_`\\]|assistant|response", "", inside, flags=re.IGNORECASE).upper()
     return LEVELS.get(form, MIRRORED.get(form))
 
 
@@ -109,9 +129,14 @@ def official_creation(reply: str) -> Verdict | Unscored:
     return Unscored("no line `Final Verdict is: [[...]]` with a known verdict")
 
 
+def official_forms(reply: str) -> set[str]:
+    """What the released pattern of ProBench finds, valid or not."""
+    return set(re.findall(r"\[\[([AB<>=]+)\]\]", reply))
+
+
 def official_probench(reply: str) -> Verdict | Unscored:
     """The one distinct text of A, B, <, > and = in double brackets; mirrored forms fail."""
-    forms = set(re.findall(r"\[\[([AB<>=]+)\]\]", reply))
+    forms = official_forms(reply)
     if len(forms) != 1:
         return Unscored(_one_of(sorted(forms), "one of [[A>>B]] to [[B>>A]]"))
     form = forms.pop()
@@ -121,15 +146,26 @@ def official_probench(reply: str) -> Verdict | Unscored:
 
 
 def vote(reply: str) -> Verdict | Unscored:
-    """The vote in the last line, else the only vote that stands alone in a line."""
+    """The vote in the last line, else the only vote that stands alone in a line.
+
+    A last line that only ends a list of the choices is no vote.
+    """
     votes = [v for line in reply.splitlines() if (v := _vote(line)) != ""]
-    if votes and votes[-1] is not None:
-        return Verdict(votes[-1], VOTES[votes[-1]])
     alone = {v for v in votes if v}
+    last = votes[-1] if votes else None
+    if last is not None and not _ends_a_list(votes):
+        return Verdict(last, VOTES[last])
     if len(alone) == 1:
         said = alone.pop()
         return Verdict(said, VOTES[said])
     return Unscored(_one_of(sorted(alone), "a last line with one of " + ", ".join(VOTES)))
+
+
+def _ends_a_list(votes: Sequence[str | None]) -> bool:
+    """Whether the last vote follows another right away, or completes all four."""
+    run = set(takewhile(lambda v: v is not None, reversed(votes)))
+    complete = {v for v in votes if v} == set(VOTES)
+    return len(run) > 1 or (complete and votes.count(votes[-1]) == 1)
 
 
 def _vote(line: str) -> str | None:

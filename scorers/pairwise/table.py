@@ -25,7 +25,7 @@ G = TypeVar("G", bound=Grouped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Standing:
     """One system against another, or rated among all, on one group of questions."""
 
     system: str
@@ -51,13 +51,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Standings:
     """Everything a protocol says of the games it was given."""
 
     protocol: str
     mode: str
     baseline: str | None
-    rows: tuple[Row, ...]
+    rows: tuple[Standing, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -1,0 +1,221 @@
+"""What the page shows of each query, as plain JSON data.
+
+The index holds of every entry what filters and sorting read; the text stands in chunks,
+which the page loads as they come into view.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.results.board import Board, key_of, score_outcome, score_value, weights_of
+from benchmarks.results.report.gallery import Shown
+from benchmarks.results.tables import bounds, decimals
+from cluster.plan import Evaluation, outcome_name
+from generators.base import Failure, Outcome, Result
+from generators.document import Content, Document, Image, Malformed, Sample, Score
+
+CHUNK = 20
+"""Entries in one data file."""
+MISSING = "m"
+_DOCUMENT_CODES = {"failed": "f", "skipped": "s"}
+_SCORE_CODES = {
+    "unscored": "u",
+    "not_applicable": "n",
+    "failed_scores": "f",
+    "skipped_scores": "s",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One query (and repeat) with the answer of each system, in the board's order."""
+
+    anchor: str
+    sample: Sample | Malformed
+    repeat: int
+    answers: tuple[Evaluation | None, ...]
+
+    def pictures(self) -> Iterator[Image]:
+        """Every picture that is shown with the query, in the order of the page."""
+        if isinstance(self.sample, Sample):
+            for turn in self.sample.turns:
+                yield from (s for s in turn.content if isinstance(s, Image))
+            if self.sample.reference is not None:
+                yield from self.sample.reference.images
+        for answer in self.answers:
+            if answer is not None and isinstance(answer.document, Result):
+                yield from answer.document.value.images
+
+
+def entries_of(board: Board, most: int) -> list[Entry]:
+    """Entries in the order of their first answer, of at most `most` queries.
+
+    Which queries follows from their keys alone, so that pages of several runs over the
+    same data show the same ones.
+    """
+    column = {s.name: i for i, s in enumerate(board.systems)}
+    found: dict[tuple[str, int], list[Evaluation | None]] = {}
+    samples: dict[str, Sample | Malformed] = {}
+    for e in board.evaluations:
+        key = key_of(e.sample)
+        samples.setdefault(key, e.sample)
+        found.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
+    shown = set(sorted(samples, key=_digest)[:most])
+    return [
+        Entry(
+            f"{key}~{repeat + 1}" if repeat else key, samples[key], repeat, tuple(answers)
+        )
+        for (key, repeat), answers in found.items()
+        if key in shown
+    ]
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+
+
+def index_of(board: Board, entries: Sequence[Entry]) -> dict[str, Any]:
+    """What the page must know before it shows anything."""
+    categories, fields = board.category_names, board.field_names
+    names = [s.name for s in board.scorers]
+    return {
+        "chunk": CHUNK,
+        "repeats": board.rounds,
+        "systems": [{"name": s.name, "weights": weights_of(s)} for s in board.systems],
+        "scorers": [_scorer(s.name, s.scale) for s in board.scorers],
+        "categories": categories,
+        "fields": fields,
+        "entries": [
+            [
+                entry.anchor,
+                categories.index(entry.sample.category),
+                fields.index(entry.sample.field),
+                [_cell(answer, names) for answer in entry.answers],
+            ]
+            for entry in entries
+        ],
+    }
+
+
+def _scorer(name: str, scale: str) -> dict[str, Any]:
+    low, high = bounds(scale) or (None, None)
+    found = {"name": name, "scale": scale, "low": low, "high": high}
+    return found | {"decimals": decimals(scale)}
+
+
+def _cell(answer: Evaluation | None, scorers: Sequence[str]) -> str | list[float | str]:
+    """The document's outcome where it is not done, else each scorer's value or outcome."""
+    if answer is None:
+        return MISSING
+    if not isinstance(answer.document, Result):
+        return _DOCUMENT_CODES.get(outcome_name(answer.document), "f")
+    return [_score_code(answer.scores.get(name)) for name in scorers]
+
+
+def _score_code(outcome: Outcome[Score] | None) -> float | str:
+    if outcome is None:
+        return MISSING
+    value = score_value(outcome)
+    return _SCORE_CODES[score_outcome(outcome)] if value is None else round(value, 6)
+
+
+def chunks_of(
+    board: Board, entries: Sequence[Entry], pictures: Mapping[str, Shown]
+) -> Iterator[list[dict[str, Any]]]:
+    """The text of the entries, `CHUNK` at a time."""
+    for start in range(0, len(entries), CHUNK):
+        part = entries[start : start + CHUNK]
+        yield [_full(board, entry, pictures) for entry in part]
+
+
+def _full(board: Board, entry: Entry, pictures: Mapping[str, Shown]) -> dict[str, Any]:
+    sample = entry.sample
+    names = [s.name for s in board.scorers]
+    answers = [_answer(a, names, pictures) for a in entry.answers]
+    full: dict[str, Any] = {"repeat": entry.repeat, "answers": answers}
+    if isinstance(sample, Malformed):
+        return full | {"turns": [], "malformed": sample.reason}
+    full["turns"] = [[t.role, _segments(t.content, pictures)] for t in sample.turns]
+    if sample.reference is not None:
+        full["truth"] = _segments(sample.reference.segments, pictures)
+    if sample.criteria:
+        full["criteria"] = sample.criteria
+    return full
+
+
+def _segments(content: Content, pictures: Mapping[str, Shown]) -> list[Any]:
+    """Text as strings, pictures as `_picture` gives them."""
+    return [
+        _picture(pictures[s.digest]) if isinstance(s, Image) else s.text for s in content
+    ]
+
+
+def _picture(shown: Shown) -> list[Any]:
+    """[thumbnail, width, height, full size], or [None, why there is none]."""
+    if shown.thumb is None:
+        return [None, shown.problem]
+    return [shown.thumb, shown.width, shown.height, shown.full]
+
+
+def _answer(
+    answer: Evaluation | None, scorers: Sequence[str], pictures: Mapping[str, Shown]
+) -> dict[str, Any] | None:
+    if answer is None:
+        return None
+    document: Outcome[Document] = answer.document
+    found: dict[str, Any] = {}
+    if isinstance(document, Result):
+        found["segments"] = _segments(document.value.segments, pictures)
+        if document.value.ends:
+            found["ends"] = list(document.value.ends)
+        found["scores"] = [_score(answer.scores.get(name)) for name in scorers]
+    else:
+        found |= _reason(document)
+    if notes := getattr(document, "notes", None):
+        found["notes"] = plain(notes)
+    return found
+
+
+def _score(outcome: Outcome[Score] | None) -> dict[str, Any] | None:
+    if outcome is None:
+        return None
+    if not isinstance(outcome, Result):
+        return _reason(outcome)
+    found = {"parts": plain(outcome.value.parts), "notes": plain(outcome.notes)}
+    if score_value(outcome) is None:
+        found["reason"] = f"the score {outcome.value.value} is no finite number"
+    return {k: v for k, v in found.items() if v}
+
+
+def _reason(outcome: Any) -> dict[str, Any]:
+    found = {"reason": outcome.reason}
+    if isinstance(outcome, Failure):
+        found["fault"] = outcome.fault.value
+    return found
+
+
+def plain(value: Any) -> Any:
+    """`value` as JSON data; numbers JSON lacks and foreign objects become their text."""
+    if isinstance(value, Mapping):
+        return {str(k): plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(v) for v in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+def as_script(call: str, *arguments: Any) -> str:
+    """A script that hands `arguments` to `call`.
+
+    Pages opened from disk may load scripts but may not fetch. All that is not ASCII is
+    escaped, and so is `<`: no text can end the script or be taken for markup.
+    """
+    told = (json.dumps(a, separators=(",", ":"), allow_nan=False) for a in arguments)
+    return f"{call}({','.join(told)});\n".replace("<", "\\u003c")

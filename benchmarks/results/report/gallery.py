@@ -1,0 +1,135 @@
+"""The pictures of a report: a thumbnail of each, and the full size while there is room."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+from PIL import Image as Pillow
+
+from generators.document import Image
+from generators.files import write_whole
+from generators.pictures import PictureError, decode, encode
+
+Read = Callable[[Image], bytes]
+
+_BATCH = 64
+_MAGIC = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"RIFF": "webp", b"GIF8": "gif"}
+"""Formats that every browser shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """How a picture appears on the page."""
+
+    thumb: str | None
+    """Name of its thumbnail; None where the picture cannot be read."""
+    width: int = 0
+    height: int = 0
+    full: str | None = None
+    """Name of its full-size copy."""
+    problem: str | None = None
+
+
+class _Made(NamedTuple):
+    shown: Shown
+    copy: Path | None = None
+    """A full-size copy that an earlier report left."""
+    data: bytes = b""
+    """The picture's bytes where there is no copy yet."""
+
+
+class Gallery:
+    """Writes pictures under `folder`, named by their content, each of them once."""
+
+    def __init__(self, folder: Path, read: Read, *, side: int, full_bytes: int) -> None:
+        self.folder = folder
+        self.read = read
+        self.side = side
+        self.room = full_bytes
+        self.shown: dict[str, Shown] = {}
+        for name in ("thumbs", "images"):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+        self._copies = {path.stem: path for path in (folder / "images").iterdir()}
+
+    def add(self, images: Iterable[Image]) -> None:
+        """Bring every picture onto disk; one that cannot be read keeps its reason."""
+        new = list({i.digest: i for i in images if i.digest not in self.shown}.values())
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            for start in range(0, len(new), _BATCH):
+                batch = new[start : start + _BATCH]
+                self._take(batch, list(pool.map(self._make, batch)))
+
+    def sweep(self) -> None:
+        """Remove pictures that an earlier report showed and this one does not."""
+        kept = {name for s in self.shown.values() for name in (s.thumb, s.full)}
+        for name in ("thumbs", "images"):
+            for path in (self.folder / name).iterdir():
+                if path.name not in kept:
+                    path.unlink(missing_ok=True)
+
+    @property
+    def full_size(self) -> int:
+        """How many pictures are there in full size."""
+        return sum(s.full is not None for s in self.shown.values())
+
+    def _make(self, image: Image) -> _Made:
+        """Read and shrink a picture, or find what an earlier report made of it."""
+        thumb, copy = self._thumb(image), self._copies.get(_name(image))
+        if thumb.exists() and (copy or self.room <= 0):
+            return _Made(_shown(thumb), copy)
+        try:
+            data = self.read(image)
+            if not thumb.exists():
+                self._shrink(data, thumb)
+            return _Made(_shown(thumb), data=data)
+        except PictureError as error:
+            return _Made(Shown(None, problem=str(error)))
+        except Exception as error:
+            # Whatever a store or a file system raises: the page says so and goes on.
+            return _Made(Shown(None, problem=f"cannot be read: {error}"))
+
+    def _thumb(self, image: Image) -> Path:
+        return self.folder / "thumbs" / f"{_name(image)}-{self.side}.webp"
+
+    def _shrink(self, data: bytes, thumb: Path) -> None:
+        picture = decode(data)
+        picture.thumbnail((self.side, self.side), Pillow.Resampling.LANCZOS)
+        file = io.BytesIO()
+        picture.save(file, "WEBP", quality=80, method=2)
+        write_whole(thumb, file.getvalue(), durable=False)
+
+    def _take(self, images: Sequence[Image], made: Sequence[_Made]) -> None:
+        """Keep full-size copies in the order of the page, until the room is used up."""
+        for image, new in zip(images, made, strict=True):
+            size = new.copy.stat().st_size if new.copy else len(new.data)
+            shown = new.shown
+            if shown.thumb is not None and 0 < size <= self.room:
+                copy = new.copy or self._copied(image, new.data)
+                self.room -= size
+                shown = replace(shown, full=copy.name)
+            elif shown.thumb is not None:
+                self.room = 0
+            self.shown[image.digest] = shown
+
+    def _copied(self, image: Image, data: bytes) -> Path:
+        form = next((ext for magic, ext in _MAGIC.items() if data.startswith(magic)), None)
+        if form is None:
+            form, data = "png", encode(decode(data)).read()
+        path = self.folder / "images" / f"{_name(image)}.{form}"
+        write_whole(path, data, durable=False)
+        return path
+
+
+def _name(image: Image) -> str:
+    return image.digest[:24]
+
+
+def _shown(thumb: Path) -> Shown:
+    with Pillow.open(thumb) as picture:
+        return Shown(thumb.name, *picture.size)

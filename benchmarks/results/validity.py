@@ -1,0 +1,116 @@
+"""Does a judge put the ground truth above answers that are worse by construction?
+
+For every scorer of a board and every control on it (`benchmarks.tasks.controls`), both
+means and their paired difference over the queries scored on both, with intervals by query.
+A scorer that does not read the question cannot put the ground truth above
+`gt:other-answer`, and one that scores pictures alone or text alone is blind to the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from benchmarks.results.board import Board
+from benchmarks.results.statistics import Estimate, Floats, estimates, resample
+from benchmarks.results.tables import bounds
+from benchmarks.tasks.controls import TRUTH, is_control
+
+EQUAL = 1e-9
+"""Part of the scale below which two scores are the same score, rounded otherwise."""
+Order = Literal["right", "wrong", "undecided", "blind", "not scored"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What one scorer says of the ground truth and of one control."""
+
+    scorer: str
+    scale: str
+    control: str
+    truth: Estimate
+    """Mean of the ground truth over the queries that have both scores."""
+    made: Estimate
+    """Mean of the control over the same queries."""
+    difference: Estimate
+    """Mean of ground truth less control."""
+    above: int
+    """Queries on which the ground truth scores higher."""
+    below: int
+
+    @property
+    def order(self) -> Order:
+        """Whether the ground truth stands above the control, as it should.
+
+        `right` and `wrong` where the whole interval of the difference lies on one side
+        of 0; `blind` where the two score the same on every query, as from a scorer that
+        does not look at what the control changes.
+        """
+        if self.difference.mean is None:
+            return "not scored"
+        if not self.above and not self.below:
+            return "blind"
+        if self.difference.ci95 is None:
+            return "undecided"
+        low, high = self.difference.ci95
+        return "right" if low > 0 else "wrong" if high < 0 else "undecided"
+
+    def as_json(self) -> dict[str, Any]:
+        """In plain form; the three estimates as cells of a table."""
+        scale = {"scale": self.scale}
+        return {
+            "scorer": self.scorer,
+            "control": self.control,
+            "order": self.order,
+            "gt": self.truth.as_json() | scale,
+            "mean": self.made.as_json() | scale,
+            "difference": self.difference.as_json() | scale,
+            "above": self.above,
+            "equal": self.difference.n - self.above - self.below,
+            "below": self.below,
+        }
+
+
+def checks(board: Board) -> list[Check]:
+    """One check per scorer and control; none where the board has no ground truth."""
+    names = [s.name for s in board.systems]
+    controls = [name for name in names if is_control(name)]
+    if TRUTH not in names:
+        return []
+    found = []
+    for scorer in board.scorers:
+        values = board.values[scorer.name]
+        for name in controls:
+            pair = values[:, names.index(TRUTH)], values[:, names.index(name)]
+            found.append(_check(scorer.name, scorer.scale, name, board.keys, *pair))
+    return found
+
+
+def _check(
+    scorer: str, scale: str, name: str, keys: Sequence[str], truth: Floats, made: Floats
+) -> Check:
+    difference = _difference(truth, made, scale)
+    both = np.flatnonzero(~np.isnan(difference)).tolist()
+    columns = np.stack([truth, made, difference], axis=1)[both]
+    means = estimates(resample([keys[i] for i in both], columns))
+    return Check(
+        scorer=scorer,
+        scale=scale,
+        control=name,
+        truth=means[0],
+        made=means[1],
+        difference=means[2],
+        above=int((difference[both] > 0).sum()),
+        below=int((difference[both] < 0).sum()),
+    )
+
+
+def _difference(truth: Floats, made: Floats, scale: str) -> Floats:
+    """`truth - made`, 0 where sums of the same numbers in another order may differ so."""
+    ends, sizes = bounds(scale), np.maximum(np.abs(truth), np.abs(made))
+    size = ends[1] - ends[0] if ends else np.nanmax(sizes, initial=0.0)
+    difference = truth - made
+    return np.where(np.abs(difference) < EQUAL * size, 0.0, difference)

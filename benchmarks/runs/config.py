@@ -1,0 +1,214 @@
+"""The configuration of a run: a TOML file, command-line flags over it, resolved once."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from benchmarks.tasks.task_set import data_prefix, is_function
+from generators.base import Weights
+from generators.keys import digest
+from generators.names import UsageError, validated
+from scorers.judging.rubric import Mode, RubricSource, parse_rubric
+
+DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
+OFFICIAL = "official:"
+"""Prefix of `data` that holds answers already."""
+DEFAULT_SCORERS = ("clipscore",)
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EngineConfig(_Section):
+    """How the engine runs; none of it changes a result."""
+
+    gpu_memory_gib: float = Field(default=80.0, gt=0)
+    """Memory of one GPU of the cluster: decides how many GPUs a large model gets."""
+    placement_timeout_s: float = Field(default=600.0, gt=0)
+    """How long a stage may wait for a place before its records count as failed."""
+    grace_s: float = Field(default=10.0, ge=0)
+    """How long Ctrl-C waits for batches in flight."""
+    max_cost: float | None = Field(default=None, gt=0)
+    """What all endpoints of the run may cost together, in the unit of their prices, over
+    all commands on its directory; requests in flight when it is reached are still paid."""
+
+
+class CompositionConfig(_Section):
+    """The composition of LVLM and text-to-image model."""
+
+    max_images: int = Field(default=4, ge=1, le=32)
+    """Most pictures of one answer under the `outline` protocol."""
+
+
+class RunConfig(_Section):
+    """Everything that can be said about a run."""
+
+    data: str = "sample"
+    """`sample`, a folder or JSON file in MMIE's format, `hf:ORG/NAME@REVISION`, a peer's
+    data such as `creation:PATH` (`READERS` of the task sets), or `official:FOLDER` for
+    answers in the official scorer's format."""
+    systems: tuple[str, ...] = ()
+    """Names as `plait list systems` shows them."""
+    scorers: tuple[str, ...] = ()
+    weights: Weights | None = None
+    """`tiny` when neither a system nor a config is named, else `pretrained`."""
+    out: Path | None = None
+    """Run directory; by default `runs/<data>-<digest of this config>`."""
+    limit: int | None = Field(default=None, ge=1)
+    """Answer only this many queries, drawn by `seed` and stratified by category."""
+    ids: Path | None = None
+    """File with one sample id a line: answer only these."""
+    seed: int = Field(default=0, ge=0)
+    repeats: int = Field(default=1, ge=1)
+    """How often each query is answered, with different seeds."""
+    mode: Mode | None = None
+    """How judges ask and read: `official` as the released scorer, quirks included."""
+    rubric: str | None = None
+    """What judges go by: `own`, or `official:PATH` with your copy of MMIE's prompts.py."""
+    address: str | None = None
+    """Ray address; by default a Ray of the command's own (or RAY_ADDRESS)."""
+    models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
+    """`[models.NAME]`: settings of one model."""
+    prompts: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
+    """`[prompts.SA]` and so on: other wording of the task prompts, by variant."""
+    composition: CompositionConfig = CompositionConfig()
+    engine: EngineConfig = EngineConfig()
+
+    def resolved(self) -> dict[str, Any]:
+        """The config in plain form, as the manifest keeps it."""
+        return self.model_dump(mode="json")
+
+    @property
+    def rubrics(self) -> set[RubricSource]:
+        """All rubrics that it names, for all judges and for one."""
+        told = (self.rubric, *(settings.get("rubric") for settings in self.models.values()))
+        return {parse_rubric(rubric) for rubric in told if isinstance(rubric, str)}
+
+    def with_rubrics(self, change: Callable[[RubricSource], RubricSource]) -> "RunConfig":
+        """The config with every rubric changed; UsageError for one that is not valid."""
+
+        def changed(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+            rubric = settings.get("rubric")
+            if not isinstance(rubric, str):
+                return settings
+            return {**settings, "rubric": str(change(parse_rubric(rubric)))}
+
+        models = {name: changed(settings) for name, settings in self.models.items()}
+        own = changed({"rubric": self.rubric})
+        return self.model_copy(update={"models": models, **own})
+
+    @property
+    def digest(self) -> str:
+        """Names what is asked for; where and how it runs does not count."""
+        values = self.resolved()
+        kept = {k: v for k, v in values.items() if k not in _NOT_NAMING}
+        # Left out while unset, so that runs older than these fields keep their names.
+        for name in ("mode", "rubric"):
+            if kept[name] is None:
+                del kept[name]
+        return digest(kept)[:10]
+
+    @property
+    def root(self) -> Path:
+        """The run directory, absolute."""
+        if self.out is not None:
+            return self.out.expanduser().resolve()
+        place = self.data.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
+        name = Path(place).name or "run"
+        return (Path("runs") / f"{name}-{self.digest}").resolve()
+
+
+_NOT_NAMING = ("address", "engine", "out")
+
+
+def load_config(
+    file: Path | None, flags: Mapping[str, Any], settings: Sequence[str] = ()
+) -> RunConfig:
+    """The config of a command: the file, then the flags that were given, then `--set`.
+
+    Raises UsageError for unreadable TOML, unknown keys (with the nearest valid one)
+    and values of the wrong kind.
+    """
+    values = _read(file) if file else {}
+    given = {k: v for k, v in flags.items() if v not in (None, ())}
+    values = merged(values, given)
+    for setting in settings:
+        values = merged(values, parsed_setting(setting))
+    config = validated(RunConfig, values, "")
+    return _with_defaults(config, named=file is not None or bool(config.systems))
+
+
+def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
+    answered = config.data.startswith(OFFICIAL)
+    unscored = "scorers" in config.model_fields_set
+    told = {
+        "systems": config.systems or (() if answered else DEFAULT_SYSTEMS),
+        "scorers": config.scorers if unscored else DEFAULT_SCORERS,
+        "weights": config.weights or ("pretrained" if named else "tiny"),
+    }
+    return anchored(config.model_copy(update=told))
+
+
+def anchored(config: RunConfig) -> RunConfig:
+    """`config` with every file under its full path: it means the same anywhere."""
+    return config.model_copy(
+        update={
+            "data": _absolute(config.data),
+            "ids": config.ids and config.ids.expanduser().resolve(),
+        }
+    ).with_rubrics(lambda rubric: rubric.absolute)
+
+
+def _absolute(data: str) -> str:
+    if is_function(data):
+        return data
+    scheme, colon, place = data.partition(":")
+    if data_prefix(data) in (None, "hf"):
+        scheme, colon, place = "", "", data
+    if place == "sample" or place.startswith("hf:"):
+        return data
+    return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(file.read_text())
+    except OSError as error:
+        raise UsageError(f"config {file}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"config {file} is not valid TOML: {error}") from None
+
+
+def parsed_setting(setting: str) -> dict[str, Any]:
+    """`models.sdxl-turbo.steps=2` as a nested dict; the value is TOML, else a string."""
+    key, equals, value = setting.partition("=")
+    if not equals or not key.strip():
+        raise UsageError(
+            f"--set {setting!r} is not of the form key=value, such as models.flux.steps=2"
+        )
+    for written in (value, json.dumps(value)):
+        try:
+            return tomllib.loads(f"{key.strip()} = {written}")
+        except tomllib.TOMLDecodeError:
+            continue
+    raise UsageError(
+        f"--set: {key!r} is not a dotted key; quote names with dots or colons, "
+        'as in models."openai:gpt-4.1".max_tokens=512'
+    )
+
+
+def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`values` with `over` laid over them, tables within tables."""
+    result = dict(values)
+    for key, value in over.items():
+        inner = result.get(key)
+        both = isinstance(inner, Mapping) and isinstance(value, Mapping)
+        result[key] = merged(inner, value) if both else value  # type: ignore[arg-type]
+    return result

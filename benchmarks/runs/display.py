@@ -1,0 +1,154 @@
+"""What a user sees while a run is under way: a live table, or a line now and then."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.markup import escape
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from cluster.counts import StageCount
+from cluster.options import StageProgress
+from cluster.watcher import Watcher, WorkerFailure
+
+_COLUMNS = ("stage", "", "done", "failed", "skipped", "rate", "left", "state")
+_NUMERIC = ("done", "failed", "skipped", "rate", "left")
+_LINES_EVERY_S = 30.0
+_AT_WORK = ("running", "loading", "waiting")
+
+
+class Display(Watcher):
+    """Draws on a terminal; where there is none, prints where every stage stands."""
+
+    def __init__(
+        self, console: Console, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.console = console
+        self._clock = clock
+        self._began = self._printed = clock()
+        self._live: Live | None = None
+
+    def starting(self, counts: Sequence[StageCount]) -> None:
+        """Say what is there and what is to be done."""
+        self._began = self._printed = self._clock()
+        done = sum(c.done for c in counts)
+        to_run = sum(c.to_run for c in counts)
+        if not to_run:
+            self.console.print(f"{done:,} records are there; nothing is missing.")
+            return
+        self.console.print(
+            f"{done:,} records are there, at most {to_run:,} to make. Starting Ray ..."
+        )
+        if self.console.is_terminal:
+            self._live = Live(console=self.console, refresh_per_second=4, transient=False)
+            self._live.start()
+
+    def turn(self, stages: Sequence[StageProgress]) -> None:
+        """Draw where every stage stands, or print it every half a minute."""
+        if self._live is not None:
+            self._live.update(Group(_table(stages), Text(self._summary(stages), "dim")))
+        elif not self.console.is_terminal:
+            self._print_lines(stages)
+
+    def notice(self, text: str) -> None:
+        """Print above the live lines."""
+        self.console.print(f"[yellow]note[/yellow] {escape(text)}", soft_wrap=True)
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        """Print above the live lines."""
+        self.console.print(f"[yellow]lost[/yellow] {escape(str(failure))}", soft_wrap=True)
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def _print_lines(self, stages: Sequence[StageProgress]) -> None:
+        now = self._clock()
+        if now - self._printed < _LINES_EVERY_S:
+            return
+        self._printed = now
+        lines = [self._summary(stages)]
+        lines += [f"  {_line(stage)}" for stage in stages if stage.state in _AT_WORK]
+        self.console.print(escape("\n".join(lines)), soft_wrap=True)
+
+    def _summary(self, stages: Sequence[StageProgress]) -> str:
+        """`elapsed 0:12:30, 1,200 tokens, cost 0.35`."""
+        usage: Counter[str] = Counter()
+        for stage in stages:
+            usage.update(stage.usage)
+        parts = [f"elapsed {duration(self._clock() - self._began)}"]
+        if tokens := usage["input_tokens"] + usage["output_tokens"]:
+            parts.append(f"{tokens:,.0f} tokens")
+        if cost := usage["cost"]:
+            parts.append(f"cost {cost:,.4g}")
+        return ", ".join(parts)
+
+
+def _line(stage: StageProgress) -> str:
+    """Where a stage stands, in words."""
+    rate, left_s = _pace(stage)
+    parts = [f"{_ended(stage):,} of {stage.total:,} done"]
+    if failed := stage.outcomes.get("failed", 0):
+        parts.append(f"{failed:,} failed")
+    if rate:
+        parts.append(f"{rate:.2f}/s")
+    if left_s:
+        parts.append(f"{duration(left_s)} left")
+    return f"{stage.name}: {', '.join([*parts, _state(stage)])}"
+
+
+def _table(stages: Sequence[StageProgress]) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    for name in _COLUMNS:
+        justify = "right" if name in _NUMERIC else "left"
+        table.add_column(name, justify=justify, no_wrap=True)  # type: ignore[arg-type]
+    for stage in stages:
+        table.add_row(*_cells(stage))
+    return table
+
+
+def _cells(stage: StageProgress) -> list[str | ProgressBar]:
+    failed = stage.outcomes.get("failed", 0)
+    rate, left_s = _pace(stage)
+    return [
+        stage.name,
+        ProgressBar(total=max(stage.total, 1), completed=_ended(stage), width=24),
+        f"{_ended(stage):,}/{stage.total:,}",
+        f"[red]{failed:,}[/red]" if failed else "0",
+        f"{stage.outcomes.get('skipped', 0):,}",
+        f"{rate:.2f}/s" if rate else "-",
+        duration(left_s) if left_s else "-",
+        _state(stage),
+    ]
+
+
+def _ended(stage: StageProgress) -> int:
+    return sum(stage.outcomes.values())
+
+
+def _pace(stage: StageProgress) -> tuple[float, float]:
+    """Records a second, and seconds left at that rate; 0 where they are not known."""
+    rate = stage.fresh / stage.seconds if stage.seconds > 0 else 0.0
+    return rate, (stage.total - _ended(stage)) / rate if rate else 0.0
+
+
+def _state(stage: StageProgress) -> str:
+    return f"{stage.state} ({stage.workers})" if stage.workers else stage.state
+
+
+def duration(seconds: float) -> str:
+    """`0:02:05`, `3:04:05` or `2d 03:04:05`."""
+    minutes, second = divmod(round(seconds), 60)
+    hours, minute = divmod(minutes, 60)
+    days, hour = divmod(hours, 24)
+    if days:
+        return f"{days}d {hour:02}:{minute:02}:{second:02}"
+    return f"{hour}:{minute:02}:{second:02}"

@@ -1,0 +1,309 @@
+"""A config made concrete: task set, systems, scorers, and the plan they make."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.leaderboard import Board
+from benchmarks.runs.config import OFFICIAL, RunConfig, anchored, merged
+from benchmarks.runs.kept import with_kept_rubrics
+from benchmarks.runs.recorded import (
+    RecordedStages,
+    Supersession,
+    scorer_with_stage,
+    stage_facts,
+    with_stages,
+)
+from benchmarks.tasks.answered import answered
+from benchmarks.tasks.controls import control, is_control
+from benchmarks.tasks.published import is_published, published
+from benchmarks.tasks.task_set import TaskSet, limited, load, selected
+from cluster.counts import count
+from cluster.plan import Evaluation, Plan, evaluations
+from cluster.run import MANIFEST
+from cluster.store import Store
+from cluster.walks import Pending
+from generators.base import StageSpec
+from generators.checkpoints import pinning
+from generators.document import Malformed, Sample
+from generators.names import UsageError, unknown, validated
+from generators.natives import NATIVE
+from generators.system import System
+from pipelines.artists import T2IS
+from pipelines.chat.presets import LVLMS
+from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
+from scorers import SCORERS, resolve_scorer
+from scorers.base import Scorer
+from scorers.judging.judge import RubricJudge
+from scorers.judging.resolve import PREFIX as JUDGE
+
+_MOST_WITH_NOTES = 20_000
+"""Documents up to which a board carries what the stages noted (prompts, truncation)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """What a run is about, ready to be planned, executed or read."""
+
+    config: RunConfig
+    task: TaskSet
+    samples: tuple[Sample | Malformed, ...]
+    systems: tuple[System, ...]
+    scorers: tuple[Scorer, ...]
+    identities: Mapping[str, str]
+    """Which weights exactly, by model and revision."""
+    missing_weights: tuple[str, ...] = ()
+    """Weights that are neither on this machine nor to be had, and why."""
+
+    @property
+    def plan(self) -> Plan:
+        """All walks of the run."""
+        return Plan(
+            systems=self.systems,
+            samples=self.samples,
+            scorers=self.scorers,
+            prompt=self.task.prompt,
+            seed=self.config.seed,
+            repeats=self.config.repeats,
+        )
+
+    @property
+    def selection(self) -> str:
+        """`limit 50 of 20,103` where not all queries are answered."""
+        if len(self.samples) == len(self.task.samples):
+            return ""
+        return f"{len(self.samples):,} of {len(self.task.samples):,} queries"
+
+    def about(self) -> dict[str, Any]:
+        """What the manifest says of the run, beside the environment."""
+        stages = {s.folder: stage_facts(s) for s in self.plan.stages}
+        return {
+            "plait": 1,
+            "config": self.config.resolved(),
+            "data": dict(self.task.about),
+            "selection": self.selection,
+            "weights": self.config.weights,
+            "rubrics": {
+                s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
+            },
+            "systems": [s.name for s in self.systems],
+            "scorers": [s.name for s in self.scorers],
+            "identities": dict(self.identities),
+            "stages": stages,
+        }
+
+    @property
+    def missing_keys(self) -> dict[str, list[str]]:
+        """Environment variables that are not set, by the stage that needs them."""
+        return missing_keys(self.plan.stages)
+
+    def refuse_what_is_missing(self, *, only_scorers: bool) -> None:
+        """UsageError that names all weights and API keys which are not to be had.
+
+        Nothing is missing that no job is left for.
+        """
+        if not self.missing_keys and not self.missing_weights:
+            return
+        counts = count(self.plan, Store(self.config.root), only_scorers=only_scorers)
+        left = {c.spec.name for c in counts if c.to_run}
+        keys = {stage: k for stage, k in self.missing_keys.items() if stage in left}
+        refuse_missing(keys, self.missing_weights if left else ())
+
+    @property
+    def notes(self) -> bool:
+        """Whether documents are few enough to be read with what their stages noted."""
+        return len(self.plan) <= _MOST_WITH_NOTES
+
+    def board(self, store: Store) -> Board:
+        """What the store knows, ready for tables and the page."""
+        return self.board_of(list(evaluations(self.plan, store, notes=self.notes)))
+
+    def board_of(self, found: Sequence[Evaluation | Pending]) -> Board:
+        """What is known of every document, likewise."""
+        made = [e for e in found if isinstance(e, Evaluation)]
+        return Board(
+            systems=self.systems,
+            scorers=self.scorers,
+            evaluations=made,
+            categories=self.task.categories,
+            fields=self.task.fields,
+            weights=str(self.config.weights),
+            selection=self.selection,
+            missing=len(found) - len(made),
+            repeats=self.config.repeats,
+        )
+
+
+def _is_public(endpoint: str | None) -> bool:
+    return (endpoint or "").startswith("https:")
+
+
+def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
+    """Environment variables that are not set, by the stage that needs them.
+
+    A key is asked for only where the endpoint is reached over https: servers of one's own
+    mostly take none, and those that do refuse the stage's first call.
+    """
+    public = (s for s in stages if _is_public(s.placement.endpoint))
+    missing = {s.name: [k for k in s.secrets if not os.environ.get(k)] for s in public}
+    return {name: keys for name, keys in missing.items() if keys}
+
+
+def refuse_missing(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) -> None:
+    """UsageError that names keys and weights which are not to be had, where there are."""
+    lines = [
+        f"{stage} needs the environment variable {', '.join(names)}"
+        for stage, names in keys.items()
+    ]
+    if lines or weights:
+        raise UsageError("\n".join([*lines, *weights]))
+
+
+def open_experiment(
+    config: RunConfig,
+    *,
+    identities: Mapping[str, str] | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Experiment:
+    """Read the data and resolve every name; UsageError or TaskError when one is wrong."""
+    _refuse_settings_of_nothing(config)
+    task, given = _task(config, on_progress)
+    models = _models(config)
+    with pinning(identities or {}) as pins:
+        names = dict.fromkeys(config.systems)
+        named = tuple(_system(name, task, models, config.seed) for name in names)
+        scorers = _scorers(config, models)
+    return Experiment(
+        config=config,
+        task=task,
+        samples=_selection(config, task),
+        systems=(*given, *named),
+        scorers=scorers,
+        identities=pins.known,
+        missing_weights=tuple(pins.missing),
+    )
+
+
+def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
+    """The system `name`; controls are made from all samples, whichever are asked."""
+    if is_published(name):
+        return published(name, task)
+    return control(name, task.samples, seed) if is_control(name) else resolve(name, models)
+
+
+def _refuse_settings_of_nothing(config: RunConfig) -> None:
+    """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
+    judges = (n.removeprefix(JUDGE) for n in config.scorers)
+    named = (*config.systems, *config.scorers, *judges)
+    parts = {part for name in named for part in (name, *parts_of(name).models)}
+    valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
+    for name in config.models:
+        # Models of any other name are for a judge or a comparison to come.
+        if name not in valid and not is_writer(name.removeprefix(JUDGE)):
+            raise unknown("name in models", name, valid)
+
+
+def _task(
+    config: RunConfig, on_progress: Callable[[int, int], None] | None
+) -> tuple[TaskSet, tuple[System, ...]]:
+    """The queries, and the systems whose answers come with them."""
+    if config.data.startswith(OFFICIAL):
+        return answered(Path(config.data.removeprefix(OFFICIAL)))
+    return load(config.data, prompts=config.prompts, on_progress=on_progress), ()
+
+
+def _selection(config: RunConfig, task: TaskSet) -> tuple[Sample | Malformed, ...]:
+    samples = task.samples
+    if config.ids is not None:
+        samples = selected(samples, _ids(config.ids))
+    if config.limit is not None:
+        samples = limited(samples, config.limit, config.seed)
+    return samples
+
+
+def _ids(file: Path) -> list[str]:
+    try:
+        lines = [line.strip() for line in file.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UsageError(f"--ids {file}: {reason}") from None
+    if not any(lines):
+        raise UsageError(f"--ids {file} holds no sample id; give one a line")
+    return [line for line in lines if line]
+
+
+def _models(config: RunConfig) -> Models:
+    return Models(
+        weights=config.weights or "pretrained",
+        overrides=config.models,
+        gpu_gib=config.engine.gpu_memory_gib,
+        max_images=config.composition.max_images,
+    )
+
+
+def _scorers(config: RunConfig, models: Models) -> tuple[Scorer, ...]:
+    return tuple(_scorer(name, config, models) for name in dict.fromkeys(config.scorers))
+
+
+def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
+    told = dict(models.of(name))
+    if name.startswith(JUDGE):
+        both = {"mode": config.mode, "rubric": config.rubric}
+        given = {k: v for k, v in both.items() if v is not None}
+        told = {"seed": config.seed} | given | told
+
+    def chat(model: str) -> StageSpec:
+        return chat_spec(model, models)
+
+    return resolve_scorer(name, models.weights, told, models.gpu_gib, chat)
+
+
+def _manifest(path: Path) -> dict[str, Any]:
+    try:
+        manifest = json.loads(path.read_text())
+    except (FileNotFoundError, NotADirectoryError):
+        raise UsageError(
+            f"{path.parent} is no run directory: it has no {MANIFEST}"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path} cannot be read: {error}") from None
+    if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
+        raise UsageError(f"{path} is no manifest of a run: it holds no config")
+    return manifest
+
+
+def reopen(
+    root: Path, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
+) -> Experiment:
+    """The experiment a run directory holds, from its manifest.
+
+    Checkpoints and stages keep the identities they had when the run was made, so that a
+    report needs neither the weights nor the network nor the plait of that time. The
+    scorers named in `current` are taken as they are today.
+    """
+    manifest = _manifest(root / MANIFEST)
+    values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
+    config = with_kept_rubrics(anchored(validated(RunConfig, values, "")))
+    experiment = open_experiment(config, identities=manifest.get("identities", {}))
+    recorded = RecordedStages(manifest)
+    return replace(
+        experiment,
+        systems=tuple(with_stages(s, recorded.as_recorded) for s in experiment.systems),
+        scorers=tuple(
+            s if s.name in current else scorer_with_stage(s, recorded.as_recorded)
+            for s in experiment.scorers
+        ),
+    )
+
+
+def superseded(experiment: Experiment, store: Store) -> list[Supersession]:
+    """Stages of the run directory whose records would be made again."""
+    path = experiment.config.root / MANIFEST
+    if not path.exists():
+        return []
+    return RecordedStages(_manifest(path)).superseded(experiment.plan.stages, store)

@@ -1,0 +1,128 @@
+"""The exact prompts, replies, settings and seeds behind one sample of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from rich.markup import escape
+
+from benchmarks.runs.experiment import Experiment
+from cluster.plan import Evaluation, lookup_in, outcome_name
+from cluster.records import Row
+from cluster.store import Store, notes_of
+from cluster.walks import Pending, read
+from generators.base import Job, Outcome, Result
+from generators.document import (
+    Candidate,
+    Draft,
+    Image,
+    ImageRequest,
+    Malformed,
+    Request,
+    Sample,
+    Text,
+)
+from generators.names import unknown
+from generators.system import System
+
+
+def describe(
+    experiment: Experiment, store: Store, sample_id: str, system: str | None
+) -> Iterator[str]:
+    """Lines for the terminal; UsageError for an unknown sample or system."""
+    chosen = [s for s in experiment.samples if s.id == sample_id]
+    if not chosen:
+        raise unknown("sample", sample_id, (s.id for s in experiment.samples))
+    systems = [s for s in experiment.systems if system in (None, s.name)]
+    if not systems:
+        raise unknown("system", str(system), (s.name for s in experiment.systems))
+    for sample in chosen:
+        yield f"[bold]{escape(sample.id)}[/bold]  {escape(_group(sample))}"
+        if isinstance(sample, Malformed):
+            yield f"malformed: {escape(sample.reason)}"
+            continue
+        for one in systems:
+            for repeat in range(experiment.config.repeats):
+                yield from _system(experiment, store, one, sample, repeat)
+
+
+def _group(sample: Sample | Malformed) -> str:
+    return f"{sample.category}, {sample.field}"
+
+
+def _system(
+    experiment: Experiment, store: Store, system: System, sample: Sample, repeat: int
+) -> Iterator[str]:
+    yield f"\n[bold]{escape(system.name)}[/bold]" + (f", repeat {repeat}" if repeat else "")
+    asked: list[Job] = []
+    look = lookup_in(store)
+
+    def noting(job: Job) -> Outcome[Any] | None:
+        asked.append(job)
+        return look(job)
+
+    found = read(experiment.plan.evaluation(system, sample, repeat), noting)
+    for job in {j.key: j for j in asked}.values():
+        yield from _job(store, job)
+    if isinstance(found, Pending):
+        yield "[yellow]not finished[/yellow]"
+    elif isinstance(evaluation := getattr(found, "value", None), Evaluation):
+        for name, score in evaluation.scores.items():
+            said = getattr(score, "reason", None) or f"{score.value.value:.4g}"  # type: ignore[union-attr]
+            yield f"  {name}: {outcome_name(score)}, {escape(str(said))}"
+            if isinstance(score, Result):
+                parts = json.dumps(dict(score.value.parts), ensure_ascii=False)
+                yield f"    {escape(parts)}"
+
+
+def _job(store: Store, job: Job) -> Iterator[str]:
+    row = store.rows(job.spec).get(job.key)
+    state = "not made" if row is None else row.outcome
+    settings = json.dumps(dict(job.spec.settings), ensure_ascii=False)
+    about = f"({job.spec.kind.value}) {state}, key {job.key}"
+    yield f"  [cyan]{escape(job.spec.name)}[/cyan] {about}"
+    yield f"    model {escape(job.spec.identity or job.spec.target)}"
+    yield f"    settings {escape(settings)}"
+    for line in _input(job.input):
+        yield f"    {escape(line)}"
+    if row is not None:
+        yield from (f"    {escape(line)}" for line in _output(job, row))
+
+
+def _input(value: Request | ImageRequest | Candidate) -> Iterator[str]:
+    if isinstance(value, Request):
+        yield f"seed {value.seed}"
+        for turn in value.turns:
+            for part in turn.content:
+                yield f"{turn.role}: {_said(part)}"
+    elif isinstance(value, ImageRequest):
+        yield f"seed {value.seed}"
+        yield f"prompt: {value.prompt if value.payload is None else '(payload)'}"
+        yield from (f"context: {_said(part)}" for part in value.context)
+
+
+def _said(part: Text | Image) -> str:
+    return part.text if isinstance(part, Text) else f"(picture {part.place or part.digest})"
+
+
+def _output(job: Job, row: Row) -> Iterator[str]:
+    if row.reason:
+        yield f"reason: {row.reason}"
+    for name, value in notes_of(row).items():
+        # The messages sent to an endpoint are the turns above once more.
+        if name != "prompt" or isinstance(value, str):
+            yield f"{name}: {value}"
+    outcome = lookup_value(job, row)
+    if isinstance(outcome, Draft):
+        yield f"reply: {outcome.text}"
+        for request in outcome.requests:
+            yield f"asks for a picture: {request.prompt or '(payload)'}"
+
+
+def lookup_value(job: Job, row: Row) -> Any:
+    """The decoded value of a record, or None where there is none."""
+    from cluster.records import decode
+
+    return getattr(decode(job.spec.kind, row), "value", None)

@@ -1,0 +1,84 @@
+"""Every measurement worth making on a GPU, one after another, into one folder.
+
+    python -m benchmarks.speed.suite --weights dummy --out results/h100
+    python -m benchmarks.speed.suite --weights tiny --out /tmp/dry --only anole
+
+Needs no Ray and no checkpoint. Each measurement runs in a process of its own, so that its
+peak memory is its own, and leaves one JSON file; one that fails is named and the others
+go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_SHORT = ("max_images=1", "max_text_tokens=64")
+
+MEASUREMENTS: Mapping[str, Sequence[str]] = {
+    "anole-draft": (
+        *("--system", "anole", "--batches", "1,8", "--queries", "8", "--rounds", "1"),
+        *(word for setting in _SHORT for word in ("--set", f"draft.{setting}")),
+    ),
+    "anole-render": ("--system", "anole", "--part", "render", "--batches", "1,8"),
+    "gill-documents": ("--system", "gill", "--part", "all", "--batches", "1,8"),
+    "minigpt5-documents": ("--system", "minigpt5", "--part", "all", "--batches", "1,8"),
+    "gill-draft": ("--system", "gill", "--batches", "1,8", "--rounds", "1"),
+    "minigpt5-draft": ("--system", "minigpt5", "--batches", "1,8", "--rounds", "1"),
+    "emu2-render": (
+        *("--system", "emu2", "--part", "render", "--batches", "1,2"),
+        *("--queries", "2", "--rounds", "1"),
+    ),
+    "mmie-score": (
+        *("--scorer", "judge:mmie-score", "--batches", "1,8,16", "--rounds", "1"),
+        *("--set", "max_new_tokens=128"),
+    ),
+    "mmie-score-systems": (
+        *("--scorer", "judge:mmie-score", "--batches", "1,20", "--rounds", "1"),
+        *("--queries", "4", "--answers", "5", "--set", "max_new_tokens=128"),
+    ),
+    "openjourney": ("--system", "openjourney", "--part", "render"),
+    "sdxl-turbo": ("--system", "sdxl-turbo", "--part", "render"),
+    "sdxl": ("--system", "sdxl", "--part", "render", "--batches", "1,4"),
+    "sd3": ("--system", "sd3", "--part", "render", "--batches", "1,4"),
+    "flux": (
+        *("--system", "flux", "--part", "render", "--batches", "1,2"),
+        *("--queries", "2", "--rounds", "1"),
+    ),
+    "qwen2-vl-7b": ("--system", "qwen2-vl-7b", "--batches", "1,8", "--rounds", "1"),
+    "clipscore": (
+        *("--scorer", "clipscore", "--batches", "1,16"),
+        *("--set", "remembered=0"),
+    ),
+}
+"""Name -> arguments of `benchmarks.speed`."""
+
+
+def run(name: str, weights: str, out: Path) -> int:
+    """Make one measurement; the exit status of its process."""
+    words = [*MEASUREMENTS[name], "--weights", weights, "--out", str(out / f"{name}.json")]
+    print(f"== {name}: {' '.join(words)}", flush=True)
+    command = [sys.executable, "-m", "benchmarks.speed", *words]
+    return subprocess.run(command, check=False).returncode
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make all measurements, or those named; 1 when one of them failed."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--weights", default="dummy", choices=("dummy", "tiny"))
+    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
+    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, help="just these")
+    told = parser.parse_args(arguments)
+    told.out.mkdir(parents=True, exist_ok=True)
+    names = told.only or list(MEASUREMENTS)
+    failed = [name for name in names if run(name, told.weights, told.out)]
+    if failed:
+        print(f"with failures: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,127 @@
+"""Which stage is meant, and inputs for it as a run on the sample set would give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.speed.whole import Stages, Whole, at_hand
+from benchmarks.tasks.controls import CONTROLS, Pool
+from benchmarks.tasks.task_set import load
+from generators.base import Job, StageInput, StageSpec
+from generators.document import Document, ImageRequest, Sample, Text, with_blobs
+from generators.names import UsageError, unknown
+from generators.system import Asking, System, answer
+from pipelines.systems import (
+    Models,
+    artist_spec,
+    chat_spec,
+    is_artist,
+    is_writer,
+    resolve,
+    writer_spec,
+)
+from scorers import resolve_scorer
+
+PARTS = ("draft", "condition", "render")
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A stage and what it is given."""
+
+    spec: StageSpec
+    inputs: Sequence[StageInput]
+
+
+def whole(name: str, models: Models, queries: int) -> tuple[Whole, list[Sample]]:
+    """A whole system and the samples it answers."""
+    return Whole(resolve(name, models), load("sample").prompt), _samples()[:queries]
+
+
+def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
+    """A part of a system, an LVLM or a text-to-image model, on `queries` queries.
+
+    The stages before it are run, one record at a time. UsageError where the system has no
+    such part or the sample set asks nothing of it.
+    """
+    samples = _samples()[:queries]
+    if is_artist(name):
+        spec = artist_spec(name, models)
+        return Workload(spec, [_drawing(sample, i) for i, sample in enumerate(samples)])
+    if is_writer(name):
+        system = System(name=name, draft=writer_spec(name, models))
+    else:
+        system = resolve(name, models)
+    spec = getattr(system, part) or _no_part(name, part, system)
+    earlier = _Earlier(spec)
+    prompt = load("sample").prompt
+    walks = [answer(system, sample, Asking(prompt)) for sample in samples]
+    return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
+
+
+def of_scorer(
+    name: str, weights: Any, settings: Mapping[str, Any], queries: int, answers: int = 1
+) -> Workload:
+    """The last stage of a scorer, given `answers` answers to each of `queries` queries.
+
+    These are the ground truth and the controls made of it, query by query: what a run of
+    several systems asks of a judge.
+    """
+    models = Models(weights=weights)
+    scorer = resolve_scorer(
+        name, weights, dict(settings), chat=lambda model: chat_spec(model, models)
+    )
+    spec = scorer.stages[-1]
+    earlier = _Earlier(spec)
+    pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
+    walks = [scorer.judge(sample, document) for sample, document in pairs]
+    return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
+
+
+def _samples() -> list[Sample]:
+    found = load("sample").samples
+    return [s for s in found if isinstance(s, Sample) and s.wants_images]
+
+
+def _answers(sample: Sample) -> list[Document]:
+    """The ground truth of a query, and what the controls make of it."""
+    truth, pool = sample.reference or Document(), Pool(_samples(), seed=0)
+    made = [control(sample, truth, pool) for control in CONTROLS.values()]
+    return [truth, *(document for document in made if isinstance(document, Document))]
+
+
+def _drawing(sample: Sample, seed: int) -> StageInput:
+    """One picture of the question's own words."""
+    words = " ".join(s.text for s in sample.question if isinstance(s, Text))
+    return ImageRequest(prompt=words, seed=seed)
+
+
+def _no_part(name: str, part: str, system: System) -> StageSpec:
+    has = [p for p in PARTS if getattr(system, p) is not None]
+    raise unknown(f"part of system {name!r}", part, has)
+
+
+def _checked(spec: StageSpec, inputs: Sequence[StageInput]) -> Workload:
+    if not inputs:
+        raise UsageError(f"no query of the sample set asks anything of stage {spec.name}")
+    return Workload(spec, inputs)
+
+
+class _Earlier:
+    """Runs the stages before the wanted one."""
+
+    def __init__(self, wanted: StageSpec) -> None:
+        self._wanted = wanted
+        self._stages = Stages()
+
+    def asked(self, walk: Any) -> list[StageInput]:
+        """What the walk asks of the wanted stage; nothing where it ends before."""
+        try:
+            jobs: list[Job] = next(walk)
+            while jobs[0].spec.digest != self._wanted.digest:
+                jobs = walk.send(self._stages.outcomes(jobs))
+        except StopIteration:
+            return []
+        return [with_blobs(job.input, at_hand) for job in jobs]

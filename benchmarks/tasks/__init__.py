@@ -1,0 +1,1 @@
+"""Task sets: benchmarks' queries, their published answers, and controls made from them."""

@@ -1,0 +1,188 @@
+"""Controls: answers worse than the ground truth by construction, to validate a judge.
+
+Each is made from the ground truth (`Sample.reference`) and nothing else, so a judge that
+reads pictures, their places, the question and the text must put `gt` above all of them
+(`benchmarks.results.validity` says whether it does):
+
+    gt:shuffled-images   every picture at a place where another picture stood
+    gt:no-images         the text alone
+    gt:other-answer      the ground truth of another query of the same field
+    gt:repeated-text     every text replaced by the first one
+
+A control that cannot be made of a sample, or would be the ground truth again, skips it
+and says why. A control depends on the seed and on the samples of the task set, not on
+their order and not on which of them a run asks: where another sample's content is needed,
+samples stand in a ring by a digest of seed and id, and take from the next that serves. A
+sample added to a task set or removed changes the answers only of those that stand next to
+it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from generators.base import Skip
+from generators.document import Document, Image, Malformed, Sample, Text
+from generators.names import unknown
+from generators.system import System
+
+TRUTH = "gt"
+PREFIX = f"{TRUTH}:"
+
+Place = tuple[str, str]
+"""Where a sample stands in a ring: the digest it is sorted by, and its id."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """All samples of a task set that have a ground truth, in rings."""
+
+    samples: Sequence[Sample | Malformed]
+    seed: int = 0
+
+    def others(self, sample: Sample) -> Iterator[Document]:
+        """Ground truths of other samples, of its field before all of its category.
+
+        Each round starts after the sample's own place in the ring.
+        """
+        for group in ((sample.category, sample.field), (sample.category, None)):
+            ring = self._rings.get(group, [])
+            start = bisect_right(ring, self._place(sample), key=lambda e: e[0])
+            for step in range(len(ring)):
+                (_, id), truth = ring[(start + step) % len(ring)]
+                if id != sample.id:
+                    yield truth
+
+    def _place(self, sample: Sample) -> Place:
+        return _lot(self.seed, sample.id), sample.id
+
+    @cached_property
+    def _rings(self) -> Mapping[tuple[str, str | None], list[tuple[Place, Document]]]:
+        rings: dict[tuple[str, str | None], list[tuple[Place, Document]]] = {}
+        for sample in self.samples:
+            if not isinstance(sample, Sample) or sample.reference is None:
+                continue
+            for group in ((sample.category, sample.field), (sample.category, None)):
+                entry = self._place(sample), sample.reference
+                rings.setdefault(group, []).append(entry)
+        return {g: sorted(ring, key=lambda e: e[0]) for g, ring in rings.items()}
+
+
+def _lot(seed: int, *names: str) -> str:
+    """A digest to sort by, the same in every process."""
+    text = "\n".join((str(seed), *names))
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+
+
+def shuffled_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+    """Every picture at a place where another picture stood; texts stay.
+
+    Where there is no such order (one picture, or one that fills over half of the places)
+    all pictures are taken in turn from the next other ground truth that holds pictures
+    which this one does not.
+    """
+    if not truth.images:
+        return Skip("the ground truth holds no picture")
+    moved = _moved(truth.images, sample.id, pool.seed) or _borrowed(sample, truth, pool)
+    if not moved:
+        return Skip("no other sample of the category holds another picture")
+    pictures = iter(moved)
+    segments = (next(pictures) if isinstance(s, Image) else s for s in truth.segments)
+    return Document(tuple(segments))
+
+
+def _moved(pictures: Sequence[Image], id: str, seed: int) -> list[Image] | None:
+    """The pictures with none at a place where its like stood; None where that cannot be.
+
+    Places are ordered with equal pictures together, then turned on by as many as there
+    are of the most frequent one: each then lands on another picture's place.
+    """
+    turn = max(Counter(p.digest for p in pictures).values())
+    if 2 * turn > len(pictures):
+        return None
+    places = sorted(
+        range(len(pictures)), key=lambda i: (_lot(seed, id, pictures[i].digest), i)
+    )
+    moved = list(pictures)
+    for here, there in zip(places, places[turn:] + places[:turn], strict=True):
+        moved[here] = pictures[there]
+    return moved
+
+
+def _borrowed(sample: Sample, truth: Document, pool: Pool) -> list[Image] | None:
+    own = {p.digest for p in truth.images}
+    for other in pool.others(sample):
+        if foreign := [p for p in other.images if p.digest not in own]:
+            return [foreign[i % len(foreign)] for i in range(len(truth.images))]
+    return None
+
+
+def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+    """The texts alone."""
+    if not truth.images:
+        return Skip("the ground truth holds no picture")
+    texts = tuple(s for s in truth.segments if isinstance(s, Text))
+    return Document(texts) if texts else Skip("the ground truth holds no text")
+
+
+def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+    """The next other ground truth that says something else, pictures included.
+
+    Answers that differ in case, blanks and punctuation alone say the same.
+    """
+    own = _said(truth)
+    found = (other for other in pool.others(sample) if _said(other) != own)
+    return next(found, Skip("no other sample of the category has another answer"))
+
+
+def _said(document: Document) -> tuple[str, ...]:
+    words = re.sub(r"[\W_]+", "", document.text).casefold() or document.text
+    return (words, *(p.digest for p in document.images))
+
+
+def repeated_text(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
+    """Every text replaced by the first one, at its place; pictures stay."""
+    texts = [s for s in truth.segments if isinstance(s, Text)]
+    if len({t.text for t in texts}) < 2:
+        return Skip("the ground truth holds no two different texts")
+    segments = (texts[0] if isinstance(s, Text) else s for s in truth.segments)
+    return Document(tuple(segments))
+
+
+Control = Callable[[Sample, Document, Pool], Document | Skip]
+"""From a sample, its ground truth and all samples to the answer, or why there is none."""
+
+CONTROLS: Mapping[str, Control] = {
+    f"{PREFIX}shuffled-images": shuffled_images,
+    f"{PREFIX}no-images": no_images,
+    f"{PREFIX}other-answer": other_answer,
+    f"{PREFIX}repeated-text": repeated_text,
+}
+"""By the name of the system."""
+
+
+def is_control(name: str) -> bool:
+    """Whether `name` names a control, known or not."""
+    return name.startswith(PREFIX)
+
+
+def control(name: str, samples: Sequence[Sample | Malformed], seed: int) -> System:
+    """The system `name` over all samples of a task set; UsageError names the valid ones."""
+    if name not in CONTROLS:
+        raise unknown("control", name, CONTROLS)
+    pool = Pool(samples, seed)
+    known = (s for s in samples if isinstance(s, Sample))
+    answers = {s.id: _answer(CONTROLS[name], s, pool) for s in known}
+    return System(name=name, draft=None, answers=answers)
+
+
+def _answer(make: Control, sample: Sample, pool: Pool) -> Document | Skip:
+    if sample.reference is None:
+        return Skip("the sample has no ground truth")
+    return make(sample, sample.reference, pool)

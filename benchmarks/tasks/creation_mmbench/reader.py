@@ -1,0 +1,196 @@
+"""Creation-MMBench's TSV as a task set; its text-only variant from descriptions.
+
+A model is shown all pictures, then the question (`ImageBaseDataset.build_prompt`); the
+criteria are split as `build_prompt` of vlmeval/dataset/creation.py splits them.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.tasks.creation_mmbench.categories import CATEGORY_OF
+from benchmarks.tasks.creation_mmbench.table import REQUIRED, TsvRow, pictures, rows
+from benchmarks.tasks.published import (
+    Entry,
+    Known,
+    as_asked,
+    digest_of,
+    gathered,
+    located,
+    task_set,
+)
+from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.shelf import Shelf
+from benchmarks.tasks.task_set import TaskSet
+from generators.document import Document, Image, Sample, Text, Turn
+from generators.system import Variant
+from scorers.pairwise.content import DESCRIPTION, text_only
+from scorers.pairwise.creation import FACTUALITY
+
+NAME = "creation-mmbench"
+WRITER = "gpt-4o-1120"
+"""Who wrote `reference_answer_by_gpt4o`: GPT-4o of 2024-11-20 (paper section 4.1)."""
+DESCRIPTIONS = "descriptions.json"
+"""Beside the TSV: what the pictures of each row show, {index: text}."""
+_ANSWER = "reference_answer_by_gpt4o"
+_READ = {*REQUIRED, _ANSWER, "image_path"}
+
+Found = tuple[Image, ...] | str
+Opened = tuple[TsvRow, Found | RowError]
+"""A row without its encoded pictures, and the pictures or what is wrong with them."""
+
+
+def load(place: str, cache: Path) -> TaskSet:
+    """The task set at `place`: the TSV, a folder with one, or `hf:ORG/NAME@REV`.
+
+    Pictures are unpacked once, under `cache`. Raises TaskError where there is no
+    readable TSV.
+    """
+    return _loaded(place, cache, with_pictures=True)
+
+
+def load_text_only(place: str, cache: Path) -> TaskSet:
+    """The same, but systems read descriptions instead of the pictures.
+
+    Descriptions are a column `image_description` or stand in `descriptions.json` beside
+    the TSV; a row without one is a failure. Judges are shown the pictures.
+    """
+    return _loaded(place, cache, with_pictures=False)
+
+
+def _loaded(place: str, cache: Path, *, with_pictures: bool) -> TaskSet:
+    path, revision = located(place, ("*.tsv", DESCRIPTIONS))
+    path = _tsv(path)
+    opened = list(_opened(path, Shelf(cache / NAME)))
+    make = _maker(opened, _descriptions(path), with_pictures)
+    return task_set(
+        NAME if with_pictures else f"{NAME}-text",
+        place,
+        gathered(opened, make, _known),
+        digest=digest_of([path]),
+        revision=revision,
+        prompt=as_asked if with_pictures else described,
+    )
+
+
+def described(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
+    """The question with a description in place of its pictures."""
+    return text_only(sample).turns
+
+
+def _tsv(path: Path) -> Path:
+    if path.is_file():
+        return path
+    found = sorted(path.glob("*.tsv"))
+    if len(found) != 1:
+        raise TaskError(f"{path} must hold one .tsv file; it holds {len(found)}")
+    return found[0]
+
+
+def _descriptions(tsv: Path) -> dict[str, str]:
+    path = tsv.with_name(DESCRIPTIONS)
+    if not path.is_file():
+        return {}
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise TaskError(f"{path} cannot be read: {error}") from None
+    if not isinstance(found, dict):
+        raise TaskError(f"{path} must hold {{index: description}}, not {shown(found)}")
+    return {str(index): str(text) for index, text in found.items()}
+
+
+def _opened(path: Path, shelf: Shelf) -> Iterator[Opened]:
+    """The rows of the TSV, their pictures on the shelf."""
+    for row in rows(path):
+        try:
+            found: Found | RowError = pictures(row["image"], shelf)
+        except RowError as error:
+            found = error
+        yield {**row, "image": ""}, found
+
+
+def _maker(
+    opened: Sequence[Opened], descriptions: Mapping[str, str], with_pictures: bool
+) -> Callable[[Opened], Entry]:
+    by_index = {row["index"]: found for row, found in opened}
+
+    def make(value: Opened) -> Entry:
+        row, found = value
+        index = _index(row)
+        sample = _sample(row, index, _resolved(found, by_index))
+        if index in descriptions:
+            about = {**sample.metadata, DESCRIPTION: descriptions[index]}
+            sample = replace(sample, metadata=about)
+        if not with_pictures and not sample.metadata.get(DESCRIPTION):
+            raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} stands for the pictures")
+        answer = row.get(_ANSWER, "")
+        return Entry(sample, {WRITER: Document((Text(answer),))} if answer else {})
+
+    return make
+
+
+def _resolved(
+    found: Found | RowError, by_index: Mapping[str, Found | RowError]
+) -> tuple[Image, ...]:
+    """The pictures of a row, its own or those of the row it names."""
+    meant = by_index.get(found) if isinstance(found, str) else found
+    if isinstance(meant, RowError):
+        raise meant
+    if not isinstance(meant, tuple):
+        raise RowError(Rule.NOT_FOUND, f"no row {shown(found)} has pictures to share")
+    return meant
+
+
+def _known(value: Opened) -> Known:
+    task = value[0]["task_name"]
+    index = value[0]["index"]
+    if task not in CATEGORY_OF:
+        return Known(index or None)
+    return Known(index or None, CATEGORY_OF[task], task)
+
+
+def _index(row: TsvRow) -> str:
+    index = row["index"]
+    if not index.strip() or not index.isprintable():
+        raise RowError(Rule.ID, f"an index is printable and not empty, unlike {index!r}")
+    return index
+
+
+def _sample(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
+    task = row["task_name"]
+    if task not in CATEGORY_OF:
+        raise RowError(Rule.CATEGORY, f"no category has the task {shown(task)}")
+    if not row["question"].strip():
+        raise RowError(Rule.EMPTY, "question is empty")
+    preference, factuality = _criteria(row["criteria"])
+    rest = {k: v for k, v in row.items() if k not in _READ and v}
+    return Sample(
+        id=index,
+        category=CATEGORY_OF[task],
+        field=task,
+        turns=(Turn("user", (*images, Text(row["question"]))),),
+        criteria=preference,
+        wants_images=False,
+        metadata=rest | ({FACTUALITY: factuality} if factuality else {}),
+    )
+
+
+def _criteria(cell: str) -> tuple[str, str]:
+    """Criteria of preference and of visual factuality; the last of each kind counts."""
+    try:
+        found = ast.literal_eval(cell)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        found = cell
+    if not isinstance(found, dict):
+        found = {"subjective": cell}
+    kinds = {False: "", True: ""}
+    for name, text in found.items():
+        kinds["subjective" in str(name).lower()] = str(text)
+    if not kinds[True].strip():
+        raise RowError(Rule.MISSING_KEY, f"no subjective criteria in {shown(cell)}")
+    return kinds[True], kinds[False]

@@ -1,0 +1,117 @@
+"""Rows of an MMIE file as samples; rows that break a rule as named failures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tasks.mmie.categories import category_of, field_of
+from benchmarks.tasks.mmie.rows import Row, id_of, parse
+from benchmarks.tasks.reading.album import Album, Progress
+from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, malformed, shown
+from generators.document import Document, Malformed, Sample, Turn
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a file held."""
+
+    samples: tuple[Sample | Malformed, ...]
+    """In file order."""
+    broken: Mapping[str, int]
+    """Malformed rows by the rule they break."""
+    digest: str
+    """SHA-256 of the file."""
+
+
+def read(path: Path, album: Album, on_progress: Progress | None = None) -> Reading:
+    """All rows of the MMIE file at `path`, whose pictures are in `album`.
+
+    Raises TaskError when the file is missing, is not JSON or holds no list; everything
+    else that can be wrong concerns one row only.
+    """
+    values, digest = load_rows(path)
+    parsed = [_parsed(value) for value in values]
+    _refuse_repeated(parsed, values)
+    album.check((p for r in parsed if isinstance(r, Row) for p in r.pictures), on_progress)
+    results = [_sample(row, album) if isinstance(row, Row) else row for row in parsed]
+    broken = Counter(r.rule.value for r in results if isinstance(r, RowError))
+    samples = tuple(
+        failure(i, values[i], r) if isinstance(r, RowError) else r
+        for i, r in enumerate(results)
+    )
+    return Reading(samples=samples, broken=dict(sorted(broken.items())), digest=digest)
+
+
+def load_rows(path: Path) -> tuple[list[Any], str]:
+    """The list that the JSON file at `path` holds, and the file's SHA-256."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
+    try:
+        rows = json.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        raise TaskError(f"{path} is not JSON: {error}") from None
+    if not isinstance(rows, list):
+        raise TaskError(f"{path} must hold a list of rows, not {shown(rows)}")
+    return rows, hashlib.sha256(data).hexdigest()
+
+
+def _parsed(value: Any) -> Row | RowError:
+    try:
+        return parse(value)
+    except RowError as error:
+        return error
+
+
+def _refuse_repeated(parsed: list[Row | RowError], values: list[Any]) -> None:
+    """Turn every row but the first of an id into a failure, in place."""
+    first: dict[str, int] = {}
+    for i, value in enumerate(values):
+        if (id := _id(value)) is None:
+            continue
+        if first.setdefault(id, i) != i:
+            parsed[i] = RowError(Rule.DUPLICATE, f"row {first[id]} has it already")
+
+
+def _sample(row: Row, album: Album) -> Sample | RowError:
+    try:
+        turns = tuple(Turn(role, album.content(parts)) for role, parts in row.turns)
+        reference = album.content(row.reference)
+    except RowError as error:
+        return error
+    return Sample(
+        id=row.id,
+        category=row.category,
+        field=row.field,
+        turns=turns,
+        reference=Document(reference) if reference else None,
+        wants_images=row.category != "MSR",
+        metadata=row.metadata,
+    )
+
+
+def failure(position: int, value: Any, error: RowError) -> Malformed:
+    """What stands for the row `value` at `position` (from 0), which breaks a rule."""
+    row = value if isinstance(value, dict) else {}
+    id, field = _id(value), row.get("field")
+    try:
+        category = category_of(id or "", ())
+    except RowError:
+        category = "unknown"
+    known = field_of(field) if isinstance(field, str) and field.isprintable() else ""
+    return malformed(position, id, error, category, known or "unknown")
+
+
+def _id(value: Any) -> str | None:
+    """The id of a row that has a usable one."""
+    try:
+        return id_of(value) if isinstance(value, dict) else None
+    except RowError:
+        return None

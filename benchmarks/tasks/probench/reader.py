@@ -1,0 +1,161 @@
+"""ProBench's Parquet files as a task set.
+
+Rows as gen_answer_vllm.py and show_result.py of Yan98/ProBench_eval@c17b7ae read them. The
+first turn's text comes before the pictures. Of a conversation of several turns, a system
+answers each after its own earlier answers; the published ones are the baseline's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tasks.mmie.rows import get, id_of, of_type
+from benchmarks.tasks.published import Entry, Known, digest_of, gathered, located, task_set
+from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.shelf import Shelf
+from benchmarks.tasks.task_set import TaskSet
+from generators.document import Content, Document, Image, Sample, Text, Turn
+from scorers.pairwise.probench import TRACK, TRACKS
+
+NAME = "probench"
+WRITER = "gpt-4o-2024-05-13"
+"""Who wrote the `gpt` turns: the baseline of show_result.py."""
+_MARK = "<|img|>"
+_BATCH = 64
+
+
+def load(place: str, cache: Path) -> TaskSet:
+    """The task set at `place`: a Parquet file, a folder of them, or `hf:ORG/NAME@REV`.
+
+    Pictures are unpacked once, under `cache`. Raises TaskError where there are no
+    readable Parquet files.
+    """
+    root, revision = located(place, ("*.parquet", "**/*.parquet"))
+    paths = _parts(root)
+    make = _maker(Shelf(cache / NAME), root if root.is_dir() else root.parent)
+    rows = gathered(_rows(paths), make, _known)
+    return task_set(NAME, place, rows, digest=digest_of(paths), revision=revision)
+
+
+def _parts(root: Path) -> list[Path]:
+    """The files of the split `train`; all where no file's name tells its split."""
+    found = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
+    chosen = [p for p in found if p.name.startswith("train")] or found
+    if not chosen:
+        raise TaskError(f"{root} holds no Parquet files")
+    return chosen
+
+
+def _rows(paths: list[Path]) -> Iterator[Any]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for path in paths:
+        try:
+            for batch in pq.ParquetFile(path).iter_batches(_BATCH):
+                yield from batch.to_pylist()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise TaskError(f"{path} cannot be read: {error}") from None
+
+
+def _known(row: Any) -> Known:
+    id, track = row.get("uuid"), row.get("chat_type")
+    usable = isinstance(id, str) and id.strip() and id.isprintable()
+    field = _texts(row.get("category")).get("question_category", "unknown")
+    return Known(id if usable else None, track if track in TRACKS else "unknown", field)
+
+
+def _maker(shelf: Shelf, root: Path) -> Callable[[Any], Entry]:
+    def make(row: Any) -> Entry:
+        id = id_of({"id": row.get("uuid")})
+        images = tuple(shelf.keep(data) for data in _pictures(row.get("image"), root))
+        turns = _turns(get(row, "conversations", list), images)
+        asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
+        if not asked:
+            raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
+        sample = _sample(row, id, tuple(turns[:asked]))
+        answer = _answers(turns)
+        return Entry(sample, {} if answer is None else {WRITER: answer})
+
+    return make
+
+
+def _answers(turns: Sequence[Turn]) -> Document | None:
+    """What follows every human turn; None where one was left without an answer."""
+    after = [t for before, t in pairwise(turns) if before.role == "user"]
+    answered = [t.content for t in after if t.role == "assistant"]
+    asked = sum(t.role == "user" for t in turns)
+    return Document.of(answered) if len(answered) == asked else None
+
+
+def _sample(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:
+    track = get(row, "chat_type", str)
+    if track not in TRACKS:
+        valid = ", ".join(TRACKS)
+        raise RowError(Rule.CATEGORY, f"chat_type is {shown(track)}; valid are {valid}")
+    about = _texts(row.get("category")) | _texts(row.get("challenge"))
+    about |= _texts({TRACK: track, "language": row.get("language")})
+    return Sample(
+        id=id,
+        category=track,
+        field=about.get("question_category", ""),
+        turns=turns,
+        wants_images=False,
+        metadata=about,
+    )
+
+
+def _texts(values: Any) -> dict[str, str]:
+    found = values if isinstance(values, Mapping) else {}
+    return {k: v for k, v in found.items() if isinstance(v, str) and v}
+
+
+def _turns(values: list[Any], images: tuple[Image, ...]) -> list[Turn]:
+    """The conversation; the pictures belong to its first human turn."""
+    turns: list[Turn] = []
+    for i, value in enumerate(values):
+        where = f"conversations[{i}]"
+        speaker = get(of_type(value, dict, where), "from", str, where)
+        said = get(value, "value", str, where)
+        if speaker == "human":
+            turns.append(Turn("user", _asked(said, () if turns else images, where)))
+        elif speaker == "gpt":
+            turns.append(Turn("assistant", (Text(said),)))
+        else:
+            valid = "human, gpt"
+            raise RowError(
+                Rule.SPEAKER, f"{where}.from is {shown(speaker)}; valid are {valid}"
+            )
+    return turns
+
+
+def _asked(said: str, images: tuple[Image, ...], where: str) -> Content:
+    text = said.replace(_MARK, "").strip()
+    if not text and not images:
+        raise RowError(Rule.EMPTY, f"{where} has neither text nor picture")
+    return (*((Text(text),) if text else ()), *images)
+
+
+def _pictures(value: Any, root: Path) -> Iterator[bytes]:
+    """The bytes of one picture or several, as data set libraries hold them."""
+    for item in value if isinstance(value, list) else [value]:
+        picture = of_type(item, dict, "image")
+        if picture.get("bytes") is not None:
+            yield of_type(picture["bytes"], bytes, "image.bytes")
+        else:
+            yield _file(get(picture, "path", str, "image"), root)
+
+
+def _file(path: str, root: Path) -> bytes:
+    place = (root / path).resolve()
+    if not place.is_relative_to(root.resolve()):
+        raise RowError(Rule.OUTSIDE, f"{shown(path)} is not in the data folder")
+    try:
+        return place.read_bytes()
+    except OSError as error:
+        raise RowError(
+            Rule.NOT_FOUND, f"{shown(path)}: {error.strerror or error}"
+        ) from None

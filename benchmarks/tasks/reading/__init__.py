@@ -1,0 +1,1 @@
+"""What readers share: rows and their rules, pictures, archives, the Hub."""

@@ -1,0 +1,180 @@
+"""Task sets: queries with their prompts, and ways to take some of them."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.tasks.mmie import reader, source
+from benchmarks.tasks.mmie.categories import CATEGORIES, FIELDS
+from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
+from benchmarks.tasks.reading import checks
+from benchmarks.tasks.reading.album import Album
+from benchmarks.tasks.reading.rules import TaskError
+from generators.base import imported
+from generators.document import Document, Malformed, Sample
+from generators.names import UsageError
+from generators.registry import Named, forms, is_custom, prefix_of
+from generators.system import Prompter
+
+__all__ = ["READERS", "TaskError", "TaskSet", "limited", "load", "selected"]
+
+Samples = Sequence[Sample | Malformed]
+
+READERS: Mapping[str, str] = {
+    "creation": "benchmarks.tasks.creation_mmbench.reader:load",
+    "creation-text": "benchmarks.tasks.creation_mmbench.reader:load_text_only",
+    "mllm-bench": "benchmarks.tasks.mllm_bench.reader:load",
+    "probench": "benchmarks.tasks.probench.reader:load",
+}
+"""Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSet:
+    """Queries, and what a run has to know of them."""
+
+    name: str
+    samples: tuple[Sample | Malformed, ...]
+    """In file order."""
+    prompt: Prompter
+    categories: Mapping[str, int]
+    """Queries per category in the published set, the weights of `avg_fixed`; empty for
+    a task set without fixed weights."""
+    fields: tuple[str, ...]
+    """In the order of the paper's table."""
+    about: Mapping[str, Any]
+    """For the manifest: source, revision, digests, row counts."""
+    answers: Mapping[str, Mapping[str, Document]] = field(default_factory=dict)
+    """Answers published with the queries, by writer and sample id."""
+
+
+def data_prefix(data: str) -> str | None:
+    """The prefix of `data`; None for the sample and for a path. UsageError when unknown."""
+    if Path(data).expanduser().exists():
+        return None
+    return prefix_of(data, "data", Named.DATA)
+
+
+def is_function(data: str) -> bool:
+    """Whether `data` is `module:function`, a user's own reader."""
+    return is_custom(data) and not Path(data).exists()
+
+
+def load(
+    data: str,
+    *,
+    prompts: Mapping[str, Mapping[str, str]] | None = None,
+    cache: Path | None = None,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> TaskSet:
+    """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
+
+    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is a
+    function of yours that gives the task set. Pictures are decoded
+    once to find broken ones; `cache` (by default the user's cache folder) keeps what was
+    found. `on_progress` is told (checked, of how many). Raises TaskError for data that
+    cannot be read, UsageError for unknown names in `prompts`.
+    """
+    cache = cache or checks.default_folder()
+    if is_function(data):
+        return _of_function(data)
+    prefix = data_prefix(data)
+    if prefix is not None and prefix in READERS:
+        return _of_another(prefix, data.partition(":")[2], prompts, cache)
+    wording = mmie_prompts(prompts)
+    place = source.locate(data, cache)
+    album = Album(place.root, cache, place.also)
+    reading = reader.read(place.rows, album, on_progress)
+    about = {
+        "name": place.name,
+        "source": data,
+        "revision": place.revision,
+        "digest": reading.digest,
+        "rows": len(reading.samples),
+        "malformed": dict(reading.broken),
+        "prompts": wording.digest,
+    }
+    return TaskSet(
+        name=place.name,
+        samples=reading.samples,
+        prompt=wording,
+        categories=CATEGORIES,
+        fields=FIELDS,
+        about=about,
+    )
+
+
+def _of_function(name: str) -> TaskSet:
+    """The task set that a user's function gives; UsageError where it gives none."""
+    try:
+        task = imported(name)()
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"data {name!r}: {error}. Prefixes are {', '.join(forms(Named.DATA))}"
+        ) from error
+    if not isinstance(task, TaskSet):
+        raise UsageError(f"data {name!r} gives {task!r}, which is not a TaskSet")
+    return task
+
+
+def _of_another(
+    scheme: str, where: str, prompts: Mapping[str, Mapping[str, str]] | None, cache: Path
+) -> TaskSet:
+    if prompts:
+        raise UsageError(f"[prompts] words MMIE's queries; {scheme} has its own questions")
+    read: Callable[[str, Path], TaskSet] = imported(READERS[scheme])
+    return read(where, cache)
+
+
+def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:
+    """`limit` of `samples`, drawn by `seed` in proportion to the categories, in file order.
+
+    Every category has at least one as far as `limit` goes. Which are drawn depends on
+    ids and `seed` alone, and a smaller limit draws a part of what a larger one draws.
+    Raises TaskError for a limit below 1.
+    """
+    if limit < 1:
+        raise TaskError(f"a limit of {limit} leaves no queries; it must be at least 1")
+    drawn = sorted(_turn_of_each(samples, seed).items(), key=lambda item: item[1])
+    kept = sorted(position for position, _ in drawn[:limit])
+    return tuple(samples[i] for i in kept)
+
+
+def _turn_of_each(samples: Samples, seed: int) -> dict[int, tuple[float, str]]:
+    """When the sample at each position is drawn (Sainte-Lague's divisors).
+
+    The k-th of the n samples of a category comes at (k - 1/2) / n, so that the categories
+    fill in proportion; the first of each comes before all others.
+    """
+    strata: dict[str, list[tuple[str, int]]] = defaultdict(list)
+    for i, sample in enumerate(samples):
+        lot = hashlib.sha256(f"{seed}\n{sample.id}".encode()).hexdigest()
+        strata[sample.category].append((lot, i))
+    turns = {}
+    for category, drawn in strata.items():
+        for k, (lot, i) in enumerate(sorted(drawn)):
+            first = k == 0 and category != "unknown"
+            turns[i] = (0.0 if first else (k + 0.5) / len(drawn), lot)
+    return turns
+
+
+def selected(samples: Samples, ids: Iterable[str]) -> tuple[Sample | Malformed, ...]:
+    """The samples with these ids, in file order; TaskError names ids that do not exist."""
+    wanted = dict.fromkeys(ids)
+    known = {sample.id for sample in samples}
+    missing = [id for id in wanted if id not in known]
+    if missing:
+        raise TaskError("; ".join(_unknown_id(id, known) for id in missing[:5]))
+    return tuple(sample for sample in samples if sample.id in wanted)
+
+
+def _unknown_id(id: str, known: set[str]) -> str:
+    near = difflib.get_close_matches(id, sorted(known), n=1, cutoff=0.0)
+    hint = f"; the nearest one is {near[0]!r}" if near else ""
+    return f"no query {id!r}{hint}"

@@ -1,0 +1,168 @@
+"""One part of the store: a Parquet file that is whole, or proved damaged when it is read.
+
+A part is named by the digest of its bytes, and every page in it carries a checksum that
+is compared whenever the page is read. Parts of earlier versions have neither and are
+read as they are. Errors are kept apart: `DamagedPart` is proof that the bytes are not
+those that were written; any other trouble (no permission, a file server that falters)
+is a `StoreError` and says nothing about the bytes.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from generators.files import write_whole
+
+_GROUP_BYTES = 1 << 20
+_MOST_ROWS_PER_GROUP = 64
+_DIGEST_LENGTH = 64
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class StoreError(RuntimeError):
+    """Results cannot be written or read; nothing already written is lost."""
+
+
+class DamagedPart(StoreError):
+    """The bytes of a part are not those that were written."""
+
+    def __init__(self, part: str, reason: str) -> None:
+        super().__init__(part, reason)
+        self.part = part
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return (
+            f"part {self.part} is damaged ({self.reason}); `plait verify` checks the "
+            "whole run and says how its records are made again"
+        )
+
+
+def write_part(folder: Path, table: pa.Table) -> Path:
+    """Commit `table` as one new part of `folder`; StoreError when the disk refuses."""
+    buffer = pa.BufferOutputStream()
+    pq.write_table(
+        table,
+        buffer,
+        compression="zstd",
+        row_group_size=_rows_per_group(table),
+        write_page_checksum=True,
+    )
+    data = buffer.getvalue().to_pybytes()
+    part = folder / f"part-{hashlib.sha256(data).hexdigest()}.parquet"
+    try:
+        write_whole(part, data)
+    except OSError as error:
+        advice = "make room" if error.errno in _FULL else "mend that"
+        raise StoreError(
+            f"{error}. Everything committed before is kept: {advice} and run the same "
+            "command again."
+        ) from error
+    return part
+
+
+def _rows_per_group(table: pa.Table) -> int:
+    """Rows that make about 1 MiB: whoever wants one picture reads its whole group."""
+    row_bytes: int = max(1, table.nbytes // max(1, table.num_rows))
+    return max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes))
+
+
+def named_digest(part: Path) -> str | None:
+    """The SHA-256 that a part's name gives; None for parts of earlier versions."""
+    digest = part.stem.removeprefix("part-")
+    return digest if len(digest) == _DIGEST_LENGTH else None
+
+
+@contextmanager
+def reading(part: str) -> Iterator[None]:
+    """Tell damage of `part` from everything else that can go wrong while it is read.
+
+    Raises DamagedPart only where the bytes themselves are proved wrong. A part that is
+    gone stays a FileNotFoundError: another process may have joined it with others.
+    """
+    try:
+        yield
+    except (StoreError, FileNotFoundError, MemoryError):
+        raise
+    except OSError as error:
+        forget_open_parts()
+        # Parquet's own complaints carry no error number of the operating system.
+        if error.errno is None and not os.path.isdir(part):
+            raise DamagedPart(part, _first_line(error)) from error
+        cause = os.strerror(error.errno) if error.errno else str(error)
+        raise StoreError(
+            f"part {part} cannot be read: {cause}. It was left as it is; run the same "
+            "command again once it can be read."
+        ) from error
+    except (pa.ArrowException, ValueError, LookupError) as error:
+        forget_open_parts()
+        raise DamagedPart(part, _first_line(error)) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def open_part(part: str) -> pq.ParquetFile:
+    """A part to be read from, with its checksums compared."""
+    # Not mapped into memory: there, an error of the disk ends the whole process.
+    return pq.ParquetFile(part, page_checksum_verification=True)
+
+
+def read_part(part: Path, columns: Sequence[str] | None = None) -> pa.Table:
+    """Columns of a part, all by default; DamagedPart, StoreError, FileNotFoundError."""
+    with reading(str(part)), open_part(str(part)) as file:
+        table = file.read(columns=None if columns is None else list(columns))
+        table.validate(full=True)
+        if columns is not None and len(table.column_names) < len(columns):
+            raise KeyError(f"it lacks columns of {', '.join(columns)}")
+        return table
+
+
+_one_reader = threading.Lock()
+_opened = lru_cache(maxsize=64)(open_part)
+
+
+def read_cell(part: str, row: int, column: str) -> Any:
+    """One value of a part, reading only its row group of its column.
+
+    Raises DamagedPart, and StoreError for a part that is gone or cannot be read.
+    """
+    try:
+        with _one_reader, reading(part):
+            table, row = _group_of(_opened(part), part, row, column)
+            value = table.column(0)[row].as_py()
+            return value[column.partition(".")[2]] if "." in column else value
+    except FileNotFoundError:
+        raise StoreError(
+            f"part {part} is gone: another command has changed the run meanwhile; run the "
+            "same command again"
+        ) from None
+
+
+def _group_of(
+    file: pq.ParquetFile, part: str, row: int, column: str
+) -> tuple[pa.Table, int]:
+    """The row group of `column` that holds `row`, and the row's place in it."""
+    for group in range(file.metadata.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        if row < rows:
+            return file.read_row_group(group, columns=[column]), row
+        row -= rows
+    raise StoreError(f"part {part} has no row {row}")
+
+
+def forget_open_parts() -> None:
+    """Close the parts that are held open for reading single cells."""
+    _opened.cache_clear()

@@ -1,0 +1,138 @@
+"""`run.log` in the run directory: notices, failures of workers, and what workers write.
+
+Every worker writes its stderr to a file of its own, which costs it nothing; a thread of
+the driver gathers these files into the log. Workers that share no folder with the driver
+leave theirs to Ray's own logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cluster.counts import StageCount
+from cluster.manifest import now
+from cluster.options import StageProgress
+from cluster.watcher import Watcher, WorkerFailure
+
+LOG = "run.log"
+STDERR_FOLDER = ".stderr"
+_GATHERED_EVERY_S = 2.0
+_LARGEST_READ = 1 << 20
+_MOST_LISTED = 1000
+"""Failures of workers that the manifest lists; the log has them all."""
+
+
+def redirect_stderr(root: Path, stage: str) -> None:
+    """Let this process write its stderr, native libraries' included, for the run's log."""
+    safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in stage)
+    with contextlib.suppress(OSError):
+        folder = root / STDERR_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{safe[:60]} {socket.gethostname()} {os.getpid()}"
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(handle, 2)
+        os.close(handle)
+    with contextlib.suppress(AttributeError, OSError):
+        sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+class RunLog(Watcher):
+    """Passes on what it sees to another watcher, and writes it down; used as a context."""
+
+    def __init__(self, root: Path, watcher: Watcher) -> None:
+        self.path = root / LOG
+        self.watcher = watcher
+        self.failures: list[WorkerFailure] = []
+        self._folder = root / STDERR_FOLDER
+        self._offsets: dict[Path, int] = {}
+        self._guard = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._gather_often, daemon=True)
+
+    def __enter__(self) -> "RunLog":
+        self._write(f"run started by process {os.getpid()} on {socket.gethostname()}")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._gather(last=True)
+        self._write("run ended" if error is None else f"run ended: {error!r}")
+
+    # ------------------------------------------------------------------ as a watcher
+
+    def starting(self, counts: Sequence[StageCount]) -> None:
+        """Pass on."""
+        self.watcher.starting(counts)
+
+    def turn(self, stages: Sequence[StageProgress]) -> None:
+        """Pass on; the log says nothing of progress."""
+        self.watcher.turn(stages)
+
+    def notice(self, text: str) -> None:
+        """Write down and pass on."""
+        self._write(text)
+        self.watcher.notice(text)
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        """Write down, keep for the manifest, and pass on."""
+        self._write(str(failure))
+        self.failures.append(failure)
+        self.watcher.worker_failed(failure)
+
+    def about_failures(self) -> dict[str, Any]:
+        """What the manifest says of failed workers."""
+        listed = [failure.as_json() for failure in self.failures[:_MOST_LISTED]]
+        return {"total": len(self.failures), "listed": listed}
+
+    # --------------------------------------------------------------------- gathering
+
+    def _gather_often(self) -> None:
+        while not self._stop.wait(_GATHERED_EVERY_S):
+            self._gather()
+
+    def _gather(self, *, last: bool = False) -> None:
+        """Append what workers have written since; with `last`, clean up after them."""
+        with contextlib.suppress(OSError):
+            for file in sorted(self._folder.iterdir()):
+                self._gather_file(file, last=last)
+            if last:
+                self._folder.rmdir()
+
+    def _gather_file(self, file: Path, *, last: bool) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := self._unread(file, last=last):
+                self._write(chunk.decode(errors="replace"), file.name)
+            if last:
+                file.unlink()
+
+    def _unread(self, file: Path, *, last: bool) -> bytes:
+        """The next whole lines of a file; its unfinished line too where it is the last."""
+        offset = self._offsets.get(file, 0)
+        with file.open("rb") as source:
+            source.seek(offset)
+            chunk = source.read(_LARGEST_READ)
+        if not last and len(chunk) < _LARGEST_READ:
+            chunk = chunk[: chunk.rfind(b"\n") + 1]
+        self._offsets[file] = offset + len(chunk)
+        return chunk
+
+    def _write(self, text: str, source: str = "plait") -> None:
+        lines = "".join(f"{now()} {source}: {line}\n" for line in text.splitlines())
+        # A full disk must not end a run for its log's sake; the store says so itself.
+        with self._guard, contextlib.suppress(OSError), self.path.open("a") as file:
+            file.write(lines)

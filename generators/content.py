@@ -1,0 +1,42 @@
+"""Work on text with pictures: join segments, fill a template, follow up a reply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from string import Formatter
+
+from generators.document import Content, Image, Text, Turn
+
+EMPTY_REPLY = "(empty reply)"
+"""Stands for a reply of no text: chat templates refuse an empty turn."""
+
+
+def joined(segments: Iterable[Text | Image]) -> Content:
+    """`segments` with neighbouring texts joined into one, and without empty texts."""
+    parts: list[Text | Image] = []
+    for segment in segments:
+        last = parts[-1] if parts else None
+        if isinstance(segment, Text) and isinstance(last, Text):
+            parts[-1] = Text(last.text + segment.text)
+        elif isinstance(segment, Image) or segment.text:
+            parts.append(segment)
+    return tuple(parts)
+
+
+def filled(template: str, fields: Mapping[str, Content]) -> Content:
+    """`template` with content in place of its `{fields}`, as `str.format` fills in text.
+
+    Braces inside the content are left as they are. Raises KeyError for a field that is
+    not given.
+    """
+    segments: list[Text | Image] = []
+    for literal, name, _, _ in Formatter().parse(template):
+        segments.append(Text(literal))
+        segments += fields[name] if name is not None else ()
+    return joined(segments)
+
+
+def followed_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...]:
+    """The conversation so far, the model's reply to it, and `text` as the user's answer."""
+    answer = Turn("assistant", (Text(reply or EMPTY_REPLY),))
+    return (*turns, answer, Turn("user", (Text(text),)))

@@ -1,0 +1,69 @@
+"""Files written whole: a reader sees the old file or the new one, never a part of it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import uuid
+from pathlib import Path
+
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
+"""What file systems say that cannot flush a folder; their renames need no flush."""
+
+
+class WriteError(OSError):
+    """A file cannot be written; the message names the folder and the cause."""
+
+    def __str__(self) -> str:
+        return str(self.strerror)
+
+
+def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> None:
+    """Write `content` to `path` under another name, flush it, and rename.
+
+    Folders are made where they are missing. Lone surrogates, which models do emit and
+    UTF-8 lacks, are written as escapes. What can be made again at any time need not be
+    `durable`: it is not flushed to the disk. Raises WriteError and leaves nothing behind.
+    """
+    data = (
+        content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
+    )
+    temporary = path.with_name(f".{path.name[:80]}.{uuid.uuid4().hex}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write(temporary, data, durable)
+        temporary.replace(path)
+        if durable:
+            _sync_folder(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise write_error(path.parent, error) from error
+
+
+def write_error(folder: Path, error: OSError) -> WriteError:
+    """What `error` means for whoever wants to write into `folder`."""
+    if isinstance(error, WriteError):
+        return error
+    number = error.errno or errno.EIO
+    return WriteError(number, f"cannot write to {folder}: {error.strerror or error}")
+
+
+def _write(path: Path, data: bytes, durable: bool) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+    finally:
+        os.close(handle)

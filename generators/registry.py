@@ -1,0 +1,141 @@
+"""What the prefix of a name means: one list for systems, models, scorers and data.
+
+A name is a plain one (`anole`), `PREFIX:REST` with a prefix of this list (`hf:ORG/NAME`),
+or `dotted.module:Class`, a user's own class. A prefix of the list, reserved ones included,
+never names a module. The rooms above map each prefix to what it makes; this module says
+which there are, and imports none of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from generators.names import UsageError, unknown
+
+
+class Named(StrEnum):
+    """What a name may name."""
+
+    LVLM = "LVLM"
+    ARTIST = "text-to-image model"
+    SYSTEM = "system"
+    SCORER = "scorer"
+    DATA = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A prefix, as help shows it."""
+
+    form: str
+    """The whole name with placeholders: `hf:ORG/NAME`."""
+    help: str
+    """One line: what such a name means."""
+
+
+def _by_prefix(*prefixes: Prefix) -> Mapping[str, Prefix]:
+    return {p.form.partition(":")[0]: p for p in prefixes}
+
+
+PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
+    Named.LVLM: _by_prefix(
+        Prefix("hf:ORG/NAME", "any AutoModelForImageTextToText, run on your own machines"),
+        Prefix("openai:MODEL", "any OpenAI-compatible endpoint, at OPENAI_BASE_URL"),
+    ),
+    Named.ARTIST: _by_prefix(
+        Prefix("diffusers:ORG/NAME", "any AutoPipelineForText2Image, by its own settings"),
+    ),
+    Named.SYSTEM: _by_prefix(
+        Prefix("gt:CONTROL", "a control made from the ground truth, to validate a judge"),
+        Prefix("published:WRITER", "answers that a benchmark publishes with its questions"),
+    ),
+    Named.SCORER: _by_prefix(
+        Prefix("judge:NAME", "any chat model as a judge with a rubric"),
+    ),
+    Named.DATA: _by_prefix(
+        Prefix("hf:ORG/NAME@REVISION", "a data set of the Hub in MMIE's format"),
+        Prefix("creation:PLACE", "Creation-MMBench: its TSV file or hf:ORG/NAME"),
+        Prefix("creation-text:PLACE", "Creation-MMBench without its pictures"),
+        Prefix("mllm-bench:PLACE", "MLLM-Bench: a checkout of its repository"),
+        Prefix("probench:PLACE", "ProBench: hf:ORG/NAME@REVISION or a local copy"),
+        Prefix("official:FOLDER", "answers in the official MMIE scorer's format"),
+    ),
+}
+"""Kind -> prefix -> its help."""
+
+RESERVED: Mapping[str, str] = {
+    "images": "text-to-image models behind a server",
+    "gemini": "interleaved systems behind Gemini's own API",
+    "responses": "interleaved systems behind OpenAI's Responses API",
+    "omni": "interleaved systems behind a vLLM-Omni server",
+    "chat-images": "chat endpoints whose replies hold pictures",
+    "truth": "data sets with known truth",
+    "mini": "small models trained for the quickstart",
+}
+"""Prefixes that will mean something, and what; so will all that begin with `mini-`."""
+
+CUSTOM = "module:Class"
+"""The form of a user's own class."""
+
+_IDENTIFIER = r"[^\W\d]\w*"
+_CUSTOM = re.compile(rf"{_IDENTIFIER}(\.{_IDENTIFIER})*:{_IDENTIFIER}")
+_ANY_PREFIX = re.compile(r"([^\W\d][\w.-]*):")
+
+
+def forms(*kinds: Named) -> list[str]:
+    """The forms of all prefixes of these kinds, for help and errors."""
+    return [prefix.form for kind in kinds for prefix in PREFIXES[kind].values()]
+
+
+def known_prefixes() -> list[str]:
+    """All prefixes of all kinds."""
+    return sorted({prefix for prefixes in PREFIXES.values() for prefix in prefixes})
+
+
+def has_prefix(name: str, kind: Named) -> bool:
+    """Whether `name` begins with a prefix of this kind."""
+    return name.partition(":")[0] in PREFIXES[kind] and ":" in name
+
+
+def is_custom(name: str) -> bool:
+    """Whether `name` has the form of a user's class, and no prefix that means otherwise."""
+    prefix = name.partition(":")[0]
+    known = any(prefix in prefixes for prefixes in PREFIXES.values())
+    return not known and not is_reserved(name) and bool(_CUSTOM.fullmatch(name))
+
+
+def is_reserved(name: str) -> bool:
+    """Whether `name` begins with a prefix that is kept for later."""
+    prefix, colon, _ = name.partition(":")
+    return bool(colon) and (prefix in RESERVED or prefix.startswith("mini-"))
+
+
+def prefix_of(name: str, what: str, *kinds: Named) -> str | None:
+    """The prefix of `name`; None for a plain name and for a user's class.
+
+    `what` is the thing that is named, for the error. UsageError where the prefix is
+    unknown, names something of another kind, or is not available yet.
+    """
+    match = _ANY_PREFIX.match(name)
+    if match is None or is_custom(name):
+        return None
+    prefix = match[1]
+    if any(prefix in PREFIXES[kind] for kind in kinds):
+        return prefix
+    valid = ", ".join([*forms(*kinds), *([] if Named.DATA in kinds else [CUSTOM])])
+    if is_reserved(name):
+        later = RESERVED.get(prefix, RESERVED["mini"])
+        raise UsageError(
+            f"{what} {name!r}: the prefix {prefix!r} is reserved for {later} and is not "
+            f"available yet. Valid: {valid}"
+        )
+    if others := [kind for kind in Named if prefix in PREFIXES[kind]]:
+        raise UsageError(
+            f"{what} {name!r}: the prefix {prefix!r} names another kind of thing "
+            f"({', '.join(others)}). Valid: {valid}"
+        )
+    known = {form.partition(":")[0] for form in forms(*kinds)}
+    raise unknown(f"prefix of {what} {name!r}:", prefix, known)

@@ -1,0 +1,1 @@
+"""What all chat models share: their settings, presets and turns."""

@@ -1,0 +1,204 @@
+"""Settings of models that answer in text: local checkpoints, and endpoints.
+
+Imports neither torch nor any SDK, so that the command line can plan without them.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any, ClassVar, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, JsonValue, field_validator, model_validator
+
+from generators.base import Kind, Placement, StageSpec, Weights
+from generators.settings import ModelSettings, StageSettings, unkeyed
+
+OPENAI_URL = "https://api.openai.com/v1"
+"""Where the `openai` SDK sends requests by default."""
+
+_NEW_TOKENS = 1024
+_TINY_NEW_TOKENS = 48
+
+
+class ChatSettings(ModelSettings):
+    """Any `AutoModelForImageTextToText` checkpoint with a chat template."""
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "vision-language-model"
+    target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
+
+    max_new_tokens: int | None = Field(default=None, ge=1)
+    """Longest answer; by default 1024 tokens, 48 with `tiny` weights."""
+    temperature: float = Field(default=0.0, ge=0)
+    """0 decodes greedily; above 0 text is drawn with the record's own seed."""
+    top_p: float = Field(default=1.0, gt=0, le=1)
+    """When drawing: only the likeliest tokens that sum to this probability."""
+    top_k: int = Field(default=0, ge=0)
+    """When drawing: only so many of the likeliest tokens; 0 for all."""
+    repetition_penalty: float = Field(default=1.0, gt=0)
+    """Divides the scores of tokens seen before (Keskar et al. 2019, section 4.1)."""
+    system: str | None = None
+    """Text of the system's turn, before any that the request has."""
+    max_images: int | None = Field(default=None, ge=0)
+    """Requests with more pictures are skipped; None for no limit."""
+    min_pixels: int | None = Field(default=None, ge=1)
+    """Smaller pictures are enlarged (models of dynamic resolution only)."""
+    max_pixels: int | None = Field(default=None, ge=1)
+    """Larger pictures are scaled down; None for the checkpoint's own limit."""
+    max_input_tokens: int | None = Field(default=None, ge=1)
+    """Longer requests fail; by default they may fill the model's context."""
+    device_map: Literal["auto", "none"] = unkeyed("auto")
+    """`auto` spreads the model over all visible GPUs where there are several."""
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        low, high = self.min_pixels, self.max_pixels
+        if low is not None and high is not None and low > high:
+            raise ValueError(f"min_pixels {low} is more than max_pixels {high}")
+        return self
+
+    def new_tokens(self, weights: Weights) -> int:
+        """Longest answer in tokens."""
+        default = _TINY_NEW_TOKENS if weights == "tiny" else _NEW_TOKENS
+        return default if self.max_new_tokens is None else self.max_new_tokens
+
+    def keyed(self, weights: Weights) -> dict[str, Any]:
+        """As for every model, with the length of the answer made explicit."""
+        return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
+
+    def is_seeded(self) -> bool:
+        """Whether text is drawn at random."""
+        return self.temperature > 0
+
+
+class EndpointSettings(StageSettings):
+    """A chat model behind an OpenAI-compatible endpoint.
+
+    What names the model in result keys is `model` and the server: host, port and path
+    of its URL, or `server` where the address changes from run to run.
+    """
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "chat-endpoint"
+    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
+
+    model: str
+    """As the server names it."""
+    temperature: float | None = Field(default=0.0, ge=0)
+    """None where the server takes none (reasoning models)."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int | None = Field(default=1024, ge=1)
+    """Longest answer in tokens; None for the server's own limit."""
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """What the server calls it; OpenAI's reasoning models take only the second."""
+    system: str | None = None
+    """Text of the system's turn, before any that the request has."""
+    max_images: int | None = Field(default=None, ge=0)
+    """Requests with more pictures are skipped; None for no limit."""
+    image_detail: Literal["auto", "low", "high"] = "auto"
+    image_max_side: int = Field(default=2048, ge=16)
+    """Pictures with a longer side are scaled down, in pixels."""
+    image_format: Literal["png", "jpeg"] = "png"
+    """How pictures that cannot be sent as they are get encoded."""
+    send_seed: bool = False
+    """Whether to send the record's seed; not every server takes one."""
+    control_tokens: tuple[str, ...] = ()
+    """Tokens of the server's chat template that are broken where a user writes them;
+    servers of open models (vLLM, SGLang) take them for their own, such as `<image>`."""
+    extra_body: dict[str, JsonValue] = Field(default_factory=dict)
+    """Fields beyond the OpenAI schema, sent as they are."""
+
+    base_url: str | None = unkeyed(None)
+    """By default `OPENAI_BASE_URL`, else OpenAI's own."""
+    server: str | None = unkeyed(None)
+    """Stands for the URL in result keys, for a server whose address changes."""
+    api_key_env: str = unkeyed("OPENAI_API_KEY")
+    """Environment variable that holds the key; the key itself is never stored."""
+    concurrency: int = unkeyed(16, ge=1)
+    """Requests in flight at the endpoint."""
+    timeout_s: float = unkeyed(300.0, gt=0)
+    """One attempt, from connecting to the last byte of the reply."""
+    connect_timeout_s: float = unkeyed(10.0, gt=0)
+    max_attempts: int = unkeyed(8, ge=1)
+    """How often one request is sent before it counts as failed."""
+    give_up_s: float = unkeyed(900.0, gt=0)
+    """No attempt begins later than this after the first one."""
+    backoff_s: float = unkeyed(1.0, gt=0)
+    """First wait between attempts; doubles each time, with jitter."""
+    max_total_tokens: int | None = unkeyed(None, ge=1)
+    """Input and output tokens after which one stage of a run directory sends no more
+    requests, whatever worker or command used them; raise it to go on."""
+    price_per_million_input: float | None = unkeyed(None, ge=0)
+    price_per_million_output: float | None = unkeyed(None, ge=0)
+    max_cost: float | None = unkeyed(None, gt=0)
+    """Cost after which one stage of a run directory sends no more, in the currency of the
+    prices; likewise."""
+
+    batch_size: int = unkeyed(1, ge=1)
+    workers: int | None = unkeyed(1, ge=1)
+    num_gpus: float | None = unkeyed(0.0, ge=0)
+    num_cpus: float = unkeyed(0.1, ge=0)
+
+    @field_validator("base_url")
+    @classmethod
+    def _plain_url(cls, url: str | None) -> str | None:
+        return url if url is None else plain_url(url)
+
+    @model_validator(mode="after")
+    def _priced(self) -> Self:
+        prices = (self.price_per_million_input, self.price_per_million_output)
+        if self.max_cost is not None and None in prices:
+            raise ValueError(
+                "max_cost needs price_per_million_input and price_per_million_output"
+            )
+        return self
+
+    @property
+    def url(self) -> str:
+        """Base URL that requests go to."""
+        return self.base_url or plain_url(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
+
+    def identity(self, weights: Weights) -> str:
+        """The server; the model's name is one of the keyed settings."""
+        parts = urlsplit(self.url)
+        return f"endpoint:{self.server or parts.netloc + parts.path}"
+
+    def options(self, weights: Weights) -> dict[str, Any]:
+        """As for every stage, with the URL that this process resolved."""
+        return super().options(weights) | {"base_url": self.url}
+
+    def is_seeded(self) -> bool:
+        """Whether text is drawn at random: repeats must then be separate records."""
+        return self.temperature is None or self.temperature > 0
+
+    def placement(self, weights: Weights, gpu_gib: float) -> Placement:
+        """As for every stage, with the endpoint that its limit is shared by."""
+        placement = super().placement(weights, gpu_gib)
+        # First come first served: nothing is batched, and neighbours (one query's answers
+        # before a judge) begin alike, which a server's prefix cache serves.
+        return replace(
+            placement,
+            endpoint=self.url,
+            concurrency=self.concurrency,
+            longest_first=False,
+        )
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """As for every stage; `weights` say nothing about an endpoint."""
+        spec = super().spec(name, weights, gpu_gib)
+        options = {k: v for k, v in spec.options.items() if k != "weights"}
+        return replace(spec, weights=None, options=options, secrets=(self.api_key_env,))
+
+
+def plain_url(url: str) -> str:
+    """`url` without its last slash; ValueError when it is not a valid endpoint."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("an endpoint's URL looks like https://HOST[:PORT]/PATH")
+    if parts.username or parts.password or parts.query:
+        raise ValueError(
+            "an endpoint's URL must not hold a key; name its variable in api_key_env"
+        )
+    return url.rstrip("/")

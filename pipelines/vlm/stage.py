@@ -1,0 +1,111 @@
+"""Answers requests with a vision-language model of `transformers`, in batches."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.document import Draft, Request, Text
+from pipelines.chat.settings import ChatSettings
+from pipelines.vlm.decoding import Completion, Sampling, complete
+from pipelines.vlm.loading import load
+from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
+
+
+class VisionLanguageModel:
+    """Request -> Draft of one text, by any `AutoModelForImageTextToText`.
+
+    An answer does not depend on the other requests of its batch: padding is on the left
+    and masked, and text drawn at random comes from the record's own seed.
+    """
+
+    def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
+        """Load the model; `settings` are the fields of `ChatSettings`.
+
+        Raises CheckpointError when the checkpoint does not fit its architecture.
+        """
+        self.settings = ChatSettings.model_validate(settings)
+        loaded = load(self.settings, weights)
+        self._model = loaded.model
+        self._tokenizer = loaded.processor.tokenizer
+        self._prompts = ChatPromptWriter(loaded.processor, self.settings)
+        self._new_tokens = self.settings.new_tokens(weights)
+        text_config = self._model.config.get_text_config()
+        self._context: int | None = getattr(text_config, "max_position_embeddings", None)
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        """One draft per request; the text without white space around it."""
+        prepared = [self._prompts(request) for request in inputs]
+        answers = iter(self._answers([p for p in prepared if isinstance(p, ChatPrompt)]))
+        return [next(answers) if isinstance(p, ChatPrompt) else p for p in prepared]
+
+    def _answers(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
+        if not prompts:
+            return []
+        try:
+            inputs = self._prompts.encoded(prompts)
+        except Exception as error:
+            # A processor raises for the whole batch: find the request it refuses.
+            if len(prompts) > 1:
+                return [answer for p in prompts for answer in self._answers([p])]
+            fault = Fault.BAD_INPUT if isinstance(error, ValueError) else Fault.ERROR
+            return [Failure(f"the processor refuses the request: {error}", fault)]
+        lengths = inputs["attention_mask"].sum(1).tolist()
+        too_long = [self._too_long(length) for length in lengths]
+        if any(too_long):
+            fitting = [p for p, long in zip(prompts, too_long, strict=True) if not long]
+            answers = iter(self._answers(fitting))
+            return [long or next(answers) for long in too_long]
+        return self._generated(prompts, inputs, lengths)
+
+    def _too_long(self, length: int) -> Failure | None:
+        limit = self.settings.max_input_tokens
+        if limit is not None and length > limit:
+            return Failure(f"the request has {length} tokens; max_input_tokens is {limit}")
+        if self._context is not None and length >= self._context:
+            return Failure(
+                f"the request has {length} tokens and fills the model's context of "
+                f"{self._context}"
+            )
+        return None
+
+    def _room(self, length: int) -> int:
+        """How many tokens may be written after so many."""
+        left = self._new_tokens if self._context is None else self._context - length
+        return min(self._new_tokens, left)
+
+    def _generated(
+        self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
+    ) -> list[Outcome[Draft]]:
+        s = self.settings
+        completions = complete(
+            self._model,
+            inputs.to(self._model.device, dtype=self._model.dtype),
+            [self._room(length) for length in lengths],
+            Sampling(s.temperature, s.top_p, s.top_k, s.repetition_penalty),
+            [p.seed or 0 for p in prompts] if s.is_seeded() else None,
+        )
+        parts = zip(prompts, completions, lengths, strict=True)
+        return [self._result(p, c, length) for p, c, length in parts]
+
+    def _result(
+        self, prompt: ChatPrompt, completion: Completion, length: int
+    ) -> Result[Draft]:
+        text = self._tokenizer.decode(
+            completion.ids, skip_special_tokens=True, clean_up_tokenization_spaces=False
+        )
+        usage = {"input_tokens": length, "output_tokens": completion.num_tokens}
+        notes: dict[str, Any] = {
+            "finish": completion.finish,
+            "prompt": prompt.text,
+            "images": len(prompt.pictures),
+            **usage,
+        }
+        if prompt.pictures:
+            notes["image_sizes"] = [list(picture.size) for picture in prompt.pictures]
+        if prompt.neutralised:
+            notes["neutralised"] = list(prompt.neutralised)
+        if self._room(length) < self._new_tokens:
+            notes["context"] = {"tokens": self._context, "room": self._room(length)}
+        return Result(Draft((Text(text.strip()),)), usage, notes)

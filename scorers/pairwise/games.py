@@ -1,0 +1,197 @@
+"""What a judge says of two answers to one query, and the games that come of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from generators.base import (
+    Failure,
+    NotApplicable,
+    Outcome,
+    Result,
+    Skip,
+    Unscored,
+)
+from generators.document import Turn
+from scorers.features import Style
+
+Aspect = Literal["preference", "factuality"]
+"""What is asked: which answer is better, or how true each is to the pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Which of two answers a judge prefers."""
+
+    said: str
+    """The protocol's own word: `A>>B`, `Answer1`, `unable to decide: situation one`."""
+    preference: int
+    """From -2 to 2; positive is for the answer shown first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Scores out of 10 of the answer shown first and of the other."""
+
+    first: float
+    second: float
+
+
+Read = Verdict | Marks | Unscored | NotApplicable
+"""What a reply says, or why it says nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """One conversation to put to the judge."""
+
+    aspect: Aspect
+    swapped: bool
+    """Whether the pair's second answer is shown first."""
+    turns: tuple[Turn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyReading:
+    """What came of one `Ask`: a verdict or marks, or why there are none."""
+
+    aspect: Aspect
+    swapped: bool
+    outcome: Outcome[Verdict | Marks]
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Everything a judge said of one pair of answers."""
+
+    readings: tuple[ReplyReading, ...]
+    styles: tuple[Style, Style] | None = None
+    """Of the pair's first and second answer, where the protocol looks at style."""
+
+    def verdict(self, swapped: bool) -> Verdict | None:
+        """The verdict on one order of showing, where there is one."""
+        found = self._value("preference", swapped)
+        return found if isinstance(found, Verdict) else None
+
+    def marks(self, swapped: bool) -> Marks | None:
+        """The marks given in one order of showing, as shown, where there are any."""
+        found = self._value("factuality", swapped)
+        return found if isinstance(found, Marks) else None
+
+    def _value(self, aspect: Aspect, swapped: bool) -> Verdict | Marks | None:
+        for r in self.readings:
+            if (r.aspect, r.swapped) == (aspect, swapped) and isinstance(r.outcome, Result):
+                return r.outcome.value
+        return None
+
+    @property
+    def flipped(self) -> "Judgement":
+        """The same judgement with the pair named the other way round."""
+        readings = tuple(replace(r, swapped=not r.swapped) for r in self.readings)
+        styles = self.styles and (self.styles[1], self.styles[0])
+        return Judgement(readings, styles)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Game:
+    """Two systems' answers to one question, and what was made of them."""
+
+    question: str
+    """The sample's id: the unit that intervals draw again."""
+    category: str
+    field: str
+    first: str
+    second: str
+    outcome: Outcome[Judgement]
+    """Not a result where an answer is missing or the pair cannot be asked about."""
+    tokens: tuple[int | None, int | None] = (None, None)
+    """Of each answer that there is, judged or not, where the protocol looks at style."""
+
+    @property
+    def judgement(self) -> Judgement | None:
+        """The judgement, where the pair was asked about."""
+        return self.outcome.value if isinstance(self.outcome, Result) else None
+
+    @property
+    def flipped(self) -> "Game":
+        """The same game with the pair named the other way round."""
+        outcome = self.outcome
+        if isinstance(outcome, Result):
+            outcome = replace(outcome, value=outcome.value.flipped)
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            outcome=outcome,
+            tokens=(self.tokens[1], self.tokens[0]),
+        )
+
+    def versus(self, baseline: str | None) -> "Game":
+        """The game with the baseline, if it plays, as the pair's first."""
+        return self.flipped if self.second == baseline else self
+
+
+_NAMES = {
+    Unscored: "unread",
+    NotApplicable: "not_applicable",
+    Skip: "skipped",
+    Failure: "failed",
+}
+
+
+def by_pair(
+    games: Iterable[Game], baseline: str | None
+) -> dict[tuple[str, str], list[Game]]:
+    """Games by (first, second), told so that the baseline is always the first."""
+    found: dict[tuple[str, str], list[Game]] = {}
+    for game in games:
+        told = game.versus(baseline)
+        if (told.second, told.first) in found:
+            told = told.flipped
+        found.setdefault((told.first, told.second), []).append(told)
+    return found
+
+
+def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
+    """Questions, pairs of answers and replies by what became of them.
+
+    `questions` counts one that was repeated once. `unjudged` are pairs lacking one of the
+    two answers; of the judged pairs, `both_orders`, `one_order` and `no_order` tell in how
+    many orders of showing the reply could be read; `read`, `unread`, `failed`, ... count
+    the replies themselves.
+    """
+    judged = [g.judgement for g in games if g.judgement is not None]
+    questions = len({g.question for g in games})
+    counts = {"questions": questions, "unjudged": len(games) - len(judged)}
+    counts |= dict.fromkeys(("both_orders", "one_order", "no_order", "read"), 0)
+    counts |= dict.fromkeys(_NAMES.values(), 0)
+    for judgement in judged:
+        readings = [r for r in judgement.readings if r.aspect == aspect]
+        read = sum(isinstance(r.outcome, Result) for r in readings)
+        counts[("no_order", "one_order", "both_orders")[min(read, 2)]] += 1
+        counts["read"] += read
+        for reading in readings:
+            if not isinstance(reading.outcome, Result):
+                counts[_NAMES[type(reading.outcome)]] += 1
+    return counts
+
+
+def preferences(judgement: Judgement) -> list[int]:
+    """Preference for the pair's second, from -2 to 2, per order that was read."""
+    found = []
+    for swapped, sign in ((False, -1), (True, 1)):
+        if (verdict := judgement.verdict(swapped)) is not None:
+            found.append(sign * verdict.preference)
+    return found
+
+
+def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
+    """(question, preferences for the second) of the games read in both orders.
+
+    One order alone would let the judge's liking for a position into the mean.
+    """
+    judged = ((g.question, g.judgement) for g in games if g.judgement is not None)
+    found = [(question, preferences(j)) for question, j in judged]
+    return [(question, values) for question, values in found if len(values) == 2]

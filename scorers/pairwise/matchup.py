@@ -1,0 +1,156 @@
+"""Two systems' answers to one query, and a judge's comparison of them as part of a plan.
+
+A plan holds comparisons beside systems: each is a walk of its own, and what it asks are
+records like any others, so that what was asked once is not asked again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
+from generators.document import Document, Malformed, Sample
+from scorers.pairwise.games import Game, Judgement
+from scorers.pairwise.protocol import Pairwise, most_questions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matchup:
+    """Two systems' answers to one query, or why an answer is missing."""
+
+    sample: Sample | Malformed
+    repeat: int
+    """Of the answers."""
+    first: str
+    second: str
+    answers: tuple[Outcome[Document], Outcome[Document]]
+
+    @property
+    def pair(self) -> Outcome[tuple[Document, Document]]:
+        """Both documents, or what became of the answer that is missing."""
+        named = tuple(zip((self.first, self.second), self.answers, strict=True))
+        for name, answer in named:
+            if isinstance(answer, Failure):
+                return Failure(f"{name}: {answer.reason}", answer.fault)
+        for name, answer in named:
+            if not isinstance(answer, Result):
+                return Skip(f"{name}: {answer.reason}")
+        first, second = (a.value for a in self.answers if isinstance(a, Result))
+        return Result((first, second))
+
+    def game(self, outcome: Outcome[Judgement], protocol: Pairwise) -> Game:
+        """The game that a judge's `outcome` makes of it."""
+        styles = (
+            protocol.style_of(a.value, first=first) if isinstance(a, Result) else None
+            for a, first in zip(self.answers, (True, False), strict=True)
+        )
+        first, second = (None if style is None else style.tokens for style in styles)
+        return Game(
+            question=self.sample.id,
+            category=self.sample.category,
+            field=self.sample.field,
+            first=self.first,
+            second=self.second,
+            outcome=outcome,
+            tokens=(first, second),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwiseJudge:
+    """A protocol with the chat stage that it asks."""
+
+    protocol: Pairwise
+    chat: StageSpec
+    seed: int
+    repeats: int
+    """Of the run whose answers are compared."""
+
+    @property
+    def rounds(self) -> int:
+        """Bounds the questions about a pair, some of which may be asked again at once."""
+        return most_questions(self.protocol)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairComparison:
+    """One match-up put before one judge, for the first time or once more.
+
+    Implements `scorers.base.Comparison`.
+    """
+
+    matchup: Matchup
+    judge: PairwiseJudge
+    judging: int = 0
+    """How often the judge had been asked about the same before."""
+
+    @property
+    def stages(self) -> tuple[StageSpec, ...]:
+        """The chat stage alone."""
+        return (self.judge.chat,)
+
+    @property
+    def rounds(self) -> int:
+        """How often the walk may go through the stages."""
+        return self.judge.rounds
+
+    def walk(self) -> Walk[ComparedPair]:
+        """Walk to what the judge says; the result also tells why nothing was asked."""
+        return Result(ComparedPair(self, (yield from self._judgement())))
+
+    def _judgement(self) -> Walk[Judgement]:
+        sample, pair = self.matchup.sample, self.matchup.pair
+        if not isinstance(sample, Sample):
+            return Failure(sample.reason, Fault.BAD_INPUT)
+        if not isinstance(pair, Result):
+            return pair
+        judge = self.judge
+        # Names the drawing of the judge's own sampling: its seeds follow from it.
+        drawing = self.matchup.repeat + self.judging * judge.repeats
+        return (
+            yield from judge.protocol.judge(
+                sample, *pair.value, judge.chat, seed=judge.seed, repeat=drawing
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPair:
+    """A comparison, and what the judge made of it."""
+
+    comparison: PairComparison
+    judgement: Outcome[Judgement]
+
+    @property
+    def subject(self) -> Outcome[tuple[Document, Document]]:
+        """What is judged: the pair. A missing answer failed elsewhere, and is skipped."""
+        pair = self.comparison.matchup.pair
+        return pair if isinstance(pair, Result) else Skip(pair.reason)
+
+    @property
+    def verdicts(self) -> tuple[Outcome[float], ...]:
+        """The judgement for a run's counts; none where there was nothing to judge."""
+        if not isinstance(self.subject, Result):
+            return ()
+        if not isinstance(self.judgement, Result):
+            return (self.judgement,)
+        return (mean_preference(self.judgement.value),)
+
+
+def mean_preference(judgement: Judgement) -> Outcome[float]:
+    """Mean preference for the second in levels, -2 to 2.
+
+    A failed reply makes the whole a failure; Unscored where no order can be read.
+    """
+    outcomes = [r.outcome for r in judgement.readings]
+    for outcome in outcomes:
+        if isinstance(outcome, Failure):
+            return outcome
+    preferences = [
+        (1 if swapped else -1) * verdict.preference
+        for swapped in (False, True)
+        if (verdict := judgement.verdict(swapped)) is not None
+    ]
+    if preferences:
+        return Result(sum(preferences) / len(preferences))
+    return next(o for o in outcomes if not isinstance(o, Result))

@@ -1,0 +1,92 @@
+"""What a run prints while it is under way, on a terminal and without one."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+from rich.console import Console
+from trial import writer
+
+from benchmarks.runs.display import Display, duration
+from cluster.counts import StageCount
+from cluster.options import StageProgress
+from cluster.watcher import WorkerFailure
+
+
+class Screen:
+    """A display with a clock that is set by hand."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        self.now = 0.0
+        self.file = io.StringIO()
+        console = Console(file=self.file, force_terminal=terminal, width=120)
+        self.display = Display(console, lambda: self.now)
+
+    def after(self, seconds: float, *stages: StageProgress) -> str:
+        """What is printed by a turn that comes `seconds` after the last."""
+        self.now += seconds
+        before = len(self.file.getvalue())
+        self.display.turn(stages)
+        return self.file.getvalue()[before:]
+
+
+def stage(name: str = "writer", **values: Any) -> StageProgress:
+    usual: dict[str, Any] = {
+        "total": 200,
+        "outcomes": {"done": 39, "failed": 1},
+        "fresh": 40,
+        "workers": 2,
+        "state": "running",
+        "seconds": 20.0,
+    }
+    return StageProgress(name=name, **(usual | values))
+
+
+def test_without_a_terminal_a_line_for_each_stage_at_work_comes_every_half_minute() -> None:
+    screen = Screen(terminal=False)
+    assert screen.after(29, stage()) == ""
+    usage = {"input_tokens": 1000.0, "output_tokens": 250.0, "cost": 0.25}
+    printed = screen.after(2, stage(usage=usage), stage("painter", state="done"))
+    assert printed.splitlines() == [
+        "elapsed 0:00:31, 1,250 tokens, cost 0.25",
+        "  writer: 40 of 200 done, 1 failed, 2.00/s, 0:01:20 left, running (2)",
+    ]
+    assert screen.after(29, stage()) == ""
+    assert screen.after(2, stage())
+
+
+def test_deaths_are_printed_as_they_happen() -> None:
+    screen = Screen(terminal=False)
+    failure = WorkerFailure(
+        at="2026-01-01T00:00:00Z",
+        stage="writer",
+        host="node7",
+        kind="died",
+        reason="killed [9]",
+        records=4,
+    )
+    screen.display.worker_failed(failure)
+    assert screen.file.getvalue() == (
+        "lost worker of writer on node7 died: killed [9] (4 records in hand)\n"
+    )
+
+
+def test_the_live_display_shows_elapsed_time_tokens_and_cost() -> None:
+    screen = Screen(terminal=True)
+    screen.display.starting([StageCount(writer(), asked=200, distinct=200)])
+    usage = {"input_tokens": 1000.0, "output_tokens": 250.0, "cost": 0.25}
+    screen.after(3725, stage(usage=usage))
+    screen.display.close()
+    assert "elapsed 1:02:05, 1,250 tokens, cost 0.25" in screen.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(5, "0:00:05"), (3725.4, "1:02:05"), (86399, "23:59:59"), (183845, "2d 03:04:05")],
+)
+def test_durations_of_more_than_a_day_are_shown(seconds: float, shown: str) -> None:
+    assert duration(seconds) == shown
+    busy = stage(outcomes={}, total=1, fresh=1, seconds=seconds)
+    assert f"{shown} left" in Screen(terminal=False).after(31, busy)

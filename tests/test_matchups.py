@@ -1,0 +1,206 @@
+"""Pairs of documents as a plan of the engine, without Ray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pairwise_helpers import document, sample
+from trial import filled
+
+from benchmarks.comparing.match import wording_digest
+from benchmarks.comparing.matchups import judgement_of, matchups, plan_of
+from benchmarks.tasks.published import as_asked
+from cluster.counts import count
+from cluster.plan import Plan, compared, lookup_in
+from cluster.run import totals_of
+from cluster.store import Store
+from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
+from generators.document import Document, Malformed
+from generators.system import System
+from scorers.judging.rubric import Mode
+from scorers.pairwise import resolve_protocol
+from scorers.pairwise.creation import FACTUALITY
+from scorers.pairwise.games import Judgement, ReplyReading, Verdict
+from scorers.pairwise.matchup import ComparedPair, Matchup, PairwiseJudge, mean_preference
+
+CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="comparing_helpers:Longest")
+SAMPLES = [
+    sample("plain", id="q0"),
+    sample("!mute", id="q1"),
+    sample("!refuse", id="q2"),
+    Malformed(id="row-3", row=3, reason="row 3: duplicate id"),
+    sample("unanswered", id="q4"),
+]
+
+
+def given(name: str, text: str, *ids: str) -> System:
+    answers: dict[str, Document | Skip] = {i: document(text) for i in ids}
+    return System(name=name, draft=None, answers=answers)
+
+
+def plan(repeats: int = 1) -> Plan:
+    systems = [
+        given("a", "one", "q0", "q1", "q2", "q4"),
+        given("b", "one " * 9, "q0", "q1", "q2"),
+    ]
+    return Plan(
+        systems=systems, samples=SAMPLES, scorers=(), prompt=as_asked, repeats=repeats
+    )
+
+
+def found(
+    root: Path, pair: tuple[str, str] = ("a", "b"), repeats: int = 1
+) -> list[Matchup]:
+    asked = plan(repeats)
+    systems = {s.name: s for s in asked.systems}
+    return list(matchups(asked, systems, [pair], Store(root)))
+
+
+def referee(chat: StageSpec = CHAT, repeats: int = 1) -> PairwiseJudge:
+    protocol = resolve_protocol("creation")
+    return PairwiseJudge(protocol=protocol, chat=chat, seed=0, repeats=repeats)
+
+
+def keys(made: Plan) -> set[str]:
+    """Of everything that is asked."""
+    asked = set()
+    for walk in made.walks():
+        try:
+            asked |= {job.key for job in next(walk)}
+        except StopIteration:
+            continue
+    return asked
+
+
+def test_a_duel_says_why_there_is_nothing_to_compare(tmp_path: Path) -> None:
+    pairs = [d.pair for d in found(tmp_path)]
+    assert [type(p) for p in pairs] == [Result, Result, Result, Failure, Skip]
+    assert pairs[3] == Failure("a: row 3: duplicate id")
+    assert pairs[4] == Skip("b: no answer of it is given")
+    stage = StageSpec(name="w", kind=Kind.DRAFT, target="comparing_helpers:Writer")
+    asked = replace(plan(), systems=[given("a", "x", "q0"), System(name="c", draft=stage)])
+    (first, *_) = matchups(
+        asked, {s.name: s for s in asked.systems}, [("a", "c")], Store(tmp_path)
+    )
+    assert first.pair == Skip("c: has not answered yet")
+
+
+def test_a_pair_named_the_other_way_round_asks_the_same(tmp_path: Path) -> None:
+    forward = keys(plan_of(found(tmp_path), referee(), 1))
+    backward = keys(plan_of(found(tmp_path, ("b", "a")), referee(), 1))
+    assert forward == backward
+    assert len(forward) == 3 * 2
+
+
+def test_repeats_and_judgings_have_seeds_of_their_own(tmp_path: Path) -> None:
+    drawing = replace(CHAT, seeded=True)
+    once = keys(plan_of(found(tmp_path), referee(drawing), 1))
+    twice = keys(plan_of(found(tmp_path), referee(drawing), 2))
+    assert once < twice
+    assert len(twice) == 2 * len(once)
+    repeated = keys(plan_of(found(tmp_path, repeats=2), referee(drawing, 2), 2))
+    assert twice < repeated
+    assert len(repeated) == 4 * len(once)
+    # Without seeds there is nothing to draw: the documents of both repeats are equal.
+    assert len(keys(plan_of(found(tmp_path, repeats=2), referee(repeats=2), 1))) == 6
+
+
+def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
+    told = found(tmp_path)
+    made = plan_of(told, referee(), 1)
+    totals = totals_of(list(compared(made, filled(made, tmp_path))))
+    assert (totals["done"], totals["skipped"]) == (3, 1)
+    assert (totals["scored"], totals["unscored"], totals["failed_scores"]) == (1, 1, 1)
+    lookup = lookup_in(Store(tmp_path))
+    outcomes = [judgement_of(m, referee(), 0, lookup) for m in told]
+    assert [type(o) for o in outcomes] == [Result, Result, Result, Failure, Skip]
+    table = referee().protocol.aggregate(
+        [m.game(o, referee().protocol) for m, o in zip(told, outcomes, strict=True)]
+    )
+    row = table.rows[0]
+    assert row.values["reward"].value == 100
+    assert {
+        n: row.counts[n] for n in ("questions", "unjudged", "read", "unread", "failed")
+    } == {
+        "questions": 5,
+        "unjudged": 2,
+        "read": 2,
+        "unread": 2,
+        "failed": 2,
+    }
+    unasked = judgement_of(told[0], referee(), 0, lookup_in(Store(tmp_path / "empty")))
+    assert unasked == Skip("not judged yet")
+
+
+def test_comparisons_are_counted_beside_documents(tmp_path: Path) -> None:
+    """They are items of the plan: nothing of them passes for a system or a document."""
+    made = plan_of(found(tmp_path), referee(), 2)
+    assert (len(made), made.systems, made.scorers) == (8, (), ())
+    assert made.stages == [CHAT]
+    assert made.feeders == {CHAT.digest: set()}
+    (one, *_) = [c for c in compared(made, Store(tmp_path)) if isinstance(c, ComparedPair)]
+    assert one.subject == Skip("b: no answer of it is given")
+    assert (one.judgement, one.verdicts) == (one.subject, ())
+
+
+def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
+    """Else the command would end as if nothing had failed."""
+    refused = Failure("will not judge", Fault.REFUSED)
+
+    def score(*outcomes: Any) -> Any:
+        readings = (
+            ReplyReading("preference", swapped, outcome)
+            for swapped, outcome in zip((False, True), outcomes, strict=True)
+        )
+        return mean_preference(Judgement(tuple(readings)))
+
+    better, unread = Result(Verdict("A>>B", 2)), Unscored("?")
+    assert score(better, refused) == refused
+    assert score(unread, unread) == unread
+    assert score(better, unread) == Result(-2.0)
+    assert score(better, Result(Verdict("B>A", -1))) == Result(-1.5)
+    assert score(better, Result(Verdict("A=B", 0))) == Result(-1.0)
+
+
+@pytest.mark.parametrize(("mode", "wanted"), [("corrected", 8), ("official", 6)])
+def test_a_plan_bounds_the_questions_that_are_asked_again(
+    tmp_path: Path, mode: Mode, wanted: int
+) -> None:
+    """Three pairs in two orders, one of which cannot be read in either."""
+    made = plan_of(
+        found(tmp_path), replace(referee(), protocol=resolve_protocol("creation", mode)), 1
+    )
+    (before,) = count(made, Store(tmp_path))
+    store = filled(made, tmp_path)
+    asked = len(store.rows(CHAT))
+    assert asked == wanted
+    assert before.distinct == 6
+    assert asked <= before.distinct + before.later
+    assert (before.later > 0) is (mode == "corrected")
+    assert [c.to_run for c in count(made, Store(tmp_path))] == [0]
+
+
+def test_a_plan_bounds_four_questions_asked_again_at_once(tmp_path: Path) -> None:
+    query = sample("!mute", id="q1", metadata={FACTUALITY: "a red hat"})
+    told = [replace(found(tmp_path)[1], sample=query)]
+    chat = replace(CHAT, target="comparing_helpers:Mute")
+    made = plan_of(told, referee(chat), 1)
+    (before,) = count(made, Store(tmp_path))
+    assert len(filled(made, tmp_path).rows(chat)) == 8
+    assert before.distinct + before.later >= 8
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [
+        ("creation", "37bb2832c5cf"),
+        ("mllm-bench", "0760ae7b4766"),
+        ("probench", "9f0ac2205147"),
+    ],
+)
+def test_a_wording_keeps_its_name_wherever_its_class_is(name: str, digest: str) -> None:
+    """Judgements that were written down are found by it."""
+    assert wording_digest(resolve_protocol(name)) == digest
