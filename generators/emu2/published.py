@@ -18,6 +18,7 @@ from generators.emu2.tokens import Tokens
 from generators.loading.configs import count, divided, section
 from generators.loading.files import Files, read_json
 from generators.loading.layout import Layout, Place
+from generators.loading.llama import LlamaPieces
 from generators.loading.tensors import stored_tensors
 
 
@@ -69,13 +70,7 @@ class Published(ABC):
 
     def pieces(self) -> Any:
         """LLaMA's pieces as a `SentencePieceProcessor`."""
-        from sentencepiece import SentencePieceProcessor
-
-        path = self._tokenizer.need("tokenizer.model")
-        try:
-            return SentencePieceProcessor(model_file=str(path))
-        except (RuntimeError, OSError) as error:
-            raise CheckpointError(f"{path} is no sentencepiece model: {error}") from None
+        return LlamaPieces.stored(self._tokenizer.need("tokenizer.model")).processor
 
 
 class HuggingFace(Published):
