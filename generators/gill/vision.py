@@ -75,9 +75,7 @@ def published_tower(files: Files, device: torch.device, dtype: torch.dtype) -> A
 
     path = files.need("config.json")
     config = read_json(path)
-    sizes = config
-    if "vision_config" in config:
-        sizes = section(config, "vision_config", str(path))
+    sizes = section({"vision_config": config} | config, "vision_config", str(path))
     tower = vision_tower(configured(CLIPVisionConfig, sizes, str(path)))
     fill(
         tower,
