@@ -20,9 +20,8 @@ from generators.diffusion.designs import DESIGNS
 from generators.document import Image, Request, Text, Turn
 from generators.emu2.loading import random_model
 from generators.emu2.model import Emu2
-from generators.emu2.sizes import TINY_CHAT, TINY_GEN, VisionSize
+from generators.emu2.sizes import TINY_CHAT, TINY_GEN, VisionSize, toy_pieces, toy_tokens
 from generators.emu2.tokens import ADDED, ADDED_CHAT
-from generators.emu2.toy import toy_pieces, toy_tokens
 
 CPU = torch.device("cpu")
 State = dict[str, torch.Tensor]

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.checkpoints import CheckpointError
+from generators.emu2.sizes import toy_tokens, word_ids
 from generators.emu2.tokens import ADDED, ADDED_CHAT, Picture, Tokens
-from generators.emu2.toy import toy_tokens, word_ids
 from generators.toys import WORDS
 
 TOKENS = toy_tokens(ADDED_CHAT)

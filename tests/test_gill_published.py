@@ -13,15 +13,13 @@ from generators.checkpoints import CheckpointError
 from generators.gill import models
 from generators.gill.draft import GillDraft
 from generators.gill.language import language_model
-from generators.gill.mapping import empty_mapper
 from generators.gill.published import Additions
-from generators.gill.render import GillRender
+from generators.gill.render import GillRender, empty_mapper
 from generators.gill.settings import GillDraftSettings, GillRenderSettings
-from generators.gill.sizes import FULL, TINY
+from generators.gill.sizes import FULL, TINY, toy_tokenizer
 from generators.gill.tokens import Tokens
-from generators.gill.toy import toy_tokenizer
 from generators.gill.vision import vision_tower
-from generators.vokens.payload import unpacked
+from generators.vokens.mapper import unpacked
 
 pytestmark = pytest.mark.models
 
@@ -109,7 +107,7 @@ def test_dimensions_come_from_the_files(tmp_path, monkeypatch):
     )
     monkeypatch.setattr(models, "TINY", other)
     monkeypatch.setattr(helpers, "TINY", other)
-    monkeypatch.setattr("generators.gill.mapping.TINY", other)
+    monkeypatch.setattr("generators.gill.render.TINY", other)
     made = GillDraft(weights="tiny", device="cpu")
     monkeypatch.setattr(helpers, "tiny", lambda: made)
     folders = helpers.save(tmp_path)

@@ -14,7 +14,6 @@ from generators.base import Failure, Result, Skip
 from generators.diffusion.designs import DESIGNS
 from generators.document import Image, ImageRequest, Request, Text, Turn
 from generators.minigpt5.draft import MiniGPT5Draft
-from generators.minigpt5.images import padded, prepared
 from generators.minigpt5.models import language_model, llama_config, picture_encoder
 from generators.minigpt5.prompts import asked, shown
 from generators.minigpt5.render import MiniGPT5Render, empty_mapper
@@ -24,8 +23,9 @@ from generators.minigpt5.settings import (
     minigpt5,
 )
 from generators.minigpt5.sizes import FULL
+from generators.minigpt5.vision import padded, prepared
 from generators.names import UsageError
-from generators.vokens.payload import packed
+from generators.vokens.mapper import packed
 
 pytestmark = pytest.mark.models
 

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from generators.loading.files import Files
 from generators.loading.llama import LlamaPieces
+from generators.minigpt5.sizes import toy_tokenizer
 from generators.minigpt5.state import Limits, Stop, Track
 from generators.minigpt5.tokens import (
     Vocabulary,
     stored_bos,
     stored_tokenizer,
 )
-from generators.minigpt5.toy import toy_tokenizer
 
 pytestmark = pytest.mark.models
 

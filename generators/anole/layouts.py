@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
-from generators.loading.layout import Layout, Place, same
+from generators.loading.strict import Layout, Place, same
 
 _TAMING = [
     (r"conv_norm_out", "norm_out"),

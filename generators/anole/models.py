@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 from generators.anole.codec import Codec, vq_model
 from generators.anole.meta import PARAMS, Meta
 from generators.anole.published import HuggingFace, Published, VQAlone
-from generators.anole.sizes import FULL, TINY, Size
-from generators.anole.toy import steered, toy_tokenizer
+from generators.anole.sizes import FULL, TINY, Size, steered, toy_tokenizer
 from generators.anole.vocab import Vocabulary
 from generators.base import Weights
 from generators.checkpoints import CheckpointError

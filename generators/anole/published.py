@@ -18,8 +18,7 @@ from generators.anole.layouts import taming
 from generators.checkpoints import CheckpointError
 from generators.loading.configs import configured, count, section
 from generators.loading.files import Files, read_tokenizer
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.loading.strict import fill, identical
 from generators.loading.tensors import stored_tensors
 
 VQ_PREFIX = "model.vqmodel."

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from generators.checkpoints import CheckpointError
 from generators.emu2.settings import Quantization
-from generators.loading.layout import Layout
+from generators.loading.strict import Layout
 
 _OUTLIERS = 6.0
 """Activations beyond it are multiplied in full precision (arXiv:2208.07339)."""

@@ -21,8 +21,7 @@ from generators.diffusion.loading import modules_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.emu2.native import native_file, shapes_in, stored_in
 from generators.loading.files import Files, read_json
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.loading.strict import fill, identical
 
 DESIGN = DESIGNS["emu2"]
 KINDS: Mapping[str, type[Any]] = {

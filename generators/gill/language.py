@@ -12,8 +12,7 @@ from torch import Tensor
 from generators.gill.tokens import Tokens
 from generators.loading.configs import configured, count
 from generators.loading.files import Files, read_json
-from generators.loading.layout import Layout, Place, identical
-from generators.loading.strict import fill
+from generators.loading.strict import Layout, Place, fill, identical
 from generators.loading.tensors import stored_tensors
 
 _EMBEDDINGS = "decoder.embed_tokens.weight"

@@ -16,9 +16,8 @@ from generators.gill.language import (
 )
 from generators.gill.published import ARGUMENTS, CHECKPOINT, VOKENS, Additions, Published
 from generators.gill.settings import GillDraftSettings
-from generators.gill.sizes import FULL, SEED, TINY, Size
+from generators.gill.sizes import FULL, SEED, TINY, Size, steered, toy_tokenizer, word_ids
 from generators.gill.tokens import Tokens, opt_tokenizer
-from generators.gill.toy import steered, toy_tokenizer, word_ids
 from generators.gill.vision import (
     Vision,
     plain_processor,

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from generators.gill.sizes import MapperSize
 from generators.loading.configs import count
 from generators.loading.files import Files, read_json
-from generators.loading.layout import Layout, Place
-from generators.loading.strict import fill
+from generators.loading.strict import Layout, Place, fill
 from generators.loading.tensors import in_pickle, shape_of
 
 CHECKPOINT = "pretrained_ckpt.pth.tar"

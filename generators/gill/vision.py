@@ -11,8 +11,7 @@ from torch import Tensor, nn
 from generators.document import Image
 from generators.loading.configs import configured, section
 from generators.loading.files import Files, read_json
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.loading.strict import fill, identical
 from generators.loading.tensors import stored_tensors
 from generators.pictures import decode
 

@@ -1,8 +1,8 @@
-"""Fills a module with stored tensors, one at a time, and tolerates no difference."""
+"""Fills a module with stored tensors by a layout, one at a time, strictly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,29 @@ import torch
 from torch import Tensor, nn
 
 from generators.checkpoints import CheckpointError
-from generators.loading.layout import Layout
+
+
+def same(tensor: Tensor) -> Tensor:
+    """The stored tensor as it is."""
+    return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The parameter a stored tensor fills, and how the one becomes the other."""
+
+    name: str
+    change: Callable[[Tensor], Tensor] = same
+
+
+Layout = Mapping[str, Place]
+"""Name in the file -> place in the module."""
+
+
+def identical(names: Iterable[str], prefix: str = "") -> Layout:
+    """The layout of a file that uses the module's own names, after `prefix`."""
+    return {prefix + name: Place(name) for name in names}
+
 
 _NAMED = 8
 """How many keys of one kind an error lists."""

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 
 from generators.checkpoints import CheckpointError
 from generators.loading.files import Files
-from generators.loading.layout import Layout, Place
-from generators.loading.strict import fill
+from generators.loading.strict import Layout, Place, fill
 from generators.loading.tensors import in_pickle, shape_of
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"

@@ -23,9 +23,16 @@ from generators.minigpt5.published import (
     vicuna_config,
 )
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.sizes import ADDED, FULL, TINY, Size
+from generators.minigpt5.sizes import (
+    ADDED,
+    FULL,
+    MARK_PIECE,
+    TINY,
+    Size,
+    Steering,
+    toy_tokenizer,
+)
 from generators.minigpt5.tokens import FromJson, Vocabulary, stored_bos, stored_tokenizer
-from generators.minigpt5.toy import MARK_PIECE, Steering, toy_tokenizer
 from generators.minigpt5.vision import PictureEncoder
 from generators.toys import PIECES
 

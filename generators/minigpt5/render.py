@@ -14,8 +14,7 @@ from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
 from generators.loading.devices import device_of
 from generators.loading.files import Files
-from generators.loading.layout import Layout
-from generators.loading.strict import fill, randomised
+from generators.loading.strict import Layout, fill, randomised
 from generators.loading.tensors import shape_of
 from generators.minigpt5.published import STAGE_1, Stages
 from generators.minigpt5.settings import MiniGPT5RenderSettings

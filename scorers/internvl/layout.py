@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from torch import Tensor
 
-from generators.loading.layout import Layout, Place
+from generators.loading.strict import Layout, Place
 
 _NAMES = [
     (r"^model\.vision_tower\.encoder\.layer\.", "vision_model.encoder.layers."),
