@@ -11,7 +11,7 @@ from transformers.models.chameleon.modeling_chameleon import (
 )
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.layouts import taming
+from generators.anole.published import taming
 from generators.anole.sizes import FULL
 from generators.loading.strict import fill
 

@@ -23,8 +23,15 @@ from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
 from generators.emu2.sizes import TINY_CHAT
 from generators.gill.draft import GillDraft
-from generators.loading.configs import configured, count, divided, section
-from generators.loading.files import Files, read_json, read_tokenizer
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    divided,
+    read_json,
+    read_tokenizer,
+    section,
+)
 from generators.loading.strict import fill, identical
 from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 from generators.minigpt5.draft import MiniGPT5Draft

@@ -11,11 +11,17 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from generators.anole.layouts import meta
-from generators.anole.published import Published
+from generators.anole.published import Published, meta
 from generators.checkpoints import CheckpointError
-from generators.loading.configs import configured, count, divided, section
-from generators.loading.files import Files, read_json, read_tokenizer
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    divided,
+    read_json,
+    read_tokenizer,
+    section,
+)
 from generators.loading.strict import fill
 from generators.loading.tensors import in_pickle, shape_of
 

@@ -1,7 +1,7 @@
 """The two sizes built without a checkpoint, toy and published, and what steers them.
 
-Toy models have a small tokenizer of their own, and random weights that write pictures between words
-all the same.
+Toy models have a small tokenizer of their own, and random weights that all the same
+write pictures between words.
 """
 
 from __future__ import annotations

@@ -12,14 +12,19 @@ from generators.base import Weights
 from generators.checkpoints import CheckpointError
 from generators.emu2.model import Emu2, empty_network
 from generators.emu2.native import FILES, Native, native_file
-from generators.emu2.placing import connect, devices_of, homes
+from generators.emu2.placing import (
+    connect,
+    devices_of,
+    homes,
+    quantise_layer,
+    quantising,
+    require_bitsandbytes,
+)
 from generators.emu2.published import HuggingFace, Published, Within
-from generators.emu2.quantised import quantise_layer, quantising, require_bitsandbytes
 from generators.emu2.settings import Emu2Settings, Quantization
 from generators.emu2.sizes import FULL_CHAT, Size, held, steered, toy_tokens
 from generators.emu2.tokens import USER, Tokens
-from generators.loading.configs import configured
-from generators.loading.files import Files, read_json
+from generators.loading.files import Files, configured, read_json
 from generators.loading.strict import fill, randomised, revived
 
 _SEED = 20_231_220

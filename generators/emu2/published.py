@@ -17,8 +17,7 @@ from torch import Tensor
 from generators.checkpoints import CheckpointError
 from generators.emu2.sizes import VisionSize
 from generators.emu2.tokens import Tokens
-from generators.loading.configs import count, divided, section
-from generators.loading.files import Files, read_json
+from generators.loading.files import Files, count, divided, read_json, section
 from generators.loading.llama import LlamaPieces
 from generators.loading.strict import Layout, Place
 from generators.loading.tensors import stored_tensors

@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from generators.gill.tokens import Tokens
-from generators.loading.configs import configured, count
-from generators.loading.files import Files, read_json
+from generators.loading.files import Files, configured, count, read_json
 from generators.loading.strict import Layout, Place, fill, identical
 from generators.loading.tensors import stored_tensors
 

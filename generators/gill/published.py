@@ -13,8 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from generators.gill.sizes import MapperSize
-from generators.loading.configs import count
-from generators.loading.files import Files, read_json
+from generators.loading.files import Files, count, read_json
 from generators.loading.strict import Layout, Place, fill
 from generators.loading.tensors import in_pickle, shape_of
 

@@ -1,7 +1,7 @@
 """The two sizes built without a checkpoint, toy and published, and what steers them.
 
-Toy models have a small tokenizer of their own, and random weights that ask for pictures and end answers
-all the same.
+Toy models have a small tokenizer of their own, and random weights that all the same
+ask for pictures and end answers.
 """
 
 from __future__ import annotations

@@ -9,8 +9,7 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from generators.document import Image
-from generators.loading.configs import configured, section
-from generators.loading.files import Files, read_json
+from generators.loading.files import Files, configured, read_json, section
 from generators.loading.strict import fill, identical
 from generators.loading.tensors import stored_tensors
 from generators.pictures import decode

@@ -17,8 +17,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from generators.checkpoints import CheckpointError
-from generators.loading.configs import section
-from generators.loading.files import Files, read_json
+from generators.loading.files import Files, read_json, section
 
 _SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
 

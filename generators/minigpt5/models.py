@@ -10,8 +10,7 @@ import torch
 
 from generators.base import Weights
 from generators.checkpoints import CheckpointError
-from generators.loading.configs import configured
-from generators.loading.files import Files
+from generators.loading.files import Files, configured
 from generators.loading.strict import randomised, revived
 from generators.minigpt5.published import (
     Blip2,

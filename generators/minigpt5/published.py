@@ -11,8 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from generators.checkpoints import CheckpointError, looks_like_path, with_revision
-from generators.loading.configs import configured, count, section
-from generators.loading.files import Files, read_json
+from generators.loading.files import Files, configured, count, read_json, section
 from generators.loading.strict import Place, fill, identical
 from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 from generators.minigpt5.lavis import QFORMER, VIT, Lavis
