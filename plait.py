@@ -4,19 +4,23 @@
     plait plan CONFIG.toml         what a run would do
     plait report RUN               tables and page of a run directory
 
-This module only reads the command line; what commands do stands in `benchmarks.commands`,
+This module only reads the command line; what commands do is in `benchmarks.commands`,
 which is imported when a command runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from generators.base import Weights
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,10 +40,15 @@ app = typer.Typer(
 bench = typer.Typer(help="Measure speed; every figure says how it was taken.")
 app.add_typer(bench, name="bench")
 
-Config = Annotated[Path | None, typer.Argument(help="TOML file; flags go over it.")]
+Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override it.")]
 Data = Annotated[
     str | None,
-    typer.Option(help="'sample', a folder in MMIE's format, or hf:ORG/NAME@REVISION."),
+    typer.Option(
+        help="'sample', a folder or file in MMIE's format, hf:ORG/NAME@REVISION, "
+        "creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, probench:PLACE, "
+        "official:FOLDER, or module:function for a task set of your own "
+        "(`plait list data`)."
+    ),
 ]
 Systems = Annotated[
     list[str] | None,
@@ -50,16 +59,23 @@ Scorers = Annotated[
     typer.Option("--scorer", help="For example clipscore or judge:gpt-4o."),
 ]
 Mode = Annotated[
-    str | None, typer.Option(help="How judges ask and read: corrected or official.")
+    Literal["corrected", "official"] | None,
+    typer.Option(help="How judges ask and read; official is the released program's way."),
 ]
 Rubric = Annotated[
-    str | None, typer.Option(help="What judges go by: own, or official:PATH/prompts.py.")
+    str | None,
+    typer.Option(help="What judges look for: own, or official:PATH/prompts.py."),
 ]
 WeightsKind = Annotated[
-    str | None, typer.Option(help="pretrained, dummy (full size, random) or tiny.")
+    Weights | None,
+    typer.Option(help="Published checkpoints, or random values: full size or tiny."),
 ]
-Out = Annotated[Path | None, typer.Option(help="Run directory; issue again to resume.")]
-Limit = Annotated[int | None, typer.Option(help="Only so many queries, stratified.")]
+Out = Annotated[
+    Path | None, typer.Option(help="Run directory; run again to resume or add to it.")
+]
+Limit = Annotated[
+    int | None, typer.Option(help="At most this many queries, stratified by category.")
+]
 Ids = Annotated[Path | None, typer.Option(help="File with one sample id a line.")]
 Seed = Annotated[int | None, typer.Option(help="Seed of all sampling and noise.")]
 Repeats = Annotated[int | None, typer.Option(help="Answers per query.")]
@@ -74,8 +90,31 @@ Remake = Annotated[
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 
 
-@app.command()
-def run(
+def _version(wanted: bool) -> None:
+    if wanted:
+        from importlib import metadata
+
+        print(f"plait {metadata.version('plait')}")
+        raise typer.Exit
+
+
+@app.callback()
+def program(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_version, is_eager=True, help="Show the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Run and judge models that answer with interleaved text and images."""
+    here = os.getcwd()
+    if here not in sys.path:
+        # Last, so that a file of the user's never hides a package.
+        sys.path.append(here)
+
+
+def _declared(
     config: Config = None,
     data: Data = None,
     system: Systems = None,
@@ -92,37 +131,46 @@ def run(
     set_: Settings = None,
     remake: Remake = False,
 ) -> None:
-    """Answer queries with systems, score the answers, write table and page.
+    """The options of `run` and `plan`, declared once."""
 
-    Without arguments: the bundled sample set, one native and one composite system, tiny
-    random weights. Issued again, it goes on where it was.
-    """
-    from benchmarks import commands
 
-    raise typer.Exit(commands.run(_config(locals()), _console(), remake=remake))
+def _with_run_options(command: Callable[[RunConfig, bool], int]) -> Callable[..., None]:
+    """`command` as the command line calls it: with every option of a run."""
+
+    def called(**options: Any) -> None:
+        raise typer.Exit(command(_config(options), options["remake"]))
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__annotations__ = _declared.__annotations__
+    called.__signature__ = inspect.signature(_declared, eval_str=True)  # type: ignore[attr-defined]
+    return called
 
 
 @app.command()
-def plan(
-    config: Config = None,
-    data: Data = None,
-    system: Systems = None,
-    scorer: Scorers = None,
-    weights: WeightsKind = None,
-    out: Out = None,
-    limit: Limit = None,
-    ids: Ids = None,
-    seed: Seed = None,
-    repeats: Repeats = None,
-    address: Address = None,
-    mode: Mode = None,
-    rubric: Rubric = None,
-    set_: Settings = None,
-) -> None:
-    """Show what `run` would do: jobs, what is shared and done, what is missing."""
+@_with_run_options
+def run(config: RunConfig, remake: bool) -> int:
+    """Answer queries with systems, score the answers, write table and page.
+
+    Without arguments: the bundled sample set, one native and one composite system, tiny
+    random weights. Run again, it resumes. Into a directory that holds a run, systems,
+    scorers, queries and repeats are added to all of it; other data, seed, weights,
+    prompts or settings of what is there are refused.
+    """
     from benchmarks import commands
 
-    raise typer.Exit(commands.plan(_config(locals()), _console()))
+    return commands.run(config, _console(), remake=remake)
+
+
+@app.command()
+@_with_run_options
+def plan(config: RunConfig, remake: bool) -> int:
+    """Show what `run` would do: jobs, what is shared and done, what is missing.
+
+    Exit status 2 where `run` would refuse to start.
+    """
+    from benchmarks import commands
+
+    return commands.plan(config, _console(), remake=remake)
 
 
 @app.command()
@@ -166,9 +214,14 @@ def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="Folder to write.")],
     system: Annotated[str, typer.Option(help="Whose documents.")],
-    format: Annotated[str, typer.Option(help="mmie or parquet.")] = "mmie",
+    format: Annotated[
+        Literal["mmie", "parquet"], typer.Option(help="The official scorer's, or a table.")
+    ] = "mmie",
 ) -> None:
-    """Write one system's documents in the official scorer's format, or as Parquet."""
+    """Write one system's documents in the official scorer's format, or as Parquet.
+
+    The folder must be empty or new: nothing is overwritten.
+    """
     from benchmarks import commands
 
     raise typer.Exit(commands.export(run, system, format, out, _console()))
@@ -226,7 +279,10 @@ def agreement(
 @app.command()
 def compare(
     run: Run,
-    protocol: Annotated[str, typer.Option(help="creation, mllm-bench or probench.")],
+    protocol: Annotated[
+        Literal["creation", "mllm-bench", "probench"],
+        typer.Option(help="The published protocol of comparison."),
+    ],
     judge: Annotated[str, typer.Option(help="mmie-score, gpt-4o, hf:..., openai:...")],
     baseline: Annotated[
         str | None,
@@ -261,6 +317,25 @@ def compare(
         "settings": tuple(set_ or ()),
     }
     raise typer.Exit(commands.compare(run.resolve(), told, _console()))
+
+
+@app.command()
+def diff(
+    first: Annotated[Path, typer.Argument(help="A run directory.")],
+    second: Annotated[Path, typer.Argument(help="The run directory to compare with it.")],
+    system: Annotated[
+        str | None, typer.Option(help="Only this system (of the first run).")
+    ] = None,
+    against: Annotated[
+        str | None, typer.Option(help="The second run's system, where its name differs.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write JSON here.")] = None,
+) -> None:
+    """How the scores of two runs differ, paired by query: the second minus the first."""
+    from benchmarks import commands
+
+    pair = (system, against)
+    raise typer.Exit(commands.diff(first, second, pair, out, _console()))
 
 
 @app.command()
@@ -339,7 +414,7 @@ def _console() -> "Console":
 
 
 def main() -> None:
-    """Entry point: errors that are the user's to mend are said without a traceback."""
+    """Entry point: errors that the user can mend are printed without a traceback."""
     try:
         app()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""`plait list` and `plait fetch`: what can be named, and its weights on this machine."""
+"""`plait list` and `plait fetch`: what can be named, and its weights downloaded."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from generators.base import StageSpec
 from generators.checkpoints import CheckpointError, first_line, looks_like_path, pinning
 from generators.names import UsageError, unknown
 from generators.natives import NATIVE
-from generators.registry import CUSTOM, PREFIXES, Named, has_prefix
+from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
 from pipelines.artists import T2IS
 from pipelines.chat.presets import LVLMS, RETIRED
 from pipelines.chat.settings import ChatSettings
@@ -39,12 +39,7 @@ WEIGHTS = {
 
 def show(what: str, console: Console) -> int:
     """Print the names of `systems`, `scorers`, `data` or `weights`."""
-    tables = {
-        "systems": _systems,
-        "scorers": _scorers,
-        "data": _data,
-        "weights": _weights,
-    }
+    tables = {"systems": _systems, "scorers": _scorers, "data": _data, "weights": _weights}
     if what not in tables:
         raise unknown("list", what, tables)
     for table in tables[what]():
@@ -98,7 +93,10 @@ def _scorers() -> Iterator[Any]:
     for name in SCORERS:
         table.add_row(name, resolve_scorer(name, "tiny", {}).scale)
     table.add_row("judge:mmie-score", "0-100")
-    table.add_row("judge:NAME", "0-100; any LVLM, hf:ORG/NAME, openai:MODEL, anole, ...")
+    natives = ", ".join(NATIVE)
+    table.add_row(
+        "judge:NAME", f"0-100; any LVLM, {natives}, {', '.join(forms(Named.LVLM))}"
+    )
     table.add_row(CUSTOM, "its own; a class of yours")
     yield table
 

@@ -23,8 +23,8 @@ from benchmarks.runs.config import (
     parsed_setting,
 )
 from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import Experiment, open_experiment, reopen, superseded
-from benchmarks.runs.kept import keep_rubrics
+from benchmarks.runs.experiment import Experiment, reopen, superseded
+from benchmarks.runs.joining import joined
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
@@ -37,7 +37,7 @@ from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.rubric import parse_mode, parse_rubric
 
-FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
+FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
 
 def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
@@ -45,7 +45,7 @@ def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
 
     With `remake`, records of an earlier version of a stage are made again.
     """
-    experiment = _opened(config, console)
+    experiment = _opened(config, console, remake=remake)
     if not remake:
         _refuse_to_remake(experiment)
     return _execute(experiment, console, only_scorers=False)
@@ -105,13 +105,13 @@ def _to_score_again(
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     current = scorers if flags["remake"] else ()
     changes["address"] = flags["address"]
-    changes |= _asked_anew(former, scorers, flags)
+    changes |= _asked_again(former, scorers, flags)
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
     return reopen(root, changes, current=current)
 
 
-def _asked_anew(
+def _asked_again(
     former: RunConfig, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`--mode` and `--rubric` as changes of a run's config.
@@ -132,7 +132,8 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
     root = experiment.config.root
     _refuse_unless_writable(root)
-    keep_rubrics(experiment.config)
+    for rubric in experiment.config.rubrics:
+        rubric.keep(root)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
     for text in retirements(experiment.plan.stages, date.today()):
         console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
@@ -185,10 +186,10 @@ def _conclude(
     if final := sum(fault.final for fault in _faults(result)):
         console.print(
             f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
-            "Issuing the command again does not ask for them again."
+            "Running the command again does not ask for them again."
         )
     if result.interrupted:
-        console.print("Stopped. Issue the same command again to go on from here.")
+        console.print("Stopped. Run the same command again to go on from here.")
     console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
     console.print(f"report      {escape(str(page))}", soft_wrap=True)
 
@@ -215,36 +216,48 @@ def write_outputs(board: Board, root: Path, console: Console) -> Path:
     return page
 
 
-def _opened(config: RunConfig, console: Console) -> Experiment:
+def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
     def progress(done: int, total: int) -> None:
         if console.is_terminal and total > 500 and (done % 100 == 0 or done == total):
             console.print(f"checking pictures {done:,}/{total:,}", end="\r")
 
+    experiment, added = joined(config, progress, remake=remake)
     if (config.mode or config.rubric) and not any(
-        name.startswith(JUDGE) for name in config.scorers
+        name.startswith(JUDGE) for name in experiment.config.scorers
     ):
         console.print("Attention: mode and rubric tell judges how to ask; none is asked.")
-    return open_experiment(config, on_progress=progress)
+    if added:
+        console.print(
+            f"added to the run that is there, and to all of it: {escape(', '.join(added))}",
+            soft_wrap=True,
+        )
+    return experiment
 
 
 # -------------------------------------------------------------------------- plan
 
 
-def plan(config: RunConfig, console: Console) -> int:
-    """Show what `run` would do. Starts nothing and writes nothing."""
-    experiment = _opened(config, console)
-    counts = count(experiment.plan, Store(config.root))
+def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
+    """Show what `run` would do. Starts nothing and writes nothing.
+
+    Exit status 2 where `run` would refuse to start: keys or weights are missing, or
+    records would be made again and `remake` is not given.
+    """
+    experiment = _opened(config, console, remake=remake)
+    store = Store(config.root)
+    counts = count(experiment.plan, store)
     console.print(f"run directory {escape(str(config.root))}", soft_wrap=True)
     documents = len(experiment.plan)
     console.print(
         f"{documents:,} documents: {len(experiment.samples):,} queries"
         f"{f' ({experiment.selection})' if experiment.selection else ''}, "
-        f"{len(experiment.systems)} systems, {config.repeats} repeats"
+        f"{len(experiment.systems)} systems, {experiment.config.repeats} repeats"
     )
     console.print(_plan_table(counts))
-    for line in _plan_remarks(experiment, counts):
+    missing, again = _missing(experiment, counts), _made_again(experiment, store)
+    for line in (*missing, *again, *_plan_remarks(experiment, counts)):
         console.print(line, soft_wrap=True)
-    return FINISHED
+    return WRONG_USE if missing or (again and not remake) else FINISHED
 
 
 def _plan_table(counts: Sequence[StageCount]) -> Table:
@@ -281,21 +294,30 @@ def _need(tally: StageCount) -> str:
     return ", ".join(parts)
 
 
+def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
+    """What `run` would refuse to start without: keys and weights that jobs need."""
+    left = {c.spec.name for c in counts if c.to_run}
+    needs = [
+        f"{stage} needs {', '.join(names)} in the environment"
+        for stage, names in experiment.missing_keys.items()
+        if stage in left
+    ]
+    weights = experiment.missing_weights if left else ()
+    return [f"[red]missing[/red] {escape(text)}" for text in (*needs, *weights)]
+
+
+def _made_again(experiment: Experiment, store: Store) -> list[str]:
+    return [
+        f"[yellow]made again[/yellow] {escape(str(change))}"
+        for change in superseded(experiment, store)
+    ]
+
+
 def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
     malformed = dict(experiment.task.about).get("malformed") or {}
     lines = [
-        f"[red]missing[/red] {escape(stage)} needs {', '.join(names)} in the environment"
-        for stage, names in experiment.missing_keys.items()
-        if any(c.to_run for c in counts if c.spec.name == stage)
-    ]
-    lines += [f"[red]missing[/red] {escape(t)}" for t in experiment.missing_weights]
-    lines += [
         f"[yellow]retired model[/yellow] {escape(text)}"
         for text in retirements(experiment.plan.stages, date.today())
-    ]
-    lines += [
-        f"[yellow]made again[/yellow] {escape(str(change))}"
-        for change in superseded(experiment, Store(experiment.config.root))
     ]
     if malformed:
         rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
@@ -315,7 +337,7 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
 
 
 def report(root: Path, console: Console) -> int:
-    """Write leaderboard and page anew from the records."""
+    """Write leaderboard and page again from the records."""
     experiment = reopen(root)
     page = write_outputs(experiment.board(Store(root)), root, console)
     console.print(f"report {escape(str(page))}", soft_wrap=True)
@@ -354,7 +376,7 @@ def agreement(
     console: Console,
 ) -> int:
     """Show how far scores agree with people's, and write it as JSON where `out` says."""
-    from benchmarks.annotations import Settings, agreement_report
+    from benchmarks.studies.agreement import Settings, agreement_report
 
     report = agreement_report(scores, human, scorers=scorers, settings=Settings(**settings))
     for table in report.tables:
@@ -365,19 +387,39 @@ def agreement(
     return FINISHED
 
 
+def diff(
+    first: Path,
+    second: Path,
+    systems: tuple[str | None, str | None],
+    out: Path | None,
+    console: Console,
+) -> int:
+    """Show the paired differences between two runs; write them as JSON to `out`."""
+    from benchmarks.differences import remarks, run_difference, terminal_table
+
+    found = run_difference(first, second, *systems)
+    console.print(terminal_table(found))
+    for line in remarks(found):
+        console.print(escape(line), soft_wrap=True)
+    if out is not None:
+        write_whole(out, json.dumps(found.as_json(), indent=2, ensure_ascii=False) + "\n")
+        console.print(f"written to {escape(str(out))}", soft_wrap=True)
+    return FINISHED
+
+
 def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
     """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
-    from benchmarks import comparing
+    from benchmarks.studies import pairwise
 
     if told["weights"] not in (None, *get_args(Weights)):
         raise unknown("weights", told["weights"], get_args(Weights))
     rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
-    wanted = comparing.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
-    return comparing.compare(root, wanted, console)
+    wanted = pairwise.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
+    return pairwise.compare(root, wanted, console)
 
 
 def bias(root: Path, rubric: str | None, console: Console) -> int:
     """Show how a run's judges lean."""
-    from benchmarks.bias import bias as shown
+    from benchmarks.studies.bias import bias as shown
 
     return shown(root, console, rubric=parse_rubric(rubric))

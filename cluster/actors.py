@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-# Deaths of workers are expected here and reported in plait's own words.
+# Deaths of workers are expected here and reported by plait itself.
 os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
 
 import ray
@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
 )
 
-from cluster.placement import Need, Node
+from cluster.placement import Node, Resources
 from cluster.probe import unreachable
 from cluster.usage import committed_usage
 from cluster.worker import Worker
@@ -74,13 +74,13 @@ def _inside_job() -> bool:
 def start_local(**options: Any) -> Any:
     """Start a Ray that lives as long as this process.
 
-    What workers need to know goes through the environment they inherit: with a
-    `runtime_env`, Ray could not hand out the processes it has started in advance.
+    Workers are configured by the environment they inherit: with a `runtime_env`, Ray could
+    not use the processes that it starts in advance.
     """
     path = os.pathsep.join([*_import_path(), os.environ.get("PYTHONPATH", "")])
-    told = _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}
-    before = {name: os.environ.get(name) for name in told}
-    os.environ.update(told)
+    quiet = _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}
+    before = {name: os.environ.get(name) for name in quiet}
+    os.environ.update(quiet)
     try:
         return ray.init(
             address="local",
@@ -98,7 +98,7 @@ def start_local(**options: Any) -> Any:
 
 
 def stop_local() -> None:
-    """End what `start_local` has started."""
+    """Stop what `start_local` has started."""
     ray.shutdown()
 
 
@@ -195,9 +195,9 @@ def start(spec: StageSpec, root: Path, node: str) -> Handle:
 
 
 def nodes() -> list[Node]:
-    """The living nodes and what each has in all."""
+    """The nodes that are alive, with all the resources of each."""
     return [
-        Node(n["NodeID"], Need.of_resources(n["Resources"]))
+        Node(n["NodeID"], Resources.of_node(n["Resources"]))
         for n in ray.nodes()
         if n["Alive"] and not n["Resources"].get("plait_excluded")
     ]
@@ -219,5 +219,5 @@ def result(ref: Any) -> Any:
 
 
 def versions() -> Mapping[str, str]:
-    """What the manifest says of the cluster."""
+    """Versions for the manifest."""
     return {"ray": ray.__version__}

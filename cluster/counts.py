@@ -1,4 +1,4 @@
-"""How many jobs a plan comes to, stage by stage: known, shared, done, and still to come."""
+"""How many jobs a plan has, stage by stage: known, shared, done, and still to come."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.plan import Plan, standing_in
+from cluster.plan import Plan, final_lookup
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read
 from generators.base import Job, Outcome, Result, StageSpec, Walk
@@ -25,7 +25,7 @@ class StageCount:
     distinct: int = 0
     """Different jobs known so far."""
     done: int = 0
-    """Of these, the ones with a record that stands."""
+    """Of these, the ones with a final record."""
     later: int = 0
     """Upper bound of jobs that depend on records still missing."""
     keys: set[str] = field(default_factory=set, repr=False)
@@ -42,27 +42,27 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     With `only_scorers`, only the jobs that judge documents which are there already.
     """
     counts = {s.digest: StageCount(s) for s in plan.stages}
-    stands = standing_in(store)
-    counted = _counting(stands, counts)
+    final = final_lookup(store)
+    counted = _counting(final, counts)
     for system, sample, repeat in plan.asked():
         steps: list[list[Job]] = []
         walk = noted(plan.answer(system, sample, repeat), steps)
-        found = read(walk, stands if only_scorers else counted)
+        outcome = read(walk, final if only_scorers else counted)
         if isinstance(sample, Malformed):
             continue
-        if isinstance(found, Result):
-            _count_judging(plan, sample, found.value, counted, counts)
-        elif isinstance(found, Pending) and not only_scorers:
+        if isinstance(outcome, Result):
+            _count_judging(plan, sample, outcome.value, counted, counts)
+        elif isinstance(outcome, Pending) and not only_scorers:
             drafts = system.rounds * len(sample.openings)
-            _count_later(plan, system, drafts, steps, found, counts)
+            _count_later(plan, system, drafts, steps, outcome, counts)
     for comparison in plan.comparisons:
         _count_walk(comparison.walk(), comparison, counted, counts)
     return list(counts.values())
 
 
-def _counting(stands: Lookup, counts: dict[str, StageCount]) -> Lookup:
+def _counting(final: Lookup, counts: dict[str, StageCount]) -> Lookup:
     def lookup(job: Job) -> Outcome[Any] | None:
-        outcome = stands(job)
+        outcome = final(job)
         tally = counts[job.spec.digest]
         tally.asked += 1
         if job.key not in tally.keys:
@@ -94,9 +94,9 @@ def _count_walk(
 ) -> None:
     """Count the jobs of one judgement, and bound those behind the first missing one."""
     steps: list[list[Job]] = []
-    found = read(noted(walk, steps), lookup)
-    if isinstance(found, Pending):
-        reached = _reached(judge.stages, found)
+    outcome = read(noted(walk, steps), lookup)
+    if isinstance(outcome, Pending):
+        reached = _reached(judge.stages, outcome)
         left = judge.rounds - _times(judge.stages[0], steps)
         for i, stage in enumerate(judge.stages):
             counts[stage.digest].later += left + (i > reached)
@@ -110,7 +110,7 @@ def _count_later(
     pending: Pending,
     counts: dict[str, StageCount],
 ) -> None:
-    """Bound what comes after the stage at which an answer of `drafts` stands still."""
+    """Bound the jobs after the stage that an answer of `drafts` waits for."""
     missing = drafts - _times(system.stages[0], steps)
     reached = _reached(system.stages, pending)
     for i, stage in enumerate(system.stages):
@@ -123,7 +123,7 @@ def _count_later(
 
 
 def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:
-    """Position in a chain of the stage at which a walk stands still."""
+    """Position in a chain of the stage that a walk waits for."""
     return [stage.digest for stage in chain].index(pending.missing[0].spec.digest)
 
 

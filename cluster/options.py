@@ -1,4 +1,4 @@
-"""What the engine is told, and what it tells: no Ray in here."""
+"""Options of the engine and the progress it reports; imports no Ray."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ class EngineOptions:
     address: str | None = None
     """Ray address; None for a local Ray that lives as long as the command."""
     placement_timeout_s: float = 600.0
-    """How long a stage may wait for a place on the cluster before it is given up."""
+    """How long a stage may wait for resources before it is given up."""
     grace_s: float = 10.0
     """How long an interrupted run waits for batches in flight."""
     max_cost: float | None = None
     """What all endpoints together may cost over the life of the run directory."""
     only_scorers: bool = False
-    """Score the documents that are there, and make no new ones."""
+    """Score existing documents and make no new ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """Where one stage stands, for whoever watches."""
+    """Progress of one stage."""
 
     name: str
     total: int
     outcomes: Mapping[str, int]
-    fresh: int
+    made: int
     """Records made by this command."""
     workers: int
     state: str

@@ -1,4 +1,4 @@
-"""Where workers fit: pure arithmetic over nodes, so that it can be tested without Ray."""
+"""Where workers fit: arithmetic over the resources of nodes, without Ray."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class Resources:
     """An amount of each resource that the scheduler counts."""
 
     cpus: float = 0.0
@@ -20,34 +20,34 @@ class Need:
     """Host memory in bytes."""
 
     @classmethod
-    def of_resources(cls, resources: Mapping[str, float]) -> "Need":
-        """From Ray's own naming."""
+    def of_node(cls, resources: Mapping[str, float]) -> "Resources":
+        """From a node's resources as Ray names them."""
         names = ("CPU", "GPU", "memory")
         return cls(*(float(resources.get(name, 0.0)) for name in names))
 
     @classmethod
-    def of_placement(cls, placement: Placement) -> "Need":
-        """What one replica takes."""
+    def of_placement(cls, placement: Placement) -> "Resources":
+        """The resources that one replica takes."""
         memory = placement.memory_gib * 2**30
         return cls(placement.num_cpus, placement.num_gpus, memory)
 
-    def __add__(self, other: "Need") -> "Need":
-        return Need(
+    def __add__(self, other: "Resources") -> "Resources":
+        return Resources(
             self.cpus + other.cpus, self.gpus + other.gpus, self.memory + other.memory
         )
 
-    def __sub__(self, other: "Need") -> "Need":
-        return Need(
+    def __sub__(self, other: "Resources") -> "Resources":
+        return Resources(
             self.cpus - other.cpus, self.gpus - other.gpus, self.memory - other.memory
         )
 
-    def fits(self, room: "Need") -> bool:
-        """Whether `room` has at least this much of everything."""
-        return min((room - self)._amounts) >= -_ROUNDING
+    def fits(self, free: "Resources") -> bool:
+        """Whether `free` has at least this much of everything."""
+        return min((free - self)._amounts) >= -_ROUNDING
 
-    def gains(self, room: "Need", offered: "Need") -> bool:
-        """Whether `offered` has some of what `room` lacks for this."""
-        pairs = zip((self - room)._amounts, offered._amounts, strict=True)
+    def gains(self, free: "Resources", offered: "Resources") -> bool:
+        """Whether `offered` has some of what `free` lacks for this."""
+        pairs = zip((self - free)._amounts, offered._amounts, strict=True)
         return any(lacking > _ROUNDING and some > 0 for lacking, some in pairs)
 
     @property
@@ -63,22 +63,24 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine of the cluster and all it has."""
+    """A machine of the cluster and all its resources."""
 
     id: str
-    total: Need
+    total: Resources
 
 
-def free_room(nodes: Iterable[Node], taken: Iterable[tuple[str, Need]]) -> dict[str, Need]:
+def free_resources(
+    nodes: Iterable[Node], taken: Iterable[tuple[str, Resources]]
+) -> dict[str, Resources]:
     """What is left on each node once the placed replicas are counted."""
-    room = {n.id: n.total for n in nodes}
+    free = {n.id: n.total for n in nodes}
     for node, need in taken:
-        if node in room:
-            room[node] = room[node] - need
-    return room
+        if node in free:
+            free[node] = free[node] - need
+    return free
 
 
-def best_node(need: Need, room: Mapping[str, Need]) -> str | None:
+def best_node(need: Resources, free: Mapping[str, Resources]) -> str | None:
     """The fullest node on which `need` fits, to keep wide gaps for wide models."""
-    fitting = [n for n, free in room.items() if need.fits(free)]
-    return min(fitting, key=lambda n: (room[n].gpus, room[n].cpus, n), default=None)
+    fitting = [node for node, resources in free.items() if need.fits(resources)]
+    return min(fitting, key=lambda n: (free[n].gpus, free[n].cpus, n), default=None)

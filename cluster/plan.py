@@ -1,4 +1,4 @@
-"""Systems x samples x scorers, and comparisons, as walks; what of them is known."""
+"""Systems x samples x scorers, and comparisons, as walks; how far the store takes them."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from generators.base import (
 )
 from generators.document import Document, Malformed, Sample, Score
 from generators.system import Asking, Prompter, System, answer
-from scorers.base import ItemOutcome, PlanItem, Scorer
+from scorers.base import ItemOutcome, PlanItem, Scorer, admitted
 
 Asked = tuple[System, Sample | Malformed, int]
 """A system, a query and the number of its repeat, from 0: what asks for one document."""
 Scores = dict[str, Outcome[Score]]
-"""What every scorer said of one document, by the scorer's name."""
+"""The outcome of every scorer for one document, by the scorer's name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,28 +73,28 @@ class Plan:
         ordered = [c[i] for i in range(depth) for c in chains if i < len(c)]
         judges: Sequence[Scorer | PlanItem] = (*self.scorers, *self.comparisons)
         ordered += [stage for judge in judges for stage in judge.stages]
-        found: dict[str, StageSpec] = {}
+        stages: dict[str, StageSpec] = {}
         for stage in ordered:
-            found.setdefault(stage.digest, stage)
-        return list(found.values())
+            stages.setdefault(stage.digest, stage)
+        return list(stages.values())
 
     @property
     def feeders(self) -> Mapping[str, set[str]]:
         """By a stage's digest, the digests of the stages whose results make it work."""
-        found: dict[str, set[str]] = defaultdict(set)
+        feeders: dict[str, set[str]] = defaultdict(set)
         talks = any(len(s.openings) > 1 for s in self.samples if isinstance(s, Sample))
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
             again = talks or system.rounds > 1
             for i, own in enumerate(chain):
-                found[own].update(chain if again else chain[:i])
-        answering = set(found)
+                feeders[own].update(chain if again else chain[:i])
+        answering = set(feeders)
         for scorer in self.scorers:
             chain = [stage.digest for stage in scorer.stages]
             for i, own in enumerate(chain):
-                found[own].update(answering, chain[:i])
-        found |= {s.digest: set() for c in self.comparisons for s in c.stages}
-        return {own: feeders - {own} for own, feeders in found.items()}
+                feeders[own].update(answering, chain[:i])
+        feeders |= {s.digest: set() for c in self.comparisons for s in c.stages}
+        return {own: before - {own} for own, before in feeders.items()}
 
     def __len__(self) -> int:
         documents = len(self.systems) * len(self.samples) * self.repeats
@@ -124,8 +124,8 @@ class Plan:
         if isinstance(document, Result) and isinstance(sample, Sample):
             judging = [s.judge(sample, document.value) for s in self.scorers]
             outcomes = yield from together(judging)
-            names = (s.name for s in self.scorers)
-            scores = dict(zip(names, outcomes, strict=True))
+            judged = zip(self.scorers, outcomes, strict=True)
+            scores = {s.name: admitted(outcome, s.scale) for s, outcome in judged}
         return Result(Evaluation(system.name, sample, repeat, document, scores))
 
     def answer(
@@ -138,7 +138,7 @@ class Plan:
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
-    """Look jobs up as a reader does: whatever is recorded counts."""
+    """Look jobs up as a reader does: every record counts."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
         row = store.rows(job.spec).get(job.key)
@@ -152,8 +152,8 @@ def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
     return lookup
 
 
-def standing_in(store: Store) -> Lookup:
-    """Look jobs up as a run does: failures to be tried again are missing."""
+def final_lookup(store: Store) -> Lookup:
+    """Look jobs up as a run does: failures that will be tried again are missing."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
         row = store.rows(job.spec).get(job.key)
@@ -165,28 +165,28 @@ def standing_in(store: Store) -> Lookup:
 def evaluations(
     plan: Plan, store: Store, *, notes: bool = False
 ) -> Iterator[Evaluation | Pending]:
-    """What the store knows of every (sample, repeat, system), in the plan's order.
+    """The evaluation of every (sample, repeat, system), in the plan's order.
 
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
     for what in plan.asked():
-        found = read(plan.evaluation(*what), lookup)
-        if isinstance(found, Pending):
-            yield found
-        elif isinstance(found, Result):
-            yield found.value
+        outcome = read(plan.evaluation(*what), lookup)
+        if isinstance(outcome, Pending):
+            yield outcome
+        elif isinstance(outcome, Result):
+            yield outcome.value
 
 
 def compared(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
-    """What the store knows of every comparison, in the plan's order."""
+    """The outcome of every comparison, in the plan's order."""
     lookup = lookup_in(store)
     for comparison in plan.comparisons:
-        found = read(comparison.walk(), lookup)
-        if isinstance(found, Pending):
-            yield found
-        elif isinstance(found, Result):
-            yield found.value
+        outcome = read(comparison.walk(), lookup)
+        if isinstance(outcome, Pending):
+            yield outcome
+        elif isinstance(outcome, Result):
+            yield outcome.value
 
 
 def outcome_name(outcome: Outcome[Any]) -> str:

@@ -1,9 +1,9 @@
-"""Runs any stage under `ray.data.Dataset.map_batches`, for who has a Ray Data pipeline.
+"""Runs any stage under `ray.data.Dataset.map_batches`, as part of a Ray Data pipeline.
 
     rows = ray.data.from_items(as_rows(jobs))
     rows.map_batches(BatchStage, fn_constructor_args=[spec, root], batch_size=8, ...)
 
-There is no resume and no isolation of bad records this way; the engine has both.
+Nothing is resumed and no bad record is isolated this way; the engine does both.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def as_rows(jobs: Iterable[Job]) -> list[dict[str, Any]]:
 
 
 class BatchStage:
-    """The callable class that `map_batches` wants: commits records, yields receipts."""
+    """The callable class that `map_batches` takes: commits records, returns their keys."""
 
     def __init__(self, spec: StageSpec, root: str | Path) -> None:
         self._worker = Worker(spec, str(root))

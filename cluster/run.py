@@ -96,7 +96,7 @@ def execute(
         write_json(root / MANIFEST, manifest)
         work = _Work(plan, store, options, log, lock)
         work.finish(notes=notes)
-        totals = totals_of([*work.evaluations, *compared(plan, store)])
+        totals = totals_of([*work.evaluations, *work.comparisons])
         manifest |= {
             "finished": now(),
             "counts": totals,
@@ -123,6 +123,7 @@ class _Work:
     interrupted: bool = False
     usage: Mapping[str, Any] = field(default_factory=dict)
     evaluations: Sequence[Evaluation | Pending] = ()
+    comparisons: Sequence[ItemOutcome | Pending] = ()
 
     def finish(self, *, notes: bool) -> None:
         """Work until nothing is missing or damaged; StoreError when it never ends."""
@@ -146,9 +147,8 @@ class _Work:
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return False
         # One is seldom alone, and each of the others would cost a run of its own.
-        self.watcher.notice("all other parts of the run are checked")
-        parts = [part for spec in self.plan.stages for part in self.store.parts(spec)]
-        self.store.set_aside(map(str, parts))
+        self.watcher.notice("all other parts of the run are being checked")
+        self.store.check_all(self.plan.stages)
         return True
 
     def _make_missing(self, *, announce: bool) -> None:
@@ -163,6 +163,7 @@ class _Work:
 
     def _read_back(self, *, notes: bool) -> None:
         self.evaluations = list(evaluations(self.plan, self.store, notes=notes))
+        self.comparisons = list(compared(self.plan, self.store))
         self.usage = usage_of(self.plan, self.store)
 
     def _on_ray(self) -> None:

@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import Any
 
 from cluster.counts import StageCount
+from cluster.lock import RunInUse
 from cluster.manifest import now
 from cluster.options import StageProgress
 from cluster.watcher import Watcher, WorkerFailure
@@ -70,7 +71,8 @@ class RunLog(Watcher):
     ) -> None:
         self._stop.set()
         self._thread.join()
-        self._gather(last=True)
+        # Whoever took the run over has workers of its own that still write.
+        self._gather(last=not isinstance(error, RunInUse))
         self._write("run ended" if error is None else f"run ended: {error!r}")
 
     # ------------------------------------------------------------------ as a watcher
@@ -132,7 +134,8 @@ class RunLog(Watcher):
         return chunk
 
     def _write(self, text: str, source: str = "plait") -> None:
-        lines = "".join(f"{now()} {source}: {line}\n" for line in text.splitlines())
+        head = f"{now()} {source}: "
+        lines = "".join(f"{head}{line}\n" for line in text.splitlines())
         # A full disk must not end a run for its log's sake; the store says so itself.
         with self._guard, contextlib.suppress(OSError), self.path.open("a") as file:
             file.write(lines)

@@ -1,7 +1,7 @@
-"""The scheduler: walks ask for records, pools form batches, workers on Ray make them.
+"""The scheduler: walks request records, queues form batches, workers on Ray make them.
 
-One loop in one thread. Every turn it opens walks, places workers, sends batches, takes
-receipts in, and tells its observer where things stand.
+One loop in one thread. Each turn opens walks, allocates workers, sends batches, collects
+receipts, and reports progress.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from cluster.crew import Crew, Event
-from cluster.hiring import Hiring
+from cluster.allocation import Allocator
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Asked, Plan, outcome_name, standing_in
-from cluster.pool import Casualties, StagePool
+from cluster.plan import Asked, Plan, final_lookup, outcome_name
 from cluster.records import Item, decode, encode
 from cluster.spending import Spending
+from cluster.stage_queue import FailedJobs, StageQueue
 from cluster.store import Store
 from cluster.walks import Pending, Walker, read
 from cluster.watcher import WorkerFailure
 from cluster.worker import Receipt
+from cluster.workers import Event, WorkerPool
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
 from generators.document import Image, Malformed, Sample
 from generators.system import System
@@ -31,7 +31,7 @@ from scorers.base import PlanItem
 _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
 _TURN_S = 0.2
-"""Time between two looks of the observer."""
+"""Time between two reports of progress."""
 
 
 class Interrupted(Exception):
@@ -68,14 +68,14 @@ class Scheduler:
         self._more_walks = True
         self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         self._failed_now: set[str] = set()
-        """Keys that failed under this command: not tried again before the next one."""
-        self._pools: dict[str, StagePool] = {}
+        """Keys that failed under this command: only the next command tries them again."""
+        self._queues: dict[str, StageQueue] = {}
         self._refused: list[Event] = []
         self._spending = Spending(options.max_cost)
         self._spending.count_records(store, plan.stages)
         probe = _probe_of(plan)
-        self._crew = Crew(store.root, options, probe, self._notice, on_failure)
-        self._hiring = Hiring(self._crew, self._growing)
+        self._pool = WorkerPool(store.root, options, probe, self._notice, on_failure)
+        self._allocator = Allocator(self._pool, self._growing)
         self._shown = 0.0
 
     # ---------------------------------------------------------------- the loop
@@ -85,15 +85,15 @@ class Scheduler:
         try:
             while self._more_walks or self._waiting:
                 if self.should_stop():
-                    self._wind_down()
+                    self._finish_in_flight()
                 self._open_walks()
-                self._take_in(self._stop_paying())
-                self._take_in(self._hiring.place(self._pools.values()))
-                self._crew.feed(self._growing)
-                self._take_in(self._crew.collect(0.0 if self._more_walks else 0.1))
+                self._handle(self._stop_paying())
+                self._handle(self._allocator.allocate(self._queues.values()))
+                self._pool.dispatch(self._growing)
+                self._handle(self._pool.collect(0.0 if self._more_walks else 0.1))
                 self._show()
         finally:
-            self._crew.kill_all()
+            self._pool.kill_all()
         self.on_turn(self.progress())
 
     def _stop_paying(self) -> list[Event]:
@@ -101,14 +101,14 @@ class Scheduler:
         reason = self._spending.exhausted()
         if reason is None:
             return []
-        paid = (p for p in self._pools.values() if self._spending.is_paid(p.spec))
-        return [self._crew.give_up(p, reason, Fault.BUDGET) for p in paid if p.pending]
+        paid = (p for p in self._queues.values() if self._spending.is_paid(p.spec))
+        return [self._pool.give_up(p, reason, Fault.BUDGET) for p in paid if p.pending]
 
-    def _wind_down(self) -> None:
-        """Take in what is in flight, for a limited time, and leave."""
+    def _finish_in_flight(self) -> None:
+        """Wait for batches in flight, for a limited time, and stop."""
         until = time.monotonic() + self.options.grace_s
-        while time.monotonic() < until and any(r.in_flight for r in self._crew.replicas):
-            self._take_in(self._crew.collect(0.1))
+        while time.monotonic() < until and any(r.in_flight for r in self._pool.replicas):
+            self._handle(self._pool.collect(0.1))
         raise Interrupted
 
     def _show(self) -> None:
@@ -126,17 +126,19 @@ class Scheduler:
     def _open_walks(self) -> None:
         until = time.monotonic() + _OPENING_S
         while self._more_walks and time.monotonic() < until:
-            what = next(self._asked, None)
-            if what is None:
+            asked = next(self._asked, None)
+            if asked is None:
                 self._more_walks = False
-            elif not isinstance(what, tuple):
-                self._advance(Walker(what.walk()))
-            elif not self.options.only_scorers or self._is_answered(*what):
-                self._advance(Walker(self.plan.evaluation(*what)))
+            elif not isinstance(asked, tuple):
+                self._advance(Walker(asked.walk()))
+            elif not self.options.only_scorers or self._has_document(*asked):
+                self._advance(Walker(self.plan.evaluation(*asked)))
 
-    def _is_answered(self, system: System, sample: Sample | Malformed, repeat: int) -> bool:
+    def _has_document(
+        self, system: System, sample: Sample | Malformed, repeat: int
+    ) -> bool:
         walk = self.plan.answer(system, sample, repeat)
-        return not isinstance(read(walk, standing_in(self.store)), Pending)
+        return not isinstance(read(walk, final_lookup(self.store)), Pending)
 
     def _advance(self, walker: Walker[Any]) -> None:
         outcome = walker.advance(self._lookup)
@@ -144,81 +146,81 @@ class Scheduler:
             self.finished[outcome_name(outcome.value.subject)] += 1
         elif walker.pending is not None:
             for job in walker.pending.missing:
-                self._want(job, walker)
+                self._request(job, walker)
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
         row = self.store.rows(job.spec).get(job.key)
         if row is None or not (row.final or job.key in self._failed_now):
             return None
-        pool = self._pool(job.spec)
-        if job.key not in pool.seen:
-            pool.seen.add(job.key)
-            pool.settled(row.outcome, fresh=False)
+        queue = self._queue_of(job.spec)
+        if job.key not in queue.keys:
+            queue.keys.add(job.key)
+            queue.count(row.outcome, fresh=False)
         return decode(job.spec.kind, row)
 
-    def _want(self, job: Job, walker: Walker[Any]) -> None:
+    def _request(self, job: Job, walker: Walker[Any]) -> None:
         asked_before = job.key in self._waiting
         self._waiting[job.key].append(walker)
         if asked_before:
             return
-        pool = self._pool(job.spec)
-        pool.seen.add(job.key)
-        if pool.unusable is None:
-            pool.add(job)
+        queue = self._queue_of(job.spec)
+        queue.keys.add(job.key)
+        if queue.unusable is None:
+            queue.add(job)
         else:
-            failure = Failure(pool.unusable, pool.unusable_fault)
-            self._refused.append((pool, [(job, failure)]))
+            failure = Failure(queue.unusable, queue.unusable_fault)
+            self._refused.append((queue, [(job, failure)]))
 
-    def _pool(self, spec: StageSpec) -> StagePool:
-        if spec.digest not in self._pools:
-            self._pools[spec.digest] = StagePool(spec, self._ranks[spec.digest])
-        return self._pools[spec.digest]
+    def _queue_of(self, spec: StageSpec) -> StageQueue:
+        if spec.digest not in self._queues:
+            self._queues[spec.digest] = StageQueue(spec, self._ranks[spec.digest])
+        return self._queues[spec.digest]
 
-    def _growing(self, pool: StagePool) -> bool:
+    def _growing(self, queue: StageQueue) -> bool:
         """Whether more jobs may still reach the stage from stages before it."""
         if self._more_walks:
             return True
-        busy = {id(r.pool) for r in self._crew.replicas if r.in_flight}
-        feeders = self._feeders[pool.spec.digest]
-        before = (p for d, p in self._pools.items() if d in feeders)
+        busy = {id(r.queue) for r in self._pool.replicas if r.in_flight}
+        feeders = self._feeders[queue.spec.digest]
+        before = (p for d, p in self._queues.items() if d in feeders)
         return any(p.pending or id(p) in busy for p in before)
 
-    # ------------------------------------------------------------- what came of it
+    # -------------------------------------------------------------------- outcomes
 
-    def _take_in(self, events: Iterable[Event]) -> None:
-        """Note what was committed, write down what failed, wake the walks."""
-        failed: dict[str, Casualties] = defaultdict(list)
+    def _handle(self, events: Iterable[Event]) -> None:
+        """Index what was committed, commit what failed, and advance the walks."""
+        failed: dict[str, FailedJobs] = defaultdict(list)
         refused, self._refused = self._refused, []
-        for pool, what in (*events, *refused):
-            if isinstance(what, Receipt):
-                self._note(pool, what)
+        for queue, outcome in (*events, *refused):
+            if isinstance(outcome, Receipt):
+                self._add_receipt(queue, outcome)
             else:
-                failed[pool.spec.digest] += what
-        for digest, casualties in failed.items():
-            if casualties:
-                self._write_down(self._pools[digest], casualties)
+                failed[queue.spec.digest] += outcome
+        for digest, failed_jobs in failed.items():
+            if failed_jobs:
+                self._commit_failures(self._queues[digest], failed_jobs)
 
-    def _note(self, pool: StagePool, receipt: Receipt) -> None:
+    def _add_receipt(self, queue: StageQueue, receipt: Receipt) -> None:
         rows = receipt.rows
         self.store.suspects.update(receipt.damaged)
-        pool.used(receipt.usage)
-        self._spending.count_receipt(pool.spec, receipt)
+        queue.used(receipt.usage)
+        self._spending.count_receipt(queue.spec, receipt)
         if receipt.table is not None:
-            rows = self.store.commit(pool.spec, receipt.table)
+            rows = self.store.commit(queue.spec, receipt.table)
         else:
-            self.store.add(pool.spec, rows)
-        self._settle(pool, {key: row.outcome for key, row in rows.items()})
+            self.store.add(queue.spec, rows)
+        self._finish(queue, {key: row.outcome for key, row in rows.items()})
 
-    def _write_down(self, pool: StagePool, casualties: Casualties) -> None:
+    def _commit_failures(self, queue: StageQueue, failed_jobs: FailedJobs) -> None:
         """Failures that no worker could commit."""
-        items = [Item(j.key, j.label, j.input) for j, _ in casualties]
-        table = encode(pool.spec.kind, items, [f for _, f in casualties], 0.0)
-        rows = self.store.commit(pool.spec, table)
-        self._settle(pool, {key: row.outcome for key, row in rows.items()})
+        items = [Item(j.key, j.label, j.input) for j, _ in failed_jobs]
+        table = encode(queue.spec.kind, items, [f for _, f in failed_jobs], 0.0)
+        rows = self.store.commit(queue.spec, table)
+        self._finish(queue, {key: row.outcome for key, row in rows.items()})
 
-    def _settle(self, pool: StagePool, outcomes: Mapping[str, str]) -> None:
+    def _finish(self, queue: StageQueue, outcomes: Mapping[str, str]) -> None:
         for key, outcome in outcomes.items():
-            pool.settled(outcome)
+            queue.count(outcome)
             if outcome == "failed":
                 self._failed_now.add(key)
             for walker in self._waiting.pop(key, ()):
@@ -231,36 +233,36 @@ class Scheduler:
     @property
     def made(self) -> int:
         """Records made by this scheduler."""
-        return sum(pool.fresh for pool in self._pools.values())
+        return sum(queue.made for queue in self._queues.values())
 
     def progress(self) -> list[StageProgress]:
         """Where every stage stands, in chain order."""
-        pools = sorted(self._pools.values(), key=lambda p: p.rank)
-        return [self._progress_of(pool) for pool in pools]
+        queues = sorted(self._queues.values(), key=lambda q: q.rank)
+        return [self._progress_of(queue) for queue in queues]
 
-    def _progress_of(self, pool: StagePool) -> StageProgress:
-        replicas = self._crew.of(pool)
+    def _progress_of(self, queue: StageQueue) -> StageProgress:
+        replicas = self._pool.of(queue)
         ready = [r for r in replicas if r.state == "ready"]
         return StageProgress(
-            name=pool.spec.name,
-            total=len(pool.seen),
-            outcomes=dict(pool.outcomes),
-            fresh=pool.fresh,
+            name=queue.spec.name,
+            total=len(queue.keys),
+            outcomes=dict(queue.outcomes),
+            made=queue.made,
             workers=len(ready),
-            state=_state(pool, len(replicas), any(r.in_flight for r in ready), len(ready)),
-            seconds=pool.working_s,
-            usage=dict(pool.usage),
+            state=_state(queue, len(replicas), any(r.in_flight for r in ready), len(ready)),
+            seconds=queue.working_s,
+            usage=dict(queue.usage),
         )
 
 
-def _state(pool: StagePool, replicas: int, busy: bool, ready: int) -> str:
-    if pool.unusable is not None:
+def _state(queue: StageQueue, replicas: int, busy: bool, ready: int) -> str:
+    if queue.unusable is not None:
         return "unusable"
     if busy:
         return "running"
     if replicas and not ready:
         return "loading"
-    if pool.pending and not ready:
+    if queue.pending and not ready:
         return "waiting"
     return "idle" if ready else "done"
 

@@ -49,7 +49,7 @@ class Spending:
             self._paid.add(spec.digest)
 
     def is_paid(self, spec: StageSpec) -> bool:
-        """Whether requests of a stage cost money, as far as plait is told."""
+        """Whether requests of a stage cost money, as far as plait knows."""
         return spec.digest in self._paid or _has_prices(spec)
 
     def exhausted(self) -> str | None:

@@ -188,6 +188,11 @@ class Store:
         """Rename those of `parts` that this process, too, finds damaged; how many."""
         return sum(self._set_aside(Path(part)) for part in sorted(set(parts)))
 
+    def check_all(self, specs: Iterable[StageSpec]) -> int:
+        """Set aside what is damaged among all parts of `specs`; how many."""
+        parts = [part for spec in specs for part in self.parts(spec)]
+        return self.set_aside(str(p) for p in parts if check_part(p).damage is not None)
+
     def _set_aside(self, part: Path) -> bool:
         try:
             damage = check_part(part).damage

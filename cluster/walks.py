@@ -15,7 +15,7 @@ Lookup = Callable[[Job], Outcome[Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Where a walk stands still: the jobs it needs, and those not known among them."""
+    """A walk that waits: the jobs it needs, and those of them without an outcome."""
 
     jobs: list[Job]
     missing: list[Job]
@@ -23,14 +23,14 @@ class Pending:
 
 @dataclass(slots=True)
 class Walker(Generic[T]):
-    """A walk under way."""
+    """A walk in progress."""
 
     walk: Walk[T]
     pending: Pending | None = None
     missing: int = 0
 
     def advance(self, lookup: Lookup) -> Outcome[T] | None:
-        """Go on as far as known outcomes carry; the walk's outcome once it has ended."""
+        """Continue as far as outcomes are known; the walk's outcome once it has ended."""
         sent = (
             [] if self.pending is None else [_known(lookup, j) for j in self.pending.jobs]
         )
@@ -40,13 +40,13 @@ class Walker(Generic[T]):
             except StopIteration as stop:
                 self.pending = None
                 return stop.value  # type: ignore[no-any-return]
-            found = [lookup(job) for job in jobs]
-            missing = {j.key: j for j, o in zip(jobs, found, strict=True) if o is None}
+            outcomes = [lookup(job) for job in jobs]
+            missing = {j.key: j for j, o in zip(jobs, outcomes, strict=True) if o is None}
             self.pending = Pending(jobs, list(missing.values()))
             self.missing = len(missing)
             if missing:
                 return None
-            sent = [outcome for outcome in found if outcome is not None]
+            sent = [outcome for outcome in outcomes if outcome is not None]
 
 
 def _known(lookup: Lookup, job: Job) -> Outcome[Any]:
@@ -57,7 +57,7 @@ def _known(lookup: Lookup, job: Job) -> Outcome[Any]:
 
 
 def read(walk: Walk[T], lookup: Lookup) -> Outcome[T] | Pending:
-    """Follow a walk through what is known: its outcome, or where it stands still."""
+    """Follow a walk through known outcomes: its own outcome, or what it waits for."""
     walker: Walker[T] = Walker(walk)
     outcome = walker.advance(lookup)
     if outcome is not None:

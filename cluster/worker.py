@@ -41,7 +41,7 @@ TOKEN_FOLDER = ".nodes"
 
 
 @dataclass(frozen=True, slots=True)
-class Hello:
+class WorkerInfo:
     """Where a worker runs and what it shares with the driver."""
 
     host: str
@@ -104,8 +104,8 @@ class Worker:
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
         self._committer = Committer(self.root / "stages" / spec.folder)
 
-    def hello(self, samples: Sequence[tuple[str, str]]) -> Hello:
-        """Show where this process is; `samples` are (path, digest) of task pictures."""
+    def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
+        """Say where this process runs; `samples` are (path, digest) of task pictures."""
         token = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
         try:
             folder = self.root / TOKEN_FOLDER
@@ -114,10 +114,10 @@ class Worker:
         except OSError:
             token = ""
         seen = all(_digest_of_file(path) == digest for path, digest in samples)
-        return Hello(socket.gethostname(), os.getpid(), token or None, seen)
+        return WorkerInfo(socket.gethostname(), os.getpid(), token or None, seen)
 
-    def pulse(self) -> None:
-        """Answers as long as the process lives."""
+    def ping(self) -> None:
+        """Returns as long as the process is alive."""
 
     def load(self, shared: bool, logs: bool = False) -> str | None:
         """Load the stage; the error for people when it cannot be loaded.

@@ -58,7 +58,8 @@ def _explained(model: type[BaseModel], error: Any, where: str) -> str:
     if error["type"] == "extra_forbidden":
         return str(unknown(f"key{inside}", path[-1], _fields_at(model, path[:-1])))
     key = path[-1] if path else where
-    return f"{key}{inside}: {error['msg']}; got {error.get('input')!r}"
+    message = error["msg"].removeprefix("Value error, ")
+    return f"{key}{inside}: {message}; got {error.get('input')!r}"
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

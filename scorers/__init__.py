@@ -16,6 +16,7 @@ SCORERS: dict[str, str] = {
     "bleu": "scorers.bleu:bleu",
     "clipscore": "scorers.clipscore:clipscore",
     "consistency": "scorers.consistency:consistency",
+    "ssim": "scorers.ssim:ssim",
 }
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import math
+import re
+from typing import Any, Literal, Protocol
 
-from generators.base import Outcome, StageSpec, Walk
+from generators.base import Failure, Fault, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Sample, Score
+
+Direction = Literal["higher", "lower"]
+"""Which values are better."""
+DIRECTIONS: tuple[Direction, ...] = ("higher", "lower")
+UNBOUNDED = "unbounded"
+"""The scale of a scorer that declares none."""
+_ENDS = re.compile(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)")
+_ROUNDING = 1e-6
+"""Part of a scale by which a value may exceed its ends: cosines in float32 do."""
 
 
 class Scorer(Protocol):
@@ -18,7 +29,15 @@ class Scorer(Protocol):
 
     @property
     def scale(self) -> str:
-        """The values' range, for the heading of a table: `0-100`."""
+        """The values' range as `LOW-HIGH`, such as `0-100`; any other words for none.
+
+        A value beyond it is not counted: see `admitted`.
+        """
+        ...
+
+    @property
+    def direction(self) -> Direction:
+        """Whether `higher` or `lower` values are better."""
         ...
 
     @property
@@ -64,6 +83,35 @@ class OneStage:
     def rounds(self) -> int:
         """Asked once."""
         return 1
+
+
+def bounds(scale: str) -> tuple[float, float] | None:
+    """The ends of a scale written `LOW-HIGH`; None for any other wording."""
+    ends = _ENDS.fullmatch(scale)
+    return (float(ends[1]), float(ends[2])) if ends else None
+
+
+def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
+    """`outcome`, or why its value is no score on `scale`.
+
+    A value that is not a finite number is Unscored; a finite one beyond the scale is a
+    Failure of the scorer, which declared the scale. The record that holds the value stays
+    as it is. Rounding may exceed the ends by a millionth of the scale.
+    """
+    if not isinstance(outcome, Result):
+        return outcome
+    value = outcome.value.value
+    if not math.isfinite(value):
+        return Unscored(f"the score {value} is not a finite number")
+    ends = bounds(scale)
+    if ends is None:
+        return outcome
+    low, high = ends
+    slack = _ROUNDING * (high - low)
+    if not low - slack <= value <= high + slack:
+        reason = f"the score {value:g} is beyond the declared scale {scale}"
+        return Failure(reason, Fault.ERROR)
+    return outcome
 
 
 class ItemOutcome(Protocol):

@@ -26,7 +26,7 @@ from generators.base import (
 from generators.document import Candidate, Document, Sample, Score, Text
 from generators.names import with_overrides
 from generators.settings import StageSettings, unkeyed
-from scorers.base import OneStage
+from scorers.base import Direction, OneStage
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
 Smooth = Literal["exp", "floor", "none"]
@@ -146,6 +146,7 @@ class BleuScorer(OneStage):
     stage: StageSpec
     name: str = "bleu"
     scale: str = "0-100"
+    direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per text: systems that draw other pictures to it share the record."""

@@ -1,7 +1,7 @@
 """CLIPScore (Hessel et al., EMNLP 2021): do pictures show what the text beside them says?
 
 Settings and scorer only; the model lives in `scorers.clip.stage`. The value of a pair is
-2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip.pairs`).
+2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip.text`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from generators.checkpoints import CheckpointError, identity, looks_like_path
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import unknown, with_overrides
 from generators.settings import Dtype, ModelSettings, unkeyed
-from scorers.base import OneStage
+from scorers.base import Direction, OneStage
 
 LongText = Literal["truncate", "mean", "max"]
 SHARE_OF_GPU = 0.2
@@ -162,6 +162,7 @@ class ClipScorer(OneStage):
     stage: StageSpec
     name: str = "clipscore"
     scale: str = "0-2.5"
+    direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per document with pictures; samples that want none are not judged."""

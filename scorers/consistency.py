@@ -17,7 +17,7 @@ from typing import Any
 from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk, Weights
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
-from scorers.base import OneStage
+from scorers.base import Direction, OneStage
 from scorers.clipscore import ClipSettings
 
 
@@ -28,6 +28,7 @@ class ConsistencyScorer(OneStage):
     stage: StageSpec
     name: str = "consistency"
     scale: str = "-1-1"
+    direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """The job that `clipscore` gives, and another reading of its record.

@@ -1,4 +1,9 @@
-"""A user's own scorer, named `module:Class`: a stage of kind "score" and nothing else."""
+"""A user's own scorer, named `module:Class`: a stage of kind "score" and nothing else.
+
+Class attributes say how to read its values: `scale`, `LOW-HIGH` such as `0-10` (values
+beyond it are failures; without it any finite number counts), and `direction`, `higher`
+(the default) or `lower`, whichever is better.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,8 @@ from typing import Any
 from generators.base import Job, Kind, StageSpec, Walk, Weights
 from generators.custom import custom_spec
 from generators.document import Candidate, Document, Sample, Score
-from scorers.base import OneStage
+from generators.names import unknown
+from scorers.base import DIRECTIONS, UNBOUNDED, Direction, OneStage
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +24,8 @@ class CustomScorer(OneStage):
 
     name: str
     stage: StageSpec
-    scale: str
+    scale: str = UNBOUNDED
+    direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
         """One job per document."""
@@ -29,6 +36,9 @@ class CustomScorer(OneStage):
 def custom_scorer(
     name: str, weights: Weights, overrides: Mapping[str, Any]
 ) -> CustomScorer:
-    """The scorer of `module:Class`; its attribute `scale` heads the table."""
+    """The scorer of `module:Class`; UsageError for a direction that is not one."""
     stage, cls = custom_spec(name, weights, overrides, [Kind.SCORE])
-    return CustomScorer(name, stage, str(getattr(cls, "scale", "its own")))
+    scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
+    if direction not in DIRECTIONS:
+        raise unknown(f"direction of scorer {name!r}", str(direction), DIRECTIONS)
+    return CustomScorer(name, stage, str(scale), direction)

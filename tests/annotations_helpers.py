@@ -11,8 +11,8 @@ from typing import Any
 
 from stages import Constant
 
-from benchmarks.annotations import Settings, agreement_report
-from benchmarks.annotations.ratings import Ratings, read_ratings
+from benchmarks.studies.agreement import Settings, agreement_report
+from benchmarks.studies.agreement.ratings import RatingsByRater, read_ratings
 
 FEW = Settings(draws=50)
 
@@ -38,7 +38,7 @@ def write(folder: Path, name: str, content: Any) -> Path:
     return path
 
 
-def human(path: Path, **options: Any) -> Ratings:
+def human(path: Path, **options: Any) -> RatingsByRater:
     """People's ratings, read with the usual settings."""
     told: dict[str, Any] = {
         "rater": "annotator",

@@ -63,6 +63,7 @@ class Longest:
 
     kind = "draft"
     placement = LIGHT
+    seeded = False
 
     def __init__(self, **_: Any) -> None:
         pass

@@ -5,7 +5,6 @@ python tests/faults.py --seeds 20        (`make soak`)
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import random
@@ -18,8 +17,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import pyarrow.parquet as pq
+import typer
 
 HERE = Path(__file__).resolve().parent
 DRAFTED = 35
@@ -76,7 +77,7 @@ def undisturbed(root: Path, env: Mapping[str, str]) -> bytes:
 def disturbed(
     root: Path, env: Mapping[str, str], seed: int, expected: bytes
 ) -> Disturbance:
-    """Kill workers and drivers at random moments; issue the command until it ends."""
+    """Kill workers and drivers at random moments; run the command again until it ends."""
     rng = random.Random(seed)
     log = root.with_suffix(".log")
     kills: Counter[str] = Counter()
@@ -144,11 +145,11 @@ def _verdict(
     )
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seeds", type=int, default=20)
-    parser.add_argument("--first", type=int, default=0)
-    told = parser.parse_args()
+def main(
+    seeds: Annotated[int, typer.Option(help="How many runs to disturb.")] = 20,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+) -> None:
+    """Disturb runs at random and show what became of them; 1 where one was harmed."""
     sys.path.insert(0, str(HERE.parent))
     from cluster import actors
 
@@ -162,7 +163,7 @@ def main() -> int:
             "seed  commands  workers killed  drivers killed  records  missing  duplicated"
             "  leaderboard  drafted again"
         )
-        for seed in range(told.first, told.first + told.seeds):
+        for seed in range(first, first + seeds):
             d = disturbed(Path(folder) / f"seed{seed}", env, seed, expected)
             same = "identical" if d.identical else "DIFFERS"
             kills = f"{d.worker_kills:14}  {d.driver_kills:14}"
@@ -170,9 +171,9 @@ def main() -> int:
             line = f"{seed:4}  {d.commands:8}  {kills}  {records}  {same:>11}"
             print(f"{line}  {d.wasted:12.0%}", flush=True)
             bad += not d.good
-    print(f"{told.seeds - bad} of {told.seeds} disturbed runs ended as if undisturbed")
-    return 1 if bad else 0
+    print(f"{seeds - bad} of {seeds} disturbed runs ended as if undisturbed")
+    raise typer.Exit(1 if bad else 0)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    typer.run(main)

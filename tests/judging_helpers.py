@@ -28,8 +28,7 @@ from generators.document import (
     Turn,
 )
 from scorers.judging.judge import RubricJudge
-from scorers.judging.resolve import judge
-from scorers.judging.settings import JudgeSettings
+from scorers.judging.resolve import JudgeSettings, judge
 
 STAND_IN = '''
 SA_SYSTEM_PROMPT = """Story. Reply with ### Score

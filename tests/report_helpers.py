@@ -45,6 +45,7 @@ class Judge:
 
     name: str = "judge"
     scale: str = "0-6"
+    direction: str = "higher"
     manner: str = ""
     rounds: int = 1
     stages: tuple[StageSpec, ...] = ()

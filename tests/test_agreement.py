@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from scorers.agreement.coefficients import COEFFICIENTS
-from scorers.agreement.pairs import OTHER_SCALE, Pair, agreement
+from scorers.statistics.agreement import OTHER_SCALE, Pair, agreement
+from scorers.statistics.coefficients import COEFFICIENTS
 
 LEVELS = range(7)
 

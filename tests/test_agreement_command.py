@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from test_cli import plait
 
-from benchmarks.annotations.scored import read_scores
+from benchmarks.studies.agreement.ratings import read_scores
 
 SCORER, UNSCALED = "annotations_helpers:Pictures", "stages:Constant"
 """Both count the pictures of an answer; the second on no scale of numbers."""
@@ -142,7 +142,7 @@ def test_options_reach_the_comparison(tmp_path: Path) -> None:
     [
         (["{run}", "{tmp}/none.csv"], ["none.csv", "No such file"]),
         (["{tmp}/none.csv", "{tmp}/human.csv"], ["none.csv", "No such file"]),
-        (["{tmp}", "{tmp}/human.csv"], ["is no run directory"]),
+        (["{tmp}", "{tmp}/human.csv"], ["is not a run directory"]),
         (["{run}", "{tmp}/other.csv"], ["1 annotated", "none is among the 9", "SA-404"]),
         (["{run}", "{tmp}/human.csv", "--scorer", "bleu"], ["unknown scorer 'bleu'"]),
         (["{run}", "{tmp}/human.csv", "--scale", "5-1"], ["5-1"]),

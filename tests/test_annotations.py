@@ -7,8 +7,8 @@ import json
 import pytest
 from annotations_helpers import human, write
 
-from benchmarks.annotations.ratings import Unit
-from benchmarks.annotations.rows import read_rows
+from benchmarks.studies.agreement.ratings import Unit
+from benchmarks.studies.agreement.rows import read_rows
 from generators.names import UsageError
 
 ROWS = [
@@ -143,8 +143,8 @@ HEAD = "id,system,annotator,score\n"
         ("h.csv", "", ["holds no row"]),
         ("h.xlsx", "", ["unknown kind of file", ".csv"]),
         ("h.json", "[1]", ["entry 1", "must be an object"]),
-        ("h.json", "{", ["no JSON"]),
-        ("h.jsonl", '{"id": 1}\nx\n', ["line 2", "no JSON"]),
+        ("h.json", "{", ["not valid JSON"]),
+        ("h.jsonl", '{"id": 1}\nx\n', ["line 2", "not valid JSON"]),
         ("h.json", '[{"id": [1], "system": "a", "score": 1}]', ["id is [1]", "be text"]),
         ("h.json", '[{"id": "1", "system": "a", "score": true}]', ["score is True"]),
         ("h.json", '[{"id": "1", "system": "a", "score": 1, "repeat": 0.5}]', ["whole"]),

@@ -13,9 +13,9 @@ from report_helpers import sample as query
 from rich.console import Console
 from test_agreement import plain
 
-from benchmarks.annotations import Settings, agreement_report
-from benchmarks.annotations.comparison import compared
-from benchmarks.annotations.scored import of_board
+from benchmarks.studies.agreement import Settings, agreement_report
+from benchmarks.studies.agreement.comparison import compared
+from benchmarks.studies.agreement.ratings import of_board
 from generators.base import Failure, Fault, NotApplicable, Skip, Unscored
 from generators.names import UsageError
 

@@ -17,11 +17,11 @@ from judging_helpers import (
 )
 from trial import filled
 
-from benchmarks.bias import scores
-from benchmarks.bias.preferences import lengths
-from benchmarks.bias.scores import Scored
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
+from benchmarks.studies.bias import scores
+from benchmarks.studies.bias.preferences import lengths
+from benchmarks.studies.bias.scores import Scored
 from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
@@ -29,8 +29,8 @@ from generators.keys import derived_seed
 from generators.system import System
 from scorers.judging import published
 from scorers.judging.judge import RubricJudge
+from scorers.judging.resolve import JudgeSettings
 from scorers.judging.rubric import OWN_WORDING, RubricSource
-from scorers.judging.settings import JudgeSettings
 
 GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
 GREEDY = chat_spec(target="comparing_helpers:Grader")
@@ -77,7 +77,7 @@ def odd(seed: int) -> Sequence[int]:
 
 
 def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
-    found = scored(tmp_path, judge_of(GRADER)).matchups()
+    found = scored(tmp_path, judge_of(GRADER)).preferences()
     (judge, games), *none = found.items()
     assert not none
     assert judge.label == "judge:chatty"

@@ -50,6 +50,7 @@ def test_help_is_light() -> None:
         "show",
         "agreement",
         "compare",
+        "diff",
         "bias",
         "list",
         "fetch",
@@ -66,14 +67,17 @@ def test_help_is_light() -> None:
         (["run", "--data", "/nowhere/at/all"], "/nowhere/at/all"),
         (["run", "no-such.toml"], "no-such.toml"),
         (["run", "--weights", "large"], "weights"),
-        (["report", "."], "no run directory"),
+        (["report", "."], "not a run directory"),
         (["list", "sistems"], "did you mean 'systems'"),
         (["run", "--system", "gpt-4o+sdxl-turbo"], "OPENAI_API_KEY"),
         (["fetch", "sdxl-trubo"], "names no weights"),
         (["score", "."], "data.json"),
         (["run", "--set", "models.sdxl-trubo.steps=2"], "did you mean 'sdxl-turbo'"),
         (["run", "--ids", "tests"], "tests: Is a directory"),
-        (["compare", ".", "--protocol", "x", "--judge", "y", "--mode", "so"], "mode"),
+        (
+            ["compare", ".", "--protocol", "creation", "--judge", "y", "--mode", "so"],
+            "mode",
+        ),
         (["run", "--limit", "0"], "limit"),
         (["run", "--system", "gt", "--weights", "tiny", "--out", "README.md"], "--out"),
     ],
@@ -116,7 +120,7 @@ def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> Non
     words = ["--system", "qwen2-vl-72b+sd3", "--weights", "tiny", "--limit", "1"]
     done = plait("run", *words, "--address", "nonsense", "--out", str(tmp_path / "run"))
     assert done.returncode == 1
-    assert "no Ray cluster answers at 'nonsense'" in done.stderr
+    assert "no Ray cluster can be used at 'nonsense'" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -154,7 +158,7 @@ def test_plan_shows_shared_text_once_and_writes_nothing(tmp_path: Path) -> None:
 
 def test_plan_names_what_is_missing() -> None:
     done = plait("plan", "--system", "gpt-4o+sd3")
-    assert done.returncode == 0
+    assert done.returncode == 2
     assert "OPENAI_API_KEY" in done.stdout
     assert "gpt-6.1-sol" in done.stdout
     assert "stable-diffusion-3-medium" in done.stdout

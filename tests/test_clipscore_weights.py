@@ -21,8 +21,8 @@ from safetensors.torch import load_file, save_file
 
 from cluster.worker import load_class
 from generators.checkpoints import CheckpointError
+from scorers.clip.model import TINY, build, load_clip
 from scorers.clip.stage import ClipScore
-from scorers.clip.weights import TINY, build, load_clip
 from scorers.clipscore import ClipSettings, clipscore
 
 pytestmark = pytest.mark.models
@@ -144,10 +144,10 @@ def test_one_error_names_all_that_does_not_fit(toy, tmp_path):
     with pytest.raises(CheckpointError) as error:
         ClipScore(model=str(folder))
     for part in (
-        "3 places",
-        "missing ln_final.bias",
-        "unexpected extra.weight",
-        "positional_embedding is (70, 64), not (77, 64)",
+        "does not fit the model",
+        "1 missing: ln_final.bias",
+        "1 unexpected: extra.weight",
+        "1 of the wrong shape: positional_embedding (70, 64), not (77, 64)",
     ):
         assert part in str(error.value)
 

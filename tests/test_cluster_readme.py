@@ -27,8 +27,7 @@ def test_a_stage_runs_under_ray_data(
 
 
 def test_the_readme_names_files_that_exist() -> None:
-    text = README.read_text().replace("workers.py", "crew.py")
-    text = text.replace("allocation.py", "hiring.py")  # until they are renamed
+    text = README.read_text()
     for name in re.findall(r"`([a-z_]+\.py)`", text):
         assert (README.parent / name).exists(), name
     assert max(map(len, text.splitlines())) <= 120

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,11 @@ from comparing_helpers import creation_row, write_tsv
 from rich.console import Console
 
 from benchmarks import commands
-from benchmarks.bias import sections
-from benchmarks.bias.findings import Section
-from benchmarks.comparing import CompareOptions, compare
-from benchmarks.comparing.judgements import read_rulings
 from benchmarks.runs.config import RunConfig
+from benchmarks.studies.bias import sections
+from benchmarks.studies.bias.observations import Section
+from benchmarks.studies.pairwise import CompareOptions, compare
+from benchmarks.studies.pairwise.judgements import read_rulings
 from cluster.lock import RunInUse, RunLock
 from generators.keys import derived_seed
 from generators.names import UsageError
@@ -218,6 +220,13 @@ def test_it_is_told_why_there_is_no_verdict(run: Path) -> None:
     for told in (said, written):
         assert "will not judge" in told
     assert "## Reasons" in written
+    failures = page_of(said).with_name(f"{page_of(said).stem}-failures.csv")
+    assert failures.name in said
+    assert failures.name in written
+    lines = list(csv.DictReader(failures.open()))
+    assert {line["system"] for line in lines} == {pair}
+    assert Counter(line["reason"] for line in lines)["will not judge"] == 2
+    assert len(lines) == 5
 
 
 def test_a_baseline_without_answers_is_told(run: Path) -> None:

@@ -289,15 +289,15 @@ def test_order_by_hand():
     }
     shuffled = found[SHUFFLED]
     assert (shuffled.above, shuffled.below, shuffled.difference.n) == (7, 0, 7)
-    assert shuffled.difference.mean == pytest.approx(1.0)
-    assert shuffled.truth.mean == pytest.approx(34 / 7)
-    assert shuffled.made.mean == pytest.approx(27 / 7)
+    assert shuffled.difference.value == pytest.approx(1.0)
+    assert shuffled.truth.value == pytest.approx(34 / 7)
+    assert shuffled.made.value == pytest.approx(27 / 7)
     other = found[OTHER]
     assert (other.above, other.below, other.difference.n) == (0, 6, 6)
     # both means are of the queries that have both
-    assert other.truth.mean == pytest.approx(29 / 6)
+    assert other.truth.value == pytest.approx(29 / 6)
     few = found[REPEATED]
-    assert (few.difference.n, few.difference.mean) == (3, pytest.approx(1 / 3))
+    assert (few.difference.n, few.difference.value) == (3, pytest.approx(1 / 3))
     assert few.difference.ci95 is None
     assert few.as_json()["equal"] == 2
     assert json.dumps([c.as_json() for c in checks(made)], allow_nan=False)
@@ -332,16 +332,23 @@ def test_the_last_bits_of_a_score_decide_nothing(scale, noise):
         table = {"gt": moved.tolist(), SHUFFLED: values.tolist()}
         (check,) = checks(judged(table, scorers=scorers))
         assert (check.order, check.above, check.below) == ("blind", 0, 0)
-        assert check.difference.mean == 0
+        assert check.difference.value == 0
     table = {"gt": (values + 1e-6).tolist(), SHUFFLED: values.tolist()}
     (check,) = checks(judged(table, scorers=scorers))
     assert (check.order, check.above) == ("right", 20)
 
 
-def test_an_interval_that_touches_0_decides_nothing():
+def test_one_query_that_differs_decides_nothing():
     (check,) = checks(judged({"gt": [1, 0, 0, 0, 0, 0, 0], SHUFFLED: [0.0] * 7}))
-    assert check.difference.ci95[0] == 0.0
+    assert check.difference.ci95 is None
     assert check.order == "undecided"
+
+
+@pytest.mark.parametrize(("n", "order"), [(5, "undecided"), (6, "right"), (30, "right")])
+def test_where_all_differences_are_equal_their_signs_decide(n, order):
+    (check,) = checks(judged({"gt": [3.0] * n, SHUFFLED: [2.0] * n}))
+    assert check.difference.ci95 is None
+    assert check.order == order
 
 
 def test_the_difference_is_paired():
@@ -365,4 +372,4 @@ def test_swapping_the_two_turns_the_order(pairs):
     (two,) = checks(judged({"gt": second, SHUFFLED: first}))
     assert two.order == names.get(one.order, one.order)
     assert (one.above, one.below) == (two.below, two.above)
-    assert two.difference.mean == pytest.approx(-one.difference.mean)
+    assert two.difference.value == pytest.approx(-one.difference.value)

@@ -36,7 +36,7 @@ def stage(name: str = "writer", **values: Any) -> StageProgress:
     usual: dict[str, Any] = {
         "total": 200,
         "outcomes": {"done": 39, "failed": 1},
-        "fresh": 40,
+        "made": 40,
         "workers": 2,
         "state": "running",
         "seconds": 20.0,
@@ -88,5 +88,5 @@ def test_the_live_display_shows_elapsed_time_tokens_and_cost() -> None:
 )
 def test_durations_of_more_than_a_day_are_shown(seconds: float, shown: str) -> None:
     assert duration(seconds) == shown
-    busy = stage(outcomes={}, total=1, fresh=1, seconds=seconds)
+    busy = stage(outcomes={}, total=1, made=1, seconds=seconds)
     assert f"{shown} left" in Screen(terminal=False).after(31, busy)

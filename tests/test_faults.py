@@ -1,4 +1,4 @@
-"""Things are killed for real; issuing the command again must end as if nothing had been.
+"""Processes are killed for real; running again must end as if nothing had happened.
 
 `make soak` runs many more seeds of the same.
 """

@@ -12,7 +12,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.judges import judge_stage
+from benchmarks.studies.pairwise.options import judge_stage
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.natives import NATIVE

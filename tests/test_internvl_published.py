@@ -12,10 +12,9 @@ from safetensors.torch import save_file
 
 from generators.checkpoints import CheckpointError
 from generators.loading.files import Files
-from scorers.internvl.config import model_config
-from scorers.internvl.layout import published_layout, separated
+from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.models import empty_model, published_tokenizer
-from scorers.internvl.sizes import FULL, TINY
+from scorers.internvl.settings import FULL, TINY
 from scorers.internvl.stage import MmieScore
 from scorers.internvl.template import IMAGE_TOKEN
 from scorers.internvl.toy import toy_pieces

@@ -9,7 +9,7 @@ from internvl_helpers import config
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from scorers.internvl.config import model_config
-from scorers.internvl.rope import LongRope
+from scorers.internvl.models import LongRope
 
 CONFIG = model_config(config(64), "a toy").text_config
 CPU = torch.device("cpu")

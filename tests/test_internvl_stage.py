@@ -23,10 +23,9 @@ from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, Request, Text
 from generators.names import UsageError
 from generators.pictures import encode
-from scorers.internvl.greedy import Reply
 from scorers.internvl.prompts import Prompt, PromptWriter
 from scorers.internvl.settings import MmieScoreSettings, mmie_score
-from scorers.internvl.stage import MmieScore
+from scorers.internvl.stage import MmieScore, Reply
 
 models = pytest.mark.models
 RED, WIDE = picture(1, 40, 30), picture(2, 90, 20)

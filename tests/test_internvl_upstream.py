@@ -10,9 +10,8 @@ from internvl_helpers import asked, picture
 
 from generators.loading.files import Files
 from generators.pictures import decode
-from scorers.internvl.greedy import replies
 from scorers.internvl.models import published_tokenizer
-from scorers.internvl.stage import MmieScore
+from scorers.internvl.stage import MmieScore, replies
 from scorers.internvl.template import IMAGE_TOKEN, conversation, marked
 from scorers.internvl.tiles import closest_grid, count, cut, normalised
 

@@ -39,11 +39,10 @@ from generators.system import System
 from scorers import resolve_scorer
 from scorers.judging import published
 from scorers.judging.corrected import Corrected
-from scorers.judging.judge import RubricJudge
-from scorers.judging.profile import profile
+from scorers.judging.judge import RubricJudge, profile
 from scorers.judging.released import Released
+from scorers.judging.resolve import JudgeSettings
 from scorers.judging.rubrics import OWN, Rubric
-from scorers.judging.settings import JudgeSettings
 
 NAMES = [*OWN["SA"].criteria, "Emotional Impact"]
 GOOD = reply_of(NAMES, [1, 1, 1, 0, 0, 1, 0], 4)
@@ -277,6 +276,7 @@ def own_model(monkeypatch) -> None:
 
     class MmieScoreSettings(ModelSettings):
         kind: ClassVar[Kind] = Kind.DRAFT
+        stage: ClassVar[str] = "x"
         target: ClassVar[str] = "x:Y"
         model: str = unkeyed("m")
         max_tiles: int = 12

@@ -25,10 +25,9 @@ from generators.base import Unscored
 from generators.document import Image
 from generators.names import UsageError
 from scorers.judging import published
-from scorers.judging.asking import RubricQuestion
 from scorers.judging.published import DIGESTS, read_published
 from scorers.judging.released import Released, averages, find_score, flattened, percent
-from scorers.judging.replies import RubricVerdict, Unreadable
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from scorers.judging.rubric import RubricSource
 from scorers.judging.rubrics import Rubric
 

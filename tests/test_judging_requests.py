@@ -12,8 +12,8 @@ from judging_helpers import content, document, picture, sample, shown
 from generators.base import NotApplicable
 from generators.content import joined
 from generators.document import Document, Image, Text
-from scorers.judging.asking import RubricQuestion, asked_again
 from scorers.judging.corrected import NOTHING, UNKNOWN, Corrected
+from scorers.judging.replies import RubricQuestion, asked_again
 from scorers.judging.rubrics import OWN, Rubric
 
 PLAIN = Rubric("t", "Q({question})A({answer})T({gt_answer})", "FORM")

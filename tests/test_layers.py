@@ -27,6 +27,7 @@ SEEN_BY_SCORERS = {
     "custom",
     "decoding",
     "document",
+    "files",
     "keys",
     "loading",
     "names",

@@ -30,11 +30,16 @@ from benchmarks.results.leaderboard import (
     terminal_table,
     write_leaderboard,
 )
+from benchmarks.results.reasons import failures_csv
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Malformed, Score
 
 SA, PBL, MSR = MMIE
-FILES = ("leaderboard.json", "leaderboard.csv", "leaderboard.md", "differences.json")
+FILES = (
+    *(f"leaderboard.{form}" for form in ("json", "csv", "md", "tex")),
+    "differences.json",
+    "failures.csv",
+)
 
 
 def judged(made, name: str = "judge", row: int = 0) -> dict:
@@ -202,8 +207,9 @@ def test_differences_are_of_queries_that_both_have():
     (found,) = differences(made)
     assert (found["a"], found["b"], found["n"]) == ("a", "b", 5)
     assert found["mean"] == pytest.approx((1 - 2 + 1 + 0 + 0) / 5)
-    low, high = found["ci95"]
-    assert -2 <= low < 0 < high <= 1
+    assert found["ci95"] == pytest.approx([-1.520722, 1.520722])
+    assert found["method"] == "Student's t"
+    assert found["direction"] == "higher"
 
 
 def test_paired_interval_is_narrower_than_the_systems_own():
@@ -387,3 +393,89 @@ def test_names_and_reasons_cannot_break_a_table(tmp_path):
     assert json.loads((tmp_path / "leaderboard.json").read_text())[0]["system"] == nasty
     assert "[bold]" in shown(made, 200)
     assert "\x1b" not in page + shown(made, 200)
+
+
+@pytest.mark.parametrize("size", [1e78, 1e-90, 1.7e308, 5e-324])
+def test_scores_of_any_finite_size_are_written(tmp_path, size):
+    made = board_of(
+        {"a": [size, 0.0, -size, size, size / 2, 0.0], "b": [0.0, size] * 3},
+        scorers=[Judge("judge", "unbounded")],
+    )
+    write_leaderboard(made, tmp_path)
+    for name in ("leaderboard.json", "differences.json"):
+        assert json.loads((tmp_path / name).read_text())
+    average = judged(made)["avg_micro"]
+    assert average["mean"] == pytest.approx(size / 4, rel=1e-5)
+    assert shown(made)
+
+
+def test_repeats_of_large_scores_are_averaged_without_overflow():
+    made = board([evaluation("a", sample(0), 1.7e308, repeat=r) for r in range(3)])
+    assert judged(made)["avg_micro"]["mean"] == pytest.approx(1.7e308)
+
+
+def test_thin_categories_leave_no_interval_and_say_which():
+    def asked(category: str, field: str, n: int, start: int) -> list:
+        queries = [sample(start + i, category, field) for i in range(n)]
+        return [evaluation("a", q, i % 7) for i, q in enumerate(queries)]
+
+    thin = asked(SA, "literature", 2, 0) + asked(PBL, "art", 50, 10)
+    average = judged(board(thin + asked(MSR, "physics", 2, 70)))["avg_fixed"]
+    assert (average["ci95"], average["n"]) == (None, 54)
+    assert average["reason"] == f"too few values in {SA} (n=2, fewer than 5)"
+    enough = asked(SA, "literature", 5, 0) + asked(PBL, "art", 50, 10)
+    average = judged(board(enough + asked(MSR, "physics", 7, 70)))["avg_fixed"]
+    assert average["ci95"] is not None
+    assert average["method"] == "stratified Student's t"
+
+
+def test_every_scorer_says_scale_and_direction(tmp_path):
+    made = board_of({"a": [1, 2]}, scorers=[Judge("judge", "0-6", "lower")])
+    write_leaderboard(made, tmp_path)
+    assert judged(made)["scale"] == "0-6"
+    assert judged(made)["direction"] == "lower"
+    line = next(csv.DictReader((tmp_path / "leaderboard.csv").open()))
+    assert line["direction"] == "lower"
+
+
+def test_every_loss_is_named_in_a_file_that_the_tables_name(tmp_path):
+    broken = [Malformed(id="twice", row=i, reason=f"rule {w}") for i, w in enumerate(WORDS)]
+    found = [
+        evaluation("a", b, None, document=Failure(b.reason, Fault.BAD_INPUT))
+        for b in broken
+    ]
+    found.append(evaluation("a", sample(1), Unscored("unread, \nor so"), repeat=1))
+    found.append(evaluation("a", sample(2), NotApplicable("no picture wanted")))
+    made = board(found)
+    write_leaderboard(made, tmp_path)
+    lines = list(csv.DictReader((tmp_path / "failures.csv").open()))
+    assert {line["query"] for line in lines if line["outcome"] == "failed"} == {
+        f"twice (row {i})" for i in range(len(WORDS))
+    }
+    (unscored,) = [line for line in lines if line["outcome"] == "unscored"]
+    assert unscored == {
+        "system": "a",
+        "query": "Q-0001",
+        "category": SA,
+        "field": "literature",
+        "repeat": "2",
+        "scorer": "judge",
+        "outcome": "unscored",
+        "fault": "",
+        "reason": "unread, or so",
+    }
+    assert len(lines) == len(WORDS) + 1
+    assert "named in failures.csv" in (tmp_path / "leaderboard.md").read_text()
+    words = " ".join(shown(made, 200).split())
+    assert f"and {len(WORDS) - 4} more kinds; each one is named in failures.csv" in words
+    assert "leaderboard.md" not in words
+
+
+def test_failures_are_in_one_order_whatever_the_order_of_the_answers(tmp_path):
+    made = mixed_board(30, ["a", "b"])
+    mixed = replace(made, evaluations=made.evaluations[::-1])
+    assert failures_csv(made) == failures_csv(mixed) != failures_csv(board([]))
+
+
+WORDS = "abcdefghijklm"
+"""Thirteen reasons of thirteen shapes."""

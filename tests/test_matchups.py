@@ -10,8 +10,12 @@ import pytest
 from pairwise_helpers import document, sample
 from trial import filled
 
-from benchmarks.comparing.match import wording_digest
-from benchmarks.comparing.matchups import judgement_of, matchups, plan_of
+from benchmarks.studies.pairwise.match import (
+    judgement_of,
+    matchups,
+    plan_of,
+    wording_digest,
+)
 from benchmarks.tasks.published import as_asked
 from cluster.counts import count
 from cluster.plan import Plan, compared, lookup_in

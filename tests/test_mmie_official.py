@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 
 from benchmarks.tasks.answered import answered
-from benchmarks.tasks.mmie.official import MARKER, Broken, export, read_outputs
+from benchmarks.tasks.mmie.official import Broken, export, read_outputs
+from benchmarks.tasks.mmie.prompts import prompts
 from benchmarks.tasks.task_set import TaskError, load
 from cluster.walks import read
 from generators.base import Failure, Fault
 from generators.document import Document, Image, Malformed, Sample, Text
 from generators.system import Asking, answer
+from scorers.judging.released import flattened
 
 
 def accepted(root):
@@ -96,7 +98,7 @@ def test_pictures_are_numbered_written_once_and_unchanged(tmp_path):
 
 ITEMS = st.lists(
     st.tuples(
-        st.none() | st.text(st.characters(codec="utf-8"), min_size=1, max_size=20),
+        st.none() | st.text(st.characters(codec="utf-8"), max_size=20),
         st.none() | st.sampled_from(["a.png", "b.png", "c.png"]),
     ),
     max_size=5,
@@ -146,27 +148,25 @@ def _with_paths(items):
     return [(text, image and f"images/{image}") for text, image in items]
 
 
-def test_a_foreign_folder_is_never_written_into(tmp_path):
+def test_a_folder_that_holds_anything_is_never_written_into(tmp_path):
     out = tmp_path / "out"
     out.mkdir()
-    export([], "m", out, at_hand)
-    (out / "scores.txt").write_text("kept")
-    (out / "images" / "old.png").write_bytes(b"from the last export")
-    export([], "m", out, at_hand)
-    assert (out / "scores.txt").read_text() == "kept"
-    assert list((out / "images").iterdir()) == []
-    (out / MARKER).unlink()
-    before = sorted(p.name for p in out.iterdir())
-    with pytest.raises(TaskError, match="not empty and no earlier export"):
+    (out / "scores.txt").write_text("of somebody else")
+    with pytest.raises(TaskError, match="is not empty; name another folder"):
         export([], "m", out, at_hand)
-    assert sorted(p.name for p in out.iterdir()) == before
+    assert [p.name for p in out.iterdir()] == ["scores.txt"]
     with pytest.raises(TaskError, match="is a file"):
         export([], "m", out / "scores.txt", at_hand)
+    (out / "scores.txt").unlink()
+    export([], "m", out, at_hand)
+    before = (out / "data.json").read_bytes()
+    with pytest.raises(TaskError, match="is not empty"):
+        export([], "other", out, at_hand)
+    assert (out / "data.json").read_bytes() == before
 
 
 def test_an_export_that_is_cut_short_leaves_no_rows_behind(tmp_path):
     (sample,) = good(loaded(folder(tmp_path / "d", [row("SA-1")])))
-    export([(sample, Document())], "m", tmp_path / "out", at_hand)
 
     def broken(image):
         raise OSError("no space left")
@@ -174,8 +174,8 @@ def test_an_export_that_is_cut_short_leaves_no_rows_behind(tmp_path):
     with pytest.raises(OSError, match="no space"):
         export([(sample, Document())], "m", tmp_path / "out", broken)
     assert not (tmp_path / "out" / "data.json").exists()
-    assert export([(sample, Document())], "m", tmp_path / "out", at_hand) == 1
-    assert len(accepted(tmp_path / "out")) == 1
+    assert export([(sample, Document())], "m", tmp_path / "again", at_hand) == 1
+    assert len(accepted(tmp_path / "again")) == 1
 
 
 def output(id="MSR-1", *, model="gt", answer=None, **changes):
@@ -211,6 +211,23 @@ def test_answers_of_somebody_else(tmp_path):
         assert third.sample.reference is None
         assert isinstance(fourth.sample, Sample)
         assert (fourth.sample.field, third.sample.field) == ("Sports", "unknown")
+
+
+def test_empty_texts_are_the_blank_lines_of_the_official_scorer(tmp_path):
+    blank = [{"text": "", "image": "images/a.png"}, {"text": "q", "image": None}]
+    rows = [output("SA-1", question=blank, answer=[{"text": "", "image": None}, *blank])]
+    (found,) = read_outputs(folder(tmp_path / "d", rows), cache=tmp_path / "cache")
+    flat = flattened(found.sample.question, found.document.segments)
+    assert flat.question == "\nImage-0: <image>\nq\n"
+    assert flat.answer == "\n\nImage-1: <image>\nq\n"
+    # Models are asked nothing empty, and an empty ground truth is none.
+    talk = [human(("", "images/a.png")), gpt(("", None), ("b", None)), human(("c", None))]
+    (sample,) = good(loaded(folder(tmp_path / "t", [row("SA-1", conversations=talk)])))
+    asked = [turn.content for turn in prompts()(sample, "text")]
+    assert asked[:2] == [(Image.of(png()),), (Text("b"),)]
+    empty = [output("SA-1", gt_answer=[{"text": "", "image": None}])]
+    (found,) = read_outputs(folder(tmp_path / "e", empty), cache=tmp_path / "cache")
+    assert found.sample.reference is None
 
 
 BROKEN = {

@@ -349,7 +349,6 @@ def test_no_picture_is_sought_outside_when_the_folder_name_is_a_prefix(tmp_path)
         (b"\xff\xfe", "not JSON"),
         (b'{"id": 1}', "must hold a list"),
         (b"[" * 200_000, "not JSON"),
-        (b"[" + b"9" * 5000 + b"]", "not JSON"),
     ],
 )
 def test_a_file_that_holds_no_rows_is_one_clear_error(tmp_path, content, message):
@@ -358,6 +357,23 @@ def test_a_file_that_holds_no_rows_is_one_clear_error(tmp_path, content, message
     with pytest.raises(TaskError, match=message) as caught:
         loaded(root)
     assert "data.json" in str(caught.value)
+
+
+def test_a_number_too_long_to_be_read_is_the_fault_of_its_row_alone(tmp_path):
+    digits = "9" * 5000
+    root = folder(tmp_path / "d", [])
+    placed = [
+        digits,
+        json.dumps(row("SA-1")),
+        json.dumps(row("SA-2", conversations="HERE")).replace('"HERE"', digits),
+        json.dumps(row("SA-3", source=["HERE"])).replace('"HERE"', f"-{digits}"),
+    ]
+    (root / "data.json").write_text(f"[{', '.join(placed)}]")
+    task = loaded(root)
+    assert [s.id for s in good(task)] == ["SA-1"]
+    assert task.about["malformed"] == {"wrong type": 3}
+    assert reasons(task)["SA-2"].endswith("not a number of 5,000 digits")
+    assert reasons(task)["SA-3"].endswith("the row holds a number of 5,000 digits")
 
 
 def test_data_that_is_not_there(tmp_path):

@@ -258,5 +258,7 @@ def test_data_that_neither_the_hub_nor_the_cache_has():
 
 @pytest.mark.parametrize("data", ["hf:", "hf:name", "hf:a/b/c", "hf:/x", "hf:a b/c"])
 def test_names_that_are_no_data_set(data):
-    with pytest.raises(TaskError, match=r"hf:ORG/NAME@REVISION|names no data set"):
+    with pytest.raises(
+        TaskError, match=r"hf:ORG/NAME@REVISION|is not the name of a data set"
+    ):
         load(data)

@@ -18,10 +18,10 @@ from scorers.pairwise.games import Game, Judgement, ReplyReading, Verdict
 from scorers.pairwise.matchup import Matchup
 from scorers.pairwise.mllm_ratings import merged
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
-from scorers.pairwise.table import Standing, Standings
+from scorers.pairwise.table import PairStanding, Standings
 
 
-def row_of(table: Standings, system: str = "mine", group: str = "") -> Standing:
+def row_of(table: Standings, system: str = "mine", group: str = "") -> PairStanding:
     return next(r for r in table.rows if (r.system, r.group) == (system, group))
 
 

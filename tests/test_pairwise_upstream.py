@@ -17,9 +17,8 @@ from scorers.pairwise.games import Game, Marks, Verdict, by_pair
 from scorers.pairwise.mllm_ratings import K, _medians, counted_battles
 from scorers.pairwise.probench_ratings import _fitted, _rating, _redrawn, _told, matrices
 from scorers.pairwise.readers import LEVELS, MIRRORED
-from scorers.ratings.battles import Battle
-from scorers.ratings.bradley_terry import bradley_terry
-from scorers.ratings.elo import online_elo
+from scorers.statistics.bradley_terry import bradley_terry
+from scorers.statistics.elo import Battle, online_elo
 
 CREATION = upstream("creation")
 MLLM = upstream("mllm")

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.stats import norm, t
 
-from scorers.ratings import bootstrap
-from scorers.ratings.battles import Battle
-from scorers.ratings.bradley_terry import ALWAYS, bradley_terry
-from scorers.ratings.design import Design, design
-from scorers.ratings.elo import POINTS, expected, online_elo
+from scorers.statistics import bootstrap
+from scorers.statistics.bradley_terry import ALWAYS, bradley_terry
+from scorers.statistics.design import Design, design
+from scorers.statistics.elo import POINTS, Battle, expected, online_elo
+from scorers.statistics.means import mean_by_question, pooled_mean
 
 NAMES = ("base", "a", "b", "c")
 
@@ -238,13 +238,13 @@ def test_means_and_their_intervals() -> None:
     rng = random.Random(1)
     names = [f"q{i}" for i in range(300)]
     values = [rng.gauss(3, 2) for _ in names]
-    found = bootstrap.mean(names, values, draws=2000)
+    found = mean_by_question(names, values)
     error = float(np.std(values)) / math.sqrt(300)
     assert found.value == pytest.approx(np.mean(values))
     assert found.ci95[0] == pytest.approx(found.value - 1.96 * error, abs=0.02)
     assert found.ci95[1] == pytest.approx(found.value + 1.96 * error, abs=0.02)
     mixed = random.Random(2).sample(list(zip(names, values, strict=True)), 300)
-    assert bootstrap.mean(*zip(*mixed, strict=True), draws=2000) == found
+    assert mean_by_question(*zip(*mixed, strict=True)) == found
 
 
 def test_draws_of_a_question_do_not_depend_on_others() -> None:
@@ -279,18 +279,18 @@ def test_repeats_of_a_question_are_no_further_questions() -> None:
     rng = random.Random(5)
     names = [f"q{i}" for i in range(8)]
     values = [rng.gauss(0, 1) for _ in names]
-    once = bootstrap.mean(names, values, draws=400)
-    repeated = bootstrap.mean(names * 4, values * 4, draws=400)
+    once = mean_by_question(names, values)
+    repeated = mean_by_question(names * 4, values * 4)
     assert (repeated.n, repeated.value) == (8, pytest.approx(once.value))
     assert repeated.ci95 == pytest.approx(once.ci95)
-    few = bootstrap.mean(["a", "b"] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    few = mean_by_question(["a", "b"] * 3, [1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
     assert (few.value, few.n, few.ci95) == (3.5, 2, None)
     # A question asked thrice weighs as one asked once.
-    assert bootstrap.mean(["a", "a", "a", "b"], [1, 2, 3, 6]).value == 4
+    assert mean_by_question(["a", "a", "a", "b"], [1, 2, 3, 6]).value == 4
 
 
 def test_few_questions_have_no_interval() -> None:
-    found = bootstrap.mean(["a", "b"], [1.0, 3.0])
+    found = mean_by_question(["a", "b"], [1.0, 3.0])
     assert (found.value, found.ci95, found.n) == (2.0, None, 2)
     assert "fewer than 5" in found.reason
 
@@ -308,3 +308,57 @@ def test_expected_scores_favour_the_higher_and_sum_to_one(a: float, b: float) ->
     assert expected(a, b) + expected(b, a) == pytest.approx(1)
     assert (expected(a, b) >= 0.5) is (a >= b) or abs(a - b) < 1e-9
     assert expected(1400, 1000) == pytest.approx(10 / 11)
+
+
+def test_a_system_that_always_wins_is_searched_for_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    import scipy.optimize
+
+    searches = []
+
+    def counted(*arguments: object, **options: object) -> object:
+        searches.append(arguments)
+        return linprog(*arguments, **options)
+
+    monkeypatch.setattr(scipy.optimize, "linprog", counted)
+    games = league(11, 60, ties=0.4)
+    games += [battle(f"q{i}", "w", "base", 1, style=(0.1, -0.2)) for i in range(60)]
+    found = bradley_terry(games, "base", ("s", "t"), draws=60)
+    assert found.systems["w"].value is None
+    assert found.systems["a"].ci95 is not None
+    assert len(searches) <= 3, "one for all games, and few for draws that lack games"
+
+
+def test_draws_that_are_all_equal_are_no_interval() -> None:
+    found = bootstrap.estimate(2.5, np.full(1000, 2.5), 30)
+    assert (found.value, found.ci95) == (2.5, None)
+    assert found.reason == "the same in all draws: no interval"
+    assert bootstrap.estimate(2.5, np.linspace(2, 3, 1000), 30).method == bootstrap.METHOD
+
+
+def test_a_pooled_mean_takes_the_values_of_a_question_together() -> None:
+    rng = random.Random(3)
+    names = [f"q{i}" for i in range(60)]
+    values = [rng.gauss(0, 1) for _ in names]
+    alone = pooled_mean(names, values)
+    assert alone == mean_by_question(names, values)
+    thrice = pooled_mean(names * 3, values * 3)
+    assert (thrice.n, thrice.value) == (60, pytest.approx(alone.value))
+    assert thrice.ci95 == pytest.approx(alone.ci95)
+    # All values weigh alike, so a question with two weighs twice.
+    assert pooled_mean(["a", "a", "b"], [0.0, 0.0, 3.0]).value == 1.0
+
+
+def test_a_pooled_mean_of_unequal_questions_has_the_width_of_the_bootstrap() -> None:
+    rng = random.Random(4)
+    names = [f"q{i}" for i in range(300) for _ in range(rng.randint(1, 5))]
+    level = {name: rng.gauss(0, 1) for name in names}
+    values = [level[name] + rng.gauss(0, 0.5) for name in names]
+    found = pooled_mean(names, values)
+    own = {n: [v for m, v in zip(names, values, strict=True) if m == n] for n in level}
+    sums = np.array([[sum(v), len(v)] for v in own.values()])
+    drawn = bootstrap.weights(list(own), 4000) @ sums
+    wanted = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
+    assert found.value == pytest.approx(np.mean(values))
+    assert found.ci95 == pytest.approx(wanted, abs=0.01)

@@ -71,7 +71,9 @@ def test_all_damaged_parts_of_a_run_are_found_at_once(tmp_path: Path) -> None:
     damaged = [part_of(tmp_path, spec) for spec in stages]
     for part, column in zip(damaged, ("usage", "notes", "notes"), strict=True):
         damage(part, column)
-    assert run(plan, tmp_path).made == 18
+    witness = Witness()
+    assert run(plan, tmp_path, witness).made == 18
+    assert not any("intact" in notice for notice in witness.notices)
     assert board(plan, tmp_path) == before
     assert all(part.with_suffix(".unreadable").exists() for part in damaged)
 

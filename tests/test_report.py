@@ -235,6 +235,39 @@ def test_large_runs_show_the_same_part_whatever_the_systems(tmp_path):
     assert "10 of 30 queries are shown here" in page.read_text()
 
 
+def plain_board(queries: int):
+    """As many queries as asked for, without pictures."""
+    found = []
+    for i in range(queries):
+        asked = replace(sample(0), id=f"Q-{i:04d}", turns=(), reference=None)
+        found.append(evaluation("a", asked, i % 7, document=answer(f"Word {i}.")))
+    return board(found, categories={})
+
+
+def test_every_query_of_a_large_run_is_shown(tmp_path):
+    page = write(plain_board(1203), tmp_path)
+    index, rows = data_of(tmp_path)
+    assert [e[0] for e in index["entries"]] == [f"Q-{i:04d}" for i in range(1203)]
+    assert rows[1202]["answers"][0]["segments"] == ["Word 1202."]
+    assert len(list((tmp_path / "report").glob("data-*.js"))) == 61
+    assert "queries are shown here" not in page.read_text()
+
+
+def test_pictures_are_read_and_written_a_chunk_at_a_time(tmp_path):
+    found = [
+        evaluation("a", sample(i), 1, document=answer(picture(500 + i))) for i in range(45)
+    ]
+    last = found[44].document.value.images[0]
+
+    def read(image: Image) -> bytes:
+        written = len(list((tmp_path / "report").glob("data-*.js")))
+        assert written == (2 if image == last else min(written, 2))
+        return image.read()
+
+    write_report(board(found), tmp_path, {}, read)
+    assert "cannot be read" not in (tmp_path / "report" / "data-002.js").read_text()
+
+
 def test_summary_stands_in_plain_html(tmp_path):
     made = board_of(
         {"w+s": [1, 2, 3, 4, 5, 6], "v+s": [2, 2, 2, 2, 2, None]}, categories={}
@@ -266,7 +299,7 @@ def interval(cell: str) -> list[float]:
 
 
 def test_difference_is_shown_from_both_sides(tmp_path):
-    made = board_of({"a": [5, 5, 5, 4, 5, 5], "b": [1, 2, 1, 1, 2, 1]})
+    made = board_of({"a": [5, 5, 5, 4, 5, 5], "b": [1, 2, 1, 1, 3, 0]})
     html = write(made, tmp_path).read_text()
     apart = re.findall(r'<td class="apart">(.*?)</td>', html, re.S)
     means, ends = zip(

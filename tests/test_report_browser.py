@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from browser_helpers import MISSING, Browser, browser
 from report_helpers import answer, board, evaluation, mixed_board, picture, sample, system
-from test_report import HOSTILE, MANIFEST, at_hand
+from test_report import HOSTILE, MANIFEST, at_hand, plain_board
 
 from benchmarks.results.report import write_report
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
@@ -20,6 +20,8 @@ from generators.document import Document, Score, Text, Turn
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
 CARDS = "[...document.querySelectorAll('.card')].map((c) => c.dataset.anchor)"
+RIGHT, LEFT, ESCAPE = "\ue014", "\ue012", "\ue00c"
+"""Keys by the names of the WebDriver protocol."""
 PBL, MSR = "project-based learning", "multi-step reasoning"
 
 
@@ -189,6 +191,67 @@ def test_link_to_a_query_opens_its_page_and_marks_it(chromium, page):
     chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-0002'")
 
 
+@pytest.fixture(scope="module")
+def large_page(tmp_path_factory) -> Path:
+    return write_report(
+        plain_board(3000), tmp_path_factory.mktemp("large"), MANIFEST, at_hand
+    )
+
+
+def test_large_runs_are_searched_in_few_chunks_at_a_time(chromium, large_page):
+    opened(chromium, large_page)
+    assert "3,000 queries" in text_of(chromium, "#filters")
+    read = [u for u in chromium.requests() if "data-" in u]
+    assert len(read) == 1
+    chromium.type("#text", "word 2987.")
+    ids(chromium, [2987])
+    chromium.wait("!document.querySelector('#cards').hasAttribute('aria-busy')")
+    assert chromium.run("return store.chunks.size") <= 120
+    assert chromium.run("return document.querySelectorAll('head script').length") == 0
+    opened(chromium, large_page, "#Q-2999")
+    chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-2999'")
+    chromium.run(
+        "const page = document.querySelector('[aria-label=\"Page number\"]');"
+        "page.value = '2'; page.dispatchEvent(new Event('change'))"
+    )
+    ids(chromium, list(range(10, 20)))
+    assert complaints(chromium) == []
+
+
+def test_matches_are_shown_while_the_search_goes_on(chromium, large_page):
+    opened(chromium, large_page)
+    chromium.run(
+        "window.shown = []; new MutationObserver(() => shown.push("
+        f"[{CARDS}.length, document.querySelector('#cards').hasAttribute('aria-busy')]))"
+        ".observe(document.querySelector('#cards'), { childList: true });"
+    )
+    chromium.type("#text", "q-2999")
+    ids(chromium, [2999])
+    assert [1, True] in chromium.run("return shown")
+    chromium.choose("#order", "worst first")
+    ids(chromium, [2999])
+    chromium.wait("!document.querySelector('#cards').hasAttribute('aria-busy')")
+    assert "1 of 3,000 queries" in text_of(chromium, "#filters")
+
+
+@pytest.mark.parametrize("id", ["Q-9999", "a=b", "%"])
+def test_link_to_an_unknown_id_says_so(chromium, page, id):
+    opened(chromium, page, f"#{id}")
+    chromium.wait("!document.querySelector('#unknown').hidden")
+    said = text_of(chromium, "#unknown")
+    assert said == f'This report has no query with the id "{id}".'
+    ids(chromium, list(range(10)))
+    assert chromium.run("return document.querySelectorAll('.card.here').length") == 0
+    chromium.run("location.hash = '#Q-0001'")
+    chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-0001'")
+    assert chromium.run("return document.querySelector('#unknown').hidden")
+    chromium.run("location.hash = '#Q-0099'")
+    chromium.wait("!document.querySelector('#unknown').hidden")
+    chromium.choose("#category", PBL)
+    ids(chromium, [1, 5, 9])
+    assert chromium.run("return document.querySelector('#unknown').hidden")
+
+
 def test_picture_opens_in_full_size(chromium, page):
     opened(chromium, page, "#Q-0000")
     chromium.wait("document.querySelector('.card.here')")
@@ -198,6 +261,73 @@ def test_picture_opens_in_full_size(chromium, page):
     assert "/report/images/" in source
     chromium.click("#viewer button")
     chromium.wait("!document.querySelector('#viewer').open")
+
+
+def several_pictures():
+    """Two systems with two pictures and one, and a question with one."""
+    said = {"a": [picture(1), picture(2)], "b": [picture(3)]}
+    found = [evaluation(n, sample(0), 3, document=answer(*p)) for n, p in said.items()]
+    return board(found)
+
+
+def test_viewer_goes_on_to_the_next_picture_and_sets_them_side_by_side(chromium, tmp_path):
+    opened(chromium, write_report(several_pictures(), tmp_path, MANIFEST, at_hand))
+    figures = "[...document.querySelectorAll('#stage figure')]"
+    captions = f"return {figures}.map((f) => f.querySelector('figcaption').innerText)"
+    drawn = f"return {figures}.map((f) => Boolean(f.querySelector('img')))"
+    position = "return document.querySelector('#position').value"
+    chromium.click(".answer:nth-child(1) a.picture")
+    assert chromium.run(captions) == ["Picture by a"]
+    assert chromium.run(position) == "3 of 5"
+    chromium.click("#later")
+    chromium.type("#later", RIGHT)
+    assert chromium.run(captions) == ["Picture by b"]
+    assert chromium.run(position) == "5 of 5"
+    assert chromium.run("return document.querySelector('#later').disabled")
+    chromium.type("#earlier", LEFT)
+    assert chromium.run(position) == "4 of 5"
+    chromium.type("#earlier", "s")
+    owners = ["Picture of the ground truth", "Picture by a", "Picture by b"]
+    assert chromium.run(captions) == owners
+    assert chromium.run(position) == "2 of 2"
+    assert chromium.run(drawn) == [False, True, False]
+    chromium.click("#earlier")
+    assert chromium.run(drawn) == [True, True, True]
+    tops = f"return {figures}.map((f) => f.getBoundingClientRect().top)"
+    assert len(set(chromium.run(tops))) == 1
+    chromium.click("#beside")
+    assert chromium.run(position) == "2 of 5"
+    assert complaints(chromium) == []
+    chromium.screen(390, 844, phone=True)
+    chromium.click("#beside")
+    box = "document.querySelector('#viewer')"
+    assert chromium.run(f"return {box}.scrollWidth <= {box}.clientWidth")
+    chromium.type("#beside", ESCAPE)
+    chromium.wait(f"!{box}.open")
+
+
+def test_interval_bars_stand_on_an_axis_and_scores_are_drawn(chromium, page):
+    opened(chromium, page)
+    ticks = "[...document.querySelectorAll('thead .axis span')]"
+    first = "document.querySelector('tbody .whisker')"
+    box = "n.getBoundingClientRect()"
+    middle = f"((n) => ({box}.left + {box}.right) / 2)"
+    values = chromium.run(f"return {ticks}.map((t) => Number(t.innerText))")
+    assert 2 <= len(values) <= 8
+    assert values == sorted(values)
+    # Ticks lie where the bars of their values would.
+    places = chromium.run(f"return {ticks}.map({middle})")
+    lines = chromium.run(f"return [...{first}.querySelectorAll('s')].map({middle})")
+    assert lines == pytest.approx(places, abs=1)
+    mean = chromium.run(f"return {middle}({first}.querySelector('b'))")
+    value = float(text_of(chromium, "tbody tr .head b"))
+    slope = (places[-1] - places[0]) / (values[-1] - values[0])
+    assert mean == pytest.approx(places[0] + (value - values[0]) * slope, abs=2)
+    assert chromium.run("return document.querySelectorAll('.bars').length") == 4
+    chromium.click(".panel table a[href^='#Q-']")
+    chromium.wait("document.querySelector('.card.here')?.dataset.anchor === 'Q-0001'")
+    chromium.click("a[href='#order=apart&scorer=0']")
+    ids(chromium, [1, 3, 0, 2, 8, 9, 4, 5, 6, 7])
 
 
 def hostile_board():
@@ -288,6 +418,20 @@ CONTRAST = """
       worst.push([(a + 0.05) / (b + 0.05), node.localName + "." + node.className]);
     }
     return worst.sort((x, y) => x[0] - y[0])[0];"""
+
+
+def test_nothing_on_a_phone_scrolls_sideways(chromium, tmp_path):
+    names = ["anole", "gpt-4o+sdxl-turbo@outline", "qwen2-vl-72b+openjourney", "W" * 80]
+    page = write_report(mixed_board(24, names), tmp_path, MANIFEST, at_hand)
+    chromium.screen(390, 844, scale=2, phone=True)
+    opened(chromium, page)
+    chromium.run("document.querySelectorAll('details').forEach((d) => { d.open = true; })")
+    assert chromium.run("return document.documentElement.scrollWidth <= innerWidth")
+    beyond = """return [...document.querySelectorAll("main *")]
+        .filter((n) => n.checkVisibility() && !n.closest("thead, .sr, svg, .pages, .raw"))
+        .filter((n) => n.getBoundingClientRect().right > innerWidth + 1)
+        .map((n) => n.localName + "." + n.className)"""
+    assert chromium.run(beyond) == []
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

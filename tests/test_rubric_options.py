@@ -197,7 +197,6 @@ def test_what_is_said_of_one_judge_goes_over_what_is_said_of_all(place: Path) ->
     ("options", "said"),
     [
         (["--mode", "official"], "needs the released rubrics"),
-        (["--mode", "strict"], "'corrected' or 'official'"),
         (["--rubric", "theirs"], "'own' or 'official:PATH'"),
         (["--rubric", "official:nowhere.py"], "No such file"),
     ],
@@ -208,6 +207,17 @@ def test_options_that_mean_nothing_are_refused(
 ) -> None:
     with pytest.raises(UsageError, match=said):
         plait(command, *WORDS, *options, "--out", str(place / "run"))
+    assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_mode_that_there_is_not_is_refused(place: Path, command: str) -> None:
+    done = plait(command, *WORDS, "--mode", "strict", "--out", str(place / "run"))
+    assert done.exit_code == 2
+    assert "'corrected'" in done.output
+    assert "'official'" in done.output
+    with pytest.raises(UsageError, match="'corrected' or 'official'"):
+        plait(command, *WORDS, "--set", "mode=strict", "--out", str(place / "run"))
     assert not (place / "run").exists()
 
 

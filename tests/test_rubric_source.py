@@ -45,7 +45,7 @@ def test_a_run_keeps_a_copy_and_falls_back_to_it(tmp_path: Path) -> None:
     run.mkdir()
     (users / "prompts.py").write_text("x = 1")
     source = RubricSource(users)
-    source.keep(run, Path.write_bytes)
+    source.keep(run)
     assert source.or_copy_in(run) == source
     (users / "prompts.py").unlink()
     assert source.or_copy_in(run) == RubricSource(run / "prompts.py")

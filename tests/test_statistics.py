@@ -1,6 +1,8 @@
-"""Intervals against scipy, known formulas and simulated coverage; invariances."""
+"""Intervals of means against formulas and simulated coverage; what must not change them."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
@@ -8,146 +10,148 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from benchmarks.results.statistics import (
-    Estimate,
-    combined,
-    estimates,
-    resample,
-    stratified,
-)
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import LEAST_OF_TWO, Stratum, mean, paired, stratified
+
+nothing = float("nan")
 
 
-def keys(n: int, prefix: str = "q") -> list[str]:
-    return [f"{prefix}{i}" for i in range(n)]
-
-
-def one(values, prefix: str = "q", **options) -> Estimate:
-    """The estimate of a single series."""
-    column = np.asarray(values, dtype=float)[:, None]
-    return estimates(resample(keys(len(column), prefix), column, **options))[0]
+def strata(*samples: list[float], weights: tuple[float, ...] = ()) -> Estimate:
+    named = zip("abcdef", weights or (1.0,) * len(samples), samples, strict=False)
+    return stratified([Stratum(*stratum) for stratum in named])
 
 
 def test_mean_and_count_are_of_known_values_only():
-    nothing = float("nan")
-    estimate = one([1.0, nothing, 2.0, 6.0, nothing, 3.0, 4.0])
-    assert estimate.mean == pytest.approx(16 / 5)
+    estimate = mean([1.0, nothing, 2.0, 6.0, nothing, 3.0, 4.0])
+    assert estimate.value == pytest.approx(16 / 5)
     assert estimate.n == 5
     assert estimate.ci95 is not None
 
 
 def test_no_value_has_no_mean_and_few_have_no_interval():
-    assert one([float("nan")] * 3) == Estimate(None, None, 0, "no scored query")
+    assert mean([nothing] * 3) == Estimate(None, None, 0, "no scored query")
     for n in range(1, 5):
-        found = one(np.arange(n))
-        assert (found.mean, found.n, found.ci95) == (np.arange(n).mean(), n, None)
+        found = mean(np.arange(n))
+        assert (found.value, found.n, found.ci95) == (np.arange(n).mean(), n, None)
         assert "too few" in found.reason
-    assert one(np.arange(5)).ci95 is not None
-    assert one(np.arange(5)).reason == ""
+    assert mean(np.arange(5)).ci95 is not None
+    assert mean(np.arange(5)).reason == ""
 
 
-def test_equal_values_have_an_interval_without_width():
-    assert one([4.0] * 20) == Estimate(4.0, (4.0, 4.0), 20)
+@pytest.mark.parametrize("n", [5, 6, 20, 500])
+def test_equal_values_have_no_interval(n):
+    found = mean([4.0] * n)
+    assert found == Estimate(4.0, None, n, f"all values are equal (n={n})")
+    # Means over repeats differ in their last bits.
+    assert mean([0.1 + 0.2, 0.3] * n).ci95 is None
 
 
-def test_a_draw_that_takes_no_query_has_no_mean():
-    found = resample(
-        keys(3), np.array([[2.0, 5.0], [4.0, np.nan], [9.0, np.nan]]), draws=1000
-    )
-    empty = found.weights == 0
-    assert 20 < empty[:, 0].sum() < 90  # e^-3 of 1000 draws
-    assert 300 < empty[:, 1].sum() < 440  # e^-1
-    assert (np.isnan(found.means) == empty).all()
-    assert (found.means[~empty[:, 1], 1] == 5.0).all()
+@pytest.mark.parametrize("n", [5, 60, 400])
+def test_agrees_with_scipy_on_students_t(n):
+    values = np.random.default_rng(n).exponential(2.0, n)
+    theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    found = mean(values)
+    assert found.ci95 == pytest.approx((theirs.low, theirs.high), rel=1e-9)
+    assert found.method == "Student's t"
 
 
-def test_draws_without_a_query_do_not_pull_an_interval_to_0():
-    # 5 of 25 queries have a value: one draw in 150 takes none of them.
-    values = [7.0] * 5 + [float("nan")] * 20
-    assert one(values, draws=4000).ci95 == (7.0, 7.0)
+@pytest.mark.parametrize("low_high", [(0.0, 1.0), (0.0, 100.0), (-1.0, 2.5)])
+@pytest.mark.parametrize("k", [1, 7, 29])
+def test_agrees_with_scipy_on_wilson_where_two_values_occur(k, low_high):
+    low, high = low_high
+    found = mean([high] * k + [low] * (30 - k))
+    theirs = stats.binomtest(k, 30).proportion_ci(0.95, method="wilson")
+    wanted = [low + (high - low) * end for end in (theirs.low, theirs.high)]
+    assert found.ci95 == pytest.approx(wanted, abs=1e-9)
+    assert found.method == "Wilson score"
 
 
-@pytest.mark.parametrize(("n", "skew"), [(60, False), (60, True), (400, True)])
-def test_agrees_with_scipy_percentile_bootstrap(n, skew):
-    rng = np.random.default_rng(n)
-    values = rng.exponential(2.0, n) if skew else rng.normal(3.0, 1.0, n)
-    level = 1 - 2 * stats.norm.sf(stats.t.isf(0.025, n - 1))
-    theirs = stats.bootstrap(
-        (values,),
-        np.mean,
-        confidence_level=level,
-        method="percentile",
-        n_resamples=20_000,
-        rng=rng,
-    ).confidence_interval
-    ours = one(values, draws=20_000)
-    width = theirs.high - theirs.low
-    # Poisson weights widen by sqrt(n / (n - 1)); the rest is the noise of the draws.
-    assert ours.ci95 == pytest.approx((theirs.low, theirs.high), abs=0.025 * width)
-
-
-def test_approaches_the_formula_for_normal_data():
-    values = np.random.default_rng(3).normal(10.0, 2.0, 3000)
-    half = 1.96 * values.std(ddof=1) / np.sqrt(3000)
-    low, high = one(values, draws=8000).ci95
-    assert low == pytest.approx(values.mean() - half, abs=0.05 * half)
-    assert high == pytest.approx(values.mean() + half, abs=0.05 * half)
-
-
-@pytest.mark.parametrize("n", [6, 12, 40])
-def test_covers_the_true_mean_in_95_percent_of_samples(n):
-    """800 samples at a time as columns: the standard error of the share is 0.8%."""
-    values = np.random.default_rng(n).choice(
-        7, (n, 800), p=[0.1, 0.1, 0.2, 0.3, 0.2, 0.05, 0.05]
-    )
-    truth = 0.1 + 0.4 + 0.9 + 0.8 + 0.25 + 0.3
-    found = estimates(resample(keys(n), values.astype(float), draws=1000))
-    covered = np.mean([e.ci95[0] <= truth <= e.ci95[1] for e in found])
-    assert 0.92 <= covered <= 0.985
+def test_two_values_need_more_queries_than_three():
+    few = mean([0.0, 1.0] * 9)
+    assert few.ci95 is None
+    assert few.reason == "only two different values (n=18, fewer than 25)"
+    assert mean([0.0, 1.0] * LEAST_OF_TWO).ci95 is not None
+    assert mean([0.0, 1.0, 0.5] * 3).ci95 is not None
 
 
 def test_strata_are_weighted_by_their_published_counts_not_by_their_sizes():
-    small, large = np.full((6, 1), 1.0), np.full((60, 1), 5.0)
-    strata = [(3.0, resample(keys(6), small)), (1.0, resample(keys(60, "r"), large))]
-    assert stratified(strata)[0].mean == pytest.approx((3 * 1 + 1 * 5) / 4)
+    found = strata([1.0] * 6, [5.0] * 60, weights=(3.0, 1.0))
+    assert found.value == pytest.approx((3 * 1 + 1 * 5) / 4)
 
 
 def test_stratified_interval_has_the_width_of_the_known_formula():
     rng = np.random.default_rng(5)
     sizes, weights = (300, 500, 200), np.array([5005, 11482, 3616])
     samples = [rng.normal(i, 1 + i, n) for i, n in enumerate(sizes)]
-    strata = [
-        (w, resample(keys(len(x), f"{w}-"), x[:, None], draws=8000))
-        for w, x in zip(weights, samples, strict=True)
-    ]
-    low, high = stratified(strata)[0].ci95
+    found = strata(*samples, weights=tuple(weights))
+    low, high = found.ci95
     shares = weights / weights.sum()
     errors = [s**2 * x.var(ddof=1) / len(x) for s, x in zip(shares, samples, strict=True)]
-    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(sum(errors)), rel=0.04)
+    assert high - low == pytest.approx(2 * 1.96 * np.sqrt(sum(errors)), rel=0.01)
+    assert found.method == "stratified Student's t"
+
+
+def test_two_strata_of_equal_weight_have_welchs_interval():
+    rng = np.random.default_rng(6)
+    one, other = rng.normal(0, 1, 9), rng.normal(0, 3, 14)
+    found = strata(one, other)
+    # The sum of two means is the difference of one and the other turned round.
+    theirs = stats.ttest_ind(one, -other, equal_var=False).confidence_interval(0.95)
+    assert found.ci95 == pytest.approx((theirs.low / 2, theirs.high / 2), rel=1e-9)
+
+
+def test_one_stratum_has_the_interval_of_its_mean():
+    values = [1.0, 2.0, 5.0, 4.0, 4.0, 6.0]
+    assert strata(values, weights=(7.0,)) == mean(values)
 
 
 def test_an_empty_stratum_leaves_the_mean_undefined():
-    strata = [
-        (1.0, resample(keys(9), np.ones((9, 1)))),
-        (1.0, resample(keys(9, "r"), np.full((9, 1), np.nan))),
-    ]
-    assert stratified(strata)[0].mean is None
+    assert strata([1.0] * 9, [nothing] * 9).value is None
 
 
-def test_a_stratum_of_one_query_leaves_no_interval():
-    many = resample(keys(50), np.arange(50.0)[:, None])
-    single = resample(keys(1, "r"), np.ones((1, 1)))
-    found = stratified([(1.0, many), (1.0, single)])[0]
-    assert found.mean == pytest.approx((24.5 + 1) / 2)
+@pytest.mark.parametrize(
+    ("thin", "problem"),
+    [
+        ([1.0], "too few values in b (n=1, fewer than 5)"),
+        ([1.0, 4.0], "too few values in b (n=2, fewer than 5)"),
+        ([2.0] * 30, "all values are equal in b (n=30)"),
+        ([0.0, 1.0] * 9, "only two different values in b (n=18, fewer than 25)"),
+    ],
+)
+def test_a_stratum_that_supports_no_interval_leaves_none_to_the_whole(thin, problem):
+    found = strata(list(np.arange(50.0)), thin)
+    assert found.value == pytest.approx((24.5 + np.mean(thin)) / 2)
+    assert (found.ci95, found.method) == (None, "")
+    assert found.reason == problem
+
+
+@pytest.mark.parametrize("size", [1e-300, 1e-90, 1e78, 1e150, 1e300])
+def test_numbers_of_any_size_have_a_mean_and_an_interval(size):
+    plain = mean([1.0, 2.0, 5.0, 4.0, 3.0])
+    found = mean([size, 2 * size, 5 * size, 4 * size, 3 * size])
+    assert found.value / size == pytest.approx(plain.value)
+    assert [end / size for end in found.ci95] == pytest.approx(plain.ci95)
+    assert all(map(math.isfinite, found.as_json()["ci95"]))
+    assert found.as_json("mean")["mean"] == pytest.approx(found.value, rel=1e-5)
+
+
+def test_an_interval_beyond_the_range_of_numbers_is_not_shown():
+    found = mean([1.7e308, -1.7e308, 1.6e308, 0.0, 1.1e308])
+    assert math.isfinite(found.value)
     assert found.ci95 is None
+    assert "beyond the range of numbers" in found.reason
+    assert mean([math.inf, 1.0, 2.0, 3.0, 4.0]).value is None
 
 
-def test_sets_add_up_to_the_whole():
-    values = np.random.default_rng(0).normal(size=(30, 2))
-    whole = estimates(resample(keys(30), values))
-    parts = [resample(keys(30)[a:b], values[a:b]) for a, b in ((0, 7), (7, 20), (20, 30))]
-    for joined, expected in zip(estimates(combined(parts)), whole, strict=True):
-        assert joined.mean == pytest.approx(expected.mean, abs=1e-12)
-        assert joined.ci95 == pytest.approx(expected.ci95, abs=1e-12)
+def test_json_says_method_or_reason():
+    assert mean([1.0, 2.0, 3.0, 4.0, 5.0]).as_json("mean") == {
+        "mean": 3.0,
+        "ci95": [1.036757, 4.963243],
+        "n": 5,
+        "method": "Student's t",
+    }
+    assert mean([1.0]).as_json()["reason"].startswith("too few")
+    assert "method" not in mean([1.0]).as_json()
 
 
 scores = st.lists(
@@ -158,35 +162,32 @@ scores = st.lists(
 @given(scores, st.randoms(use_true_random=False))
 @settings(max_examples=40, deadline=None)
 def test_order_of_queries_changes_nothing(values, rng):
-    column = np.array([[np.nan if v is None else v] for v in values])
-    order = list(range(len(values)))
-    rng.shuffle(order)
-    names = keys(len(values))
-    before = estimates(resample(names, column, draws=200))[0].as_json()
-    after = estimates(resample([names[i] for i in order], column[order], draws=200))[0]
-    assert after.as_json() == before
+    column = [nothing if v is None else v / 7 for v in values]
+    before = mean(column)
+    rng.shuffle(column)
+    assert mean(column) == before
 
 
 @given(scores)
 @settings(max_examples=40, deadline=None)
-def test_other_series_and_unscored_queries_change_nothing(values):
-    column = np.array([[np.nan if v is None else v] for v in values])
-    alone = estimates(resample(keys(len(values)), column, draws=200))[0].as_json()
-    other = np.arange(len(values), dtype=float)[:, None]
-    more = np.vstack([np.hstack([column, other]), [[np.nan, 3.0]]])
-    beside = estimates(resample(keys(len(more)), more, draws=200))[0].as_json()
-    assert beside == alone
+def test_unscored_queries_change_nothing(values):
+    column = [nothing if v is None else v for v in values]
+    assert mean([*column, nothing]) == mean([v for v in column if not math.isnan(v)])
 
 
-def test_long_sets_are_drawn_in_chunks_that_agree(monkeypatch):
-    values = np.random.default_rng(1).normal(size=(50, 3))
-    whole = estimates(resample(keys(50), values))
-    monkeypatch.setattr("benchmarks.results.statistics._CHUNK", 7)
-    for chunked, expected in zip(estimates(resample(keys(50), values)), whole, strict=True):
-        assert chunked.as_json() == expected.as_json()
+@given(scores, st.floats(-50, 50), st.sampled_from([-2.0, 0.5, 100.0]))
+@settings(max_examples=40, deadline=None)
+def test_an_interval_moves_with_its_values(values, shift, factor):
+    known = np.array([v for v in values if v is not None])
+    plain, moved = mean(known), mean(shift + factor * known)
+    assert (plain.ci95 is None) == (moved.ci95 is None)
+    if plain.ci95 is not None:
+        wanted = sorted(shift + factor * end for end in plain.ci95)
+        assert moved.ci95 == pytest.approx(wanted, abs=1e-9)
 
 
-def test_the_seed_changes_the_draws_and_not_the_mean():
-    values = np.random.default_rng(1).normal(size=40)
-    assert one(values, seed=1).mean == one(values).mean
-    assert one(values, seed=1).ci95 != one(values).ci95
+def test_differences_by_rounding_alone_are_no_differences():
+    x, y = np.array([0.1 + 0.2, 1.0, nothing, 1e300]), np.array([0.3, 0.5, 1.0, -1e300])
+    assert paired(x, y)[:2].tolist() == [0.0, 0.5]
+    assert np.isnan(paired(x, y)[2])
+    assert paired(x, y)[3] == 2e300

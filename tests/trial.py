@@ -5,17 +5,17 @@ python tests/trial.py RUN --samples 40 --address ADDRESS
 
 from __future__ import annotations
 
-import argparse
 import json
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from cluster.counts import StageCount
 from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, evaluations, outcome_name, standing_in
+from cluster.plan import Evaluation, Plan, evaluations, final_lookup, outcome_name
 from cluster.records import Item, encode
 from cluster.run import RunResult, execute
 from cluster.store import Store
@@ -73,6 +73,7 @@ class Measuring:
     name = "measure"
     scale = "0-1"
     manner = ""
+    direction = "higher"
     rounds = 1
 
     def __init__(self, placement: Placement = LIGHT, **options: Any) -> None:
@@ -156,7 +157,7 @@ def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:
 def missing(plan: Plan, store: Store, *kinds: Kind) -> Job | None:
     """The next job (of these kinds) that a run of `plan` would have to do."""
     for walk in plan.walks():
-        found = read(walk, standing_in(store))
+        found = read(walk, final_lookup(store))
         if isinstance(found, Pending) and found.missing[0].spec.kind in (kinds or Kind):
             return found.missing[0]
     return None
@@ -253,28 +254,30 @@ def write_board(plan: Plan, root: Path) -> None:
     write_leaderboard(board, root)
 
 
-def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("root", type=Path)
-    parser.add_argument("--samples", type=int, default=36)
-    parser.add_argument("--address", default=None)
-    parser.add_argument("--sleep", type=float, default=0.0)
-    parser.add_argument("--spread", action="store_true", help="one CPU a worker")
-    parser.add_argument("--poison", action="store_true", help="some samples misbehave")
-    parser.add_argument("--log", type=Path, default=None)
-    told = parser.parse_args(arguments)
-    place = replace(LIGHT, num_cpus=1, workers=2) if told.spread else LIGHT
-    poison = {5: "!raise", 11: "!refuse", 17: "!skip"} if told.poison else {}
-    write = writer(place, log=told.log)
+def main(
+    root: Path,
+    samples: int = 36,
+    address: str | None = None,
+    sleep: float = 0.0,
+    spread: Annotated[bool, typer.Option("--spread", help="One CPU a worker.")] = False,
+    poison: Annotated[
+        bool, typer.Option("--poison", help="Some samples misbehave.")
+    ] = False,
+    log: Path | None = None,
+) -> None:
+    """One run of the stages in stages.py, as a process that can be killed."""
+    place = replace(LIGHT, num_cpus=1, workers=2) if spread else LIGHT
+    words = {5: "!raise", 11: "!refuse", 17: "!skip"} if poison else {}
+    write = writer(place, log=log)
     plan = plan_of(
-        [sample(i, poison.get(i, "")) for i in range(told.samples)],
-        write=replace(write, options=dict(write.options) | {"sleep_s": told.sleep}),
-        paint=[painter(0, place, sleep_s=told.sleep), painter(1, place)],
+        [sample(i, words.get(i, "")) for i in range(samples)],
+        write=replace(write, options=dict(write.options) | {"sleep_s": sleep}),
+        paint=[painter(0, place, sleep_s=sleep), painter(1, place)],
     )
-    result = run(plan, told.root, address=told.address)
-    write_board(plan, told.root)
+    result = run(plan, root, address=address)
+    write_board(plan, root)
     print(json.dumps({"counts": dict(result.counts), "made": result.made}))
-    return 130 if result.interrupted else int(result.failed > 0)
+    raise typer.Exit(130 if result.interrupted else int(result.failed > 0))
 
 
 if __name__ == "__main__":
@@ -285,4 +288,4 @@ if __name__ == "__main__":
         import ray
 
         ray.init(os.environ["TRIAL_RAY"], logging_level="ERROR", log_to_driver=False)
-    sys.exit(main(sys.argv[1:]))
+    typer.run(main)

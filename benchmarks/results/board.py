@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.results.statistics import Floats
 from cluster.plan import Evaluation, outcome_name
 from generators.base import Outcome, Result
 from generators.document import Malformed, Sample, Score
 from generators.system import System
 from scorers.base import Scorer
+from scorers.statistics.estimate import Floats
 
 RANDOM = ("dummy", "tiny")
 """Kinds of weights whose output means nothing."""
@@ -129,11 +129,13 @@ class Board:
         column = {s.name: i for i, s in enumerate(self.systems)}
         shape = (2, len(row), len(column))
         sums = {s.name: np.zeros(shape) for s in self.scorers}
+        # A power of two, with which no sum of large scores overflows.
+        unit = 2.0 ** -self.rounds.bit_length()
         for e in sorted(self.evaluations, key=lambda e: e.repeat):
             at = row[key_of(e.sample)], column[e.system]
             for name, outcome in e.scores.items():
                 if name in sums and (value := score_value(outcome)) is not None:
-                    sums[name][:, *at] += (value, 1)
+                    sums[name][:, *at] += (unit * value, unit)
         with np.errstate(invalid="ignore"):
             return {name: total / count for name, (total, count) in sums.items()}
 

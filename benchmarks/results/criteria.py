@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.results.board import Board
 from generators.base import Result
 from generators.document import Score
-from scorers.judging.profile import CriterionMean, profile
+from scorers.judging.judge import CriterionMean, profile
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """The leaderboard: one row per system, paired differences, and the files that hold them.
 
 board = experiment.board(Store(root))
-write_leaderboard(board, root)      # leaderboard.{json,csv,md}, differences.json
+write_leaderboard(board, root)      # leaderboard.{json,csv,md,tex}, failures.csv
 """
 
 from __future__ import annotations
@@ -25,12 +25,11 @@ from benchmarks.results.board import (
     Group,
     weights_of,
 )
-from benchmarks.results.markdown import markdown
-from benchmarks.results.reasons import reasons
+from benchmarks.results.leaderboard_pages import latex, markdown, terminal
+from benchmarks.results.reasons import FAILURES, failures_csv, reasons
 from benchmarks.results.standings import Standing, standing
-from benchmarks.results.statistics import Estimate
-from benchmarks.results.tables import terminal
 from generators.files import write_whole
+from scorers.statistics.estimate import Estimate
 
 __all__ = ["Board", "differences", "leaderboard", "terminal_table", "write_leaderboard"]
 
@@ -78,11 +77,13 @@ def _scores(board: Board, i: int, found: Standing) -> dict[str, Any]:
         means: list[Estimate], groups: Iterable[Group], planned: int | None = None
     ) -> dict[str, Any]:
         counts = _counts(board, system, groups, [found.scorer], planned)
-        return {**means[i].as_json(), "scale": scorer.scale, **counts}
+        return {**means[i].as_json("mean"), "scale": scorer.scale, **counts}
 
     groups = board.groups
     printed = as_released(board, scorer, system)
     return {
+        "scale": scorer.scale,
+        "direction": scorer.direction,
         **({"manner": scorer.manner} if scorer.manner else {}),
         **({"as_released": printed} if printed else {}),
         "avg_fixed": cell(found.fixed, (g for g in groups if g[0] in found.weighed)),
@@ -119,21 +120,26 @@ def _counts(
 
 def differences(board: Board) -> list[dict[str, Any]]:
     """Mean of `a` - `b` over the queries both have a score of, per scorer and pair."""
-    scales = {s.name: s.scale for s in board.scorers}
+    about = {s.name: {"scale": s.scale, "direction": s.direction} for s in board.scorers}
     return [
-        {"scorer": s.scorer, "a": a, "b": b, **e.as_json(), "scale": scales[s.scorer]}
+        {"scorer": s.scorer, "a": a, "b": b, **e.as_json("mean"), **about[s.scorer]}
         for s in _standings(board)
         for a, b, e in s.differences
     ]
 
 
 def write_leaderboard(board: Board, root: Path) -> None:
-    """Write leaderboard.{json,csv,md} and differences.json; equal boards, equal bytes."""
+    """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
+
+    Equal boards, equal bytes.
+    """
     rows, pairs = leaderboard(board), differences(board)
     write_whole(root / "leaderboard.json", _as_json(rows))
     write_whole(root / "leaderboard.csv", _as_csv(rows))
     write_whole(root / "leaderboard.md", markdown(board, rows, pairs))
+    write_whole(root / "leaderboard.tex", latex(board, rows))
     write_whole(root / "differences.json", _as_json(pairs))
+    write_whole(root / FAILURES, failures_csv(board))
 
 
 def terminal_table(board: Board) -> RenderableType:
@@ -147,8 +153,18 @@ def _as_json(content: Any) -> str:
 
 def _as_csv(rows: list[dict[str, Any]]) -> str:
     """One line per system, scorer and group."""
-    head = ["system", "weights", "scorer", "scale", "part", "group", "mean", "ci95_low"]
-    head += ["ci95_high", "n", *COUNTS, "reason"]
+    head = [
+        "system",
+        "weights",
+        "scorer",
+        "scale",
+        "direction",
+        "part",
+        "group",
+        "mean",
+        "ci95_low",
+    ]
+    head += ["ci95_high", "n", *COUNTS, "method", "reason"]
     file = io.StringIO()
     writer = csv.DictWriter(file, head, restval="", lineterminator="\n")
     writer.writeheader()
@@ -171,5 +187,6 @@ def _csv_lines(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
         for part, group, cell in cells:
             low, high = cell["ci95"] or ("", "")
             line = {k: v for k, v in cell.items() if k != "ci95" and v is not None}
-            line |= {"scorer": scorer, "part": part, "group": group}
+            line |= {"scorer": scorer, "direction": scores["direction"]}
+            line |= {"part": part, "group": group}
             yield line | {"ci95_low": low, "ci95_high": high}

@@ -1,38 +1,108 @@
-"""Why answers and judgements came to nothing, counted."""
+"""Why answers and judgements have no value: counted by reason, and listed one by one."""
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
-from benchmarks.results.board import Board, score_outcome
-from cluster.plan import outcome_name
+from benchmarks.results.board import Board, key_of, score_outcome
+from cluster.plan import Evaluation, outcome_name
 from generators.base import Failure, Outcome
 
+FAILURES = "failures.csv"
+"""The file of a run directory that names every answer and judgement without a value."""
 MOST = 10
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 """What differs between reasons of one shape: names, numbers."""
 
 
+class Loss(NamedTuple):
+    """An answer or a judgement without a value."""
+
+    system: str
+    query: str
+    category: str
+    field: str
+    repeat: int
+    """Counted from 1."""
+    scorer: str
+    """Empty where the answer itself is lost."""
+    outcome: str
+    fault: str
+    reason: str
+
+
+def losses(board: Board) -> Iterator[Loss]:
+    """Everything that has no value, in the order of the evaluations.
+
+    That a scorer does not apply is no loss.
+    """
+    for e in board.evaluations:
+        if (name := outcome_name(e.document)) != "done":
+            yield _loss(e, "", name, e.document)
+        for scorer, outcome in e.scores.items():
+            name = score_outcome(outcome)
+            if name not in ("scored", "not_applicable"):
+                yield _loss(e, scorer, name, outcome)
+
+
+def _loss(e: Evaluation, scorer: str, name: str, outcome: Outcome[Any]) -> Loss:
+    return Loss(
+        system=e.system,
+        query=key_of(e.sample),
+        category=e.sample.category,
+        field=e.sample.field,
+        repeat=e.repeat + 1,
+        scorer=scorer,
+        outcome=name,
+        fault=outcome.fault.value if isinstance(outcome, Failure) else "",
+        reason=getattr(outcome, "reason", "") or "the score is not a finite number",
+    )
+
+
+def failures_csv(board: Board) -> str:
+    """Every loss of a board by name: the content of `failures.csv`."""
+    return losses_csv(losses(board), [system.name for system in board.systems])
+
+
+def losses_csv(lost: Iterable[Loss], systems: Sequence[str]) -> str:
+    """One line for each loss, those of one system after another's."""
+    place = {system: i for i, system in enumerate(systems)}
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(Loss._fields)
+    for loss in sorted(lost, key=lambda loss: (place[loss.system], *loss[1:])):
+        writer.writerow(loss._replace(reason=" ".join(loss.reason.split())))
+    return file.getvalue()
+
+
 def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:
+    """By system of a board, what `counted_reasons` says of its losses."""
+    return counted_reasons(losses(board), [system.name for system in board.systems])
+
+
+def counted_reasons(
+    lost: Iterable[Loss], systems: Sequence[str]
+) -> dict[str, list[dict[str, Any]]]:
     """By system, its most frequent reasons and the number of all others.
 
     Reasons that differ only in quoted names and numbers are counted together, under the
     first of them; `alike` is how many there are.
     """
     shapes: dict[str, dict[tuple[str, str, str], list[str]]]
-    shapes = {s.name: defaultdict(list) for s in board.systems}
-    for system, outcome, said in _said(board):
-        fault = said.fault.value if isinstance(said, Failure) else ""
-        reason = getattr(said, "reason", "") or "the score is no finite number"
-        shapes[system][outcome, fault, _PARTICULARS.sub("#", reason)].append(reason)
-    return {system: _ranked(found) for system, found in shapes.items()}
+    shapes = {system: defaultdict(list) for system in systems}
+    for loss in lost:
+        shape = _PARTICULARS.sub("#", loss.reason)
+        shapes[loss.system][loss.outcome, loss.fault, shape].append(loss.reason)
+    return {system: _ranked(alike) for system, alike in shapes.items()}
 
 
 def _ranked(shapes: dict[tuple[str, str, str], list[str]]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = [
+    ranked: list[dict[str, Any]] = [
         {
             "outcome": outcome,
             "fault": fault,
@@ -42,37 +112,15 @@ def _ranked(shapes: dict[tuple[str, str, str], list[str]]) -> list[dict[str, Any
         }
         for (outcome, fault, _), alike in shapes.items()
     ]
-    found.sort(key=lambda r: (-r["count"], r["outcome"], r["reason"]))
-    return found[:MOST] + _rest(found[MOST:])
+    ranked.sort(key=lambda r: (-r["count"], r["outcome"], r["reason"]))
+    return ranked[:MOST] + _rest(ranked[MOST:])
 
 
-def _rest(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    if not found:
+def _rest(others: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The reasons beyond the most frequent ones, as one that says how many."""
+    if not others:
         return []
-    count = sum(r["count"] for r in found)
-    said = {"outcome": "", "fault": "", "reason": "other reasons"}
-    return [said | {"count": count, "alike": sum(r["alike"] for r in found)}]
-
-
-def _said(board: Board) -> Iterator[tuple[str, str, Any]]:
-    """(system, outcome's name, outcome) of all that has no value.
-
-    That a scorer does not apply is no loss.
-    """
-    for e in board.evaluations:
-        if (name := outcome_name(e.document)) != "done":
-            yield e.system, name, e.document
-        for outcome in e.scores.values():
-            name = score_outcome(outcome)
-            if name not in ("scored", "not_applicable"):
-                yield e.system, name, outcome
-
-
-def counted_reasons(outcomes: Iterable[Outcome[Any]]) -> list[dict[str, Any]]:
-    """The most frequent reasons of outcomes without a value, as `reasons` counts them."""
-    shapes: dict[tuple[str, str, str], list[str]] = defaultdict(list)
-    for outcome in outcomes:
-        fault = outcome.fault.value if isinstance(outcome, Failure) else ""
-        reason = getattr(outcome, "reason", "")
-        shapes[outcome_name(outcome), fault, _PARTICULARS.sub("#", reason)].append(reason)
-    return _ranked(shapes)
+    count = sum(r["count"] for r in others)
+    alike = sum(r["alike"] for r in others)
+    named = {"outcome": "", "fault": "", "reason": "other reasons"}
+    return [named | {"count": count, "alike": alike, "kinds": len(others)}]

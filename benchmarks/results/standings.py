@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import combinations
 
 import numpy as np
+import numpy.typing as npt
 
-from benchmarks.results.board import Board, Group
-from benchmarks.results.statistics import (
-    Draws,
-    Estimate,
-    combined,
-    estimates,
-    resample,
-    stratified,
-)
+from benchmarks.results.board import Board, Query
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.means import Stratum, mean, paired, stratified
+
+Rows = npt.NDArray[np.intp]
+"""Rows of a board's values."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,96 +33,81 @@ class Standing:
 
 
 def standing(board: Board, scorer: str) -> Standing:
-    """Every estimate of one scorer, from one pass of drawing."""
-    sets, paired = _drawn(board, scorer)
+    """Every estimate of one scorer; the query is the independent unit of all of them."""
+    values = board.values[scorer]
+    categories = _rows(board, lambda query: query.category)
+    fields = _rows(board, lambda query: query.field)
     silent = {c for c in board.category_names if _is_silent(board, scorer, c)}
     weighed = tuple(c for c in board.categories if c not in silent)
-    categories = {
-        c: _of(board, (d for g, d in sets.items() if g[0] == c), c in silent)
-        for c in board.category_names
-    }
-    fields = {
-        f: _of(board, (d for g, d in sets.items() if g[1] == f), _covered(sets, f, silent))
-        for f in board.field_names
-    }
+    quiet_fields = {f for f in fields if _covered(board, f, silent)}
     return Standing(
         scorer=scorer,
         weighed=weighed,
-        fixed=_fixed(board, sets, weighed),
-        micro=_of(board, sets.values()),
-        categories=categories,
-        fields=fields,
-        differences=_differences(board, paired),
+        fixed=_fixed(board, values, categories, weighed),
+        micro=[_mean(column) for column in values.T],
+        categories=_means(values, board.category_names, categories, silent),
+        fields=_means(values, board.field_names, fields, quiet_fields),
+        differences=_differences(board, values),
     )
 
 
-def _drawn(board: Board, scorer: str) -> tuple[dict[Group, Draws], Draws]:
-    """Draws of the systems' scores per group, and of the pairs' differences over all."""
-    values = board.values[scorer]
-    left, right = np.triu_indices(len(board.systems), 1)
-    columns = np.hstack([values, values[:, left] - values[:, right]])
-    systems, pairs = slice(len(board.systems)), slice(len(board.systems), None)
-    rows: dict[Group, list[int]] = {}
-    group_of = {q.key: (q.category, q.field) for q in board.queries}
+def _rows(board: Board, group: Callable[[Query], str]) -> dict[str, Rows]:
+    """The rows of the queries of each group."""
+    name = {query.key: group(query) for query in board.queries}
+    rows: dict[str, list[int]] = {}
     for i, key in enumerate(board.keys):
-        rows.setdefault(group_of[key], []).append(i)
-    sets: dict[Group, Draws] = {}
-    paired = resample([], columns[:0, pairs])
-    for group, indices in sorted(rows.items()):
-        drawn = resample([board.keys[i] for i in indices], columns[indices])
-        sets[group] = drawn.pick(systems)
-        paired += drawn.pick(pairs)
-    return sets, paired
+        rows.setdefault(name[key], []).append(i)
+    return {group: np.array(indices) for group, indices in rows.items()}
 
 
-def _of(board: Board, sets: Iterable[Draws], silent: bool = False) -> list[Estimate]:
-    found = list(sets)
-    if not found:
-        return [Estimate(None, None, 0, "no query asked")] * len(board.systems)
-    means = estimates(combined(found))
-    if silent:
-        return [replace(e, reason="not applicable") for e in means]
+def _mean(values: Floats) -> Estimate:
+    return mean(values) if len(values) else Estimate(None, None, 0, "no query asked")
+
+
+def _means(
+    values: Floats, names: Iterable[str], rows: Mapping[str, Rows], silent: set[str]
+) -> dict[str, list[Estimate]]:
+    """By group, the mean of every system."""
+    nothing = np.zeros(0, dtype=np.intp)
+    means = {n: [_mean(c) for c in values[rows.get(n, nothing)].T] for n in names}
+    for name in silent:
+        means[name] = [replace(e, reason="not applicable") for e in means[name]]
     return means
 
 
-def _covered(sets: dict[Group, Draws], field: str, silent: set[str]) -> bool:
+def _covered(board: Board, field: str, silent: set[str]) -> bool:
     """Whether the field's queries all belong to categories the scorer is silent about."""
-    categories = {c for c, f in sets if f == field}
-    return bool(categories) and categories <= silent
+    return {category for category, f in board.groups if f == field} <= silent
 
 
 def _is_silent(board: Board, scorer: str, category: str) -> bool:
     """Whether the scorer called all it saw of a category not applicable."""
     tallies = [t for (_, c, _), t in board.tallies.items() if c == category]
-    said = {name for t in tallies for of, name in t if of == scorer}
-    return said == {"not_applicable"}
+    outcomes = {name for tally in tallies for of, name in tally if of == scorer}
+    return outcomes == {"not_applicable"}
 
 
 def _fixed(
-    board: Board, sets: dict[Group, Draws], weighed: tuple[str, ...]
+    board: Board, values: Floats, rows: Mapping[str, Rows], weighed: tuple[str, ...]
 ) -> list[Estimate]:
     """Category means under the published weights; undefined while a category is empty."""
     if not weighed:
         reason = "the task set publishes no number of queries per category"
         return [Estimate(None, None, 0, reason)] * len(board.systems)
-    nothing = resample([], np.empty((0, len(board.systems))))
-    strata = [
-        (
-            board.categories[c],
-            combined([nothing, *(d for g, d in sets.items() if g[0] == c)]),
-        )
-        for c in weighed
-    ]
-    found = stratified(strata)
-    for i, estimate in enumerate(found):
-        empty = [c for c, (_, d) in zip(weighed, strata, strict=True) if not d.n[i]]
-        if empty:
-            found[i] = replace(estimate, reason=f"no scored query in {', '.join(empty)}")
-    return found
+    return [_weighted(board, column, rows, weighed) for column in values.T]
 
 
-def _differences(board: Board, paired: Draws) -> list[tuple[str, str, Estimate]]:
-    names = [s.name for s in board.systems]
-    pairs = zip(*np.triu_indices(len(names), 1), strict=True)
-    means = estimates(paired)
-    return [(names[a], names[b], e) for (a, b), e in zip(pairs, means, strict=True)]
+def _weighted(
+    board: Board, column: Floats, rows: Mapping[str, Rows], weighed: tuple[str, ...]
+) -> Estimate:
+    nothing = np.zeros(0, dtype=np.intp)
+    own = {c: column[rows.get(c, nothing)] for c in weighed}
+    estimate = stratified([Stratum(c, board.categories[c], v) for c, v in own.items()])
+    if empty := [c for c, v in own.items() if np.isnan(v).all()]:
+        return replace(estimate, reason=f"no scored query in {', '.join(empty)}")
+    return estimate
+
+
+def _differences(board: Board, values: Floats) -> list[tuple[str, str, Estimate]]:
+    columns = list(zip((s.name for s in board.systems), values.T, strict=True))
+    return [(a, b, mean(paired(x, y))) for (a, x), (b, y) in combinations(columns, 2)]

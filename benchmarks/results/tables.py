@@ -1,16 +1,14 @@
-"""How numbers, counts and reasons are worded in tables; the table for the terminal."""
+"""How numbers, counts and reasons are worded in tables."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from benchmarks.results.board import Board
+from benchmarks.results.reasons import FAILURES
+from benchmarks.results.table import TableCell
+from scorers.base import Direction, Scorer, bounds
 
 Row = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -31,7 +29,8 @@ _ONLY_IF_ANY = ("missing", "failed_scores", "skipped_scores")
 AVERAGES = {"avg_fixed": "fixed weights", "avg_micro": "per query"}
 
 
-CONTROLS_SAID = (
+ABOUT_FAILURES = f"Every answer and judgement without a value is named in {FAILURES}."
+ABOUT_CONTROLS = (
     "Answers made worse on purpose from the ground truth. A scorer is to be trusted where "
     "it puts the ground truth above them (order right: the whole interval of the "
     "difference is above 0). Blind: equal on every query, as of a scorer that does not "
@@ -40,16 +39,15 @@ CONTROLS_SAID = (
 """What the controls of a leaderboard are for."""
 
 
-def bounds(scale: str) -> tuple[float, float] | None:
-    """The ends of a scale written `LOW-HIGH`; None for any other wording."""
-    ends = re.fullmatch(r"(-?\d+(?:\.\d+)?)-(-?\d+(?:\.\d+)?)", scale)
-    return (float(ends[1]), float(ends[2])) if ends else None
-
-
 def decimals(scale: str) -> int:
     """Digits after the point that suit a scale."""
     ends = bounds(scale)
     return 3 if ends and ends[1] - ends[0] <= 3 else 2
+
+
+def direction_of(scorer: Scorer) -> Direction:
+    """Which values of a scorer are better."""
+    return scorer.direction
 
 
 def mean_text(cell: Cell) -> str:
@@ -60,11 +58,15 @@ def mean_text(cell: Cell) -> str:
 
 def cell_text(cell: Cell) -> str:
     """`23.41 [21.90, 24.80] n=37`, or why there is nothing to say."""
+    return result_cell(cell).full
+
+
+def result_cell(cell: Cell) -> TableCell:
+    """The mean, with the interval and n as its details."""
     if cell.get("reason") == "not applicable":
-        return "n/a"
-    return " ".join(
-        w for w in (mean_text(cell), interval_text(cell), f"n={cell['n']}") if w
-    )
+        return TableCell("n/a")
+    detail = f"{interval_text(cell)} n={cell['n']}".strip()
+    return TableCell(mean_text(cell), detail, cell["mean"])
 
 
 def interval_text(cell: Cell) -> str:
@@ -93,8 +95,24 @@ def title_of(board: Board) -> str:
     return f"{board.selection or asked}{repeats}"
 
 
-def legend(board: Board) -> str:
-    """What the averages are, and how judges were asked."""
+def interval_methods(rows: Sequence[Row]) -> list[str]:
+    """How the intervals of a leaderboard were computed, where its cells say so."""
+    cells = [cell for row in rows for s in row["scores"].values() for cell in cells_of(s)]
+    return sorted({str(c["method"]) for c in cells if c["ci95"] and c.get("method")})
+
+
+def cells_of(scores: Row) -> list[Cell]:
+    """Every mean of one system by one scorer."""
+    averages = [scores[name] for name in AVERAGES]
+    return [*averages, *scores["categories"].values(), *scores["fields"].values()]
+
+
+def _by(methods: Sequence[str]) -> str:
+    return f" ({', '.join(methods)})" if methods else ""
+
+
+def legend(board: Board, methods: Sequence[str] = ()) -> str:
+    """What the averages are, how intervals were computed, and how judges were asked."""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
     fixed = (
         f"Fixed weights: category means weighted by {weights}, over the categories that a "
@@ -104,7 +122,8 @@ def legend(board: Board) -> str:
     )
     judges = "".join(f" {s.name}: {s.manner}." for s in board.scorers if s.manner)
     return (
-        "Means with 95% bootstrap intervals by query; n is the number of scored queries. "
+        f"Means with 95% intervals by query{_by(methods)}; n is the number of scored "
+        "queries. "
         f"{fixed}Per query: mean over all scored queries.{judges}"
     )
 
@@ -146,63 +165,7 @@ def kind_text(reason: Row) -> str:
 
 def reason_text(reason: Row) -> str:
     """The reason, and how many others of its shape were counted with it."""
-    more = reason["alike"] - 1 if reason["outcome"] else 0
+    if not reason["outcome"]:
+        return f"{reason['reason']} of {reason['kinds']:,} kinds"
+    more = reason["alike"] - 1
     return f"{reason['reason']} (and {more:,} alike)" if more else str(reason["reason"])
-
-
-def printable(text: str) -> str:
-    """`text` on one line; escapes and lone surrogates are spelt out."""
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
-
-
-def terminal(board: Board, rows: Sequence[Row]) -> RenderableType:
-    """Averages and outcomes per system, then what went wrong."""
-    table = Table(
-        title=Text(title_of(board)), title_justify="left", box=None, padding=(0, 1)
-    )
-    table.add_column("system", overflow="fold")
-    shown = {s.name: headline(rows, s.name) for s in board.scorers}
-    for scorer in board.scorers:
-        heading = f"{scorer.name} ({scorer.scale})\n{AVERAGES[shown[scorer.name]]}"
-        table.add_column(Text(heading), justify="right", min_width=16)
-    table.add_column("answers and judgements", style="dim", min_width=20)
-    for row in rows:
-        scores = [_short(row["scores"][name][average]) for name, average in shown.items()]
-        table.add_row(Text(printable(row["system"])), *scores, _outcomes(row))
-    parts: list[RenderableType] = [table]
-    for scorer in board.scorers:
-        if scorer.manner:
-            parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
-    if board.warning:
-        parts.append(Text(printable(f"Attention: {board.warning}."), style="yellow"))
-    return Group(*parts, *_troubles(rows))
-
-
-def _short(cell: Cell) -> Text:
-    parts = ((mean_text(cell), "bold"), (f" n={cell['n']:,}\n", "dim"), interval_text(cell))
-    return Text.assemble(*parts)
-
-
-def _outcomes(row: Row) -> str:
-    others = [k for k in COUNTS if k not in ("planned", "done")]
-    told = [f"{row[k]:,} {COUNTS[k]}" for k in others if row[k] or k == "failed"]
-    return ", ".join([f"{row['done']:,} of {row['planned']:,} done", *told])
-
-
-def _troubles(rows: Sequence[Row]) -> list[RenderableType]:
-    found = [(r["count"], row["system"], r) for row in rows for r in row["reasons"]]
-    found.sort(key=lambda f: (-f[0], f[1], f[2]["reason"]))
-    if not found:
-        return []
-    table = Table(box=None, padding=(0, 1), header_style="dim", show_header=False)
-    for count, system, reason in found[:5]:
-        said = printable(f"{kind_text(reason)}: {reason_text(reason)}")
-        table.add_row(f"{count:,} x", Text(printable(system)), Text(said))
-    more = len(found) - 5
-    tail = (
-        [Text(f"and {more} more reasons in leaderboard.md", style="dim")]
-        if more > 0
-        else []
-    )
-    return [Text(), table, *tail]

@@ -15,9 +15,10 @@ from typing import Any, Literal
 import numpy as np
 
 from benchmarks.results.board import Board
-from benchmarks.results.statistics import Estimate, Floats, estimates, resample
-from benchmarks.results.tables import bounds
 from benchmarks.tasks.controls import TRUTH, is_control
+from scorers.base import bounds
+from scorers.statistics.estimate import CONFIDENCE, Estimate, Floats
+from scorers.statistics.means import mean
 
 EQUAL = 1e-9
 """Part of the scale below which two scores are the same score, rounded otherwise."""
@@ -46,15 +47,16 @@ class Check:
         """Whether the ground truth stands above the control, as it should.
 
         `right` and `wrong` where the whole interval of the difference lies on one side
-        of 0; `blind` where the two score the same on every query, as from a scorer that
-        does not look at what the control changes.
+        of 0 or, where the differences support no interval (all are equal), where the
+        exact sign test says so at 5%; `blind` where the two score the same on every
+        query, as from a scorer that does not look at what the control changes.
         """
-        if self.difference.mean is None:
+        if self.difference.value is None:
             return "not scored"
         if not self.above and not self.below:
             return "blind"
         if self.difference.ci95 is None:
-            return "undecided"
+            return _by_signs(self.above, self.below)
         low, high = self.difference.ci95
         return "right" if low > 0 else "wrong" if high < 0 else "undecided"
 
@@ -65,13 +67,21 @@ class Check:
             "scorer": self.scorer,
             "control": self.control,
             "order": self.order,
-            "gt": self.truth.as_json() | scale,
-            "mean": self.made.as_json() | scale,
-            "difference": self.difference.as_json() | scale,
+            "gt": self.truth.as_json("mean") | scale,
+            "mean": self.made.as_json("mean") | scale,
+            "difference": self.difference.as_json("mean") | scale,
             "above": self.above,
             "equal": self.difference.n - self.above - self.below,
             "below": self.below,
         }
+
+
+def _by_signs(above: int, below: int) -> Order:
+    from scipy.stats import binomtest
+
+    if binomtest(above, above + below).pvalue >= 1 - CONFIDENCE:
+        return "undecided"
+    return "right" if above > below else "wrong"
 
 
 def checks(board: Board) -> list[Check]:
@@ -94,15 +104,13 @@ def _check(
 ) -> Check:
     difference = _difference(truth, made, scale)
     both = np.flatnonzero(~np.isnan(difference)).tolist()
-    columns = np.stack([truth, made, difference], axis=1)[both]
-    means = estimates(resample([keys[i] for i in both], columns))
     return Check(
         scorer=scorer,
         scale=scale,
         control=name,
-        truth=means[0],
-        made=means[1],
-        difference=means[2],
+        truth=mean(truth[both]),
+        made=mean(made[both]),
+        difference=mean(difference[both]),
         above=int((difference[both] > 0).sum()),
         below=int((difference[both] < 0).sum()),
     )
@@ -112,5 +120,6 @@ def _difference(truth: Floats, made: Floats, scale: str) -> Floats:
     """`truth - made`, 0 where sums of the same numbers in another order may differ so."""
     ends, sizes = bounds(scale), np.maximum(np.abs(truth), np.abs(made))
     size = ends[1] - ends[0] if ends else np.nanmax(sizes, initial=0.0)
-    difference = truth - made
+    with np.errstate(over="ignore"):
+        difference = truth - made
     return np.where(np.abs(difference) < EQUAL * size, 0.0, difference)

@@ -6,9 +6,9 @@ import json
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.tasks.task_set import data_prefix, is_function
 from generators.base import Weights
@@ -20,6 +20,16 @@ DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
 OFFICIAL = "official:"
 """Prefix of `data` that holds answers already."""
 DEFAULT_SCORERS = ("clipscore",)
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, str | Mapping) or not isinstance(value, Sequence):
+        example = value if isinstance(value, str) else "NAME"
+        raise ValueError(f'give a list of names, such as ["{example}"]')
+    return value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
 class _Section(BaseModel):
@@ -43,7 +53,7 @@ class EngineConfig(_Section):
 class CompositionConfig(_Section):
     """The composition of LVLM and text-to-image model."""
 
-    max_images: int = Field(default=4, ge=1, le=32)
+    max_images: int = Field(default=4, ge=1, le=32, strict=True)
     """Most pictures of one answer under the `outline` protocol."""
 
 
@@ -51,22 +61,20 @@ class RunConfig(_Section):
     """Everything that can be said about a run."""
 
     data: str = "sample"
-    """`sample`, a folder or JSON file in MMIE's format, `hf:ORG/NAME@REVISION`, a peer's
-    data such as `creation:PATH` (`READERS` of the task sets), or `official:FOLDER` for
-    answers in the official scorer's format."""
-    systems: tuple[str, ...] = ()
+    """One of the forms that `plait list data` shows (`generators.registry`)."""
+    systems: Names = ()
     """Names as `plait list systems` shows them."""
-    scorers: tuple[str, ...] = ()
+    scorers: Names = ()
     weights: Weights | None = None
     """`tiny` when neither a system nor a config is named, else `pretrained`."""
     out: Path | None = None
     """Run directory; by default `runs/<data>-<digest of this config>`."""
-    limit: int | None = Field(default=None, ge=1)
+    limit: int | None = Field(default=None, ge=1, strict=True)
     """Answer only this many queries, drawn by `seed` and stratified by category."""
     ids: Path | None = None
     """File with one sample id a line: answer only these."""
-    seed: int = Field(default=0, ge=0)
-    repeats: int = Field(default=1, ge=1)
+    seed: int = Field(default=0, ge=0, strict=True)
+    repeats: int = Field(default=1, ge=1, strict=True)
     """How often each query is answered, with different seeds."""
     mode: Mode | None = None
     """How judges ask and read: `official` as the released scorer, quirks included."""
@@ -121,7 +129,7 @@ class RunConfig(_Section):
         if self.out is not None:
             return self.out.expanduser().resolve()
         place = self.data.removeprefix("hf:").removeprefix(OFFICIAL).partition("@")[0]
-        name = Path(place).name or "run"
+        name = Path(place).name.replace(":", "-") or "run"
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
@@ -146,14 +154,26 @@ def load_config(
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
+    """`config` with what was not said: of a run that is there, its systems and scorers."""
+    given = config.model_fields_set
     answered = config.data.startswith(OFFICIAL)
-    unscored = "scorers" in config.model_fields_set
-    told = {
-        "systems": config.systems or (() if answered else DEFAULT_SYSTEMS),
-        "scorers": config.scorers if unscored else DEFAULT_SCORERS,
+    if "systems" in given and not config.systems and not answered:
+        raise UsageError("systems is empty: name at least one, or leave the key out")
+    joining = config.out is not None and is_run(config.out.expanduser())
+    settings = {
+        "systems": config.systems or (() if answered or joining else DEFAULT_SYSTEMS),
+        "scorers": config.scorers if "scorers" in given or joining else DEFAULT_SCORERS,
         "weights": config.weights or ("pretrained" if named else "tiny"),
     }
-    return anchored(config.model_copy(update=told))
+    return anchored(config.model_copy(update=settings))
+
+
+def is_run(root: Path) -> bool:
+    """Whether a run has been made, or begun, in the directory `root`."""
+    # Imported here because measuring a stage reads configs where pyarrow is missing.
+    from cluster.run import MANIFEST
+
+    return (root / MANIFEST).exists()
 
 
 def anchored(config: RunConfig) -> RunConfig:
@@ -167,12 +187,10 @@ def anchored(config: RunConfig) -> RunConfig:
 
 
 def _absolute(data: str) -> str:
-    if is_function(data):
-        return data
     scheme, colon, place = data.partition(":")
     if data_prefix(data) in (None, "hf"):
         scheme, colon, place = "", "", data
-    if place == "sample" or place.startswith("hf:"):
+    if place == "sample" or place.startswith("hf:") or is_function(data):
         return data
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 

@@ -136,7 +136,7 @@ def _ended(stage: StageProgress) -> int:
 
 def _pace(stage: StageProgress) -> tuple[float, float]:
     """Records a second, and seconds left at that rate; 0 where they are not known."""
-    rate = stage.fresh / stage.seconds if stage.seconds > 0 else 0.0
+    rate = stage.made / stage.seconds if stage.seconds > 0 else 0.0
     return rate, (stage.total - _ended(stage)) / rate if rate else 0.0
 
 

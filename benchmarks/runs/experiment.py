@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,8 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.leaderboard import Board
-from benchmarks.runs.config import OFFICIAL, RunConfig, anchored, merged
-from benchmarks.runs.kept import with_kept_rubrics
+from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.recorded import (
     RecordedStages,
     Supersession,
@@ -19,19 +17,19 @@ from benchmarks.runs.recorded import (
     stage_facts,
     with_stages,
 )
+from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.published import is_published, published
-from benchmarks.tasks.task_set import TaskSet, limited, load, selected
+from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
-from cluster.run import MANIFEST
 from cluster.store import Store
 from cluster.walks import Pending
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
-from generators.names import UsageError, unknown, validated
+from generators.names import UsageError, unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS
@@ -41,6 +39,7 @@ from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.resolve import JudgeSettings, rubrics_of
 
 _MOST_WITH_NOTES = 20_000
 """Documents up to which a board carries what the stages noted (prompts, truncation)."""
@@ -57,6 +56,8 @@ class Experiment:
     scorers: tuple[Scorer, ...]
     identities: Mapping[str, str]
     """Which weights exactly, by model and revision."""
+    ids: tuple[str, ...] | None = None
+    """Sample ids that the queries were chosen by, where they were."""
     missing_weights: tuple[str, ...] = ()
     """Weights that are neither on this machine nor to be had, and why."""
 
@@ -82,7 +83,8 @@ class Experiment:
     def about(self) -> dict[str, Any]:
         """What the manifest says of the run, beside the environment."""
         stages = {s.folder: stage_facts(s) for s in self.plan.stages}
-        return {
+        chosen = {} if self.ids is None else {"ids": list(self.ids)}
+        return chosen | {
             "plait": 1,
             "config": self.config.resolved(),
             "data": dict(self.task.about),
@@ -168,11 +170,30 @@ def open_experiment(
     config: RunConfig,
     *,
     identities: Mapping[str, str] | None = None,
+    ids: Sequence[str] | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> Experiment:
-    """Read the data and resolve every name; UsageError or TaskError when one is wrong."""
+    """Read the data and resolve every name; UsageError or TaskError when one is wrong.
+
+    `ids` are those of a run that is there, whatever its file of ids says today.
+    """
+    task, given = read_task(config, on_progress)
+    return experiment_of(config, task, given, identities=identities, ids=ids)
+
+
+def experiment_of(
+    config: RunConfig,
+    task: TaskSet,
+    given: Sequence[System],
+    *,
+    identities: Mapping[str, str] | None = None,
+    ids: Sequence[str] | None = None,
+) -> Experiment:
+    """The experiment over a task set that has been read, and the systems given with it."""
     _refuse_settings_of_nothing(config)
-    task, given = _task(config, on_progress)
+    _refuse_wrong_rubrics(config)
+    if ids is None and config.ids is not None:
+        ids = _ids(config.ids)
     models = _models(config)
     with pinning(identities or {}) as pins:
         names = dict.fromkeys(config.systems)
@@ -181,9 +202,10 @@ def open_experiment(
     return Experiment(
         config=config,
         task=task,
-        samples=_selection(config, task),
+        samples=_selection(config, task, ids),
         systems=(*given, *named),
         scorers=scorers,
+        ids=None if ids is None else tuple(ids),
         identities=pins.known,
         missing_weights=tuple(pins.missing),
     )
@@ -208,8 +230,22 @@ def _refuse_settings_of_nothing(config: RunConfig) -> None:
             raise unknown("name in models", name, valid)
 
 
-def _task(
-    config: RunConfig, on_progress: Callable[[int, int], None] | None
+def _refuse_wrong_rubrics(config: RunConfig) -> None:
+    """UsageError for rubrics and modes that are not valid, whether or not a judge asks.
+
+    They are kept with the run, and judges that are added later go by them.
+    """
+    settings = [{"rubric": s["rubric"]} for s in config.models.values() if "rubric" in s]
+    judged = any(name.startswith(JUDGE) for name in config.scorers)
+    # A judge may add the rubric that makes the mode valid.
+    common = {"rubric": config.rubric, "mode": None if judged else config.mode}
+    for values in (common, *settings):
+        given = {k: v for k, v in values.items() if v is not None}
+        rubrics_of(with_overrides(JudgeSettings(), given, ""))
+
+
+def read_task(
+    config: RunConfig, on_progress: Callable[[int, int], None] | None = None
 ) -> tuple[TaskSet, tuple[System, ...]]:
     """The queries, and the systems whose answers come with them."""
     if config.data.startswith(OFFICIAL):
@@ -217,10 +253,14 @@ def _task(
     return load(config.data, prompts=config.prompts, on_progress=on_progress), ()
 
 
-def _selection(config: RunConfig, task: TaskSet) -> tuple[Sample | Malformed, ...]:
+def _selection(
+    config: RunConfig, task: TaskSet, ids: Sequence[str] | None
+) -> tuple[Sample | Malformed, ...]:
     samples = task.samples
-    if config.ids is not None:
-        samples = selected(samples, _ids(config.ids))
+    if not samples:
+        raise TaskError(f"{config.data} holds no queries")
+    if ids is not None:
+        samples = selected(samples, ids)
     if config.limit is not None:
         samples = limited(samples, config.limit, config.seed)
     return samples
@@ -263,20 +303,6 @@ def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
     return resolve_scorer(name, models.weights, told, models.gpu_gib, chat)
 
 
-def _manifest(path: Path) -> dict[str, Any]:
-    try:
-        manifest = json.loads(path.read_text())
-    except (FileNotFoundError, NotADirectoryError):
-        raise UsageError(
-            f"{path.parent} is no run directory: it has no {MANIFEST}"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{path} cannot be read: {error}") from None
-    if not isinstance(manifest, dict) or not isinstance(manifest.get("config"), dict):
-        raise UsageError(f"{path} is no manifest of a run: it holds no config")
-    return manifest
-
-
 def reopen(
     root: Path, changes: Mapping[str, Any] | None = None, *, current: Sequence[str] = ()
 ) -> Experiment:
@@ -286,10 +312,10 @@ def reopen(
     report needs neither the weights nor the network nor the plait of that time. The
     scorers named in `current` are taken as they are today.
     """
-    manifest = _manifest(root / MANIFEST)
-    values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
-    config = with_kept_rubrics(anchored(validated(RunConfig, values, "")))
-    experiment = open_experiment(config, identities=manifest.get("identities", {}))
+    manifest = read_manifest(root)
+    config = former_config(root, manifest, changes)
+    known = manifest.get("identities", {})
+    experiment = open_experiment(config, identities=known, ids=manifest.get("ids"))
     recorded = RecordedStages(manifest)
     return replace(
         experiment,
@@ -303,7 +329,7 @@ def reopen(
 
 def superseded(experiment: Experiment, store: Store) -> list[Supersession]:
     """Stages of the run directory whose records would be made again."""
-    path = experiment.config.root / MANIFEST
-    if not path.exists():
+    root = experiment.config.root
+    if not is_run(root):
         return []
-    return RecordedStages(_manifest(path)).superseded(experiment.plan.stages, store)
+    return RecordedStages(read_manifest(root)).superseded(experiment.plan.stages, store)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -45,28 +46,28 @@ def _documents(
     chosen = [s for s in experiment.systems if s.name == system]
     # Without scorers: a document is exported whether or not it has been judged.
     plan = replace(experiment.plan, systems=chosen, scorers=(), repeats=1)
-    for found in evaluations(plan, store):
-        if not isinstance(found, Evaluation) or not isinstance(found.sample, Sample):
+    for evaluation in evaluations(plan, store):
+        if not isinstance(evaluation, Evaluation):
             continue
-        if isinstance(found.document, Result):
-            yield found.sample, found.document.value
+        sample, document = evaluation.sample, evaluation.document
+        if isinstance(sample, Sample) and isinstance(document, Result):
+            yield sample, document.value
 
 
 def _write_parquet(
     documents: list[tuple[Sample, Document]], system: str, out: Path
 ) -> None:
-    """One row a document: text with a mark where each picture stands, and the pictures.
+    """One row a document: text with a mark in place of each picture, and the pictures.
 
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
     """
+    official.claim(out)
     rows = [_row(sample, document, system) for sample, document in documents]
     picture = {"_type": "Image"}
     features: dict[str, Any] = {
         name: {"dtype": "string", "_type": "Value"} for name in _SCHEMA.names[:-1]
     }
     features["images"] = {"feature": picture, "_type": "List"}
-    import json
-
     about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
     table = pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(about))
     buffer = pa.BufferOutputStream()

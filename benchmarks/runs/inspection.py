@@ -59,19 +59,19 @@ def _system(
     asked: list[Job] = []
     look = lookup_in(store)
 
-    def noting(job: Job) -> Outcome[Any] | None:
+    def recording(job: Job) -> Outcome[Any] | None:
         asked.append(job)
         return look(job)
 
-    found = read(experiment.plan.evaluation(system, sample, repeat), noting)
+    evaluated = read(experiment.plan.evaluation(system, sample, repeat), recording)
     for job in {j.key: j for j in asked}.values():
         yield from _job(store, job)
-    if isinstance(found, Pending):
+    if isinstance(evaluated, Pending):
         yield "[yellow]not finished[/yellow]"
-    elif isinstance(evaluation := getattr(found, "value", None), Evaluation):
+    elif isinstance(evaluation := getattr(evaluated, "value", None), Evaluation):
         for name, score in evaluation.scores.items():
-            said = getattr(score, "reason", None) or f"{score.value.value:.4g}"  # type: ignore[union-attr]
-            yield f"  {name}: {outcome_name(score)}, {escape(str(said))}"
+            text = getattr(score, "reason", None) or f"{score.value.value:.4g}"  # type: ignore[union-attr]
+            yield f"  {name}: {outcome_name(score)}, {escape(str(text))}"
             if isinstance(score, Result):
                 parts = json.dumps(dict(score.value.parts), ensure_ascii=False)
                 yield f"    {escape(parts)}"
@@ -96,14 +96,14 @@ def _input(value: Request | ImageRequest | Candidate) -> Iterator[str]:
         yield f"seed {value.seed}"
         for turn in value.turns:
             for part in turn.content:
-                yield f"{turn.role}: {_said(part)}"
+                yield f"{turn.role}: {_shown(part)}"
     elif isinstance(value, ImageRequest):
         yield f"seed {value.seed}"
         yield f"prompt: {value.prompt if value.payload is None else '(payload)'}"
-        yield from (f"context: {_said(part)}" for part in value.context)
+        yield from (f"context: {_shown(part)}" for part in value.context)
 
 
-def _said(part: Text | Image) -> str:
+def _shown(part: Text | Image) -> str:
     return part.text if isinstance(part, Text) else f"(picture {part.place or part.digest})"
 
 

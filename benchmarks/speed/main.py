@@ -11,115 +11,173 @@ library are.
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+import typer
 
 from benchmarks.runs.config import merged, parsed_setting
-from benchmarks.speed.workload import PARTS, Workload, of_scorer, of_system, whole
+from benchmarks.speed.workload import Workload, of_scorer, of_system, whole
 from benchmarks.tasks.controls import CONTROLS
 from cluster.manifest import environment
+from generators.base import Weights
 from generators.files import write_whole
+from generators.names import UsageError
 from pipelines.systems import Models
 
 WHOLE = "all"
 """The part that is every part."""
+Part = Literal["draft", "condition", "render", "all"]
+
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measurement:
+    """What is to be measured, as the options name it."""
+
+    system: str | None
+    scorer: str | None
+    part: Part
+    weights: Weights
+    batches: tuple[int, ...]
+    queries: int
+    answers: int
+    upstream: bool
+    settings: dict[str, Any]
+
+    @property
+    def models(self) -> Models:
+        """The settings are those of the system's model."""
+        overrides = {} if self.system is None else {self.system: self.settings}
+        return Models(weights=self.weights, overrides=overrides)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print, and write JSON where `--out` says."""
-    told = _parser().parse_args(arguments)
+    """Measure, print, and write JSON where `--out` says; the exit status."""
+    return exit_status(app, arguments, "plait bench stage")
+
+
+def exit_status(program: typer.Typer, arguments: Sequence[str] | None, name: str) -> int:
+    """Run `program` as the command `name`; 0 unless something failed."""
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        program(args=words, prog_name=name, obj=words)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+@app.command()
+def stage(
+    context: typer.Context,
+    system: Annotated[
+        str | None, typer.Option(help="A system, an LVLM or a text-to-image model.")
+    ] = None,
+    scorer: Annotated[str | None, typer.Option(help="A scorer.")] = None,
+    part: Annotated[Part, typer.Option(help="Which stage of the system.")] = "draft",
+    weights: Annotated[Weights, typer.Option(help="Weights of the model.")] = "dummy",
+    batches: Annotated[
+        str, typer.Option(help="Batch sizes, separated by commas.")
+    ] = "1,2,4,8",
+    queries: Annotated[int, typer.Option(min=1, help="Of the sample set.")] = 16,
+    answers: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=1 + len(CONTROLS),
+            help="To each query, for a scorer: the ground truth and controls.",
+        ),
+    ] = 1,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of every way.")] = 3,
+    upstream: Annotated[bool, typer.Option(help="Also time the original loop.")] = True,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="key=value of the model.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Also write JSON here.")] = None,
+) -> None:
+    """How fast one stage is at several batch sizes, without Ray and without a store."""
+    if (system is None) == (scorer is None):
+        raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
+    wanted = Measurement(
+        system=system,
+        scorer=scorer,
+        part=part,
+        weights=weights,
+        batches=_sizes(batches),
+        queries=queries,
+        answers=answers,
+        upstream=upstream,
+        settings=_settings(set_ or ()),
+    )
+    command = context.find_root().obj or []
+    raise typer.Exit(_report(wanted, rounds, out, command))
+
+
+def _report(
+    wanted: Measurement, rounds: int, out: Path | None, command: Sequence[str]
+) -> int:
     from benchmarks.speed.device import copy_bandwidth, device_name
     from benchmarks.speed.measure import measure
     from benchmarks.speed.output import Report
 
-    title, settings, ways, inputs = _measured(told)
-    report = Report(measure(ways, inputs, told.rounds), copy_bandwidth())
+    title, settings, ways, inputs = _measured(wanted)
+    report = Report(measure(ways, inputs, rounds), copy_bandwidth())
     print(f"{title} on {device_name()}")
     print(
-        f"{len(inputs)} inputs, median of {told.rounds} rounds; a copy reads and writes "
+        f"{len(inputs)} inputs, median of {rounds} rounds; a copy reads and writes "
         f"{report.bandwidth / 1e9:.1f} GB/s"
     )
     print(report.table())
-    if told.out is not None:
+    if out is not None:
         about = environment() | {"device": device_name(), "measured": title}
         about |= {"settings": settings, "bandwidth": report.bandwidth}
-        about |= {"command": sys.argv[1:] if arguments is None else list(arguments)}
+        about |= {"command": list(command)}
         written = {"about": about, "speeds": report.data()}
-        write_whole(told.out, json.dumps(written, indent=1) + "\n")
+        write_whole(out, json.dumps(written, indent=1) + "\n")
     return 1 if any(speed.failures for speed in report.speeds) else 0
 
 
-def _measured(told: argparse.Namespace) -> tuple[str, Any, Any, Sequence[Any]]:
+def _measured(wanted: Measurement) -> tuple[str, Any, Any, Sequence[Any]]:
     """A title, the settings, the ways to compute and the inputs."""
     from benchmarks.speed.measure import in_batches, loaded_stage, ways_of
 
-    sizes = [int(size) for size in told.batches.split(",")]
-    if told.part == WHOLE:
-        system, samples = whole(told.system, _models(told), told.queries)
-        title = f"{told.system}, whole documents ({told.weights})"
-        return title, _settings(told), in_batches(system, sizes), samples
-    workload = _workload(told)
+    sizes = list(wanted.batches)
+    if wanted.part == WHOLE and wanted.system is not None:
+        system, samples = whole(wanted.system, wanted.models, wanted.queries)
+        title = f"{wanted.system}, whole documents ({wanted.weights})"
+        return title, wanted.settings, in_batches(system, sizes), samples
+    workload = _workload(wanted)
     spec = workload.spec
-    stage = loaded_stage(spec, sizes)
-    ways = ways_of(spec, stage, sizes, told.upstream)
+    loaded = loaded_stage(spec, sizes)
+    ways = ways_of(spec, loaded, sizes, wanted.upstream)
     title = f"{spec.name} ({spec.identity}, {spec.weights})"
     return title, dict(spec.settings), ways, workload.inputs
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="plait bench stage", description=__doc__.split("\n")[0]
-    )
-    what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--system", help="a system, an LVLM or a text-to-image model")
-    what.add_argument("--scorer", help="a scorer")
-    parser.add_argument(
-        "--part", default="draft", choices=(*PARTS, WHOLE), help="of the system"
-    )
-    parser.add_argument(
-        "--weights", default="dummy", choices=("pretrained", "dummy", "tiny")
-    )
-    parser.add_argument("--batches", default="1,2,4,8", help="batch sizes, comma-separated")
-    parser.add_argument("--queries", type=int, default=16, help="of the sample set")
-    parser.add_argument(
-        "--answers",
-        type=int,
-        default=1,
-        choices=range(1, 2 + len(CONTROLS)),
-        help="to each query, for a scorer: the ground truth and controls",
-    )
-    parser.add_argument("--rounds", type=int, default=3, help="timed rounds of every way")
-    parser.add_argument(
-        "--upstream",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="also time upstream's loop",
-    )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="KEY=VALUE", help="of the model"
-    )
-    parser.add_argument("--out", type=Path, default=None, help="also write JSON here")
-    return parser
+def _workload(wanted: Measurement) -> Workload:
+    if wanted.scorer is not None:
+        asked = (wanted.queries, wanted.answers)
+        return of_scorer(wanted.scorer, wanted.weights, wanted.settings, *asked)
+    return of_system(wanted.system or "", wanted.part, wanted.models, wanted.queries)
 
 
-def _workload(told: argparse.Namespace) -> Workload:
-    if told.scorer is not None:
-        asked = (told.queries, told.answers)
-        return of_scorer(told.scorer, told.weights, _settings(told), *asked)
-    return of_system(told.system, told.part, _models(told), told.queries)
+def _sizes(batches: str) -> tuple[int, ...]:
+    sizes = batches.split(",")
+    if not all(size.strip().isdecimal() and int(size) for size in sizes):
+        raise UsageError(f"--batches {batches!r} must be sizes such as 1,2,4,8")
+    return tuple(int(size) for size in sizes)
 
 
-def _models(told: argparse.Namespace) -> Models:
-    return Models(weights=told.weights, overrides={told.system: _settings(told)})
-
-
-def _settings(told: argparse.Namespace) -> dict[str, Any]:
+def _settings(written: Sequence[str]) -> dict[str, Any]:
     settings: dict[str, Any] = {}
-    for text in told.set:
+    for text in written:
         settings = merged(settings, parsed_setting(text))
     return settings
 

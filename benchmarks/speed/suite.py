@@ -10,11 +10,21 @@ go on.
 
 from __future__ import annotations
 
-import argparse
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from benchmarks.speed.main import exit_status
+from generators.names import unknown
+
+Random = Literal["dummy", "tiny"]
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
 
 _SHORT = ("max_images=1", "max_text_tokens=64")
 
@@ -67,17 +77,29 @@ def run(name: str, weights: str, out: Path) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Make all measurements, or those named; 1 when one of them failed."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--weights", default="dummy", choices=("dummy", "tiny"))
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--only", nargs="*", choices=MEASUREMENTS, help="just these")
-    told = parser.parse_args(arguments)
-    told.out.mkdir(parents=True, exist_ok=True)
-    names = told.only or list(MEASUREMENTS)
-    failed = [name for name in names if run(name, told.weights, told.out)]
+    return exit_status(app, arguments, "python -m benchmarks.speed.suite")
+
+
+@app.command()
+def suite(
+    out: Annotated[Path, typer.Option(help="Folder of the results.")],
+    weights: Annotated[Random, typer.Option(help="Random values, full size or tiny.")] = (
+        "dummy"
+    ),
+    only: Annotated[
+        list[str] | None, typer.Option(help="Just this measurement; may be repeated.")
+    ] = None,
+) -> None:
+    """Every measurement worth making on a GPU, one after another, into one folder."""
+    names = only or list(MEASUREMENTS)
+    for name in names:
+        if name not in MEASUREMENTS:
+            raise unknown("measurement", name, MEASUREMENTS)
+    out.mkdir(parents=True, exist_ok=True)
+    failed = [name for name in names if run(name, weights, out)]
     if failed:
         print(f"with failures: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
+    raise typer.Exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,8 @@ reads pictures, their places, the question and the text must put `gt` above all 
 A control that cannot be made of a sample, or would be the ground truth again, skips it
 and says why. A control depends on the seed and on the samples of the task set, not on
 their order and not on which of them a run asks: where another sample's content is needed,
-samples stand in a ring by a digest of seed and id, and take from the next that serves. A
-sample added to a task set or removed changes the answers only of those that stand next to
-it.
+samples are ordered in a ring by a digest of seed and id, and take from the next that
+serves. A sample added to a task set or removed changes the answers of its neighbours only.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ TRUTH = "gt"
 PREFIX = f"{TRUTH}:"
 
 Place = tuple[str, str]
-"""Where a sample stands in a ring: the digest it is sorted by, and its id."""
+"""The position of a sample in a ring: the digest it is sorted by, and its id."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,9 @@ def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
     if not truth.images:
         return Skip("the ground truth holds no picture")
     texts = tuple(s for s in truth.segments if isinstance(s, Text))
-    return Document(texts) if texts else Skip("the ground truth holds no text")
+    if not any(t.text for t in texts):
+        return Skip("the ground truth holds no text")
+    return Document(texts)
 
 
 def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
@@ -136,19 +137,19 @@ def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip
 
     Answers that differ in case, blanks and punctuation alone say the same.
     """
-    own = _said(truth)
-    found = (other for other in pool.others(sample) if _said(other) != own)
-    return next(found, Skip("no other sample of the category has another answer"))
+    own = _content(truth)
+    others = (other for other in pool.others(sample) if _content(other) != own)
+    return next(others, Skip("no other sample of the category has another answer"))
 
 
-def _said(document: Document) -> tuple[str, ...]:
+def _content(document: Document) -> tuple[str, ...]:
     words = re.sub(r"[\W_]+", "", document.text).casefold() or document.text
     return (words, *(p.digest for p in document.images))
 
 
 def repeated_text(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
     """Every text replaced by the first one, at its place; pictures stay."""
-    texts = [s for s in truth.segments if isinstance(s, Text)]
+    texts = [s for s in truth.segments if isinstance(s, Text) and s.text]
     if len({t.text for t in texts}) < 2:
         return Skip("the ground truth holds no two different texts")
     segments = (texts[0] if isinstance(s, Text) else s for s in truth.segments)

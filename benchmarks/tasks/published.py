@@ -1,7 +1,7 @@
 """What readers of other benchmarks share: rows become samples, or named failures.
 
-The answers a benchmark publishes beside its questions can stand as systems without stages,
-under the name `published:NAME`.
+The answers a benchmark publishes beside its questions can be systems without stages, under
+the name `published:NAME`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Entry:
 
 
 class Known(NamedTuple):
-    """What can be told of a row whether or not it keeps the rules."""
+    """What a row says of itself, whether or not it keeps the rules."""
 
     id: str | None
     category: str = "unknown"

@@ -22,7 +22,15 @@ from generators.names import UsageError
 from generators.registry import Named, forms, is_custom, prefix_of
 from generators.system import Prompter
 
-__all__ = ["READERS", "TaskError", "TaskSet", "limited", "load", "selected"]
+__all__ = [
+    "READERS",
+    "TaskError",
+    "TaskSet",
+    "is_function",
+    "limited",
+    "load",
+    "selected",
+]
 
 Samples = Sequence[Sample | Malformed]
 
@@ -37,7 +45,19 @@ READERS: Mapping[str, str] = {
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """Queries, and what a run has to know of them."""
+    """Queries, and what a run has to know of them.
+
+    A task set of your own is a function that gives one, named as `module:function`; its
+    module lies in the current folder or is installed:
+
+        def queries() -> TaskSet:
+            turns = (Turn("user", (Text("Draw a cat."),)),)
+            sample = Sample(id="cat", category="SA", field="Animals", turns=turns)
+            return TaskSet(name="mine", samples=(sample,), prompt=as_asked,
+                           categories={}, fields=("Animals",), about={})
+
+    where `benchmarks.tasks.published.as_asked` puts no words around the question.
+    """
 
     name: str
     samples: tuple[Sample | Malformed, ...]
@@ -75,15 +95,15 @@ def load(
 ) -> TaskSet:
     """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
 
-    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is a
-    function of yours that gives the task set. Pictures are decoded
-    once to find broken ones; `cache` (by default the user's cache folder) keeps what was
-    found. `on_progress` is told (checked, of how many). Raises TaskError for data that
+    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is
+    a function of the user's that gives the task set. Pictures are decoded once to find
+    broken ones; `cache` (by default the user's cache folder) keeps the results.
+    `on_progress` is called with (checked, of how many). Raises TaskError for data that
     cannot be read, UsageError for unknown names in `prompts`.
     """
     cache = cache or checks.default_folder()
     if is_function(data):
-        return _of_function(data)
+        return _own(data, prompts)
     prefix = data_prefix(data)
     if prefix is not None and prefix in READERS:
         return _of_another(prefix, data.partition(":")[2], prompts, cache)
@@ -110,19 +130,6 @@ def load(
     )
 
 
-def _of_function(name: str) -> TaskSet:
-    """The task set that a user's function gives; UsageError where it gives none."""
-    try:
-        task = imported(name)()
-    except (ImportError, AttributeError) as error:
-        raise UsageError(
-            f"data {name!r}: {error}. Prefixes are {', '.join(forms(Named.DATA))}"
-        ) from error
-    if not isinstance(task, TaskSet):
-        raise UsageError(f"data {name!r} gives {task!r}, which is not a TaskSet")
-    return task
-
-
 def _of_another(
     scheme: str, where: str, prompts: Mapping[str, Mapping[str, str]] | None, cache: Path
 ) -> TaskSet:
@@ -130,6 +137,22 @@ def _of_another(
         raise UsageError(f"[prompts] words MMIE's queries; {scheme} has its own questions")
     read: Callable[[str, Path], TaskSet] = imported(READERS[scheme])
     return read(where, cache)
+
+
+def _own(data: str, prompts: Mapping[str, Mapping[str, str]] | None) -> TaskSet:
+    if prompts:
+        raise UsageError(f"[prompts] words MMIE's queries; {data} has its own prompt")
+    try:
+        make: Callable[[], TaskSet] = imported(data)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise UsageError(
+            f"data {data!r}: {error}. Prefixes are {', '.join(forms(Named.DATA))}"
+        ) from error
+    task = make()
+    if not isinstance(task, TaskSet):
+        kind = type(task).__name__
+        raise UsageError(f"data {data!r} must give a TaskSet, not a value of type {kind}")
+    return task
 
 
 def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed, ...]:

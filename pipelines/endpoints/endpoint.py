@@ -30,7 +30,7 @@ from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
 from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
 from pipelines.endpoints.replies import ChatCompletion, outcome, parsed
 
-_PREFLIGHT = [{"role": "user", "content": "ChatCompletion with the word: ready"}]
+_PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
 _PREFLIGHT_ATTEMPTS = 3
 _PREFLIGHT_TOKENS = 16
 """Longest reply asked for: enough to show that key, model and settings are accepted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,8 +16,131 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from safetensors.torch import load_file
 
 from generators.checkpoints import CheckpointError
-from scorers.clip.from_transformers import as_open_clip, config_of, preprocessing_of
 from scorers.clipscore import ClipSettings
+
+_TOWERS = {"vision_model": "visual.transformer", "text_model": "transformer"}
+_LAYER = re.compile(r"(vision_model|text_model)\.encoder\.layers\.(\d+)\.(.+)")
+_PARTS = {
+    "layer_norm1": "ln_1",
+    "layer_norm2": "ln_2",
+    "mlp.fc1": "mlp.c_fc",
+    "mlp.fc2": "mlp.c_proj",
+    "self_attn.out_proj": "attn.out_proj",
+}
+_OTHERS = {
+    "vision_model.embeddings.class_embedding": "visual.class_embedding",
+    "vision_model.embeddings.patch_embedding.weight": "visual.conv1.weight",
+    "vision_model.embeddings.position_embedding.weight": "visual.positional_embedding",
+    "vision_model.pre_layrnorm.weight": "visual.ln_pre.weight",
+    "vision_model.pre_layrnorm.bias": "visual.ln_pre.bias",
+    "vision_model.post_layernorm.weight": "visual.ln_post.weight",
+    "vision_model.post_layernorm.bias": "visual.ln_post.bias",
+    "text_model.embeddings.token_embedding.weight": "token_embedding.weight",
+    "text_model.embeddings.position_embedding.weight": "positional_embedding",
+    "text_model.final_layer_norm.weight": "ln_final.weight",
+    "text_model.final_layer_norm.bias": "ln_final.bias",
+}
+_TRANSPOSED = {
+    "visual_projection.weight": "visual.proj",
+    "text_projection.weight": "text_projection",
+}
+_BUFFERS = (".position_ids",)
+
+
+def as_open_clip(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same weights under open_clip's names; unknown names stay as they are."""
+    kept = {n: t for n, t in tensors.items() if not n.endswith(_BUFFERS)}
+    converted: dict[str, torch.Tensor] = {}
+    for name, tensor in kept.items():
+        if name in _TRANSPOSED:
+            converted[_TRANSPOSED[name]] = tensor.T.contiguous()
+        elif ".self_attn.k_proj." in name or ".self_attn.v_proj." in name:
+            continue
+        elif ".self_attn.q_proj." in name:
+            converted[_renamed(name)] = _joined(name, kept)
+        else:
+            converted[_renamed(name)] = tensor
+    return converted
+
+
+def _renamed(name: str) -> str:
+    match = _LAYER.fullmatch(name)
+    if match is None:
+        return _OTHERS.get(name, name)
+    tower, layer, rest = match.groups()
+    part, _, kind = rest.rpartition(".")
+    block = f"{_TOWERS[tower]}.resblocks.{layer}"
+    if part == "self_attn.q_proj":
+        return f"{block}.attn.in_proj_{kind}"
+    return f"{block}.{_PARTS[part]}.{kind}" if part in _PARTS else name
+
+
+def _joined(query: str, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """Query, key and value stacked as in `torch.nn.MultiheadAttention`."""
+    names = [query.replace(".q_proj.", f".{p}_proj.") for p in "qkv"]
+    if lost := [n for n in names if n not in tensors]:
+        raise CheckpointError(f"CLIP weights lack {', '.join(lost)}")
+    return torch.cat([tensors[n] for n in names])
+
+
+def config_of(about: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """open_clip's model configuration for a transformers `config.json`.
+
+    Fields that the file leaves out have the defaults of `transformers.CLIPConfig`.
+    """
+    from transformers import CLIPConfig
+
+    if about.get("model_type") != "clip":
+        raise CheckpointError(
+            f"{source!r} is a {about.get('model_type')!r} model; CLIPScore reads 'clip'"
+        )
+    config = CLIPConfig.from_dict(dict(about))
+    vision, text = config.vision_config, config.text_config
+    return {
+        "embed_dim": config.projection_dim,
+        "quick_gelu": _is_quick(vision.hidden_act, text.hidden_act, source),
+        "vision_cfg": {
+            **_tower(vision),
+            "image_size": vision.image_size,
+            "patch_size": vision.patch_size,
+            "head_width": vision.hidden_size // vision.num_attention_heads,
+        },
+        "text_cfg": {
+            **_tower(text),
+            "context_length": text.max_position_embeddings,
+            "vocab_size": text.vocab_size,
+            "heads": text.num_attention_heads,
+        },
+    }
+
+
+def _tower(config: Any) -> dict[str, Any]:
+    return {
+        "width": config.hidden_size,
+        "layers": config.num_hidden_layers,
+        "mlp_ratio": config.intermediate_size / config.hidden_size,
+        "norm_kwargs": {"eps": config.layer_norm_eps},
+    }
+
+
+def _is_quick(vision: str, text: str, source: str) -> bool:
+    if vision != text or vision not in ("quick_gelu", "gelu"):
+        raise CheckpointError(
+            f"{source!r} activates with {vision!r} and {text!r}; both towers must use "
+            "'quick_gelu' or both 'gelu'"
+        )
+    return vision == "quick_gelu"
+
+
+def preprocessing_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean, deviation and resampling of a transformers processor, in open_clip's terms."""
+    settings = about.get("image_processor", about)
+    names = {"mean": "image_mean", "std": "image_std"}
+    found = {ours: settings[theirs] for ours, theirs in names.items() if theirs in settings}
+    if "resample" in settings:
+        found["interpolation"] = "bilinear" if settings["resample"] == 2 else "bicubic"
+    return found
+
 
 Fetch = Callable[[str], Path | None]
 """The file of that name in a checkpoint, or None where it has no such file."""

@@ -13,8 +13,8 @@ import torch
 
 from generators.document import Image
 from generators.pictures import PictureError, decode
+from scorers.clip.model import Clip
 from scorers.clip.text import Tokens
-from scorers.clip.weights import Clip
 
 Features = npt.NDArray[np.float64]
 """(width,), of length 1."""

@@ -12,9 +12,9 @@ from generators.base import Failure, Fault, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Score
 from generators.pictures import PictureError
 from scorers.clip.encoder import ClipEncoder, Features
+from scorers.clip.model import load_clip
 from scorers.clip.pairs import Pair, pairs_of
 from scorers.clip.text import ClipText, Reading, Tokens
-from scorers.clip.weights import load_clip
 from scorers.clipscore import NO_PICTURE, ClipSettings
 
 HESSEL_WEIGHT = 2.5

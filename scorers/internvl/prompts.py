@@ -12,7 +12,6 @@ from generators.base import Failure, Skip
 from generators.decoding.requests import empty
 from generators.document import Image, Request
 from generators.pictures import PictureError, decode
-from scorers.internvl.budget import Budget, budgeted
 from scorers.internvl.models import Judge
 from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.template import (
@@ -22,6 +21,7 @@ from scorers.internvl.template import (
     shown,
     spelled_controls,
 )
+from scorers.internvl.tiles import Budget, budgeted
 
 
 class Pictures:

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from generators.base import NotApplicable
 from generators.content import filled, joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import RubricQuestion
-from scorers.judging.replies import RubricVerdict, Unreadable, read_reply
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, read_reply
 from scorers.judging.rubrics import Rubric
 
 NOTHING = "(no text and no picture)"

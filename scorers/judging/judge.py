@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
-from scorers.base import OneStage
-from scorers.judging.asking import RubricQuestion, asked_again
+from scorers.base import Direction, OneStage
 from scorers.judging.released import Released
-from scorers.judging.replies import RubricVerdict, Unreadable
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, asked_again
 from scorers.judging.rubrics import TOP, Rubric
 
 _NOTED = (
@@ -51,6 +50,7 @@ class RubricJudge(OneStage):
     retries: int = 1
     seed: int = 0
     scale: str = "0-100"
+    direction: Direction = "higher"
 
     @property
     def manner(self) -> str:
@@ -88,14 +88,14 @@ class RubricJudge(OneStage):
             if not isinstance(outcome, Result):
                 return outcome
             reply = outcome.value.text
-            found = self.examiner.read(reply, asked.rubric)
-            if isinstance(found, RubricVerdict):
-                parts = _parts(found) | _about(asked, outcome, attempt)
-                return Result(Score(found.raw / TOP * 100, parts))
+            reading = self.examiner.read(reply, asked.rubric)
+            if isinstance(reading, RubricVerdict):
+                parts = _parts(reading) | _about(asked, outcome, attempt)
+                return Result(Score(reading.raw / TOP * 100, parts))
             if attempt > self.retries:
-                return Unscored(f"{_unread(outcome)}: {found.reason}")
+                return Unscored(f"{_unread(outcome)}: {reading.reason}")
             seed = self._seed(sample, attempt)
-            request = asked_again(request, reply, found.reason, asked.rubric, seed)
+            request = asked_again(request, reply, reading.reason, asked.rubric, seed)
 
     def _seed(self, sample: Sample, attempt: int) -> int | None:
         """Of the judge's own sampling; None for one that decodes greedily."""
@@ -109,20 +109,20 @@ def _unread(reply: Result[Draft]) -> str:
     return "the reply is cut at the model's longest" if cut else "the reply cannot be read"
 
 
-def _parts(found: RubricVerdict) -> dict[str, Any]:
+def _parts(verdict: RubricVerdict) -> dict[str, Any]:
     return {
-        "raw": found.raw,
-        "source": found.source,
-        "stated": found.stated,
-        "summed": found.summed,
-        "consistent": found.consistent,
-        "criteria": dict(found.criteria),
-        "penalty": found.penalty,
+        "raw": verdict.raw,
+        "source": verdict.source,
+        "stated": verdict.stated,
+        "summed": verdict.summed,
+        "consistent": verdict.consistent,
+        "criteria": dict(verdict.criteria),
+        "penalty": verdict.penalty,
     }
 
 
 def _about(asked: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[str, Any]:
-    said = {**reply.notes, **reply.usage}
+    notes = {**reply.notes, **reply.usage}
     return {
         "rubric": asked.rubric.id,
         "prompt_sha256": asked.rubric.sha256,
@@ -131,5 +131,30 @@ def _about(asked: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[s
         "images_left_out": asked.left_out,
         "text_cut": asked.cut,
         "neutralised": list(asked.neutralised),
-        **{name: said[name] for name in _NOTED if name in said},
+        **{name: notes[name] for name in _NOTED if name in notes},
     }
+
+
+class CriterionMean(NamedTuple):
+    """How often a criterion is met."""
+
+    mean: float
+    """In [0, 1]; for the penalty, the share of answers it is imposed on."""
+    n: int
+    """Scores with a verdict on it."""
+
+
+def profile(scores: Iterable[Score]) -> dict[str, CriterionMean]:
+    """By criterion, in the rubric's order, `penalty` last; without those never judged."""
+    verdicts: dict[str, list[int]] = {}
+    for score in scores:
+        for name, verdict in _verdicts(score).items():
+            if verdict is not None:
+                verdicts.setdefault(name, []).append(verdict)
+    last = {"penalty": verdicts.pop("penalty")} if "penalty" in verdicts else {}
+    return {n: CriterionMean(sum(v) / len(v), len(v)) for n, v in (verdicts | last).items()}
+
+
+def _verdicts(score: Score) -> dict[str, int | None]:
+    criteria = dict(score.parts.get("criteria", {}))
+    return criteria | {"penalty": score.parts.get("penalty")}

@@ -33,8 +33,8 @@ def read_published(file: Path) -> dict[str, Rubric]:
     UsageError where the file cannot be read, is not Python, holds no template for a
     category, or holds another text than the released one.
     """
-    found = _templates(_parsed(file))
-    return {category: _checked(category, found, file) for category in DIGESTS}
+    templates = _templates(_parsed(file))
+    return {category: _checked(category, templates, file) for category in DIGESTS}
 
 
 def _parsed(file: Path) -> ast.Module:
@@ -49,8 +49,8 @@ def _parsed(file: Path) -> ast.Module:
         raise UsageError(f"rubric {str(file)!r} is not Python: {error}") from None
 
 
-def _checked(category: str, found: Mapping[str, str], file: Path) -> Rubric:
-    template = found.get(category)
+def _checked(category: str, templates: Mapping[str, str], file: Path) -> Rubric:
+    template = templates.get(category)
     if template is None:
         raise UsageError(
             f"rubric {str(file)!r}: get_prompt returns no text for {category!r} ids"
@@ -72,11 +72,11 @@ def _templates(module: ast.Module) -> dict[str, str]:
             named |= {t.id: text for t in node.targets if isinstance(t, ast.Name)}
     functions = [n for n in module.body if isinstance(n, ast.FunctionDef)]
     branches = (b for f in functions if f.name == "get_prompt" for b in _branches(f))
-    found: dict[str, str] = {}
+    templates: dict[str, str] = {}
     for category, value in branches:
         if (text := _text(value, named)) is not None:
-            found.setdefault(category, text)
-    return found
+            templates.setdefault(category, text)
+    return templates
 
 
 def _branches(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:

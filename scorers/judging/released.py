@@ -15,8 +15,7 @@ from typing import Any
 from generators.base import Unscored
 from generators.content import joined
 from generators.document import Content, Document, Image, Sample, Text
-from scorers.judging.asking import RubricQuestion
-from scorers.judging.replies import RubricVerdict, Unreadable
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP, Rubric
 
 MOST_IMAGES = 4
@@ -60,19 +59,19 @@ def flattened(question: Content, answer: Content) -> Flattened:
     """dataset.py, `get_dataset`: all of the question, and the answer as far as is read."""
     state = _Flattening()
     asked = "".join(state.text(s) for s in question)
-    said, read = "", 0
+    written, read = "", 0
     for segment in answer:
         # A text is read before the limit is looked at, a picture after.
         full = len(state.images) > _LAST
         if isinstance(segment, Text) or not full:
-            said += state.text(segment)
+            written += state.text(segment)
             read += 1
         if full or len(state.images) > _LAST:
             break
     rest = answer[read:]
     return Flattened(
         asked,
-        said,
+        written,
         tuple(state.images),
         left_out=sum(isinstance(s, Image) for s in rest),
         cut=any(isinstance(s, Text) for s in rest),
@@ -121,7 +120,7 @@ class Released:
 
 
 def first_truth(items: Sequence[Any]) -> dict[str, str]:
-    """Metadata that tells the text of `items[0]`, where the content would tell another.
+    """Metadata with the text of `items[0]`, where the content would give another.
 
     `items` are a row's `gt_answer`, {"text": ..., "image": ...} each. The content made of
     them holds no empty text and nothing of an item without both, so that the text of the
@@ -131,8 +130,8 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
     text = first.get("text")
     content = (item for item in rest if item.get("text") or item.get("image"))
     next_text = None if first.get("image") else next(content, {}).get("text")
-    told = bool(text) or (text is None and not next_text)
-    return {} if told else {FIRST_TRUTH: json.dumps(text)}
+    agrees = bool(text) or (text is None and not next_text)
+    return {} if agrees else {FIRST_TRUTH: json.dumps(text)}
 
 
 def _truth(sample: Sample) -> str | None:
@@ -173,12 +172,12 @@ class Averages:
 
 def averages(scores: Iterable[tuple[str, int]]) -> Averages:
     """main.py's last lines, for (sample id, raw score of 0 to 6)."""
-    found = list(scores)
+    pairs = list(scores)
     kinds = {
-        kind: _average([score for id, score in found if kind_of(id) == kind])
+        kind: _average([score for id, score in pairs if kind_of(id) == kind])
         for kind in ("SA", "PBL", "MSR")
     }
-    return Averages(len(found), _average([score for _, score in found]), kinds)
+    return Averages(len(pairs), _average([score for _, score in pairs]), kinds)
 
 
 def _average(scores: list[int]) -> float | None:

@@ -1,4 +1,4 @@
-"""What a judge's reply says: a verdict for each criterion and a score, or what is missing.
+"""A judge's request and its reply: what was asked, and what the reply says or lacks.
 
 Nothing is guessed: a value out of range, or said twice in two ways, is no value.
 """
@@ -11,7 +11,46 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Literal
 
+from generators.content import followed_up
+from generators.document import Content, Image, Request, Turn
 from scorers.judging.rubrics import TOP, Rubric
+
+
+@dataclass(frozen=True, slots=True)
+class RubricQuestion:
+    """The one turn that asks for a judgement."""
+
+    rubric: Rubric
+    content: Content
+    """Rubric, question and answer in this order, so that all that is asked about one
+    question begins alike and a server's prefix cache serves it."""
+    left_out: int = 0
+    """Pictures of question and answer that the judge is not shown."""
+    cut: bool = False
+    """Whether text of the answer is left out."""
+    neutralised: tuple[str, ...] = ()
+    """What was found in question or answer that would have passed for control."""
+
+    @property
+    def images(self) -> int:
+        """Pictures the judge is shown."""
+        return sum(isinstance(s, Image) for s in self.content)
+
+    def request(self, seed: int | None) -> Request:
+        """The first question to the judge."""
+        return Request((Turn("user", self.content),), seed)
+
+
+def asked_again(
+    request: Request, reply: str, problem: str, rubric: Rubric, seed: int | None
+) -> Request:
+    """The conversation so far, with a turn that asks for the verdict in its form."""
+    asking = (
+        f"This cannot be read: {problem}. Give your judgement again, in exactly this form "
+        f"and with nothing before or after it:\n{rubric.form}"
+    )
+    return Request(followed_up(request.turns, reply, asking), seed)
+
 
 _NUMBER = r"(?P<value>[+-]?\d{1,9}(?:\.\d{1,9})?)"
 _SCORE = re.compile(
@@ -59,18 +98,18 @@ def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
     """The judgement in `reply`; the last score counts, and verdicts after their heading."""
     reply = re.sub(r"\r\n?", "\n", reply)
     stated, trouble = _stated(reply)
-    found = {name: _verdict(reply, name) for name in rubric.criteria}
+    verdicts = {name: _verdict(reply, name) for name in rubric.criteria}
     penalty = _verdict(reply, rubric.penalty, signed=True) if rubric.penalty else 0
-    summed = _summed([*found.values(), penalty])
+    summed = _summed([*verdicts.values(), penalty])
     raw = stated if summed is None else summed
     if raw is None:
-        return Unreadable("; ".join([trouble, *_missing(found, rubric, penalty)]))
+        return Unreadable("; ".join([trouble, *_missing(verdicts, rubric, penalty)]))
     return RubricVerdict(
         raw=raw,
         source="score" if summed is None else "verdicts",
         stated=stated,
         summed=summed,
-        criteria=found,
+        criteria=verdicts,
         penalty=penalty if rubric.penalty else None,
     )
 
@@ -84,8 +123,8 @@ def _stated(reply: str) -> tuple[int | None, str]:
     number, on_scale = float(value), of is None or int(of) == TOP
     if on_scale and number.is_integer() and 0 <= number <= TOP:
         return int(number), ""
-    said = value if of is None else f"{value}/{of}"
-    return None, f"the score {said!r} is no integer from 0 to {TOP}"
+    text = value if of is None else f"{value}/{of}"
+    return None, f"the score {text!r} is no integer from 0 to {TOP}"
 
 
 def _summed(values: list[int | None]) -> int | None:
@@ -100,10 +139,10 @@ def _verdict(reply: str, name: str, *, signed: bool = False) -> int | None:
     """0 or 1; a penalty (`signed`) may be written -1."""
     headings = list(_VERDICTS.finditer(reply))
     start = headings[-1].end() if headings else 0
-    said = {m["value"] for m in _line(name).finditer(reply, start)}
+    values = {m["value"] for m in _line(name).finditer(reply, start)}
     if signed:
-        said = {v.removeprefix("-") for v in said}
-    return int(said.pop()) if said in ({"0"}, {"1"}) else None
+        values = {v.removeprefix("-") for v in values}
+    return int(values.pop()) if values in ({"0"}, {"1"}) else None
 
 
 @cache
@@ -120,11 +159,11 @@ def _line(name: str) -> re.Pattern[str]:
 
 
 def _missing(
-    found: Mapping[str, int | None], rubric: Rubric, penalty: int | None
+    verdicts: Mapping[str, int | None], rubric: Rubric, penalty: int | None
 ) -> list[str]:
-    names = [name for name, value in found.items() if value is None]
+    names = [name for name, value in verdicts.items() if value is None]
     if rubric.penalty and penalty is None:
         names.append(rubric.penalty)
-    if len(names) == len(found) + bool(rubric.penalty) > 0:
+    if len(names) == len(verdicts) + bool(rubric.penalty) > 0:
         return ["there are no verdicts"]
     return [f"no verdict of 0 or 1 on {', '.join(names)}"] if names else []

@@ -1,9 +1,11 @@
-"""From a judge's name and settings to the judge."""
+"""Settings of a rubric judge, and from a judge's name and settings to the judge."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from generators.base import Kind, StageSpec, Weights, imported
 from generators.names import UnknownName, UsageError, unknown, with_overrides
@@ -11,14 +13,71 @@ from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.published import read_published
 from scorers.judging.released import Released
-from scorers.judging.rubrics import OWN
-from scorers.judging.settings import JudgeSettings
+from scorers.judging.rubric import DEFAULT_MODE, Mode, RubricSource, parse_rubric
+from scorers.judging.rubrics import OWN, Rubric
+
+
+class JudgeSettings(BaseModel):
+    """What a judge is asked and how its reply is read.
+
+    None of it enters a key by itself: the request, which is the chat stage's input, does.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rubric: str = "own"
+    """`own`, our wording with a verdict for each criterion, or `official:PATH`: the
+    user's copy of prompts.py (github.com/Lillianwei-h/MMIE), or the folder it lies in."""
+    mode: Mode = DEFAULT_MODE
+    """`official` flattens, cuts, drops and reads as the released scorer does; `corrected`
+    keeps the document's order and all its pictures, and drops nothing silently."""
+    retries: int | None = Field(default=None, ge=0, le=5)
+    """How often a judge whose reply cannot be read is asked for its verdict again; by
+    default once, and never in official mode."""
+    max_images: int | None = Field(default=None, ge=1)
+    """Most pictures shown, those of the question first; the places of all others are
+    marked in the text. By default all are shown."""
+    seed: int = Field(default=0, ge=0)
+    """Where the chat stage draws its text at random: another seed, another judgement."""
+
+    @field_validator("rubric")
+    @classmethod
+    def _valid(cls, rubric: str) -> str:
+        return str(parse_rubric(rubric))
+
+    @model_validator(mode="after")
+    def _as_released(self) -> Self:
+        if self.mode == "corrected":
+            return self
+        if self.source.path is None:
+            raise ValueError(
+                "mode 'official' needs the released rubrics: rubric 'official:PATH' with "
+                "your copy of prompts.py from github.com/Lillianwei-h/MMIE"
+            )
+        if self.retries:
+            raise ValueError("mode 'official' asks once, so retries must be 0")
+        if self.max_images is not None:
+            raise ValueError("mode 'official' has its own limit; leave max_images out")
+        return self
+
+    @property
+    def source(self) -> RubricSource:
+        """Where the wording comes from."""
+        return parse_rubric(self.rubric)
+
+    @property
+    def most_retries(self) -> int:
+        """Follow-up questions after replies that cannot be read."""
+        if self.retries is not None:
+            return self.retries
+        return 1 if self.mode == "corrected" else 0
+
 
 PREFIX = "judge:"
 
 
 class OwnStage(NamedTuple):
-    """A judge's model that is no chat model of the caller's; both as `module:name`."""
+    """A judge's model that is not a chat model of the caller's; both as `module:name`."""
 
     make: str
     """Function of (weights, overrides, gpu_gib) that gives the stage."""
@@ -53,8 +112,8 @@ def resolve_judge(
     """
     model = name.removeprefix(PREFIX)
     if model in JUDGES:
-        told, rest = _split(name, JUDGES[model], overrides)
-        settings = with_overrides(JudgeSettings(), told, name)
+        own_values, rest = _split(name, JUDGES[model], overrides)
+        settings = with_overrides(JudgeSettings(), own_values, name)
         stage = _own_stage(JUDGES[model], weights, rest, gpu_gib, settings)
     else:
         settings = with_overrides(JudgeSettings(), overrides, name)
@@ -62,10 +121,15 @@ def resolve_judge(
     return judge(name, stage, settings)
 
 
+def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
+    """The rubrics by category; UsageError where the official ones are not there."""
+    file = settings.source.file()
+    return OWN if file is None else read_published(file)
+
+
 def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
     """The judge that asks `stage`; UsageError where the official rubrics are not there."""
-    file = settings.source.file()
-    rubrics = OWN if file is None else read_published(file)
+    rubrics = rubrics_of(settings)
     official = settings.mode == "official"
     return RubricJudge(
         name=name,
@@ -85,8 +149,8 @@ def _split(
     for key in overrides:
         if key not in fields and key not in of_model:
             raise unknown(f"key in {name}", key, {*fields, *of_model})
-    told = {k: v for k, v in overrides.items() if k in fields}
-    return told, {k: v for k, v in overrides.items() if k not in fields}
+    own_values = {k: v for k, v in overrides.items() if k in fields}
+    return own_values, {k: v for k, v in overrides.items() if k not in fields}
 
 
 def _own_stage(
@@ -112,7 +176,8 @@ def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:
         valid = (f"{PREFIX}{known}" for known in (*JUDGES, *error.valid))
         raise unknown("judge", name, valid) from None
     except UsageError as error:
-        raise UsageError(f"judge {name!r}: {error}") from None
+        own = ", ".join(f"{PREFIX}{known}" for known in JUDGES)
+        raise UsageError(f"judge {name!r}: {error}; also {own}") from None
     if stage.kind is not Kind.DRAFT:
         raise UsageError(
             f"judge {name!r} must be a chat model (stage of kind 'draft'), but {model!r} "

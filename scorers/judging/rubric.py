@@ -7,11 +7,11 @@ parse_mode("official")               # that program's layout, limits and reader,
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from generators.files import write_whole
 from generators.names import UsageError, unknown
 
 Mode = Literal["corrected", "official"]
@@ -50,7 +50,7 @@ class RubricSource:
         path = self.path.expanduser()
         return path / inside if path.is_dir() else path
 
-    def keep(self, folder: Path, write: Callable[[Path, bytes], None]) -> None:
+    def keep(self, folder: Path) -> None:
         """Copy the released prompts into `folder`, unless they are there already.
 
         Records are found by what was asked, so a run cannot be read without the texts it
@@ -58,7 +58,7 @@ class RubricSource:
         """
         copy, file = folder / PROMPTS, self.file()
         if file is not None and not copy.exists():
-            write(copy, file.read_bytes())
+            write_whole(copy, file.read_bytes())
 
     def or_copy_in(self, folder: Path) -> RubricSource:
         """This source, or the copy kept in `folder` where the user's file is gone."""

@@ -156,10 +156,10 @@ def _form(criteria: tuple[str, ...], penalty: str | None) -> str:
 def _own(category: str) -> Rubric:
     asked = _CRITERIA[category]
     penalty = _PENALTY if category in _PENALISED else None
-    told = [*asked, *([(f"{penalty} (penalty)", _HARM)] if penalty else [])]
+    listed = [*asked, *([(f"{penalty} (penalty)", _HARM)] if penalty else [])]
     names = tuple(name for name, _ in asked)
     form = _form(names, penalty)
-    about = "\n".join(f"{i}. {name}: {text}" for i, (name, text) in enumerate(told, 1))
+    about = "\n".join(f"{i}. {name}: {text}" for i, (name, text) in enumerate(listed, 1))
     truth = _TRUTH if category == "MSR" else ""
     template = (
         f"{_TASKS[category]}\n\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from generators.base import imported
-from generators.names import unknown
+from generators.names import UsageError, unknown
 from scorers.judging.rubric import Mode
 from scorers.pairwise.protocol import Pairwise
 
@@ -23,19 +23,28 @@ PROTOCOLS: dict[str, str] = {
 def resolve_protocol(
     name: str, mode: Mode = "corrected", official: Path | None = None, **options: Any
 ) -> Pairwise:
-    """The protocol a user named.
+    """The protocol a user named: a built-in one, or their own class as `module:Class`.
 
     `official` is a checkout of the benchmark's repository, or the file with its prompts,
     whose wording is then used; by default it is this project's. `options` are the fields
     of the protocol's class. Raises UsageError for unknown names and for texts that are
     not the published ones.
     """
-    if name not in PROTOCOLS:
-        raise unknown("protocol", name, PROTOCOLS)
-    made = imported(PROTOCOLS[name])
+    made = _class_of(name)
+    if official is not None and not hasattr(made, "published"):
+        raise UsageError(f"protocol {name!r} has no released wording; leave --rubric out")
     if official is None:
         return made(mode=mode, **options)  # type: ignore[no-any-return]
     return made(mode=mode, wording=made.published(official), **options)  # type: ignore[no-any-return]
+
+
+def _class_of(name: str) -> Any:
+    if name not in PROTOCOLS and ":" not in name:
+        raise unknown("protocol", name, [*PROTOCOLS, "module:Class"])
+    try:
+        return imported(PROTOCOLS.get(name, name))
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"protocol {name!r} cannot be imported: {error}") from None
 
 
 def pairs(systems: Sequence[str], baseline: str | None = None) -> list[tuple[str, str]]:

@@ -23,14 +23,14 @@ def spaced(content: Content) -> Content:
     return joined(lines)
 
 
-def told(text: str) -> Content:
+def as_content(text: str) -> Content:
     """One text as content."""
     return (Text(text),)
 
 
 def texts(content: Content) -> Content:
     """The text of `content`, one segment a line, as one segment."""
-    return told(Document(content).text)
+    return as_content(Document(content).text)
 
 
 def pictures(content: Content) -> Content:
@@ -54,7 +54,7 @@ def history(sample: Sample) -> Content:
     segments: list[Content] = []
     for turn in sample.turns[:last]:
         who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
-        segments += [told(f"{who}:\n"), spaced(turn.content), (Text("\n\n"),)]
+        segments += [as_content(f"{who}:\n"), spaced(turn.content), (Text("\n\n"),)]
     return joined(s for content in segments for s in content)
 
 

@@ -18,7 +18,7 @@ from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.judging.rubric import Mode
 from scorers.pairwise import prompts
-from scorers.pairwise.content import pictures, spaced, texts, told, whole
+from scorers.pairwise.content import as_content, pictures, spaced, texts, whole
 from scorers.pairwise.games import (
     Ask,
     Aspect,
@@ -32,9 +32,10 @@ from scorers.pairwise.games import (
 from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
-from scorers.pairwise.table import Part, Standing, Standings, groups
-from scorers.ratings.bootstrap import DRAWS, mean
-from scorers.ratings.estimate import Estimate
+from scorers.pairwise.table import PairStanding, Part, Standings, groups
+from scorers.statistics.bootstrap import DRAWS
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean_by_question
 
 FACTUALITY = "visual_factuality"
 """Metadata of a sample: its criteria of visual factuality; `Sample.criteria` are those of
@@ -67,13 +68,14 @@ class Creation(DualEvaluation):
     mode: Mode = "corrected"
     wording: CreationWording = field(default_factory=CreationWording)
     draws: int = DRAWS
+    """As every protocol has it; its means need no draws."""
     name: str = "creation"
 
     @classmethod
     def published(cls, path: Path) -> CreationWording:
         """The prompts of the user's copy of `creation.py`; UsageError unless published."""
-        found = constants(path, "vlmeval/dataset/creation.py").get("prompt_dict", {})
-        named = checked(found.get("Creation_MMBench", {}), _DIGESTS, path)
+        literals = constants(path, "vlmeval/dataset/creation.py").get("prompt_dict", {})
+        named = checked(literals.get("Creation_MMBench", {}), _DIGESTS, path)
         return CreationWording(*(named[name] for name in _DIGESTS))
 
     def requests(
@@ -125,9 +127,9 @@ class Creation(DualEvaluation):
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Reward, win rate and visual factuality of each pair's second system."""
         rows = [
-            self._row(pair, part, group, found)
+            self._row(pair, part, group, members)
             for pair, played in by_pair(games, baseline).items()
-            for part, group, found in groups(played)
+            for part, group, members in groups(played)
         ]
         return Standings(
             protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
@@ -135,12 +137,10 @@ class Creation(DualEvaluation):
 
     def _row(
         self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
-    ) -> Standing:
+    ) -> PairStanding:
         official = self.mode == "official"
-        values = (
-            official_rewards(games) if official else corrected_rewards(games, self.draws)
-        )
-        return Standing(
+        values = official_rewards(games) if official else corrected_rewards(games)
+        return PairStanding(
             system=pair[1],
             opponent=pair[0],
             part=part,
@@ -161,16 +161,16 @@ def _filled(
     """`template` filled under this project's field names and the published ones."""
     fields = {
         "question": question,
-        "criteria": told(criteria),
+        "criteria": as_content(criteria),
         "first": first,
         "second": second,
-        "truth": told(truth),
+        "truth": as_content(truth),
     }
     published = {
         "instructions": question,
         "reference_answer_by_gpt4o": first,
         "prediction": second,
-        "groundtruth": told(truth),
+        "groundtruth": as_content(truth),
     }
     return filled(template, fields | published)
 
@@ -182,9 +182,9 @@ LEVELS = {"much_better": 2, "better": 1, "tie": 0, "worse": -1, "much_worse": -2
 
 def spread(games: Sequence[Game]) -> dict[str, int]:
     """Verdicts by level, from the second system's side, and replies about factuality."""
-    found = Counter(_all_preferences(games))
+    levels = Counter(_all_preferences(games))
     replies = counted(games, "factuality")
-    counts = {name: found[level] for name, level in LEVELS.items()}
+    counts = {name: levels[level] for name, level in LEVELS.items()}
     return counts | {f"factuality_{n}": replies[n] for n in ("read", "unread", "failed")}
 
 
@@ -194,16 +194,16 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     Failed replies count as unread ones. A share of nothing, where the program raises
     ZeroDivisionError, has no value.
     """
-    found = _all_preferences(games)
+    verdicts = _all_preferences(games)
     own = [own for own, _ in _all_marks(games)]
     other = [other for _, other in _all_marks(games)]
     replies = counted(games, "factuality")
     asked = sum(2 for g in games if g.judgement is not None)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
     return {
-        "reward": _share(sum(POINTS * p for p in found), len(found)),
-        "win_rate": _share(100 * sum(p > 0 for p in found), len(found)),
-        "preference_parse_ok": _share(len(found), asked),
+        "reward": _share(sum(POINTS * p for p in verdicts), len(verdicts)),
+        "win_rate": _share(100 * sum(p > 0 for p in verdicts), len(verdicts)),
+        "preference_parse_ok": _share(len(verdicts), asked),
         "visual_factuality": _share(sum(own), len(own)),
         "visual_factuality_of_opponent": _share(sum(other), len(other)),
         "visual_factuality_parse_ok": _share(len(own), len(own) + missing),
@@ -229,11 +229,11 @@ def _marks(game: Game) -> list[tuple[float, float]]:
     if game.judgement is None:
         return []
     forward, backward = game.judgement.marks(False), game.judgement.marks(True)
-    found = [(forward.second, forward.first)] if forward else []
-    return found + ([(backward.first, backward.second)] if backward else [])
+    pairs = [(forward.second, forward.first)] if forward else []
+    return pairs + ([(backward.first, backward.second)] if backward else [])
 
 
-def corrected_rewards(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
+def corrected_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     """Means over questions read in both orders, with intervals by drawing questions.
 
     Where every reply can be read the values equal the official ones.
@@ -242,13 +242,13 @@ def corrected_rewards(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
     questions = [question for question, _ in both]
     rewards = [POINTS * sum(values) / 2 for _, values in both]
     wins = [100 * sum(v > 0 for v in values) / 2 for _, values in both]
-    marked = [(g.question, found) for g in games if len(found := _marks(g)) == 2]
-    own = [sum(own for own, _ in found) / 2 for _, found in marked]
-    gaps = [sum(own - other for own, other in found) / 2 for _, found in marked]
+    marked = [(g.question, pairs) for g in games if len(pairs := _marks(g)) == 2]
+    own = [sum(own for own, _ in pairs) / 2 for _, pairs in marked]
+    gaps = [sum(own - other for own, other in pairs) / 2 for _, pairs in marked]
     of = [question for question, _ in marked]
     return {
-        "reward": mean(questions, rewards, draws=draws),
-        "win_rate": mean(questions, wins, draws=draws),
-        "visual_factuality": mean(of, own, draws=draws),
-        "visual_factuality_gap": mean(of, gaps, draws=draws),
+        "reward": mean_by_question(questions, rewards),
+        "win_rate": mean_by_question(questions, wins),
+        "visual_factuality": mean_by_question(of, own),
+        "visual_factuality_gap": mean_by_question(of, gaps),
     }

@@ -72,13 +72,13 @@ class Judgement:
 
     def verdict(self, swapped: bool) -> Verdict | None:
         """The verdict on one order of showing, where there is one."""
-        found = self._value("preference", swapped)
-        return found if isinstance(found, Verdict) else None
+        value = self._value("preference", swapped)
+        return value if isinstance(value, Verdict) else None
 
     def marks(self, swapped: bool) -> Marks | None:
         """The marks given in one order of showing, as shown, where there are any."""
-        found = self._value("factuality", swapped)
-        return found if isinstance(found, Marks) else None
+        value = self._value("factuality", swapped)
+        return value if isinstance(value, Marks) else None
 
     def _value(self, aspect: Aspect, swapped: bool) -> Verdict | Marks | None:
         for r in self.readings:
@@ -145,13 +145,13 @@ def by_pair(
     games: Iterable[Game], baseline: str | None
 ) -> dict[tuple[str, str], list[Game]]:
     """Games by (first, second), told so that the baseline is always the first."""
-    found: dict[tuple[str, str], list[Game]] = {}
+    pairs: dict[tuple[str, str], list[Game]] = {}
     for game in games:
-        told = game.versus(baseline)
-        if (told.second, told.first) in found:
-            told = told.flipped
-        found.setdefault((told.first, told.second), []).append(told)
-    return found
+        named = game.versus(baseline)
+        if (named.second, named.first) in pairs:
+            named = named.flipped
+        pairs.setdefault((named.first, named.second), []).append(named)
+    return pairs
 
 
 def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
@@ -180,11 +180,11 @@ def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, i
 
 def preferences(judgement: Judgement) -> list[int]:
     """Preference for the pair's second, from -2 to 2, per order that was read."""
-    found = []
+    values = []
     for swapped, sign in ((False, -1), (True, 1)):
         if (verdict := judgement.verdict(swapped)) is not None:
-            found.append(sign * verdict.preference)
-    return found
+            values.append(sign * verdict.preference)
+    return values
 
 
 def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
@@ -193,5 +193,5 @@ def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
     One order alone would let the judge's liking for a position into the mean.
     """
     judged = ((g.question, g.judgement) for g in games if g.judgement is not None)
-    found = [(question, preferences(j)) for question, j in judged]
-    return [(question, values) for question, values in found if len(values) == 2]
+    pairs = [(question, preferences(j)) for question, j in judged]
+    return [(question, values) for question, values in pairs if len(values) == 2]

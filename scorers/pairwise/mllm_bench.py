@@ -16,7 +16,7 @@ from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
 from scorers.judging.rubric import Mode
 from scorers.pairwise import prompts
-from scorers.pairwise.content import pictures, spaced, texts, told, whole
+from scorers.pairwise.content import as_content, pictures, spaced, texts, whole
 from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair, counted
 from scorers.pairwise.mllm_ratings import (
     corrected_elo,
@@ -28,8 +28,8 @@ from scorers.pairwise.mllm_ratings import (
 from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import official_vote, vote
-from scorers.pairwise.table import Part, Standing, Standings, groups
-from scorers.ratings.bootstrap import DRAWS
+from scorers.pairwise.table import PairStanding, Part, Standings, groups
+from scorers.statistics.bootstrap import DRAWS
 
 QUESTION_TYPE = "question_type"
 """Metadata of a sample: `open-ended`, `close-ended` or `compound`."""
@@ -67,7 +67,7 @@ class MllmBench(DualEvaluation):
         """The prompts of the user's copy of `prompts.py`; UsageError unless published."""
         found = checked(constants(path, "scripts/prompts.py"), _DIGESTS, path)
         role, template, reference = (found[name] for name in _DIGESTS)
-        # Put together as the program does: the role is no template, and the criteria
+        # Put together as the program does: the role is not a template, and the criteria
         # follow the last line without a line break.
         escaped = role.replace("{", "{{").replace("}", "}}")
         return MllmBenchWording(escaped + template + "{criteria}", reference)
@@ -84,8 +84,10 @@ class MllmBench(DualEvaluation):
     def _turns(self, sample: Sample, first: Content, second: Content) -> tuple[Turn, ...]:
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
-        kind = told(sample.metadata.get(QUESTION_TYPE, "open-ended"))
-        criteria = filled(self.wording.criteria, {"reference": told(sample.criteria or "")})
+        kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))
+        criteria = filled(
+            self.wording.criteria, {"reference": as_content(sample.criteria or "")}
+        )
         fields = {
             "question": question,
             "type": kind,
@@ -105,7 +107,7 @@ class MllmBench(DualEvaluation):
         return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
-        """Whatever is no vote is asked again in the next round."""
+        """Whatever is not a vote is asked again in the next round."""
         return True
 
     def read(self, reply: str, aspect: Aspect = "preference") -> Read:
@@ -128,10 +130,10 @@ class MllmBench(DualEvaluation):
 
     def _row(
         self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
-    ) -> Standing:
+    ) -> PairStanding:
         official = self.mode == "official"
-        values = official_shares(games) if official else corrected_shares(games, self.draws)
-        return Standing(
+        values = official_shares(games) if official else corrected_shares(games)
+        return PairStanding(
             system=pair[1],
             opponent=pair[0],
             part=part,

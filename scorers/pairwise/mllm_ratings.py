@@ -12,12 +12,11 @@ import numpy as np
 
 from scorers.pairwise.games import Game, Judgement
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
-from scorers.pairwise.table import Standing
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import mean
-from scorers.ratings.bradley_terry import bradley_terry
-from scorers.ratings.elo import online_elo
-from scorers.ratings.estimate import Estimate
+from scorers.pairwise.table import PairStanding
+from scorers.statistics.bradley_terry import bradley_terry
+from scorers.statistics.elo import Battle, online_elo
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean_by_question
 
 FIRST, SECOND, TIE = "first", "second", "tie"
 UNDECIDED = "unable to decide"
@@ -37,8 +36,8 @@ def merged(judgement: Judgement) -> str | None:
     sides = votes & {FIRST, SECOND}
     if len(sides) == 2:
         return TIE
-    found = sides or votes
-    return found.pop() if len(found) == 1 else UNDECIDED
+    results = sides or votes
+    return results.pop() if len(results) == 1 else UNDECIDED
 
 
 def _voted(judgement: Judgement, swapped: bool) -> str | None:
@@ -58,15 +57,15 @@ def results(games: Sequence[Game]) -> list[tuple[str, str]]:
 
 def tally(games: Sequence[Game]) -> dict[str, int]:
     """Results by class: for the second system, for the first, and the others."""
-    found = Counter(result for _, result in results(games))
-    counts = {"win": found[SECOND], "lose": found[FIRST]}
-    return counts | {name: found[name] for name in DRAWN}
+    counted = Counter(result for _, result in results(games))
+    counts = {"win": counted[SECOND], "lose": counted[FIRST]}
+    return counts | {name: counted[name] for name in DRAWN}
 
 
 def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     """Shares of wins, ties with all that is undecided, and losses, in percent."""
-    found = results(games)
-    n, count = len(found), Counter(result for _, result in found)
+    merged = results(games)
+    n, count = len(merged), Counter(result for _, result in merged)
     if n == 0:
         return dict.fromkeys(
             ("win_rate", "tie_rate", "lose_rate"),
@@ -77,16 +76,16 @@ def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     return {name: Estimate(100 * k / n, None, n) for name, k in shares.items()}
 
 
-def corrected_shares(games: Sequence[Game], draws: int) -> dict[str, Estimate]:
+def corrected_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     """The same with intervals, and `score`: wins and half of the ties."""
-    found = results(games)
-    questions = [question for question, _ in found]
-    wins = [100.0 * (r == SECOND) for _, r in found]
-    losses = [100.0 * (r == FIRST) for _, r in found]
+    merged = results(games)
+    questions = [question for question, _ in merged]
+    wins = [100.0 * (r == SECOND) for _, r in merged]
+    losses = [100.0 * (r == FIRST) for _, r in merged]
     ties = [100.0 - w - x for w, x in zip(wins, losses, strict=True)]
     series = {"win_rate": wins, "tie_rate": ties, "lose_rate": losses}
     series["score"] = [w + t / 2 for w, t in zip(wins, ties, strict=True)]
-    return {name: mean(questions, s, draws=draws) for name, s in series.items()}
+    return {name: mean_by_question(questions, s) for name, s in series.items()}
 
 
 K = 4
@@ -96,7 +95,7 @@ SEED = 42
 Played = Mapping[tuple[str, str], Sequence[Game]]
 
 
-def official_elo(played: Played, baseline: str | None, draws: int) -> list[Standing]:
+def official_elo(played: Played, baseline: str | None, draws: int) -> list[PairStanding]:
     """Online Elo over counts of merged votes, and the median of 1000 resamplings.
 
     The pairs are taken in the order given, where the program takes files in the order of
@@ -112,7 +111,7 @@ def official_elo(played: Played, baseline: str | None, draws: int) -> list[Stand
         votes = round(sum(b.weight for b in battles if system in (b.first, b.second)) / 2)
         median = medians.get(system)
         values = {"elo": _printed(rating, votes), "elo_median": _printed(median, votes)}
-        rows.append(Standing(system=system, values=values))
+        rows.append(PairStanding(system=system, values=values))
     return rows
 
 
@@ -150,7 +149,7 @@ def _printed(rating: float | None, votes: int) -> Estimate:
     return Estimate(float(int(rating + 0.5)), None, votes)
 
 
-def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[Standing]:
+def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[PairStanding]:
     """Bradley-Terry ratings of merged results on the Elo scale, the anchor at 1000.
 
     Every question counts once; ties and everything undecided are half a win of either
@@ -169,10 +168,10 @@ def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[Stan
     anchor = baseline if baseline in names else names[0]
     rated = bradley_terry(battles, anchor, order=False, draws=draws).systems
     unplayed = Estimate(None, None, 0, "no game read")
-    found = {name: rated.get(name, unplayed) for name in names}
+    ratings = {name: rated.get(name, unplayed) for name in names}
     return [
-        Standing(system=name, values={"elo": found[name]})
-        for name in sorted(names, key=lambda n: (-_value(found[n]), n))
+        PairStanding(system=name, values={"elo": ratings[name]})
+        for name in sorted(names, key=lambda n: (-_value(ratings[n]), n))
     ]
 
 

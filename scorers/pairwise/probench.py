@@ -17,7 +17,15 @@ from generators.document import Content, Document, Sample, Turn
 from scorers.features import Counter, Style, style, words
 from scorers.judging.rubric import Mode
 from scorers.pairwise import prompts
-from scorers.pairwise.content import asked, history, pictures, spaced, texts, told, whole
+from scorers.pairwise.content import (
+    as_content,
+    asked,
+    history,
+    pictures,
+    spaced,
+    texts,
+    whole,
+)
 from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair
 from scorers.pairwise.probench_ratings import corrected_rows, official_row
 from scorers.pairwise.prompts import checked, constants
@@ -26,7 +34,7 @@ from scorers.pairwise.readers import level, official_forms, official_probench
 from scorers.pairwise.table import Standings, groups
 
 TRACK = "chat_type"
-"""Metadata of a sample: one of `TRACKS`; by default told by the number of user turns."""
+"""Metadata of a sample: one of `TRACKS`; by default decided by the number of user turns."""
 TRACKS = ("singleround", "multi-linguistic", "multi-round")
 
 _DIGESTS = {
@@ -78,8 +86,8 @@ class ProBench(DualEvaluation):
     def track(self, sample: Sample) -> str:
         """The sample's track."""
         plain = "multi-round" if len(asked(sample)) > 1 else "singleround"
-        told_track = sample.metadata.get(TRACK, plain)
-        return told_track if told_track in TRACKS else plain
+        named = sample.metadata.get(TRACK, plain)
+        return named if named in TRACKS else plain
 
     def requests(
         self, sample: Sample, first: Document, second: Document
@@ -109,7 +117,7 @@ class ProBench(DualEvaluation):
             pair = {"question": last, "first": whole(first), "second": whole(second)}
             pairs = joined((*history(sample), *filled(_PAIR, pair)))
         before = pictures(sample.question) if self.mode == "official" else ()
-        system = Turn("system", told(self.wording[track]))
+        system = Turn("system", as_content(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
 
     def _last_alone(self, sample: Sample, first: Document, second: Document) -> bool:
@@ -123,8 +131,8 @@ class ProBench(DualEvaluation):
         turns = zip(asked(sample), first.answers, second.answers, strict=True)
         for i, (turn, a, b) in enumerate(turns):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
-            fields = {"i": told(str(i)), "pair": filled(_PAIR, pair)}
-            rounds += [told("\n\n" if i else ""), filled(_TURN, fields)]
+            fields = {"i": as_content(str(i)), "pair": filled(_PAIR, pair)}
+            rounds += [as_content("\n\n" if i else ""), filled(_TURN, fields)]
         return joined(s for content in rounds for s in content)
 
     @property
@@ -191,9 +199,11 @@ def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, C
 
     Answers with pictures, which it never had, are set as they are.
     """
-    fields = {"question": told(repr([Document(t.content).text for t in asked(sample)]))}
+    fields = {
+        "question": as_content(repr([Document(t.content).text for t in asked(sample)]))
+    }
     for name, answer in (("first", first), ("second", second)):
         plain = not any(d.images for d in answer.answers)
-        listed = told(repr([d.text for d in answer.answers]))
+        listed = as_content(repr([d.text for d in answer.answers]))
         fields[name] = listed if plain else whole(answer)
     return fields

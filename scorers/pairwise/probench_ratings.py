@@ -17,12 +17,11 @@ import numpy.typing as npt
 from generators.base import Result, Unscored
 from scorers.features import NAMES, PUBLISHED, Style, difference
 from scorers.pairwise.games import Game, Judgement, counted, in_both_orders
-from scorers.pairwise.table import Part, Standing
-from scorers.ratings.battles import Battle
-from scorers.ratings.bootstrap import Floats, mean
-from scorers.ratings.bradley_terry import Ratings, bradley_terry
-from scorers.ratings.elo import INITIAL, SCALE, expected, online_elo
-from scorers.ratings.estimate import Estimate
+from scorers.pairwise.table import PairStanding, Part
+from scorers.statistics.bradley_terry import Ratings, bradley_terry
+from scorers.statistics.elo import INITIAL, SCALE, Battle, expected, online_elo
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.means import mean_by_question
 
 
 def corrected_rows(
@@ -33,7 +32,7 @@ def corrected_rows(
     *,
     strong: float,
     draws: int,
-) -> list[Standing]:
+) -> list[PairStanding]:
     """A row per system, best first, and one with the effects of order and style.
 
     `rating` has the baseline at 1000; `win_rate` is the rating's expected score against
@@ -49,10 +48,10 @@ def corrected_rows(
     plain = bradley_terry(battles, anchor, draws=draws)
     rows = []
     for name in names:
-        values = _values(name, styled, plain, _told_by(name, anchor, games), draws)
+        values = _values(name, styled, plain, _told_by(name, anchor, games))
         own = [g for g in games if name in (g.first, g.second)]
         rows.append(
-            Standing(
+            PairStanding(
                 system=name,
                 opponent="" if name == anchor else anchor,
                 part=part,
@@ -62,20 +61,20 @@ def corrected_rows(
             )
         )
     rows.sort(key=lambda row: (-_rated(row), row.system))
-    return [*rows, Standing(system="", part=part, group=group, values=styled.effects)]
+    return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
 
 
 def battles_of(game: Game, strong: float) -> list[Battle]:
     """One battle per order that was read; a tie is half a win of either side."""
-    found: list[Battle] = []
+    battles: list[Battle] = []
     if game.judgement is None:
-        return found
+        return battles
     for swapped, sign in ((False, 1), (True, -1)):
         verdict = game.judgement.verdict(swapped)
         if verdict is None:
             continue
         preference = sign * verdict.preference
-        found.append(
+        battles.append(
             Battle(
                 question=game.question,
                 first=game.first,
@@ -86,7 +85,7 @@ def battles_of(game: Game, strong: float) -> list[Battle]:
                 style=_differences(game.judgement.styles),
             )
         )
-    return found
+    return battles
 
 
 def _differences(styles: tuple[Style, Style] | None) -> tuple[float, ...]:
@@ -94,7 +93,7 @@ def _differences(styles: tuple[Style, Style] | None) -> tuple[float, ...]:
 
 
 def _values(
-    name: str, styled: Ratings, plain: Ratings, met: Sequence[Game], draws: int
+    name: str, styled: Ratings, plain: Ratings, met: Sequence[Game]
 ) -> dict[str, Estimate]:
     unread = Estimate(None, None, 0, "no game read")
     values = {
@@ -104,7 +103,7 @@ def _values(
     if name in styled.win_rates:
         values["win_rate"] = styled.win_rates[name]
     if met:
-        values["preferred"] = _preferred(met, draws)
+        values["preferred"] = _preferred(met)
     return values
 
 
@@ -114,13 +113,13 @@ def _told_by(name: str, anchor: str, games: Sequence[Game]) -> list[Game]:
     return list(met) if name != anchor else []
 
 
-def _preferred(games: Sequence[Game], draws: int) -> Estimate:
+def _preferred(games: Sequence[Game]) -> Estimate:
     both = in_both_orders(games)
     shares = [100 * sum((v > 0) + (v == 0) / 2 for v in values) / 2 for _, values in both]
-    return mean([question for question, _ in both], shares, draws=draws)
+    return mean_by_question([question for question, _ in both], shares)
 
 
-def _rated(row: Standing) -> float:
+def _rated(row: PairStanding) -> float:
     value = row.values["rating"].value
     return float("-inf") if value is None else value
 
@@ -135,7 +134,7 @@ K = 32
 
 def official_row(
     pair: tuple[str, str], part: Part, group: str, games: Sequence[Game], strong: int
-) -> Standing:
+) -> PairStanding:
     """The numbers of the pair's second system, with its first as the baseline.
 
     Intervals depend on the order of the games. Where a style feature does not vary or all
@@ -144,7 +143,7 @@ def official_row(
     battles = [b for g in games for b in _told(g, strong)]
     values = _ratings(battles) | _tokens(games)
     values["elo_online"] = _online(pair, games)
-    return Standing(
+    return PairStanding(
         system=pair[1],
         opponent=pair[0],
         part=part,

@@ -161,10 +161,10 @@ AGAIN = """This cannot be read: {problem}. Give your judgement again, in exactly
 and with nothing before or after it:
 {form}"""
 """Asks again after a reply that cannot be read."""
-_LEVEL_FORM = f"Final Verdict is: [[...]]\nwith one of\n{_LEVELS}"
+LEVEL_FORM = f"Final Verdict is: [[...]]\nwith one of\n{_LEVELS}"
 FORMS = {
-    "creation": _LEVEL_FORM,
-    "probench": _LEVEL_FORM,
+    "creation": LEVEL_FORM,
+    "probench": LEVEL_FORM,
     "mllm-bench": """one of
 Answer1
 Answer2
@@ -187,7 +187,7 @@ def constants(path: Path, inside: str) -> dict[str, Any]:
     """Module-level literals of a Python file by name, as data.
 
     `path` is the file, or a checkout in which it lies at `inside`. `name[key] = literal`
-    is read as an entry of the dictionary `name`; anything that is no literal is passed
+    is read as an entry of the dictionary `name`; anything that is not a literal is passed
     over. Raises UsageError when there is no such file or it is no Python.
     """
     file = path / inside if path.is_dir() else path
@@ -195,20 +195,20 @@ def constants(path: Path, inside: str) -> dict[str, Any]:
         tree = ast.parse(file.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, ValueError) as error:
         raise UsageError(f"official prompts {file}: {error}") from error
-    found: dict[str, Any] = {}
+    literals: dict[str, Any] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            _assign(found, node.targets[0], node.value)
-    return found
+            _assign(literals, node.targets[0], node.value)
+    return literals
 
 
-def _assign(found: dict[str, Any], target: ast.expr, value: ast.expr) -> None:
+def _assign(literals: dict[str, Any], target: ast.expr, value: ast.expr) -> None:
     try:
         literal = ast.literal_eval(value)
         if isinstance(target, ast.Name):
-            found[target.id] = literal
+            literals[target.id] = literal
         elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-            entries = found.setdefault(target.value.id, {})
+            entries = literals.setdefault(target.value.id, {})
             entries[ast.literal_eval(target.slice)] = literal
     except (ValueError, TypeError):
         return  # Computed when the module runs, and none of our business.
@@ -222,10 +222,10 @@ def checked(
         text = texts.get(name)
         if not isinstance(text, str):
             raise UsageError(f"{where} has no prompt {name!r}")
-        found = hashlib.sha256(text.encode()).hexdigest()
-        if found != wanted:
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        if digest != wanted:
             raise UsageError(
                 f"prompt {name!r} of {where} is not the published one: its sha256 begins "
-                f"with {found[:12]}, not with {wanted[:12]}"
+                f"with {digest[:12]}, not with {wanted[:12]}"
             )
     return {name: texts[name] for name in digests}

@@ -71,6 +71,10 @@ class Pairwise(Protocol):
         """What a reply says."""
         ...
 
+    def form(self, aspect: Aspect) -> str:
+        """How a reply must end, for asking again."""
+        ...
+
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
         """Style of the pair's first or second answer, where the protocol looks at it."""
         ...
@@ -163,9 +167,7 @@ def _asked_again(
 
 def _follow_up(protocol: Pairwise, ask: Ask, reply: str, problem: str) -> Ask:
     """The conversation so far, with a turn that asks for the judgement in its form."""
-    preference = ask.aspect == "preference"
-    form = prompts.FORMS[protocol.name] if preference else prompts.FACTUALITY_FORM
-    asking = prompts.AGAIN.format(problem=problem, form=form)
+    asking = prompts.AGAIN.format(problem=problem, form=protocol.form(ask.aspect))
     return replace(ask, turns=followed_up(ask.turns, reply, asking))
 
 
@@ -183,8 +185,8 @@ def _outcome(
 ) -> Outcome[Verdict | Marks]:
     if not isinstance(reply, Result):
         return reply
-    found = protocol.read(reply.value.text, ask.aspect)
-    return Result(found) if isinstance(found, Verdict | Marks) else found
+    reading = protocol.read(reply.value.text, ask.aspect)
+    return Result(reading) if isinstance(reading, Verdict | Marks) else reading
 
 
 def both_orders(
@@ -207,6 +209,12 @@ class DualEvaluation(Pairwise, Protocol):
     def repeats_after(self, reply: str) -> bool:
         """Never, unless the released program does."""
         return False
+
+    def form(self, aspect: Aspect) -> str:
+        """That of the protocol's verdicts; five levels where it has none of its own."""
+        if aspect == "factuality":
+            return prompts.FACTUALITY_FORM
+        return prompts.FORMS.get(self.name, prompts.LEVEL_FORM)
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
         """None: most protocols do not look at style."""

@@ -75,16 +75,16 @@ def level(reply: str) -> Verdict | Unscored:
     if len(several) == 1:
         preference = several.pop()
         return Verdict(_SAID[preference], preference)
-    said = [_SAID[p] for p in sorted(several, reverse=True)]
-    return Unscored(_one_of(said, "[[A>>B]] to [[B>>A]]"))
+    forms = [_SAID[p] for p in sorted(several, reverse=True)]
+    return Unscored(_one_of(forms, "[[A>>B]] to [[B>>A]]"))
 
 
 def _bracketed(text: str) -> set[int]:
     """Verdicts in double brackets, with those that are joined to the last without them."""
-    found: list[str] = []
+    forms: list[str] = []
     for match in _BRACKETS.finditer(text):
-        found += [match[1], *(_joined(text, match.end()) if _known([match[1]]) else [])]
-    return _known(found)
+        forms += [match[1], *(_joined(text, match.end()) if _known([match[1]]) else [])]
+    return _known(forms)
 
 
 def _plain(after: str) -> set[int]:
@@ -95,11 +95,11 @@ def _plain(after: str) -> set[int]:
 
 def _joined(text: str, end: int) -> list[str]:
     """What follows a verdict that ends at `end` as its alternatives."""
-    found: list[str] = []
+    forms: list[str] = []
     while other := _OTHER.match(text, end):
-        found.append(other[1])
+        forms.append(other[1])
         end = other.end()
-    return found
+    return forms
 
 
 def _known(forms: Iterable[str]) -> set[int]:
@@ -112,18 +112,18 @@ def _preference(inside: str) -> int | None:
 
 
 def _one_of(several: Iterable[str], wanted: str) -> str:
-    said = ", ".join(several)
-    return f"several verdicts: {said}" if said else f"no verdict; wanted {wanted}"
+    listed = ", ".join(several)
+    return f"several verdicts: {listed}" if listed else f"no verdict; wanted {wanted}"
 
 
 def official_creation(reply: str) -> Verdict | Unscored:
     """The first line with `Final Verdict is:` and a known form in double brackets."""
     for line in reply.split("\n"):
         upper = line.upper()
-        found = re.search(r"\[\[\s*(.*?)\s*\]\]", upper)
-        if "FINAL VERDICT IS:" not in upper or found is None:
+        brackets = re.search(r"\[\[\s*(.*?)\s*\]\]", upper)
+        if "FINAL VERDICT IS:" not in upper or brackets is None:
             continue
-        form = found[1].replace(" ", "")
+        form = brackets[1].replace(" ", "")
         if (preference := (LEVELS | MIRRORED).get(form)) is not None:
             return Verdict(form, preference)
     return Unscored("no line `Final Verdict is: [[...]]` with a known verdict")
@@ -156,8 +156,8 @@ def vote(reply: str) -> Verdict | Unscored:
     if last is not None and not _ends_a_list(votes):
         return Verdict(last, VOTES[last])
     if len(alone) == 1:
-        said = alone.pop()
-        return Verdict(said, VOTES[said])
+        choice = alone.pop()
+        return Verdict(choice, VOTES[choice])
     return Unscored(_one_of(sorted(alone), "a last line with one of " + ", ".join(VOTES)))
 
 
@@ -180,9 +180,9 @@ def _vote(line: str) -> str | None:
 def official_vote(reply: str) -> Verdict | Unscored:
     """The first of the four votes, in their order, that is a whole line but for case."""
     lines = {line.lower() for line in reply.split("\n")}
-    for said, preference in VOTES.items():
-        if said.lower() in lines:
-            return Verdict(said, preference)
+    for choice, preference in VOTES.items():
+        if choice.lower() in lines:
+            return Verdict(choice, preference)
     return Unscored("no line that is a vote and nothing else")
 
 
@@ -194,8 +194,8 @@ def marks(reply: str) -> Marks | Unscored:
     stated = {m[1].upper(): m[2] for m in _STATED.finditer(reply)}
     if lacking := [x for x in "AB" if x not in stated]:
         return Unscored(f"no visual factuality score of response {' and '.join(lacking)}")
-    found = {letter: _MARK.match(text.strip()) for letter, text in stated.items()}
-    values = {letter: float(m[1]) for letter, m in found.items() if m}
+    matches = {letter: _MARK.match(text.strip()) for letter, text in stated.items()}
+    values = {letter: float(m[1]) for letter, m in matches.items() if m}
     if len(values) < 2 or not all(0 <= v <= 10 for v in values.values()):
         return Unscored(f"visual factuality scores are not out of 10: {_quoted(stated)}")
     return Marks(values["A"], values["B"])

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from scorers.ratings.estimate import Estimate
+from scorers.statistics.estimate import Estimate
 
 Part = Literal["overall", "category", "field"]
 
@@ -25,7 +25,7 @@ G = TypeVar("G", bound=Grouped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class PairStanding:
     """One system against another, or rated among all, on one group of questions."""
 
     system: str
@@ -57,7 +57,7 @@ class Standings:
     protocol: str
     mode: str
     baseline: str | None
-    rows: tuple[Standing, ...]
+    rows: tuple[PairStanding, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""

@@ -15,10 +15,11 @@ from typing import Any
 
 from benchmarks.results.board import Board, key_of, score_outcome, score_value, weights_of
 from benchmarks.results.report.gallery import Shown
-from benchmarks.results.tables import bounds, decimals
+from benchmarks.results.tables import decimals
 from cluster.plan import Evaluation, outcome_name
 from generators.base import Failure, Outcome, Result
 from generators.document import Content, Document, Image, Malformed, Sample, Score
+from scorers.base import bounds
 
 CHUNK = 20
 """Entries in one data file."""
@@ -53,25 +54,25 @@ class Entry:
                 yield from answer.document.value.images
 
 
-def entries_of(board: Board, most: int) -> list[Entry]:
-    """Entries in the order of their first answer, of at most `most` queries.
+def entries_of(board: Board, most: int | None = None) -> list[Entry]:
+    """Entries in the order of their first answer; of all queries, or of at most `most`.
 
     Which queries follows from their keys alone, so that pages of several runs over the
     same data show the same ones.
     """
     column = {s.name: i for i, s in enumerate(board.systems)}
-    found: dict[tuple[str, int], list[Evaluation | None]] = {}
+    rows: dict[tuple[str, int], list[Evaluation | None]] = {}
     samples: dict[str, Sample | Malformed] = {}
     for e in board.evaluations:
         key = key_of(e.sample)
         samples.setdefault(key, e.sample)
-        found.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
-    shown = set(sorted(samples, key=_digest)[:most])
+        rows.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
+    shown = set(samples if most is None else sorted(samples, key=_digest)[:most])
     return [
         Entry(
             f"{key}~{repeat + 1}" if repeat else key, samples[key], repeat, tuple(answers)
         )
-        for (key, repeat), answers in found.items()
+        for (key, repeat), answers in rows.items()
         if key in shown
     ]
 
@@ -105,8 +106,8 @@ def index_of(board: Board, entries: Sequence[Entry]) -> dict[str, Any]:
 
 def _scorer(name: str, scale: str) -> dict[str, Any]:
     low, high = bounds(scale) or (None, None)
-    found = {"name": name, "scale": scale, "low": low, "high": high}
-    return found | {"decimals": decimals(scale)}
+    about = {"name": name, "scale": scale, "low": low, "high": high}
+    return about | {"decimals": decimals(scale)}
 
 
 def _cell(answer: Evaluation | None, scorers: Sequence[str]) -> str | list[float | str]:
@@ -125,13 +126,11 @@ def _score_code(outcome: Outcome[Score] | None) -> float | str:
     return _SCORE_CODES[score_outcome(outcome)] if value is None else round(value, 6)
 
 
-def chunks_of(
+def chunk_of(
     board: Board, entries: Sequence[Entry], pictures: Mapping[str, Shown]
-) -> Iterator[list[dict[str, Any]]]:
-    """The text of the entries, `CHUNK` at a time."""
-    for start in range(0, len(entries), CHUNK):
-        part = entries[start : start + CHUNK]
-        yield [_full(board, entry, pictures) for entry in part]
+) -> list[dict[str, Any]]:
+    """The text of some entries, and where their pictures lie."""
+    return [_full(board, entry, pictures) for entry in entries]
 
 
 def _full(board: Board, entry: Entry, pictures: Mapping[str, Shown]) -> dict[str, Any]:
@@ -169,17 +168,17 @@ def _answer(
     if answer is None:
         return None
     document: Outcome[Document] = answer.document
-    found: dict[str, Any] = {}
+    shown: dict[str, Any] = {}
     if isinstance(document, Result):
-        found["segments"] = _segments(document.value.segments, pictures)
+        shown["segments"] = _segments(document.value.segments, pictures)
         if document.value.ends:
-            found["ends"] = list(document.value.ends)
-        found["scores"] = [_score(answer.scores.get(name)) for name in scorers]
+            shown["ends"] = list(document.value.ends)
+        shown["scores"] = [_score(answer.scores.get(name)) for name in scorers]
     else:
-        found |= _reason(document)
+        shown |= _reason(document)
     if notes := getattr(document, "notes", None):
-        found["notes"] = plain(notes)
-    return found
+        shown["notes"] = plain(notes)
+    return shown
 
 
 def _score(outcome: Outcome[Score] | None) -> dict[str, Any] | None:
@@ -187,17 +186,17 @@ def _score(outcome: Outcome[Score] | None) -> dict[str, Any] | None:
         return None
     if not isinstance(outcome, Result):
         return _reason(outcome)
-    found = {"parts": plain(outcome.value.parts), "notes": plain(outcome.notes)}
+    shown = {"parts": plain(outcome.value.parts), "notes": plain(outcome.notes)}
     if score_value(outcome) is None:
-        found["reason"] = f"the score {outcome.value.value} is no finite number"
-    return {k: v for k, v in found.items() if v}
+        shown["reason"] = f"the score {outcome.value.value} is not a finite number"
+    return {k: v for k, v in shown.items() if v}
 
 
 def _reason(outcome: Any) -> dict[str, Any]:
-    found = {"reason": outcome.reason}
+    about = {"reason": outcome.reason}
     if isinstance(outcome, Failure):
-        found["fault"] = outcome.fault.value
-    return found
+        about["fault"] = outcome.fault.value
+    return about
 
 
 def plain(value: Any) -> Any:
@@ -217,5 +216,5 @@ def as_script(call: str, *arguments: Any) -> str:
     Pages opened from disk may load scripts but may not fetch. All that is not ASCII is
     escaped, and so is `<`: no text can end the script or be taken for markup.
     """
-    told = (json.dumps(a, separators=(",", ":"), allow_nan=False) for a in arguments)
-    return f"{call}({','.join(told)});\n".replace("<", "\\u003c")
+    texts = (json.dumps(a, separators=(",", ":"), allow_nan=False) for a in arguments)
+    return f"{call}({','.join(texts)});\n".replace("<", "\\u003c")

@@ -18,7 +18,7 @@ class Facts:
 
 def facts_of(manifest: Mapping[str, Any]) -> Facts:
     """The facts a reader looks for first; the page shows the whole manifest below."""
-    found = {
+    facts = {
         "status": _text(manifest.get("status")),
         "started": _text(manifest.get("started")),
         "finished": _text(manifest.get("finished")),
@@ -29,7 +29,7 @@ def facts_of(manifest: Mapping[str, Any]) -> Facts:
         "packages": _packages(_mapping(manifest.get("packages"))),
         "command": " ".join(map(str, manifest.get("argv") or [])),
     }
-    return Facts({name: said for name, said in found.items() if said}, _stages(manifest))
+    return Facts({name: text for name, text in facts.items() if text}, _stages(manifest))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

@@ -39,7 +39,7 @@ class Shown:
 class _Made(NamedTuple):
     shown: Shown
     copy: Path | None = None
-    """A full-size copy that an earlier report left."""
+    """A full-size copy made for an earlier report."""
     data: bytes = b""
     """The picture's bytes where there is no copy yet."""
 
@@ -58,7 +58,7 @@ class Gallery:
         self._copies = {path.stem: path for path in (folder / "images").iterdir()}
 
     def add(self, images: Iterable[Image]) -> None:
-        """Bring every picture onto disk; one that cannot be read keeps its reason."""
+        """Write every picture to disk; of one that cannot be read, keep the reason."""
         new = list({i.digest: i for i in images if i.digest not in self.shown}.values())
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             for start in range(0, len(new), _BATCH):
@@ -67,10 +67,10 @@ class Gallery:
 
     def sweep(self) -> None:
         """Remove pictures that an earlier report showed and this one does not."""
-        kept = {name for s in self.shown.values() for name in (s.thumb, s.full)}
+        used = {name for s in self.shown.values() for name in (s.thumb, s.full)}
         for name in ("thumbs", "images"):
             for path in (self.folder / name).iterdir():
-                if path.name not in kept:
+                if path.name not in used:
                     path.unlink(missing_ok=True)
 
     @property

@@ -14,9 +14,8 @@ from transformers import DynamicCache
 
 from generators.base import Outcome
 from generators.document import Draft, Request
-from scorers.internvl.greedy import Reply
 from scorers.internvl.prompts import Prompt
-from scorers.internvl.stage import MmieScore
+from scorers.internvl.stage import MmieScore, Reply
 
 
 class MmieScoreLoop:

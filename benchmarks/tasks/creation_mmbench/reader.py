@@ -39,8 +39,9 @@ DESCRIPTIONS = "descriptions.json"
 _ANSWER = "reference_answer_by_gpt4o"
 _READ = {*REQUIRED, _ANSWER, "image_path"}
 
-Found = tuple[Image, ...] | str
-Opened = tuple[TsvRow, Found | RowError]
+Pictures = tuple[Image, ...] | str
+"""Pictures of a row, or the index of the row whose pictures it shares."""
+Opened = tuple[TsvRow, Pictures | RowError]
 """A row without its encoded pictures, and the pictures or what is wrong with them."""
 
 
@@ -56,7 +57,7 @@ def load(place: str, cache: Path) -> TaskSet:
 def load_text_only(place: str, cache: Path) -> TaskSet:
     """The same, but systems read descriptions instead of the pictures.
 
-    Descriptions are a column `image_description` or stand in `descriptions.json` beside
+    Descriptions are a column `image_description` or the file `descriptions.json` beside
     the TSV; a row without one is a failure. Judges are shown the pictures.
     """
     return _loaded(place, cache, with_pictures=False)
@@ -85,10 +86,10 @@ def described(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
 def _tsv(path: Path) -> Path:
     if path.is_file():
         return path
-    found = sorted(path.glob("*.tsv"))
-    if len(found) != 1:
-        raise TaskError(f"{path} must hold one .tsv file; it holds {len(found)}")
-    return found[0]
+    files = sorted(path.glob("*.tsv"))
+    if len(files) != 1:
+        raise TaskError(f"{path} must hold one .tsv file; it holds {len(files)}")
+    return files[0]
 
 
 def _descriptions(tsv: Path) -> dict[str, str]:
@@ -96,38 +97,38 @@ def _descriptions(tsv: Path) -> dict[str, str]:
     if not path.is_file():
         return {}
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        texts = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise TaskError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
-        raise TaskError(f"{path} must hold {{index: description}}, not {shown(found)}")
-    return {str(index): str(text) for index, text in found.items()}
+    if not isinstance(texts, dict):
+        raise TaskError(f"{path} must hold {{index: description}}, not {shown(texts)}")
+    return {str(index): str(text) for index, text in texts.items()}
 
 
 def _opened(path: Path, shelf: Shelf) -> Iterator[Opened]:
     """The rows of the TSV, their pictures on the shelf."""
     for row in rows(path):
         try:
-            found: Found | RowError = pictures(row["image"], shelf)
+            images: Pictures | RowError = pictures(row["image"], shelf)
         except RowError as error:
-            found = error
-        yield {**row, "image": ""}, found
+            images = error
+        yield {**row, "image": ""}, images
 
 
 def _maker(
     opened: Sequence[Opened], descriptions: Mapping[str, str], with_pictures: bool
 ) -> Callable[[Opened], Entry]:
-    by_index = {row["index"]: found for row, found in opened}
+    by_index = {row["index"]: images for row, images in opened}
 
     def make(value: Opened) -> Entry:
-        row, found = value
+        row, images = value
         index = _index(row)
-        sample = _sample(row, index, _resolved(found, by_index))
+        sample = _sample(row, index, _resolved(images, by_index))
         if index in descriptions:
             about = {**sample.metadata, DESCRIPTION: descriptions[index]}
             sample = replace(sample, metadata=about)
         if not with_pictures and not sample.metadata.get(DESCRIPTION):
-            raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} stands for the pictures")
+            raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the pictures")
         answer = row.get(_ANSWER, "")
         return Entry(sample, {WRITER: Document((Text(answer),))} if answer else {})
 
@@ -135,14 +136,14 @@ def _maker(
 
 
 def _resolved(
-    found: Found | RowError, by_index: Mapping[str, Found | RowError]
+    images: Pictures | RowError, by_index: Mapping[str, Pictures | RowError]
 ) -> tuple[Image, ...]:
     """The pictures of a row, its own or those of the row it names."""
-    meant = by_index.get(found) if isinstance(found, str) else found
+    meant = by_index.get(images) if isinstance(images, str) else images
     if isinstance(meant, RowError):
         raise meant
     if not isinstance(meant, tuple):
-        raise RowError(Rule.NOT_FOUND, f"no row {shown(found)} has pictures to share")
+        raise RowError(Rule.NOT_FOUND, f"no row {shown(images)} has pictures to share")
     return meant
 
 
@@ -183,13 +184,13 @@ def _sample(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
 def _criteria(cell: str) -> tuple[str, str]:
     """Criteria of preference and of visual factuality; the last of each kind counts."""
     try:
-        found = ast.literal_eval(cell)
+        criteria = ast.literal_eval(cell)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        found = cell
-    if not isinstance(found, dict):
-        found = {"subjective": cell}
+        criteria = cell
+    if not isinstance(criteria, dict):
+        criteria = {"subjective": cell}
     kinds = {False: "", True: ""}
-    for name, text in found.items():
+    for name, text in criteria.items():
         kinds["subjective" in str(name).lower()] = str(text)
     if not kinds[True].strip():
         raise RowError(Rule.MISSING_KEY, f"no subjective criteria in {shown(cell)}")

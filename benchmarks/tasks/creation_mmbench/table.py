@@ -67,12 +67,12 @@ def _listed(cell: str) -> list[str]:
     if not cell.startswith("["):
         return [cell]
     try:
-        found = ast.literal_eval(cell)
+        images = ast.literal_eval(cell)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise RowError(Rule.WRONG_TYPE, f"image is no list: {shown(cell)}") from None
-    if not found or not all(isinstance(text, str) for text in found):
-        raise RowError(Rule.WRONG_TYPE, f"image is no list of strings: {shown(cell)}")
-    return list(found)
+        raise RowError(Rule.WRONG_TYPE, f"image is not a list: {shown(cell)}") from None
+    if not images or not all(isinstance(text, str) for text in images):
+        raise RowError(Rule.WRONG_TYPE, f"image is not a list of strings: {shown(cell)}")
+    return list(images)
 
 
 def _decoded(text: str) -> bytes:

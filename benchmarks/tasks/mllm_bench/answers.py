@@ -24,12 +24,12 @@ class Answers:
 
     def of(self, id: str) -> dict[str, Document]:
         """All answers to one question, by writer."""
-        return {w: found[id] for w, found in self.by_writer.items() if id in found}
+        return {w: by_id[id] for w, by_id in self.by_writer.items() if id in by_id}
 
 
 def answer_files(folder: Path, besides: str) -> Answers:
     """The answers in the JSON files of `folder`, but for the file `besides`."""
-    paths, found, unread = [], dict[str, dict[str, Document]](), dict[str, str]()
+    paths, answers, unread = [], dict[str, dict[str, Document]](), dict[str, str]()
     for path in sorted(folder.glob("*.json")):
         if path.name == besides:
             continue
@@ -40,8 +40,8 @@ def answer_files(folder: Path, besides: str) -> Answers:
             continue
         paths.append(path)
         for writer, id, document in rows:
-            found.setdefault(writer, {})[id] = document
-    return Answers(paths=tuple(paths), by_writer=found, unread=unread)
+            answers.setdefault(writer, {})[id] = document
+    return Answers(paths=tuple(paths), by_writer=answers, unread=unread)
 
 
 def _answer(value: Any) -> tuple[str, str, Document]:

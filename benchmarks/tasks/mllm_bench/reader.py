@@ -51,8 +51,8 @@ def _linked(root: Path, revision: str | None) -> tuple[Path, ...]:
 def _known(value: Any) -> Known:
     row = value if isinstance(value, dict) else {}
     meta = row.get("meta")
-    told = meta if isinstance(meta, dict) else {}
-    groups = (told.get("level"), told.get("capability"))
+    groups_of = meta if isinstance(meta, dict) else {}
+    groups = (groups_of.get("level"), groups_of.get("capability"))
     named = (g if isinstance(g, str) and g else "unknown" for g in groups)
     return Known(id_text(row.get("id")), *named)
 
@@ -80,7 +80,7 @@ def _sample(row: Mapping[str, Any], id: str, album: Album) -> Sample:
     image = album.image(Picture(get(row, "image_path", str)))
     meta = get(row, "meta", dict)
     criteria = of_type(row.get("reference") or "", str, "reference")
-    told = {QUESTION_TYPE: meta.get("question type"), "url": meta.get("url")}
+    about = {QUESTION_TYPE: meta.get("question type"), "url": meta.get("url")}
     return Sample(
         id=id,
         category=get(meta, "level", str, "meta"),
@@ -88,5 +88,5 @@ def _sample(row: Mapping[str, Any], id: str, album: Album) -> Sample:
         turns=(Turn("user", (image, Text(question))),),
         criteria=criteria or None,
         wants_images=False,
-        metadata={k: v for k, v in told.items() if isinstance(v, str) and v},
+        metadata={k: v for k, v in about.items() if isinstance(v, str) and v},
     )

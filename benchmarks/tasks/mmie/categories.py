@@ -62,8 +62,8 @@ def category_of(id: str, stated: Sequence[str]) -> str:
             f"{' / '.join(map(repr, stated)) or 'not given'}",
         )
     if len(set(named.values())) > 1:
-        said = ", ".join(f"{who} says {what}" for who, what in named.items())
-        raise RowError(Rule.CATEGORY, said)
+        claims = ", ".join(f"{who} says {what}" for who, what in named.items())
+        raise RowError(Rule.CATEGORY, claims)
     return next(iter(named.values()))
 
 

@@ -13,7 +13,6 @@ and the field.
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,10 +24,8 @@ from generators.document import Content, Document, Image, Sample, Text
 from generators.files import write_whole
 from scorers.judging.released import FIRST_TRUTH
 
-__all__ = ["MARKER", "Broken", "Output", "export", "read_outputs"]
+__all__ = ["Broken", "Output", "export", "read_outputs"]
 
-MARKER = ".plait-export"
-"""Tells a folder that an export may write over from one that somebody else made."""
 _SIGNATURES = {
     b"\x89PNG": "png",
     b"\xff\xd8\xff": "jpg",
@@ -49,9 +46,10 @@ def export(
 
     `read` gives the bytes of a picture, which are written unchanged, each picture once.
     The official reader leaves out what follows the third picture of a row. Raises
-    TaskError when `out` holds anything but an earlier export.
+    TaskError when `out` holds anything: an export overwrites nothing.
     """
-    _claim(out)
+    claim(out)
+    (out / "images").mkdir()
     pictures = _Pictures(out, read)
     rows = [_row(sample, document, model, pictures) for sample, document in documents]
     # JSON in ASCII, because the official reader opens the file in the locale's encoding.
@@ -59,17 +57,13 @@ def export(
     return len(rows)
 
 
-def _claim(out: Path) -> None:
-    """Make `out` an empty folder, keeping what lies beside an earlier export in it."""
+def claim(out: Path) -> None:
+    """Make the folder `out`, or take it where it is empty; TaskError where it is not."""
     if out.exists() and not out.is_dir():
         raise TaskError(f"{out} is a file; an export needs a folder")
-    if out.exists() and any(out.iterdir()) and not (out / MARKER).is_file():
-        raise TaskError(f"{out} is not empty and no earlier export; name another folder")
+    if out.is_dir() and any(out.iterdir()):
+        raise TaskError(f"{out} is not empty; name another folder")
     out.mkdir(parents=True, exist_ok=True)
-    (out / MARKER).write_text("Written over by the next export into this folder.\n")
-    (out / FILE).unlink(missing_ok=True)
-    shutil.rmtree(out / "images", ignore_errors=True)
-    (out / "images").mkdir()
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Answers that stand in the official scorer's format, read back."""
+"""Answers in the official scorer's format, read back."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from benchmarks.tasks.mmie.rows import (
     get,
     id_of,
     of_type,
+    says_nothing,
     stated_categories,
 )
 from benchmarks.tasks.reading import checks
@@ -123,7 +124,7 @@ def _output(
             category=row.category,
             field=row.field,
             turns=(Turn("user", album.content(row.question)),),
-            reference=Document(reference) if reference else None,
+            reference=None if says_nothing(reference) else Document(reference),
             wants_images=row.category != "MSR",
             metadata=row.metadata,
         )

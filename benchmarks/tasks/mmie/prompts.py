@@ -42,7 +42,7 @@ PROMPTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 )
 """Protocol constants. The tables write both variants in one line, `with detailed
 description/with text and images`; the second is for models that draw. Their `response`
-after `Answer:` stands for what the model says."""
+after `Answer:` is the place of the model's answer."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +56,16 @@ class Prompts:
 
         The content's own text stays as it is; its items are set on lines of their own,
         as the official scorer's flattening does. `plain` leaves everything unchanged.
+        Empty texts of earlier turns are left out: endpoints refuse them.
         """
         if variant == "plain":
             return sample.turns
         *earlier, last = sample.turns
         template = self.templates[sample.category][variant]
-        return (*earlier, Turn(last.role, _set(template, last.content)))
+        return (
+            *map(_without_empty, earlier),
+            Turn(last.role, _set(template, last.content)),
+        )
 
     @property
     def digest(self) -> str:
@@ -92,6 +96,11 @@ def _template(text: str, where: str) -> str:
     if text.count(QUESTION) > 1:
         raise UsageError(f"prompt {where} holds {QUESTION} more than once")
     return text if QUESTION in text else text + _TAIL
+
+
+def _without_empty(turn: Turn) -> Turn:
+    content = tuple(s for s in turn.content if not isinstance(s, Text) or s.text)
+    return Turn(turn.role, content)
 
 
 def _set(template: str, content: Content) -> Content:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tasks.mmie.categories import category_of, field_of
-from benchmarks.tasks.mmie.rows import Row, id_of, parse
+from benchmarks.tasks.mmie.rows import Overlong, Row, id_of, parse, says_nothing
 from benchmarks.tasks.reading.album import Album, Progress
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, malformed, shown
 from generators.document import Document, Malformed, Sample, Turn
@@ -19,7 +19,7 @@ from generators.document import Document, Malformed, Sample, Turn
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a file held."""
+    """The contents of a file."""
 
     samples: tuple[Sample | Malformed, ...]
     """In file order."""
@@ -55,12 +55,20 @@ def load_rows(path: Path) -> tuple[list[Any], str]:
     except OSError as error:
         raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
     try:
-        rows = json.loads(data.decode("utf-8-sig"))
+        rows = json.loads(data.decode("utf-8-sig"), parse_int=_whole_number)
     except (ValueError, RecursionError) as error:
         raise TaskError(f"{path} is not JSON: {error}") from None
     if not isinstance(rows, list):
         raise TaskError(f"{path} must hold a list of rows, not {shown(rows)}")
     return rows, hashlib.sha256(data).hexdigest()
+
+
+def _whole_number(digits: str) -> int | Overlong:
+    """Python reads no more than 4,300 digits by default: only that row is bad."""
+    try:
+        return int(digits)
+    except ValueError:
+        return Overlong(len(digits.lstrip("-")))
 
 
 def _parsed(value: Any) -> Row | RowError:
@@ -91,14 +99,14 @@ def _sample(row: Row, album: Album) -> Sample | RowError:
         category=row.category,
         field=row.field,
         turns=turns,
-        reference=Document(reference) if reference else None,
+        reference=None if says_nothing(reference) else Document(reference),
         wants_images=row.category != "MSR",
         metadata=row.metadata,
     )
 
 
 def failure(position: int, value: Any, error: RowError) -> Malformed:
-    """What stands for the row `value` at `position` (from 0), which breaks a rule."""
+    """The failure in place of the row `value` at `position` (from 0)."""
     row = value if isinstance(value, dict) else {}
     id, field = _id(value), row.get("field")
     try:

@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.tasks.mmie.categories import category_of, field_of
 from benchmarks.tasks.reading.rules import RowError, Rule, shown
-from generators.document import Role, Text
+from generators.document import Content, Role, Text
 from scorers.judging.released import first_truth
 
 SPEAKERS: Mapping[str, Role] = {
@@ -42,6 +42,16 @@ class Picture:
 
     path: str = ""
     data: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Overlong:
+    """Stands in a row for a whole number with more digits than Python reads."""
+
+    digits: int
+
+    def __repr__(self) -> str:
+        return f"a number of {self.digits:,} digits"
 
 
 Parts = tuple[Text | Picture, ...]
@@ -119,7 +129,13 @@ def of_type(value: Any, kind: type, what: str) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) and not _trouble(value) else json.dumps(value)
+    if isinstance(value, str) and not _trouble(value):
+        return value
+    return json.dumps(value, default=_refuse)
+
+
+def _refuse(value: Any) -> Any:
+    raise RowError(Rule.WRONG_TYPE, f"the row holds {shown(value)}")
 
 
 def _trouble(text: str) -> str:
@@ -161,18 +177,26 @@ def _split(
 
 
 def content(items: list[Any], where: str) -> Parts:
-    """The texts and pictures of a list of `{"text": ..., "image": ...}`, in order."""
+    """The texts and pictures of a list of `{"text": ..., "image": ...}`, in order.
+
+    An empty text stays: the official scorer writes a blank line for it.
+    """
     parts: list[Text | Picture] = []
     for i, value in enumerate(items):
         item = of_type(value, dict, f"{where}[{i}]")
         if "text" not in item and "image" not in item:
             detail = f"{where}[{i}] has neither 'text' nor 'image'"
             raise RowError(Rule.MISSING_KEY, detail)
-        if (text := item.get("text")) is not None and text != "":
+        if (text := item.get("text")) is not None:
             parts.append(Text(of_type(text, str, f"{where}[{i}].text")))
         if (image := item.get("image")) is not None and image != "":
             parts.append(_picture(image, f"{where}[{i}].image"))
     return tuple(parts)
+
+
+def says_nothing(content: Content | Parts) -> bool:
+    """Whether `content` holds no picture and none but empty texts."""
+    return not any(not isinstance(part, Text) or part.text for part in content)
 
 
 def _picture(value: Any, where: str) -> Picture:

@@ -30,7 +30,7 @@ class Source:
 
 
 def locate(data: str, cache: Path) -> Source:
-    """What `sample`, `hf:ORG/NAME@REV`, a folder or a JSON file stands for.
+    """What `sample`, `hf:ORG/NAME@REV`, a folder or a JSON file means.
 
     Pictures that come as `images.tar.gz` are unpacked once, under `cache`. Raises
     TaskError where there is no such data.
@@ -46,7 +46,8 @@ def locate(data: str, cache: Path) -> Source:
         return Source(name="mmie", rows=path, root=_pictures_of(path.parent, cache))
     raise TaskError(
         f"no data at {data!r}: give a folder that holds data.json and images/, the JSON "
-        "file itself, hf:ORG/NAME@REVISION, or 'sample' for the bundled queries"
+        "file itself, hf:ORG/NAME@REVISION, 'sample' for the bundled queries, or another "
+        "form that `plait list data` shows"
     )
 
 
@@ -62,8 +63,8 @@ def _from_hub(data: str, cache: Path) -> Source:
 
 
 def _rows_in(folder: Path) -> Path:
-    found = (folder / name for name in FILES if (folder / name).is_file())
-    if (path := next(found, None)) is None:
+    files = (folder / name for name in FILES if (folder / name).is_file())
+    if (path := next(files, None)) is None:
         raise TaskError(f"{folder} holds neither {' nor '.join(FILES)}")
     return path
 

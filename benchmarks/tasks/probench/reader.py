@@ -42,8 +42,8 @@ def load(place: str, cache: Path) -> TaskSet:
 
 def _parts(root: Path) -> list[Path]:
     """The files of the split `train`; all where no file's name tells its split."""
-    found = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    chosen = [p for p in found if p.name.startswith("train")] or found
+    files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
+    chosen = [p for p in files if p.name.startswith("train")] or files
     if not chosen:
         raise TaskError(f"{root} holds no Parquet files")
     return chosen
@@ -109,8 +109,8 @@ def _sample(row: Mapping[str, Any], id: str, turns: tuple[Turn, ...]) -> Sample:
 
 
 def _texts(values: Any) -> dict[str, str]:
-    found = values if isinstance(values, Mapping) else {}
-    return {k: v for k, v in found.items() if isinstance(v, str) and v}
+    texts = values if isinstance(values, Mapping) else {}
+    return {k: v for k, v in texts.items() if isinstance(v, str) and v}
 
 
 def _turns(values: list[Any], images: tuple[Image, ...]) -> list[Turn]:

@@ -1,4 +1,4 @@
-"""Picture files of a data folder: kept inside it, really decoded, known by digest."""
+"""Picture files of a data folder: confined to it, really decoded, known by digest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Album:
     cache: Path
     also: tuple[Path, ...] = ()
     """Folders that links may lead to (a Hub snapshot links to its blobs)."""
-    found: dict[str, Check] = field(default_factory=dict)
+    checked: dict[str, Check] = field(default_factory=dict)
     """What is known of each file, by its path free of links."""
     _real_folders: dict[str, str] = field(default_factory=dict)
 
@@ -45,19 +45,19 @@ class Album:
         """Read and decode all of `pictures` that no earlier start has seen."""
         known = checks.load(self.cache, self.root)
         wanted = {p for p in map(self._path, pictures) if p}
-        self.found.update({p: known[p] for p in wanted if _unchanged(p, known.get(p))})
-        unseen = sorted(wanted - self.found.keys())
+        self.checked.update({p: known[p] for p in wanted if _unchanged(p, known.get(p))})
+        unseen = sorted(wanted - self.checked.keys())
         try:
             for done, (path, check) in enumerate(_looked_at(unseen), start=1):
-                self.found[path] = check
+                self.checked[path] = check
                 if on_progress is not None:
                     on_progress(done, len(unseen))
         finally:
             if unseen:
-                checks.save(self.cache, self.root, known | self.found)
+                checks.save(self.cache, self.root, known | self.checked)
 
     def content(self, parts: Parts) -> Content:
-        """`parts` with each picture found; RowError for the first that breaks a rule."""
+        """`parts` with each picture read; RowError for the first that breaks a rule."""
         return tuple(self.image(p) if isinstance(p, Picture) else p for p in parts)
 
     def image(self, picture: Picture) -> Image:
@@ -65,7 +65,7 @@ class Album:
         if picture.data is not None:
             return self._inline(picture.data)
         path = self.place(picture.path)
-        check = self.found.get(path) or _look(path)
+        check = self.checked.get(path) or _look(path)
         if check.rule:
             raise RowError(Rule(check.rule), f"{shown(picture.path)}: {check.detail}")
         return Image(check.digest, place=path)

@@ -69,7 +69,7 @@ def _extract(archive: Path, folder: Path) -> None:
                 with path.open("wb") as file:
                     shutil.copyfileobj(source, file)
         while stream.read(1 << 20):
-            pass  # the checksum stands at the very end
+            pass  # the checksum is at the very end
 
 
 def _inside(folder: Path, name: str) -> Path:

@@ -1,7 +1,7 @@
-"""What is known of picture files from earlier starts, so that each is read only once.
+"""Results of earlier checks of picture files, so that each is read only once.
 
 Twenty thousand queries take minutes to decode. A file that kept its path, size and time
-of change is taken as it was found before; a worker still compares the digest when it
+of change is not read again; a worker still compares the digest when it
 reads the bytes. A cache that is corrupt or cannot be written costs time, never a run.
 """
 
@@ -24,7 +24,7 @@ VERSION = f"1 Pillow {PIL.__version__}"
 
 
 class Check(NamedTuple):
-    """What one look at a picture file found."""
+    """The result of checking one picture file."""
 
     size: int
     mtime_ns: int
@@ -61,7 +61,7 @@ def _entry(values: Any) -> Check:
     check = Check(*values)
     kinds = (int, int, str, str, str)
     if not all(isinstance(v, kind) for v, kind in zip(check, kinds, strict=True)):
-        raise TypeError(f"{values!r} is no check")
+        raise TypeError(f"{values!r} is not a check")
     return check
 
 

@@ -12,8 +12,8 @@ def snapshot(data: str, patterns: Sequence[str]) -> Path:
     """Folder `.../snapshots/<commit>` of `hf:ORG/NAME[@REVISION]`.
 
     The files that match `patterns` are there. Without a network the cached snapshot of
-    the revision is taken. Raises TaskError for an id that is none, and when neither the
-    Hub nor the cache has the data.
+    the revision is taken. Raises TaskError for an id that is not valid, and when neither
+    the Hub nor the cache has the data.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
@@ -29,7 +29,7 @@ def snapshot(data: str, patterns: Sequence[str]) -> Path:
             allow_patterns=list(patterns),
         )
     except HFValidationError as error:
-        raise TaskError(f"{data!r} names no data set: {error}") from None
+        raise TaskError(f"{data!r} is not the name of a data set: {error}") from None
     except Exception as error:
         # The Hub's client raises errors of its own, of its HTTP library and of the OS.
         raise TaskError(_explained(name, revision, error)) from error
@@ -38,9 +38,13 @@ def snapshot(data: str, patterns: Sequence[str]) -> Path:
 
 def _explained(name: str, revision: str, error: Exception) -> str:
     lines = str(error).strip().splitlines()
+    access = (
+        "MMIE/MMIE asks for access on its Hub page first; then log in"
+        if name == "MMIE/MMIE"
+        else "If it is private or asks for access, log in"
+    )
     return (
         f"data set {name!r} (revision {revision or 'main'}) is neither on the Hub for this "
         f"account nor in the local cache: {lines[0] if lines else type(error).__name__}. "
-        f"MMIE/MMIE asks for access on its Hub page first; then log in with `hf auth "
-        "login` or set HF_TOKEN."
+        f"{access} with `hf auth login` or set HF_TOKEN."
     )

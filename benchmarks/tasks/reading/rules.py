@@ -13,7 +13,7 @@ class TaskError(ValueError):
 
 
 class Rule(StrEnum):
-    """The rules a row must keep; the values are what people read and counts go by."""
+    """The rules a row must keep; the values are shown to people and counted."""
 
     MISSING_KEY = "missing key"
     WRONG_TYPE = "wrong type"
@@ -46,7 +46,7 @@ def malformed(
     category: str = "unknown",
     field: str = "unknown",
 ) -> Malformed:
-    """The failure that stands for row `row` (from 0), naming it, its rule and the value."""
+    """The failure in place of row `row` (from 0), naming it, its rule and the value."""
     name = f"row {row} ({id})" if id else f"row {row}"
     return Malformed(
         # A second row of one id must not pass for the first.

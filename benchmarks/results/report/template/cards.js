@@ -50,8 +50,8 @@ function answer(index, i, cell, full) {
   const head = el("h4", { dir: "auto" }, system.name, weights);
   if (!Array.isArray(cell)) {
     const chips = el("ul", { class: "scores" }, el("li", { class: "chip " + CHIP[cell] }, OUTCOMES[cell]));
-    const said = full ? reason(full) : el("p", { class: "reason" }, "This answer is not made yet.");
-    return el("section", { class: "answer" }, head, chips, said, full ? notes(full.notes) : null);
+    const why = full ? reason(full) : el("p", { class: "reason" }, "This answer is not made yet.");
+    return el("section", { class: "answer" }, head, chips, why, full ? notes(full.notes) : null);
   }
   const chips = index.scorers.map((scorer, k) => chip(scorer, cell[k]));
   const caption = "Picture by " + system.name;
@@ -104,15 +104,15 @@ function unjudged(index, cell, scores) {
 }
 
 function judged(index, scores) {
-  const told = scores.map((score, k) => {
+  const details = scores.map((score, k) => {
     const parts = [score?.parts, score?.notes].filter(Boolean).map(datum);
     return parts.length ? folded(index.scorers[k].name + " in detail", parts) : null;
   });
-  return told.some(Boolean) ? el("div", {}, told) : null;
+  return details.some(Boolean) ? el("div", {}, details) : null;
 }
 
-function notes(found) {
-  return found ? folded("Notes", datum(found)) : null;
+function notes(noted) {
+  return noted ? folded("Notes", datum(noted)) : null;
 }
 
 function foldable(body) {

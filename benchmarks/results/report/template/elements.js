@@ -20,6 +20,7 @@ function segment(part, caption) {
   const small = "report/thumbs/" + thumb;
   const image = el("img", { src: small, width, height, alt: caption, loading: "lazy", decoding: "async" });
   const link = el("a", { class: "picture", href: full ? "report/images/" + full : small }, image);
+  link.dataset.owner = caption;
   link.dataset.caption = full ? caption : caption + " (thumbnail; not copied in full size)";
   return el("figure", {}, link);
 }

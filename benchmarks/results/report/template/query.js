@@ -31,35 +31,34 @@ function hasOutcome(cell, outcome, scorer) {
 }
 
 function scoresOf(entry, systems, scorer) {
-  const found = systems.map((i) => entry[3][i]);
-  return found.filter((cell) => Array.isArray(cell) && typeof cell[scorer] === "number")
+  const cells = systems.map((i) => entry[3][i]);
+  return cells.filter((cell) => Array.isArray(cell) && typeof cell[scorer] === "number")
     .map((cell) => cell[scorer]);
 }
 
-// haystack(i) gives all text of entry i in lower case; only called when text is searched.
-function select(index, state, haystack) {
+// All that the index can decide; text is searched in the files of the answers.
+function select(index, state) {
   const systems = consideredSystems(index, state);
   const scorer = Number(state.scorer);
   const low = state.low === "" ? -Infinity : Number(state.low);
   const high = state.high === "" ? Infinity : Number(state.high);
   const ranged = state.low !== "" || state.high !== "";
-  const text = state.text.trim().toLowerCase();
-  const kept = index.entries.map((_, i) => i).filter((i) => {
+  const matching = index.entries.map((_, i) => i).filter((i) => {
     const entry = index.entries[i];
     if (state.category !== "" && entry[1] !== Number(state.category)) return false;
     if (state.field !== "" && entry[2] !== Number(state.field)) return false;
     if (state.outcome && !systems.some((s) => hasOutcome(entry[3][s], state.outcome, scorer))) return false;
     if (ranged && !scoresOf(entry, systems, scorer).some((v) => v >= low && v <= high)) return false;
-    return !text || haystack(i).includes(text);
+    return true;
   });
-  return ordered(index, kept, state.order, systems, scorer);
+  return ordered(index, matching, state.order, systems, scorer);
 }
 
 // Entries without a score come last, whatever the order.
-function ordered(index, kept, order, systems, scorer) {
-  if (order === "task") return kept;
-  const weight = new Map(kept.map((i) => [i, rank(scoresOf(index.entries[i], systems, scorer), order)]));
-  return kept.sort((a, b) => weight.get(a) - weight.get(b) || a - b);
+function ordered(index, entries, order, systems, scorer) {
+  if (order === "task") return entries;
+  const weight = new Map(entries.map((i) => [i, rank(scoresOf(index.entries[i], systems, scorer), order)]));
+  return entries.sort((a, b) => weight.get(a) - weight.get(b) || a - b);
 }
 
 function rank(scores, order) {
@@ -70,11 +69,16 @@ function rank(scores, order) {
 }
 
 function stateFrom(hash) {
-  const found = new URLSearchParams(hash);
-  return Object.fromEntries(Object.keys(DEFAULTS).map((k) => [k, found.get(k) ?? DEFAULTS[k]]));
+  const values = new URLSearchParams(hash);
+  return Object.fromEntries(Object.keys(DEFAULTS).map((k) => [k, values.get(k) ?? DEFAULTS[k]]));
+}
+
+// Whether a fragment holds nothing but values of the state.
+function isState(hash) {
+  return [...new URLSearchParams(hash).keys()].every((name) => name in DEFAULTS);
 }
 
 function hashOf(state) {
-  const told = Object.entries(state).filter(([k, v]) => String(v) !== DEFAULTS[k]);
-  return told.length ? "#" + new URLSearchParams(told) : "";
+  const changed = Object.entries(state).filter(([k, v]) => String(v) !== DEFAULTS[k]);
+  return changed.length ? "#" + new URLSearchParams(changed) : "";
 }

@@ -4,6 +4,7 @@
 
 let state = { ...DEFAULTS };
 let turn = 0;
+const REDRAW_MS = 250; // how often matches are shown while a search goes on
 
 function start() {
   buildControls();
@@ -13,38 +14,64 @@ function start() {
 
 async function update() {
   const mine = ++turn;
+  const text = state.text.trim().toLowerCase();
+  $("cards").setAttribute("aria-busy", "true");
   try {
-    if (state.text.trim()) await store.loadAll(sayProgress);
-    if (mine !== turn) return;
-    const kept = select(store.index, state, (i) => store.haystack(i));
-    const size = Number(state.size);
-    const last = Math.max(1, Math.ceil(kept.length / size));
-    const page = Math.min(Math.max(1, Number(state.page) || 1), last);
-    const slice = kept.slice((page - 1) * size, page * size);
-    await store.loadFor(slice);
-    if (mine === turn) draw(slice, kept.length, page, last);
+    const candidates = select(store.index, state);
+    if (text) await showMatches(candidates, text, mine);
+    else await showPage(candidates, mine, countOf(candidates.length));
   } catch (error) {
     $("cards").replaceChildren(el("p", { class: "broken" },
       `${error.message}. The folder "report" must lie beside this file.`));
   }
+  if (mine === turn) $("cards").removeAttribute("aria-busy");
 }
 
-function sayProgress(done, all) {
-  $("found").value = `reading ${done} of ${all} files`;
+// Shows matches while the search goes on; a newer search ends this one.
+async function showMatches(candidates, text, mine) {
+  const matched = new Set();
+  const matching = () => candidates.filter((i) => matched.has(i));
+  $("count").value = "searching";
+  let drawn = -Infinity;
+  for await (const part of store.search(candidates, text)) {
+    if (mine !== turn) return;
+    part.matches.forEach((i) => matched.add(i));
+    if (part.files < part.of && performance.now() - drawn > REDRAW_MS) {
+      drawn = performance.now();
+      const progress = `${countOf(matched.size)}; searched ${part.files} of ${part.of} files`;
+      await showPage(matching(), mine, progress);
+    }
+  }
+  if (mine === turn) await showPage(matching(), mine, countOf(matched.size));
 }
 
-function draw(slice, total, page, last) {
-  const systems = shownSystems(store.index, state);
-  const cards = slice.map((i) => card(store.index, store.index.entries[i], store.row(i), systems));
-  const empty = el("p", { class: "remarks" }, "No query matches these filters.");
-  $("cards").replaceChildren(...(cards.length ? cards : [empty]));
-  $("cards").removeAttribute("aria-busy");
-  cards.forEach(unfoldShort);
+async function showPage(entries, mine, count) {
+  const size = Number(state.size);
+  const last = Math.max(1, Math.ceil(entries.length / size));
+  const page = Math.min(Math.max(1, Number(state.page) || 1), last);
+  const slice = entries.slice((page - 1) * size, page * size);
+  const rows = await store.rowsOf(slice);
+  if (mine === turn) draw(slice, rows, page, last, count);
+}
+
+function countOf(number) {
   const all = store.index.entries.length;
-  $("found").value = total === all ? `${all.toLocaleString("en")} queries`
-    : `${total.toLocaleString("en")} of ${all.toLocaleString("en")} queries`;
+  return number === all ? `${all.toLocaleString("en")} queries`
+    : `${number.toLocaleString("en")} of ${all.toLocaleString("en")} queries`;
+}
+
+function draw(slice, rows, page, last, count) {
+  const systems = shownSystems(store.index, state);
+  const shown = JSON.stringify([slice, systems]);
+  $("count").value = count;
   $("reset").hidden = !hashOf({ ...state, page: "1", size: DEFAULTS.size });
   $("pages").replaceChildren(...pager(page, last));
+  if (shown === $("cards").dataset.shown) return;
+  $("cards").dataset.shown = shown;
+  const cards = slice.map((i, k) => card(store.index, store.index.entries[i], rows[k], systems));
+  const empty = el("p", { class: "remarks" }, "No query matches these filters.");
+  $("cards").replaceChildren(...(cards.length ? cards : [empty]));
+  cards.forEach(unfoldShort);
 }
 
 function pager(page, last) {
@@ -55,8 +82,14 @@ function pager(page, last) {
     return button;
   };
   return [to("\u00ab", page === 1 ? 0 : 1, "First page"), to("\u2039 Previous", page - 1, "Previous page"),
-    el("span", {}, `Page ${page} of ${last}`),
+    pageInput(page, last),
     to("Next \u203a", page + 1, "Next page"), to("\u00bb", page === last ? last + 1 : last, "Last page")];
+}
+
+function pageInput(page, last) {
+  const input = el("input", { type: "number", min: 1, max: last, value: page, "aria-label": "Page number" });
+  input.addEventListener("change", () => turnTo(Math.min(last, Math.max(1, Number(input.value) || 1))));
+  return el("label", {}, "Page ", input, ` of ${last.toLocaleString("en")}`);
 }
 
 async function turnTo(page) {
@@ -65,6 +98,7 @@ async function turnTo(page) {
 }
 
 function change(values) {
+  sayUnknown("");
   state = { ...state, page: "1", ...values };
   history.replaceState(null, "", location.pathname + location.search + hashOf(state));
   return update();
@@ -73,19 +107,26 @@ function change(values) {
 async function follow() {
   let target = location.hash.slice(1);
   try { target = decodeURIComponent(target); } catch { /* a bare percent sign in an id */ }
+  if (target.startsWith("section-") && $("cards").dataset.shown) return;
   const at = store.index.entries.findIndex((entry) => entry[0] === target);
+  const known = at >= 0 || isState(location.hash.slice(1)) || target.startsWith("section-");
+  sayUnknown(known ? "" : target);
   if (at < 0) {
-    if (target.startsWith("section-")) return;
     state = stateFrom(location.hash.slice(1));
-    showState();
-    await update();
-    return;
+  } else {
+    state = { ...DEFAULTS, size: state.size, hide: state.hide };
+    state.page = String(Math.floor(at / Number(state.size)) + 1);
   }
-  state = { ...DEFAULTS, size: state.size, hide: state.hide };
-  state.page = String(Math.floor(at / Number(state.size)) + 1);
   showState();
   await update();
-  mark(cardNodes().find((node) => node.dataset.anchor === target));
+  if (at >= 0) mark(cardNodes().find((node) => node.dataset.anchor === target));
+  if (!known) $("unknown").scrollIntoView({ block: "center" });
+}
+
+// A link to a query that is not on this page must not pass for a link to the first one.
+function sayUnknown(target) {
+  $("unknown").hidden = !target;
+  $("unknown").textContent = target ? `This report has no query with the id "${target}".` : "";
 }
 
 const cardNodes = () => [...document.querySelectorAll(".card")];
@@ -98,7 +139,7 @@ function mark(node) {
 }
 
 function options(id, names) {
-  $(id).replaceChildren(...names.map(([value, said]) => el("option", { value }, said)));
+  $(id).replaceChildren(...names.map(([value, text]) => el("option", { value }, text)));
 }
 
 function buildControls() {
@@ -141,25 +182,18 @@ function listen() {
     const open = $("filters").classList.toggle("open");
     $("more").setAttribute("aria-expanded", String(open));
   });
-  $("cards").addEventListener("click", enlarge);
-  $("viewer").addEventListener("click", (event) => { if (event.target === $("viewer")) $("viewer").close(); });
+  $("cards").addEventListener("click", (event) => viewer.open(event));
+  viewer.listen();
   document.addEventListener("keydown", pressed);
-  window.addEventListener("hashchange", follow);
+  window.addEventListener("hashchange", async () => {
+    await follow();
+    if (location.hash && isState(location.hash.slice(1))) $("section-answers").scrollIntoView();
+  });
 }
 
 function debounced(action, wait) {
   let timer = 0;
   return () => { clearTimeout(timer); timer = setTimeout(action, wait); };
-}
-
-function enlarge(event) {
-  const link = event.target.closest("a.picture");
-  if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-  event.preventDefault();
-  $("viewer").querySelector("figure").replaceChildren(
-    el("img", { src: link.getAttribute("href"), alt: link.dataset.caption }),
-    el("figcaption", { dir: "auto" }, link.dataset.caption));
-  $("viewer").showModal();
 }
 
 function pressed(event) {

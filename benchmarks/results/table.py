@@ -1,0 +1,255 @@
+"""A table of results as one value, whatever it is shown in.
+
+    table = ResultTable.of("Bias", ["judge", "value"], [["a", "0.5"], ["b", "0.7"]])
+    table.rich      # a terminal
+    table.markdown  # a page of Markdown, under a heading
+    table.latex     # a paper: booktabs
+    table.csv       # another program
+
+The best value of a column stands in bold where the column says which direction is better.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rich.console import Group, JustifyMethod, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from scorers.base import Direction
+from scorers.statistics.estimate import Estimate
+
+_NUMBER = re.compile(r"[+-]?\d|-|$")
+_LATEX = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    **{c: f"\\{c}" for c in "&%$#_{}"},
+}
+"""What LaTeX would take for a command, or would set as another character."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableCell:
+    """What one cell shows."""
+
+    text: str
+    detail: str = ""
+    """Shown smaller behind the text: an interval, a count."""
+    value: float | None = None
+    """What the best of a column is chosen by; None takes no part."""
+
+    @property
+    def full(self) -> str:
+        """Text and detail on one line."""
+        return f"{self.text} {self.detail}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A heading, and how the cells below it are set."""
+
+    heading: str
+    direction: Direction | None = None
+    """Which values are better; None where none is to be marked."""
+    numeric: bool | None = None
+    """Set to the right; None leaves it to the cells."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultTable:
+    """Columns and rows; every row is as long as there are columns."""
+
+    title: str
+    columns: Sequence[TableColumn]
+    rows: Sequence[Sequence[TableCell]]
+    notes: Sequence[str] = ()
+    """Below the table, one a line."""
+
+    @classmethod
+    def of(
+        cls,
+        title: str,
+        head: Sequence[str],
+        rows: Iterable[Sequence[str]],
+        notes: Sequence[str] = (),
+        *,
+        numeric: bool | None = None,
+    ) -> ResultTable:
+        """A table of words; `numeric` says how all columns are set."""
+        columns = [TableColumn(name, numeric=numeric) for name in head]
+        cells = [[TableCell(word) for word in row] for row in rows]
+        return cls(title=title, columns=columns, rows=cells, notes=notes)
+
+    @property
+    def best(self) -> frozenset[tuple[int, int]]:
+        """(row, column) of the best values; ties are all best, a lone value is not."""
+        marked: set[tuple[int, int]] = set()
+        for j, column in enumerate(self.columns):
+            cells = [(row[j], i) for i, row in enumerate(self.rows)]
+            values = {i: c.value for c, i in cells if c.value is not None}
+            if column.direction is None or len(values) < 2:
+                continue
+            best = (max if column.direction == "higher" else min)(values.values())
+            top = next(cell.text for cell, i in cells if values.get(i) == best)
+            # What reads the same as the best is as good as the best.
+            marked |= {(i, j) for cell, i in cells if i in values and cell.text == top}
+        return frozenset(marked)
+
+    @property
+    def right(self) -> list[bool]:
+        """Which columns are set to the right."""
+        return [
+            _all_numbers([row[j].full for row in self.rows])
+            if column.numeric is None
+            else column.numeric
+            for j, column in enumerate(self.columns)
+        ]
+
+    @property
+    def rich(self) -> RenderableType:
+        """For a terminal."""
+        return _rich(self)
+
+    @property
+    def markdown(self) -> str:
+        """For a page, without the title."""
+        return _markdown(self)
+
+    @property
+    def latex(self) -> str:
+        """For a paper: a float with booktabs' rules."""
+        return _latex(self)
+
+    @property
+    def csv(self) -> str:
+        """For another program: the headings, then one line per row."""
+        return _csv(self)
+
+
+def printable(text: str) -> str:
+    """`text` on one line; escapes and lone surrogates are spelt out."""
+    line = " ".join(text.split())
+    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+
+
+def _all_numbers(words: Sequence[str]) -> bool:
+    """Whether there is nothing but numbers, dashes and empty cells."""
+    return bool(words) and all(map(_NUMBER.match, words))
+
+
+# -------------------------------------------------------------------------- terminal
+
+
+def _rich(table: ResultTable) -> RenderableType:
+    """Title, table and notes; the best values in bold, details dim below the value."""
+    grid = Table(box=None, padding=(0, 1), header_style="dim")
+    for column, right in zip(table.columns, table.right, strict=True):
+        justify: JustifyMethod = "right" if right else "left"
+        grid.add_column(Text(printable(column.heading)), justify=justify, overflow="fold")
+    for i, row in enumerate(table.rows):
+        grid.add_row(*(_text(cell, (i, j) in table.best) for j, cell in enumerate(row)))
+    notes = [Text(f" {printable(note)}", style="dim") for note in table.notes]
+    parts = [grid] if table.rows else []
+    return Group(Text(printable(table.title), style="bold"), *parts, *notes, Text())
+
+
+def _text(cell: TableCell, best: bool) -> Text:
+    parts: list[tuple[str, str]] = [(printable(cell.text), "bold" if best else "")]
+    parts += [(f"\n{printable(cell.detail)}", "dim")] if cell.detail else []
+    return Text.assemble(*parts)
+
+
+# -------------------------------------------------------------------------- Markdown
+
+
+def plain(text: str) -> str:
+    """`text` on one line, without what Markdown would take for markup."""
+    return re.sub(r"([\\`*|<]|\](?=[(\[:]))", r"\\\1", printable(text))
+
+
+def _markdown(table: ResultTable) -> str:
+    """The table and its notes, without the title."""
+    rule = ["---:" if right else "---" for right in table.right]
+    lines = [[plain(c.heading) for c in table.columns], rule]
+    best = table.best
+    for i, row in enumerate(table.rows):
+        lines.append([_markdown_cell(c, (i, j) in best) for j, c in enumerate(row)])
+    grid = "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    notes = "\n".join(f"- {plain(note)}" for note in table.notes)
+    return "\n\n".join(part for part in (grid if table.rows else "", notes) if part)
+
+
+def _markdown_cell(cell: TableCell, best: bool) -> str:
+    text = f"**{plain(cell.text)}**" if best else plain(cell.text)
+    return f"{text} {plain(cell.detail)}".strip()
+
+
+# ----------------------------------------------------------------------------- LaTeX
+
+
+def escaped(text: str) -> str:
+    """`text` on one line, as LaTeX sets it literally."""
+    return "".join(_LATEX.get(c, c) for c in printable(text))
+
+
+def _latex(table: ResultTable) -> str:
+    """A float that needs the package booktabs."""
+    align = "".join("r" if right else "l" for right in table.right)
+    head = " & ".join(escaped(c.heading) for c in table.columns)
+    best = table.best
+    rows = [
+        " & ".join(_latex_cell(c, (i, j) in best) for j, c in enumerate(row)) + r" \\"
+        for i, row in enumerate(table.rows)
+    ]
+    caption = " ".join(escaped(text) for text in (f"{table.title}.", *table.notes))
+    lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
+    lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", head + r" \\", r"\midrule"]
+    lines += [*rows, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
+    return "\n".join(lines) + "\n"
+
+
+def _latex_cell(cell: TableCell, best: bool) -> str:
+    text = rf"\textbf{{{escaped(cell.text)}}}" if best else escaped(cell.text)
+    detail = rf" {{\scriptsize {escaped(cell.detail)}}}" if cell.detail else ""
+    return text + detail
+
+
+# ------------------------------------------------------------------------------- CSV
+
+
+def _csv(table: ResultTable) -> str:
+    """Headings and rows; a cell's detail follows its text."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(column.heading for column in table.columns)
+    writer.writerows([cell.full for cell in row] for row in table.rows)
+    return file.getvalue()
+
+
+# ----------------------------------------------------------------------------- pages
+
+
+def markdown_page(title: str, remarks: Iterable[str], tables: Iterable[ResultTable]) -> str:
+    """A Markdown page of tables under headings of the second level."""
+    parts = [f"# {plain(title)}", *(plain(r) for r in remarks if r)]
+    for table in tables:
+        parts += [f"## {plain(table.title)}", table.markdown]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def estimate_text(estimate: Estimate) -> str:
+    """`12.3 [8.0, 17.1] n=37`, or a dash and the reason."""
+    if estimate.value is None:
+        return f"- ({estimate.reason})" if estimate.reason else "-"
+    ends = "" if estimate.ci95 is None else " [{:.2f}, {:.2f}]".format(*estimate.ci95)
+    return f"{estimate.value:.2f}{ends} n={estimate.n}"

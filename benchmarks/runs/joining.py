@@ -1,0 +1,246 @@
+"""A command that writes into a run directory that holds a run already.
+
+A run directory is one table: systems x scorers over one selection of one task set. More
+systems, scorers, queries and repeats join what is there, and apply to all of it. Whatever
+would give results under the same names another meaning is refused: other data, seed,
+weights or prompts, other settings of a model or judge that is there, or fewer queries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from benchmarks.runs.config import RunConfig, merged
+from benchmarks.runs.experiment import Experiment, experiment_of, open_experiment, read_task
+from benchmarks.runs.run_directory import former_config, is_run, read_manifest
+from benchmarks.tasks.task_set import TaskSet
+from generators.base import StageSpec
+from generators.document import Malformed, Sample
+from generators.names import UsageError
+from generators.system import System
+from scorers.base import Scorer
+from scorers.judging.resolve import PREFIX as JUDGE
+
+Progress = Callable[[int, int], None]
+P = TypeVar("P", System, Scorer)
+_UNPINNED = "unpinned:"
+_FLAGS = ("seed", "weights", "prompts", "composition")
+"""Keys of a config that mean the same for all results of a run."""
+
+
+def joined(
+    config: RunConfig, on_progress: Progress | None = None, *, remake: bool = False
+) -> tuple[Experiment, tuple[str, ...]]:
+    """The experiment of `config` and of the run in its directory; what is added to that.
+
+    UsageError names every difference that cannot be joined. With `remake`, weights that
+    have changed in their place are taken as they are now.
+    """
+    if not is_run(config.root):
+        return open_experiment(config, on_progress=on_progress), ()
+    manifest = read_manifest(config.root)
+    before = former_config(config.root, manifest)
+    task, given = read_task(config, on_progress)
+    _refuse(config.root, _other_values(before, config, manifest, task))
+    known: dict[str, str] = manifest.get("identities", {})
+    former = experiment_of(before, task, given, identities=known, ids=manifest.get("ids"))
+    asked = experiment_of(config, task, given)
+    pins = _pins(asked.identities, known)
+    union = experiment_of(_union(before, config), task, given, identities={**known, **pins})
+    wanted = experiment_of(_with_judges(config, before), task, given, identities=pins)
+    _refuse(
+        config.root,
+        (
+            *(() if remake else _other_weights(known, pins)),
+            *_lost_queries(former, union),
+            *_other_models(former, union, wanted),
+        ),
+    )
+    union = replace(union, missing_weights=asked.missing_weights)
+    return union, tuple(_added(former, union))
+
+
+def _refuse(root: Path, differences: Iterable[str]) -> None:
+    lines = list(dict.fromkeys(differences))
+    if lines:
+        raise UsageError(
+            f"{root} holds a run that was made differently:\n"
+            + "".join(f"  {line}\n" for line in lines)
+            + "Name another directory with --out, or give the values of that run."
+        )
+
+
+def _other_values(
+    before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
+) -> Iterator[str]:
+    yield from _other_data(before, config, manifest, task)
+    for name in _FLAGS:
+        there, here = getattr(before, name), getattr(config, name)
+        if there != here:
+            yield f"{name} is {_shown(here)}, but {_shown(there)} in the run"
+    if config.repeats < before.repeats:
+        yield f"repeats is {config.repeats}, but {before.repeats} in the run"
+
+
+def _shown(value: Any) -> str:
+    return str(value.model_dump() if hasattr(value, "model_dump") else value)
+
+
+def _other_data(
+    before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
+) -> Iterator[str]:
+    """Data is the same by its digest, wherever it lies; by its name where it has none."""
+    there, here = (manifest.get("data") or {}).get("digest"), task.about.get("digest")
+    same_place = before.data == config.data
+    if there is None or here is None:
+        if not same_place:
+            yield f"data is {config.data}, but {before.data} in the run"
+    elif there != here and same_place:
+        yield (
+            f"data {config.data} has changed since the run was made "
+            f"(SHA-256 {there[:12]} then, {here[:12]} now)"
+        )
+    elif there != here:
+        yield f"data is {config.data}, but {before.data} in the run"
+
+
+def _pins(asked: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Identities of the models asked for; those of the run where none can be had now."""
+    return {
+        name: known.get(name, now) if now.startswith(_UNPINNED) else now
+        for name, now in asked.items()
+    }
+
+
+def _other_weights(known: Mapping[str, str], pins: Mapping[str, str]) -> Iterator[str]:
+    for name, now in pins.items():
+        then = known.get(name, now)
+        if then != now and not then.startswith(_UNPINNED):
+            yield f"weights of {name} are {now}, but {then} in the run"
+
+
+def _lost_queries(former: Experiment, union: Experiment) -> Iterator[str]:
+    left = {_place(s) for s in former.samples} - {_place(s) for s in union.samples}
+    if left:
+        yield (
+            f"{len(left):,} of the run's {len(former.samples):,} queries are not among "
+            f"the {len(union.samples):,} asked for; more queries can be added with "
+            "--limit or --ids, none taken away"
+        )
+
+
+def _place(sample: Sample | Malformed) -> tuple[str, int | None]:
+    """Tells a malformed row from the good one whose id it bears."""
+    return sample.id, getattr(sample, "row", None)
+
+
+def _union(before: RunConfig, config: RunConfig) -> RunConfig:
+    """Everything that either asks for, new judges with the mode and rubric given now."""
+    manners: dict[str, Any] = {}
+    judges = [name for name in config.scorers if name.startswith(JUDGE)]
+    former = [name for name in before.scorers if name.startswith(JUDGE)]
+    keeping = bool(former) and _manner(before) != _manner(config)
+    if keeping:
+        told = {"mode": config.mode or "corrected", "rubric": config.rubric or "own"}
+        manners = {name: told for name in judges if name not in former}
+    source = before if keeping else config
+    return config.model_copy(
+        update={
+            "systems": _both(before.systems, config.systems),
+            "scorers": _both(before.scorers, config.scorers),
+            "models": merged(manners, merged(before.models, config.models)),
+            "mode": source.mode,
+            "rubric": source.rubric,
+        }
+    )
+
+
+def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
+    """`config`; a mode or rubric without a judge is meant for those of the run."""
+    judges = [name for name in before.scorers if name.startswith(JUDGE)]
+    named = any(name.startswith(JUDGE) for name in config.scorers)
+    if named or not (config.mode or config.rubric):
+        return config
+    return config.model_copy(update={"scorers": _both(config.scorers, judges)})
+
+
+def _manner(config: RunConfig) -> tuple[str, str]:
+    return config.mode or "corrected", config.rubric or "own"
+
+
+def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def _other_models(
+    former: Experiment, union: Experiment, wanted: Experiment
+) -> Iterator[str]:
+    """Systems and scorers that would be others than in the run, or than asked for."""
+    for name, joint in _named(union.systems).items():
+        there = _named(former.systems).get(name, joint)
+        here = _named(wanted.systems).get(name, joint)
+        yield from _other_stages(name, there, here)
+    for name, scorer in _named(union.scorers).items():
+        before = _named(former.scorers).get(name, scorer)
+        asked = _named(wanted.scorers).get(name, scorer)
+        yield from _other_stages(name, before, asked)
+        yield from _other_reading(name, before, asked)
+
+
+def _named(parts: Iterable[P]) -> dict[str, P]:
+    return {part.name: part for part in parts}
+
+
+def _other_stages(
+    name: str, there: System | Scorer, here: System | Scorer
+) -> Iterator[str]:
+    if len(there.stages) != len(here.stages):
+        yield f"{name} is made of other stages than in the run"
+        return
+    for then, now in zip(there.stages, here.stages, strict=True):
+        if then.digest != now.digest:
+            yield from _other_settings(name, then, now)
+
+
+def _other_settings(name: str, then: StageSpec, now: StageSpec) -> Iterator[str]:
+    changed = [
+        key
+        for key in {**then.settings, **now.settings}
+        if then.settings.get(key) != now.settings.get(key)
+    ]
+    for key in changed:
+        values = f"{now.settings.get(key)!r}, but {then.settings.get(key)!r} in the run"
+        yield f"{name}: {key} of {now.name} is {values}"
+    if not changed and then.identity == now.identity:
+        yield f"{name}: stage {now.name} is another than in the run"
+
+
+def _other_reading(name: str, there: Scorer, here: Scorer) -> Iterator[str]:
+    """What a scorer does around its stages: rubric, mode, seed, questions asked again."""
+    if there.manner != here.manner:
+        yield f"{name}: {here.manner}, but {there.manner} in the run"
+    elif _reading(there) != _reading(here):
+        yield f"{name} would ask or read otherwise than in the run"
+
+
+def _reading(scorer: Scorer) -> dict[str, Any]:
+    if not is_dataclass(scorer):
+        return {}
+    values = {f.name: getattr(scorer, f.name) for f in fields(scorer)}
+    return {name: v for name, v in values.items() if not isinstance(v, StageSpec)}
+
+
+def _added(former: Experiment, union: Experiment) -> Iterator[str]:
+    for what, there, here in (
+        ("system", former.systems, union.systems),
+        ("scorer", former.scorers, union.scorers),
+    ):
+        known = {part.name for part in there}
+        yield from (f"{what} {p.name}" for p in here if p.name not in known)
+    if len(union.samples) > len(former.samples):
+        yield f"{len(union.samples) - len(former.samples):,} queries"
+    if union.config.repeats > former.config.repeats:
+        yield f"repeats up to {union.config.repeats}"

@@ -1,0 +1,1 @@
+"""What reads a finished run: comparison in pairs, agreement with people, bias of judges."""

@@ -1,0 +1,169 @@
+"""Judges' ratings set beside people's: everything there is to say, in plain form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+
+from benchmarks.studies.agreement.matching import Matched, RatedUnit, by_unit, matched
+from benchmarks.studies.agreement.ratings import RatingsByRater, Unit
+from benchmarks.studies.agreement.rows import Value, ends_of
+from generators.names import UsageError
+from scorers.base import bounds
+from scorers.statistics.agreement import Pair, agreement
+from scorers.statistics.bootstrap import DRAWS
+from scorers.statistics.preferences import (
+    Measures,
+    Preferred,
+    Vote,
+    Voted,
+    creation_agreement,
+    creation_people,
+    each_and_the_others,
+    mllm_agreement,
+    mllm_people,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """How agreement is computed."""
+
+    human_scale: str = "0-6"
+    """Of people's scores; MMIE's is 0 to 6."""
+    rescale: bool = True
+    """Whether judges' scores are first mapped linearly from their scale to people's. The
+    paper compares CLIPScore as it is (its MAE of 2.25 fits values below 1)."""
+    draws: int = DRAWS
+    seed: int = 0
+
+
+def compared(
+    judges: RatingsByRater, people: RatingsByRater, settings: Settings
+) -> dict[str, Any]:
+    """Everything there is to say, in plain form; UsageError where nothing matches."""
+    if judges.form != people.form:
+        raise UsageError(
+            f"people gave each a {people.form} and judges a {judges.form}; both files need "
+            "the same one of the columns score, preference and vote"
+        )
+    sides = matched(judges, people)
+    if not any(side.matches or side.no_score for side in sides):
+        raise UsageError(_nothing_in_common(judges, people))
+    rated = by_unit(people)
+    return {
+        "form": people.form,
+        "human_scale": settings.human_scale if people.form == "score" else None,
+        "annotators": sorted(people.values),
+        "annotated": len(rated),
+        "ratings": sum(len(values) for values in rated.values()),
+        "blank": sum(len(units) for units in people.missing.values()),
+        "judges": [_judge(side, judges, people.form, settings) for side in sides],
+        "people": _people(people, rated, settings),
+    }
+
+
+def _nothing_in_common(judges: RatingsByRater, people: RatingsByRater) -> str:
+    rated, scored = sorted(by_unit(people)), sorted(judges.about)
+    shown = (" of ".join(unit[:2]) for unit in (*rated[:1], *scored[:1]))
+    return (
+        f"of {len(rated):,} annotated documents none is among the {len(scored):,} "
+        f"to be scored; the first of each: {' / '.join(shown) or 'none'}"
+    )
+
+
+def _judge(
+    side: Matched, judges: RatingsByRater, form: str, settings: Settings
+) -> dict[str, Any]:
+    about: dict[str, Any] = {"judge": side.judge, "counts": side.counts()}
+    if form == "preference":
+        measures = creation_agreement([_preferred(m) for m in side.matches])
+        return about | {"agreement": _plain(measures)}
+    if form == "vote":
+        measured = mllm_agreement([_voted(m) for m in side.matches])
+        return about | {"agreement": _all_plain(measured)}
+    return about | _scored(side, judges.scales.get(side.judge, ""), settings)
+
+
+def _scored(side: Matched, scale: str, settings: Settings) -> dict[str, Any]:
+    human_ends, ends = ends_of(settings.human_scale), bounds(scale)
+    mapped = settings.rescale and ends is not None and ends != human_ends
+    pairs = [_pair(m) for m in side.matches]
+    if mapped and ends is not None:
+        pairs = [_mapped(pair, ends, human_ends) for pair in pairs]
+    one_scale = not settings.rescale or ends is not None
+    groups = agreement(pairs, one_scale=one_scale, draws=settings.draws, seed=settings.seed)
+    return {
+        "scale": scale,
+        "rescaled": mapped,
+        "groups": [group.as_json() for group in groups],
+    }
+
+
+def _pair(match: RatedUnit) -> Pair:
+    return Pair(
+        query=match.unit.id,
+        category=match.about.category,
+        kind=match.about.kind,
+        judge=float(match.judge),
+        human=_mean(match.human),
+    )
+
+
+def _mapped(pair: Pair, ends: tuple[float, float], onto: tuple[float, float]) -> Pair:
+    share = (pair.judge - ends[0]) / (ends[1] - ends[0])
+    return replace(pair, judge=onto[0] + share * (onto[1] - onto[0]))
+
+
+def _mean(values: Mapping[str, Value]) -> float:
+    return float(np.mean([float(v) for v in values.values()]))
+
+
+def _preferred(match: RatedUnit) -> Preferred:
+    human = {name: float(v) for name, v in match.human.items()}
+    return Preferred(query=match.unit.id, judge=float(match.judge), human=human)
+
+
+def _voted(match: RatedUnit) -> Voted:
+    human = cast(Mapping[str, Vote], match.human)
+    return Voted(query=match.unit.id, judge=cast(Vote, match.judge), human=human)
+
+
+def _people(
+    people: RatingsByRater, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
+) -> dict[str, Any]:
+    """How well people agree with one another: what a judge can hope for."""
+    if people.form == "vote":
+        votes = [(u.id, cast(Mapping[str, Vote], v)) for u, v in rated.items()]
+        return _all_plain(mllm_people(votes))
+    numbers = [(u.id, {n: float(v) for n, v in r.items()}) for u, r in rated.items()]
+    if people.form == "preference":
+        return _all_plain(creation_people(numbers))
+    return _scored_people(numbers, settings)
+
+
+def _scored_people(
+    ratings: Sequence[tuple[str, Mapping[str, float]]], settings: Settings
+) -> dict[str, Any]:
+    """Each annotator beside the mean of the others."""
+    pairs: dict[str, list[Pair]] = {}
+    for query, rated in ratings:
+        for name, own, others in each_and_the_others(rated):
+            pair = Pair(query=query, category="", kind="", judge=own, human=others)
+            pairs.setdefault(name, []).append(pair)
+    coefficients = {}
+    for name in sorted(pairs):
+        whole = agreement(pairs[name], draws=settings.draws, seed=settings.seed)[0]
+        coefficients[name] = whole.as_json()["coefficients"]
+    return coefficients
+
+
+def _plain(measures: Measures) -> dict[str, Any]:
+    return {name: estimate.as_json() for name, estimate in measures.items()}
+
+
+def _all_plain(by_rater: Mapping[str, Measures]) -> dict[str, Any]:
+    return {who: _plain(measures) for who, measures in by_rater.items()}

@@ -1,0 +1,258 @@
+"""Who rated which document how: people's annotations, judges' scores of a run or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.results.board import Board, score_outcome, score_value
+from benchmarks.runs.experiment import reopen
+from benchmarks.studies.agreement.rows import (
+    CRITERIA,
+    DOCUMENT,
+    FORMS,
+    Form,
+    RatingRow,
+    Value,
+    criteria_of,
+    read_rows,
+    value_of,
+)
+from benchmarks.tasks.mmie.categories import category_of
+from benchmarks.tasks.reading.rules import RowError
+from cluster.plan import Evaluation, outcome_name
+from cluster.store import Store
+from generators.document import Malformed
+from generators.names import UsageError, unknown
+
+BLANK = "left blank"
+KINDS = ("interleaved", "integrated", "ground truth")
+
+
+class Unit(NamedTuple):
+    """What is rated: a document, or a document against a baseline's."""
+
+    id: str
+    system: str
+    repeat: int = 0
+    baseline: str = ""
+
+
+class About(NamedTuple):
+    """The group of a unit as far as it is stated."""
+
+    category: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RatingsByRater:
+    """RatingsByRater by rater: an annotator, or a judge."""
+
+    form: Form
+    values: Mapping[str, Mapping[Unit, Value]]
+    missing: Mapping[str, Mapping[Unit, str]]
+    """By rater, what has no value, and why."""
+    about: Mapping[Unit, About] = field(default_factory=dict)
+    """By every unit that is there, with a value or without."""
+    scales: Mapping[str, str] = field(default_factory=dict)
+    """By rater, the scale of scores."""
+
+
+def read_ratings(
+    path: Path,
+    *,
+    rater: str,
+    unnamed: str,
+    scale: str,
+    known: Collection[Unit] = (),
+) -> RatingsByRater:
+    """The ratings in a file, one a row.
+
+    Columns: `id` and `system`; one of `score` (on `scale`, or on that of the row's own
+    column `scale`), `criteria` (0 or 1 each, as many in every row, for their sum less
+    `penalty`; MMIE paper, appendix A.9), `preference` (-2 to 2, positive for the system)
+    and `vote`; and where they apply the column named by `rater` (else all rows are
+    `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are passed
+    over. `known` units tell the id from the system where a file gives only both together.
+    UsageError names the row, the value and the rule it breaks.
+    """
+    rows = read_rows(path)
+    form = _form(path, rows)
+    read = _Reading(form, rater, unnamed, scale, {f"{u.id}_{u.system}": u for u in known})
+    for row in rows:
+        read.add(row)
+    return RatingsByRater(
+        form=form,
+        values=read.values,
+        missing=read.missing,
+        about=read.about,
+        scales=read.scales,
+    )
+
+
+def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
+    columns = {name for row in rows for name in row.values}
+    forms = [form for form in FORMS if form in columns]
+    if not forms and CRITERIA in columns:
+        forms = ["score"]
+    needed = {"id", "system"} if DOCUMENT not in columns else set()
+    lacking = sorted(needed - columns)
+    if len(forms) == 1 and not lacking:
+        return forms[0]
+    rule = "exactly one of score (or criteria), preference and vote"
+    raise UsageError(
+        f"{path} needs the columns id, system and {rule}; it has "
+        f"{', '.join(sorted(columns)) or 'none'}"
+    )
+
+
+class _Reading:
+    """RatingsByRater while their rows are read."""
+
+    def __init__(
+        self, form: Form, rater: str, unnamed: str, scale: str, known: Mapping[str, Unit]
+    ) -> None:
+        self.values: dict[str, dict[Unit, Value]] = {}
+        self.missing: dict[str, dict[Unit, str]] = {}
+        self.about: dict[Unit, About] = {}
+        self.scales: dict[str, str] = {}
+        self._form = form
+        self._rater = rater
+        self._unnamed = unnamed
+        self._scale = scale
+        self._known = known
+        self._places: dict[tuple[str, Unit], str] = {}
+        self._criteria: tuple[int, str] | None = None
+
+    def add(self, row: RatingRow) -> None:
+        unit, rater = self._unit(row), row.text(self._rater, self._unnamed)
+        if former := self._places.get((rater, unit)):
+            raise UsageError(
+                f"{row.place}: {unit.id} of {unit.system} is rated by {rater!r} already "
+                f"in {former}; where several rate, name each in the column {self._rater!r}"
+            )
+        self._places[rater, unit] = row.place
+        scale = self._scale_of(row, rater)
+        self._note_group(row, unit)
+        self._note_criteria(row)
+        value = value_of(row, self._form, scale)
+        if value is None:
+            self.missing.setdefault(rater, {})[unit] = BLANK
+        else:
+            self.values.setdefault(rater, {})[unit] = value
+
+    def _unit(self, row: RatingRow) -> Unit:
+        if not row.is_blank("id") or DOCUMENT not in row.values:
+            id, system = row.text("id"), row.text("system")
+            return Unit(id, system, row.whole("repeat", 0), row.text("baseline", ""))
+        name = row.text(DOCUMENT)
+        id, _, system = name.partition("_")
+        return self._known.get(name) or Unit(id, system)
+
+    def _scale_of(self, row: RatingRow, rater: str) -> str:
+        scale = row.text("scale", self._scale)
+        if self.scales.setdefault(rater, scale) != scale:
+            rule = f"all scores of {rater!r} are on one scale, {self.scales[rater]}"
+            raise row.wrong("scale", rule)
+        return scale
+
+    def _note_group(self, row: RatingRow, unit: Unit) -> None:
+        kind = row.text("kind", "")
+        if kind and kind not in KINDS:
+            raise row.wrong("kind", f"valid: {', '.join(KINDS)}")
+        about = About(in_mmies_words(row.text("category", "")), kind)
+        if self.about.setdefault(unit, about) != about:
+            raise row.wrong("category", "an earlier row puts it into another group")
+
+    def _note_criteria(self, row: RatingRow) -> None:
+        """Refuses sums of fewer or more criteria than the file's other rows have."""
+        if self._form != "score" or not (said := criteria_of(row)):
+            return
+        many, place = self._criteria = self._criteria or (len(said), row.place)
+        if len(said) != many:
+            rule = f"all rows need one number of criteria; {place} has {many}"
+            raise row.wrong(CRITERIA, f"these are {len(said)}, and {rule}")
+
+
+def in_mmies_words(category: str) -> str:
+    """`category` as MMIE abbreviates it, where it is one of MMIE's."""
+    try:
+        return category_of("", [category])
+    except RowError:
+        return category
+
+
+def category_by_id(id: str) -> str:
+    """The category that MMIE's ids name by their prefix, else `unknown`."""
+    try:
+        return category_of(id, [])
+    except RowError:
+        return "unknown"
+
+
+def kind_of(system: str) -> str:
+    """The kind of model a system's name tells: composed of two, or not."""
+    if system == "gt" or system.startswith("gt:"):
+        return "ground truth"
+    return "integrated" if "+" in system else "interleaved"
+
+
+def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> RatingsByRater:
+    """The scores of a run directory, or of a file (`read_ratings`, rater `scorer`).
+
+    Of all scorers, or of those named; UsageError for names that are not there.
+    """
+    if path.is_dir():
+        return of_board(reopen(path).board(Store(path)), scorers)
+    ratings = read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale)
+    there = {*ratings.values, *ratings.missing}
+    _refuse_unknown(scorers, there)
+    kept = set(scorers) or there
+    return RatingsByRater(
+        form=ratings.form,
+        values={name: v for name, v in ratings.values.items() if name in kept},
+        missing={name: v for name, v in ratings.missing.items() if name in kept},
+        about=ratings.about,
+        scales=ratings.scales,
+    )
+
+
+def of_board(board: Board, scorers: Collection[str] = ()) -> RatingsByRater:
+    """The scores of a run; what has none is missing for the reason the counts name."""
+    scales = {s.name: s.scale for s in board.scorers}
+    _refuse_unknown(scorers, scales)
+    names = [name for name in scales if name in (scorers or scales)]
+    values: dict[str, dict[Unit, Value]] = {name: {} for name in names}
+    missing: dict[str, dict[Unit, str]] = {name: {} for name in names}
+    about: dict[Unit, About] = {}
+    for e in board.evaluations:
+        if isinstance(e.sample, Malformed):
+            continue
+        unit = Unit(e.sample.id, e.system, e.repeat)
+        about[unit] = About(e.sample.category)
+        for name in names:
+            value, why = _score(e, name)
+            if value is None:
+                missing[name][unit] = why
+            else:
+                values[name][unit] = value
+    return RatingsByRater(
+        form="score", values=values, missing=missing, about=about, scales=scales
+    )
+
+
+def _score(evaluation: Evaluation, scorer: str) -> tuple[float | None, str]:
+    outcome = evaluation.scores.get(scorer)
+    if outcome is None:
+        return None, f"answer {outcome_name(evaluation.document)}"
+    return score_value(outcome), score_outcome(outcome).replace("_", " ")
+
+
+def _refuse_unknown(asked: Collection[str], there: Iterable[str]) -> None:
+    known = list(there)
+    for name in asked:
+        if name not in known:
+            raise unknown("scorer", name, known)

@@ -1,0 +1,8 @@
+"""Comparing the systems of a run pair by pair: `plait compare`."""
+
+from __future__ import annotations
+
+from benchmarks.studies.pairwise.command import compare
+from benchmarks.studies.pairwise.options import CompareOptions
+
+__all__ = ["CompareOptions", "compare"]

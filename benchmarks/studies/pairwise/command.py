@@ -1,0 +1,103 @@
+"""`plait compare`: have pairs of a run's documents judged, count, and show."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.runs.display import Display
+from benchmarks.runs.experiment import missing_keys, refuse_missing
+from benchmarks.studies.pairwise.judgements import (
+    Judged,
+    QuestionsAsked,
+    Ruling,
+    reasons_of,
+    rulings,
+    write_rulings,
+)
+from benchmarks.studies.pairwise.match import (
+    ResolvedComparison,
+    judgement_of,
+    resolve_comparison,
+)
+from benchmarks.studies.pairwise.options import CompareOptions
+from benchmarks.studies.pairwise.pages import ComparisonResult, explain_missing, show, write
+from cluster.counts import count
+from cluster.lock import RunLock
+from cluster.options import EngineOptions
+from cluster.plan import lookup_in
+from cluster.run import RunResult, execute
+from cluster.store import Store
+from generators.base import Outcome
+from scorers.pairwise.games import Judgement
+from scorers.pairwise.matchup import Matchup
+
+FOLDER = "compare"
+"""Inside a run directory: judgements by protocol, each a store of its own."""
+RULINGS = "judgements-*.jsonl"
+
+FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
+
+
+def compare(root: Path, wanted: CompareOptions, console: Console) -> int:
+    """Judge what has not been judged, and write `compare-PROTOCOL-NAME.{json,md}`.
+
+    Documents are taken as the run has them; none is made. UsageError for names that mean
+    nothing, RunInUse while the run itself is under way.
+    """
+    place = root / FOLDER / wanted.protocol.replace(":", "-")
+    match = resolve_comparison(root, place, wanted)
+    chat, before = match.judge.chat, Store(place).rows(match.judge.chat)
+    with RunLock(root):
+        result = _judged(match, place, console)
+    store = Store(place)
+    judged = _first_judgings(match, store, place)
+    games = [m.game(outcome, match.protocol) for m, outcome in judged]
+    table = match.protocol.aggregate(games, wanted.baseline)
+    comparison = ComparisonResult(
+        match=match,
+        judged=judged,
+        table=explain_missing(table),
+        run=result,
+        asked=QuestionsAsked.between(before, store.rows(chat)),
+        why=reasons_of(judged),
+    )
+    show(comparison, write(comparison, root), console)
+    if result.interrupted:
+        return INTERRUPTED
+    return FAILED_RECORDS if result.failed else FINISHED
+
+
+def _first_judgings(match: ResolvedComparison, store: Store, place: Path) -> Judged:
+    """What became of each pair when it was first judged; writes down all judgings.
+
+    Repeats of a judgement measure the judge; they are not more evidence.
+    """
+    lookup, lines = lookup_in(store), list[Ruling]()
+    first: list[tuple[Matchup, Outcome[Judgement]]] = []
+    for judging in range(match.wanted.judgings):
+        for matchup in match.matchups:
+            outcome = judgement_of(matchup, match.judge, judging, lookup)
+            lines += rulings(match.series, matchup, judging, outcome)
+            first += [] if judging else [(matchup, outcome)]
+    write_rulings(lines, place / f"judgements-{match.name}.jsonl")
+    return first
+
+
+def _judged(match: ResolvedComparison, place: Path, console: Console) -> RunResult:
+    plan = match.plan
+    if any(c.to_run for c in count(plan, Store(place))):
+        refuse_missing(missing_keys([match.judge.chat]), match.missing_weights)
+    config = match.experiment.config
+    options = EngineOptions(
+        address=match.wanted.address or config.address,
+        placement_timeout_s=config.engine.placement_timeout_s,
+        grace_s=config.engine.grace_s,
+        max_cost=config.engine.max_cost,
+    )
+    display = Display(console)
+    try:
+        return execute(plan, place, options, match.about(), display)
+    finally:
+        display.close()

@@ -1,0 +1,235 @@
+"""What a judge said, as lines of JSON, and what one command asked and got no verdict on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.board import key_of
+from benchmarks.results.reasons import Loss, counted_reasons, losses_csv
+from cluster.plan import outcome_name
+from cluster.records import Row
+from generators.base import Failure, Fault, NotApplicable, Outcome, Result
+from generators.document import Document
+from generators.files import write_whole
+from generators.names import UsageError
+from scorers.features import words
+from scorers.pairwise.games import Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.matchup import Matchup
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Side:
+    """One system of a pair, and its answer's size."""
+
+    system: str
+    writer: str
+    """The model that wrote the text."""
+    words: int
+    images: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """What one reply of a judge said of one pair, in one order of showing."""
+
+    protocol: str
+    mode: str
+    wording: str
+    """Digest of the prompts."""
+    judge: str
+    stage: str
+    """Digest of the judge's model and settings."""
+    question: str
+    repeat: int
+    """Of the answers."""
+    judging: int
+    """How often the judge had been asked about the same before."""
+    first: Side
+    second: Side
+    swapped: bool
+    """Whether the second was shown first."""
+    aspect: str
+    outcome: str
+    """`done`, `unscored`, `failed`, ..."""
+    said: str = ""
+    """The verdict in the protocol's words, or why there is none."""
+    preference: int | None = None
+    """From -2 to 2; positive is for the answer shown first."""
+    marks: tuple[float, float] | None = None
+    """Out of 10, of the answer shown first and of the other."""
+
+    @property
+    def for_second(self) -> int | None:
+        """The preference, positive for the pair's second."""
+        if self.preference is None:
+            return None
+        return self.preference if self.swapped else -self.preference
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """What is the same for all rulings of a comparison."""
+
+    protocol: str
+    mode: str
+    wording: str
+    judge: str
+    stage: str
+    writers: Mapping[str, str]
+    """The writing model by system."""
+
+
+def rulings(
+    series: Series, matchup: Matchup, judging: int, outcome: Outcome[Judgement]
+) -> Iterator[Ruling]:
+    """One ruling per reply; none where nothing was asked."""
+    if not isinstance(outcome, Result) or not isinstance(matchup.pair, Result):
+        return
+    sides = [
+        _side(name, series.writers[name], document)
+        for name, document in zip(
+            (matchup.first, matchup.second), matchup.pair.value, strict=True
+        )
+    ]
+    for reading in outcome.value.readings:
+        yield Ruling(
+            protocol=series.protocol,
+            mode=series.mode,
+            wording=series.wording,
+            judge=series.judge,
+            stage=series.stage,
+            question=matchup.sample.id,
+            repeat=matchup.repeat,
+            judging=judging,
+            first=sides[0],
+            second=sides[1],
+            swapped=reading.swapped,
+            aspect=reading.aspect,
+            **_said(reading),
+        )
+
+
+def _side(system: str, writer: str, document: Document) -> Side:
+    return Side(
+        system=system,
+        writer=writer,
+        words=words(document.text),
+        images=len(document.images),
+    )
+
+
+def _said(reading: ReplyReading) -> dict[str, Any]:
+    outcome = reading.outcome
+    if not isinstance(outcome, Result):
+        return {"outcome": outcome_name(outcome), "said": outcome.reason}
+    match outcome.value:
+        case Verdict(said, preference):
+            return {"outcome": "done", "said": said, "preference": preference}
+        case Marks(first, second):
+            return {"outcome": "done", "marks": (first, second)}
+
+
+def write_rulings(rulings: Iterable[Ruling], path: Path) -> None:
+    """Write one line of JSON per ruling."""
+    lines = (json.dumps(asdict(ruling), ensure_ascii=False) for ruling in rulings)
+    write_whole(path, "".join(f"{line}\n" for line in lines))
+
+
+def read_rulings(path: Path) -> Iterator[Ruling]:
+    """The rulings in a file; UsageError where it holds anything else."""
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            sides = {side: Side(**row[side]) for side in ("first", "second")}
+            marks = row["marks"] and tuple(row["marks"])
+            yield Ruling(**{**row, **sides, "marks": marks})
+        except (ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"{path}, line {number}, is not a ruling: {error}") from None
+
+
+Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
+"""Every pair of documents with what became of its judgement."""
+
+_UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED}
+"""Faults of requests that no judge has judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class QuestionsAsked:
+    """Questions that one command put to a judge."""
+
+    judged: int
+    """With a reply, a refusal, or a judge that broke down over them."""
+    unasked: int
+    """That did not come to a judge."""
+
+    @classmethod
+    def between(
+        cls, before: Mapping[str, Row], after: Mapping[str, Row]
+    ) -> "QuestionsAsked":
+        """By the judge's records before and after the command."""
+        new = [r for key, r in after.items() if key not in before or before[key].at != r.at]
+        unasked = sum(row.fault in _UNASKED for row in new)
+        return cls(len(new) - unasked, unasked)
+
+    def __str__(self) -> str:
+        lost = f", {self.unasked:,} could not be asked" if self.unasked else ""
+        return f"{self.judged:,} judgements asked{lost}"
+
+
+def anything_read(judged: Judged) -> bool:
+    """Whether any reply says something."""
+    return any(
+        isinstance(reading.outcome, Result)
+        for _, outcome in judged
+        if isinstance(outcome, Result)
+        for reading in outcome.value.readings
+    )
+
+
+def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
+    """By pair, why there was nothing to ask, and why replies failed or cannot be read.
+
+    That a protocol does not ask something of a question is not a loss.
+    """
+    pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
+    counted = counted_reasons(_losses(judged), pairs)
+    return {pair: why for pair, why in counted.items() if why}
+
+
+def failures_of(judged: Judged) -> str:
+    """The same one by one, as CSV; the column `system` holds the pair."""
+    pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
+    return losses_csv(_losses(judged), pairs)
+
+
+def _pair(matchup: Matchup) -> str:
+    return f"{matchup.second} against {matchup.first}"
+
+
+def _losses(judged: Judged) -> Iterator[Loss]:
+    """The judgements, or those of their readings, from which nothing was learned."""
+    for matchup, judgement in judged:
+        for outcome in _readings(judgement):
+            if not isinstance(outcome, Result | NotApplicable):
+                yield Loss(
+                    system=_pair(matchup),
+                    query=key_of(matchup.sample),
+                    category=matchup.sample.category,
+                    field=matchup.sample.field,
+                    repeat=matchup.repeat + 1,
+                    scorer="",
+                    outcome=outcome_name(outcome),
+                    fault=outcome.fault.value if isinstance(outcome, Failure) else "",
+                    reason=outcome.reason,
+                )
+
+
+def _readings(judgement: Outcome[Judgement]) -> Iterable[Outcome[Any]]:
+    if not isinstance(judgement, Result):
+        return [judgement]
+    return [reading.outcome for reading in judgement.value.readings]

@@ -1,0 +1,122 @@
+"""Which stage gets a worker, and which idle worker is stopped to free resources for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+
+from cluster import actors
+from cluster.placement import Resources, best_node
+from cluster.replica import Replica
+from cluster.stage_queue import StageQueue
+from cluster.workers import Event, WorkerPool
+
+_IDLE_BEFORE_EVICTION_S = 1.0
+_QUIET_WAIT_S = 30.0
+"""How long a stage waits for resources before a notice says so."""
+_BATCHES_PER_WORKER = 16
+"""Batches that must wait for each worker before another one is worth starting."""
+
+
+class Allocator:
+    """Gives every stage with work a worker where one fits, then more of them.
+
+    Where not all fit, stages take turns: one is drained before its worker is stopped, and
+    the worker's process has ended before its resources are used again.
+    """
+
+    def __init__(self, pool: WorkerPool, growing: Callable[[StageQueue], bool]) -> None:
+        self.pool = pool
+        self._growing = growing
+
+    def allocate(self, queues: Iterable[StageQueue]) -> list[Event]:
+        """Start and stop workers as needed; events where a stage had to be given up."""
+        self.pool.refresh_nodes()
+        waiting = [q for q in queues if q.pending and q.unusable is None]
+        waiting.sort(key=lambda q: q.rank)
+        starved = [q for q in waiting if not self.pool.of(q)]
+        events: list[Event] = []
+        for queue in starved:
+            if not self._start(queue):
+                events += self._free_resources(queue)
+        if not any(self._fits_somewhere(q) for q in starved):
+            for queue in filter(self._is_worth_another, waiting):
+                self._start(queue)
+        return events
+
+    def _start(self, queue: StageQueue) -> bool:
+        need = Resources.of_placement(queue.spec.placement)
+        node = best_node(need, self.pool.free_for(queue))
+        if node is not None:
+            self.pool.start(queue, node)
+        return node is not None
+
+    def _is_worth_another(self, queue: StageQueue) -> bool:
+        """Whether enough work waits to start another worker."""
+        workers, most = len(self.pool.of(queue)), queue.spec.placement.workers
+        limits = (n for n in (most, queue.max_workers) if n is not None)
+        if queue.spec.placement.endpoint or any(workers >= n for n in limits):
+            return False
+        batches = _BATCHES_PER_WORKER if most is None else 1
+        return queue.pending > batches * queue.limit * workers
+
+    def _free_resources(self, queue: StageQueue) -> list[Event]:
+        """Stop idle workers for a stage that fits nowhere now; give it up in the end."""
+        waited = queue.waited_s()
+        need = Resources.of_placement(queue.spec.placement)
+        if not self._fits_somewhere(queue):
+            return self._explain(queue, need, waited)
+        if any(r.state == "stopping" for r in self.pool.replicas):
+            return []
+        if unneeded := self._to_stop_for(queue, need):
+            for replica in unneeded:
+                self.pool.stop(replica)
+            return []
+        if self.pool.is_held_back(queue) or (self.pool.replicas and waited < _QUIET_WAIT_S):
+            return []
+        return self._explain(queue, need, waited)
+
+    def _to_stop_for(self, queue: StageQueue, need: Resources) -> list[Replica]:
+        """The fewest idle workers of one node whose end frees `need`."""
+        candidates: list[list[Replica]] = []
+        for node, free in self.pool.free_for(queue).items():
+            chosen: list[Replica] = []
+            for replica in filter(self._may_stop, self.pool.replicas):
+                if replica.handle.node == node and need.gains(free, replica.need):
+                    chosen.append(replica)
+                    free += replica.need
+            if need.fits(free):
+                candidates.append(chosen)
+        return min(candidates, key=len, default=[])
+
+    def _may_stop(self, replica: Replica) -> bool:
+        idle_s = time.monotonic() - replica.last_heard
+        settled = not self._growing(replica.queue) or idle_s > _IDLE_BEFORE_EVICTION_S
+        return replica.idle and settled
+
+    def _fits_somewhere(self, queue: StageQueue) -> bool:
+        need = Resources.of_placement(queue.spec.placement)
+        return any(need.fits(n.total) for n in self.pool.nodes)
+
+    def _explain(self, queue: StageQueue, need: Resources, waited: float) -> list[Event]:
+        """Say what is missing; give the stage up when no node can ever have it."""
+        nodes, options = self.pool.nodes, self.pool.options
+        if not nodes:
+            return []
+        largest = max(nodes, key=lambda n: (n.total.gpus, n.total.cpus)).total
+        text = (
+            f"stage {queue.spec.name} needs {need} for one worker; "
+            f"the largest node has {largest}"
+        )
+        if need.gpus > 0 and not any(n.total.gpus for n in nodes):
+            text += " (to compute on CPUs, set models.NAME.num_gpus=0)"
+        fits_nowhere = not self._fits_somewhere(queue)
+        if fits_nowhere and actors.is_local(options.address):
+            return [self.pool.give_up(queue, text)]
+        if waited > options.placement_timeout_s and (
+            fits_nowhere or not self.pool.replicas
+        ):
+            return [self.pool.give_up(queue, f"{text}; waited {waited:.0f} s")]
+        if fits_nowhere or not self.pool.replicas:
+            self.pool.notice(f"waiting: {text}")
+        return []

@@ -1,0 +1,171 @@
+"""The waiting jobs of one stage, and what becomes of the jobs of a batch that failed."""
+
+from __future__ import annotations
+
+import heapq
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from generators.base import Failure, Fault, Job, StageSpec
+
+DEATHS_TO_QUARANTINE = 3
+"""Deaths of workers that had nothing but one record, before it is not tried again."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Jobs that go to a worker together."""
+
+    jobs: tuple[Job, ...]
+    alone: bool = False
+    """Sent to a worker that has nothing else in flight, so that the cause is certain."""
+
+
+FailedJobs = list[tuple[Job, Failure]]
+"""Jobs that no worker could do, with the reason."""
+
+
+@dataclass(eq=False)
+class StageQueue:
+    """One stage's queue. Decides which records travel together; knows nothing of Ray."""
+
+    spec: StageSpec
+    rank: int
+    """Position in the chains: lower ranks feed higher ones."""
+    limit: int = 0
+    """Most records in a batch; halved by every out-of-memory."""
+    keys: set[str] = field(default_factory=set)
+    """Keys of all jobs that any system needs from this stage."""
+    outcomes: Counter[str] = field(default_factory=Counter)
+    """Outcomes of the jobs that have ended."""
+    made: int = 0
+    """Records made by this command."""
+    first_made_at: float | None = None
+    """When its first record was made."""
+    usage: dict[str, float] = field(default_factory=dict)
+    """What its records made by this command have used: tokens, images, cost."""
+    unusable: str | None = None
+    """Why no more of its records can be made, once that is known."""
+    unusable_fault: Fault = Fault.NOT_LOADED
+    """Of the records that wait for a stage that is unusable."""
+    max_workers: int | None = None
+    """Number of workers beyond which another could not be started."""
+    unplaced: int = 0
+    """Workers in a row that were never placed although resources seemed free."""
+    waiting_since: float | None = None
+    """When its jobs began to wait for a worker."""
+    _heap: list[tuple[str, int, int, Job]] = field(default_factory=list)
+    _retries: deque[Batch] = field(default_factory=deque)
+    _deaths: Counter[str] = field(default_factory=Counter)
+    _arrivals: int = 0
+
+    def __post_init__(self) -> None:
+        self.limit = self.spec.placement.batch_size
+
+    def add(self, job: Job) -> None:
+        """Queue a job: by group, then longest first where lengths are to be alike."""
+        order = -job.size if self.spec.placement.longest_first else 0
+        heapq.heappush(self._heap, (job.group, order, self._arrivals, job))
+        self._arrivals += 1
+
+    @property
+    def pending(self) -> int:
+        """Jobs waiting to be sent."""
+        return len(self._heap) + sum(len(b.jobs) for b in self._retries)
+
+    def take(self, *, idle: bool, growing: bool, workers: int) -> Batch | None:
+        """The next batch for one worker; None where it is better to wait for more jobs.
+
+        A busy worker is given full batches only, as long as the queue is `growing`;
+        the last records are shared out over the `workers`, in halves of a batch at least.
+        """
+        if self._retries and (idle or not self._retries[0].alone):
+            return self._retries.popleft()
+        size = self.limit
+        if len(self._heap) < size and growing and not idle:
+            return None
+        if not growing:
+            share = math.ceil(len(self._heap) / max(1, workers))
+            size = min(size, max(share, math.ceil(size / 2)))
+        taken = min(size, len(self._heap))
+        jobs = tuple(heapq.heappop(self._heap)[-1] for _ in range(taken))
+        return Batch(jobs) if jobs else None
+
+    def drain(self) -> list[Job]:
+        """All waiting jobs, taken off the queue."""
+        jobs = [entry[-1] for entry in self._heap]
+        jobs += [job for batch in self._retries for job in batch.jobs]
+        self._heap.clear()
+        self._retries.clear()
+        return jobs
+
+    def put_back(self, batch: Batch) -> None:
+        """Queue a batch again that was never computed, for no fault of its own."""
+        self._retries.appendleft(batch)
+
+    def batch_raised(self, batch: Batch, error: str) -> FailedJobs:
+        """Bisect a batch that raised, until the record at fault is alone and fails."""
+        if len(batch.jobs) == 1:
+            return [(batch.jobs[0], Failure(error, Fault.ERROR))]
+        self._split(batch)
+        return []
+
+    def out_of_memory(self, batch: Batch, error: str) -> FailedJobs:
+        """Halve the batch size after a batch that was too large for the device."""
+        if len(batch.jobs) == 1:
+            return [(batch.jobs[0], Failure(error, Fault.OUT_OF_MEMORY))]
+        self.limit = max(1, min(self.limit, len(batch.jobs) // 2))
+        for job in batch.jobs:
+            self.add(job)
+        return []
+
+    def worker_died(
+        self, batch: Batch, reason: str, *, certain: bool, fault: Fault = Fault.DIED
+    ) -> FailedJobs:
+        """Retry a batch whose worker died; `certain` when nothing else can be the cause."""
+        if not certain:
+            self._retries.append(Batch(batch.jobs, alone=True))
+            return []
+        self._deaths.update(job.key for job in batch.jobs)
+        job, *others = batch.jobs
+        if others:
+            self._split(batch, alone=True)
+            return []
+        if self._deaths[job.key] < DEATHS_TO_QUARANTINE:
+            self._retries.append(Batch(batch.jobs, alone=True))
+            return []
+        times = self._deaths.pop(job.key)
+        message = f"{reason}; set aside after {times} attempts that each ended so"
+        return [(job, Failure(message, fault))]
+
+    def _split(self, batch: Batch, alone: bool = False) -> None:
+        middle = (len(batch.jobs) + 1) // 2
+        for half in (batch.jobs[:middle], batch.jobs[middle:]):
+            self._retries.append(Batch(half, alone=alone or batch.alone))
+
+    def count(self, outcome: str, *, fresh: bool = True) -> None:
+        """Count a job that has ended, now (`fresh`) or under an earlier command."""
+        self.outcomes[outcome] += 1
+        if fresh:
+            self.made += 1
+            self.first_made_at = self.first_made_at or time.monotonic()
+
+    def used(self, usage: Mapping[str, float]) -> None:
+        """Add what a batch has used."""
+        for name, amount in usage.items():
+            self.usage[name] = self.usage.get(name, 0.0) + amount
+
+    @property
+    def working_s(self) -> float:
+        """Seconds since the first record was made, for a rate."""
+        return time.monotonic() - self.first_made_at if self.first_made_at else 0.0
+
+    def waited_s(self) -> float:
+        """Seconds for which the stage has had work and no worker, from its first call."""
+        now = time.monotonic()
+        if self.waiting_since is None:
+            self.waiting_since = now
+        return now - self.waiting_since

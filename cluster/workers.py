@@ -1,0 +1,375 @@
+"""The workers of a run: sends them batches, collects receipts, replaces those that die."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cluster import actors
+from cluster.loading_deaths import SETTLING_S, LoadingDeaths
+from cluster.manifest import now
+from cluster.options import EngineOptions
+from cluster.placement import Node, Resources, free_resources
+from cluster.records import Item
+from cluster.replica import Replica
+from cluster.stage_queue import Batch, FailedJobs, StageQueue
+from cluster.store import StoreError, read_blob
+from cluster.watcher import FailureKind, WorkerFailure
+from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
+from generators.base import Failure, Fault
+from generators.document import Blob, with_blobs
+
+_NODES_AGE_S = 1.0
+
+Event = tuple[StageQueue, Receipt | FailedJobs]
+"""The outcome of a batch: a receipt of committed records, or records that failed."""
+
+
+class WorkerPool:
+    """All workers, over all stages."""
+
+    def __init__(
+        self,
+        root: Path,
+        options: EngineOptions,
+        probe: list[tuple[str, str]],
+        notice: Callable[[str], None],
+        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
+    ) -> None:
+        self.root = root
+        self.options = options
+        self.notice = notice
+        self._on_failure = on_failure
+        self.replicas: list[Replica] = []
+        self.nodes: list[Node] = []
+        self._probe = probe
+        self._refs: dict[Any, Replica] = {}
+        self._nodes_read_at = 0.0
+        self._occupied: list[tuple[float, str, Resources]] = []
+        """When, where and how much turned out to be in use by others than this run."""
+        # The one node of a local Ray cannot be lost without this process.
+        settling_s = 0.0 if actors.is_local(options.address) else SETTLING_S
+        self._loading_deaths = LoadingDeaths(time.monotonic, settling_s)
+
+    # ------------------------------------------------------------ starting and stopping
+
+    def of(self, queue: StageQueue) -> list[Replica]:
+        """The workers of a stage, without those that are being stopped."""
+        return [r for r in self.replicas if r.queue is queue and r.state != "stopping"]
+
+    def refresh_nodes(self, *, now: bool = False) -> None:
+        """Read which nodes are alive; at most once a second unless it must be `now`."""
+        if now or time.monotonic() - self._nodes_read_at > _NODES_AGE_S:
+            self.nodes, self._nodes_read_at = actors.nodes(), time.monotonic()
+
+    def free_for(self, queue: StageQueue) -> dict[str, Resources]:
+        """What is free on each node where a worker of the stage may be tried now."""
+        avoided = self._loading_deaths.avoided(queue)
+        return {n: need for n, need in self.free().items() if n not in avoided}
+
+    def is_held_back(self, queue: StageQueue) -> bool:
+        """Whether some node is not tried now because a worker died loading there."""
+        return bool(self._loading_deaths.avoided(queue))
+
+    def free(self) -> dict[str, Resources]:
+        """What is free on each node, as far as is known."""
+        lately = time.monotonic() - self.options.placement_timeout_s
+        self._occupied = [held for held in self._occupied if held[0] > lately]
+        others = [(node, need) for _, node, need in self._occupied]
+        own = [(r.handle.node, r.need) for r in self.replicas]
+        return free_resources(self.nodes, own + others)
+
+    def start(self, queue: StageQueue, node: str) -> None:
+        """Start one more worker of a stage."""
+        queue.waiting_since = None
+        handle = actors.start(queue.spec, self.root, node)
+        replica = Replica(queue, handle)
+        self.replicas.append(replica)
+        self._refs[handle.call("describe", self._probe, control=True)] = replica
+
+    def stop(self, replica: Replica) -> None:
+        """Stop a worker; its resources count as taken until its process has ended."""
+        replica.enter("stopping")
+        replica.handle.kill()
+        self._refs[replica.handle.call("ping", control=True)] = replica
+
+    def kill_all(self) -> None:
+        """End every worker at once."""
+        for replica in self.replicas:
+            replica.handle.kill()
+
+    def give_up(
+        self, queue: StageQueue, reason: str, fault: Fault = Fault.NOT_LOADED
+    ) -> Event:
+        """Fail all waiting records of a stage that cannot be run; other stages go on."""
+        queue.unusable, queue.unusable_fault = reason, fault
+        self.notice(f"stage {queue.spec.name} cannot be used: {reason}")
+        failure = Failure(reason, fault)
+        return queue, [(job, failure) for job in queue.drain()]
+
+    # -------------------------------------------------------------------- sending
+
+    def dispatch(self, growing: Callable[[StageQueue], bool]) -> None:
+        """Send every ready worker as many batches as it may have in flight."""
+        for replica in sorted(self.replicas, key=lambda r: len(r.in_flight)):
+            if replica.state == "ready":
+                self._dispatch_to(replica, growing(replica.queue))
+
+    def _dispatch_to(self, replica: Replica, growing: bool) -> None:
+        queue, workers = replica.queue, len(self.of(replica.queue))
+        depth = replica.depth(self._others_at_endpoint(replica))
+        while not replica.exclusive and len(replica.in_flight) < depth:
+            idle = not replica.in_flight
+            batch = queue.take(idle=idle, growing=growing, workers=workers)
+            if batch is None:
+                return
+            if idle:
+                replica.last_heard = time.monotonic()
+            replica.exclusive = batch.alone
+            ref = replica.handle.call("run", self._items(replica, batch))
+            replica.in_flight[ref] = batch
+            self._refs[ref] = replica
+
+    def _others_at_endpoint(self, replica: Replica) -> int:
+        """Requests that other stages have in flight at the same endpoint."""
+        endpoint = replica.queue.spec.placement.endpoint
+        same = (r for r in self.replicas if r.queue.spec.placement.endpoint == endpoint)
+        return sum(len(r.in_flight) for r in same if r is not replica)
+
+    def _items(self, replica: Replica, batch: Batch) -> list[Item]:
+        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
+        if replica.shared and replica.info is not None and replica.info.sees_data:
+            return items
+        inline = _inlining(replica.shared)
+        return [i._replace(input=with_blobs(i.input, inline)) for i in items]
+
+    # ------------------------------------------------------------------ receiving
+
+    def collect(self, timeout_s: float) -> list[Event]:
+        """Handle all replies that are there, waiting at most `timeout_s` for the first."""
+        events: list[Event] = []
+        lost: list[tuple[Any, str]] = []
+        for ref in actors.wait(list(self._refs), timeout_s):
+            try:
+                value = actors.result(ref)
+            except actors.WorkerLost as error:
+                lost.append((ref, str(error)))
+                continue
+            if (replica := self._refs.pop(ref, None)) is not None:
+                events += self._replied(replica, ref, value)
+        # Last, because batches that a dying worker had finished must not run again.
+        for ref, message in lost:
+            if (replica := self._refs.pop(ref, None)) is not None:
+                events += self._lost(replica, message)
+        return events + self._check_limits() + self._not_loadable()
+
+    def _replied(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
+        if ref in replica.in_flight:
+            return self._received(replica, replica.in_flight.pop(ref), value)
+        if replica.state == "starting":
+            self._placed(replica, value)
+        elif replica.state == "loading":
+            return self._loaded(replica, value)
+        elif replica.state == "stopping":
+            self._refs[replica.handle.call("ping", control=True)] = replica
+        return []
+
+    def _placed(self, replica: Replica, info: WorkerInfo) -> None:
+        token = self.root / TOKEN_FOLDER / (info.token or "-")
+        replica.info = info
+        replica.shared = info.token is not None and token.exists()
+        token.unlink(missing_ok=True)
+        replica.enter("loading")
+        replica.queue.unplaced = 0
+        self._refs[replica.handle.call("load", replica.shared, True)] = replica
+
+    def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
+        if error is None:
+            self._loading_deaths.clear(replica.queue)
+            replica.enter("ready")
+            return []
+        self.stop(replica)
+        return self._never_ready(replica.queue, error)
+
+    def _never_ready(self, queue: StageQueue, reason: str) -> list[Event]:
+        """A worker could not be made ready; without others the stage is given up."""
+        others = len(self.of(queue))
+        if not others:
+            return [self.give_up(queue, reason)]
+        queue.max_workers = others
+        self.notice(f"stage {queue.spec.name} goes on with fewer workers: {reason}")
+        return []
+
+    def _received(self, replica: Replica, batch: Batch, receipt: Receipt) -> list[Event]:
+        queue = replica.queue
+        replica.last_heard = time.monotonic()
+        replica.exclusive = replica.exclusive and not batch.alone
+        match receipt.status:
+            case "done":
+                replica.busy_s = receipt.busy_s
+                return [(queue, receipt)]
+            case "raised":
+                return [(queue, queue.batch_raised(batch, receipt.error))]
+            case "out of memory":
+                return [(queue, queue.out_of_memory(batch, receipt.error))]
+            case "store":
+                raise StoreError(receipt.error)
+        fault = Fault.TIMEOUT if receipt.status == "timeout" else Fault.DIED
+        self._report(replica, fault, receipt.error, [batch, *replica.in_flight.values()])
+        died = queue.worker_died(batch, receipt.error, certain=True, fault=fault)
+        for unstarted in self._withdraw(replica):
+            queue.put_back(unstarted)
+        self.stop(replica)
+        return [(queue, died)]
+
+    # --------------------------------------------------------------------- deaths
+
+    def _lost(self, replica: Replica, message: str) -> list[Event]:
+        """A worker has died: its batches are queued again, and may count as its cause."""
+        replica.handle.kill()
+        self.replicas.remove(replica)
+        queue, batches = replica.queue, self._withdraw(replica)
+        if replica.state == "stopping":
+            return []
+        self.refresh_nodes(now=True)
+        if not any(n.id == replica.handle.node for n in self.nodes):
+            self._report(replica, None, "the node left the cluster", batches)
+            for batch in batches:
+                queue.put_back(batch)
+            return []
+        self._report(replica, Fault.DIED, _cause(message), batches)
+        reason = f"worker died: {_cause(message)}"
+        if replica.state in ("starting", "loading"):
+            self._loading_deaths.add(queue, replica.handle.node, reason)
+            return self._not_loadable()
+        return [(queue, self._attribute(queue, batches, reason, Fault.DIED))]
+
+    def _report(
+        self, replica: Replica, fault: Fault | None, reason: str, batches: list[Batch]
+    ) -> None:
+        """Tell the watcher of a worker that is lost; no `fault` where its node went."""
+        kinds: Mapping[Fault | None, FailureKind] = {
+            Fault.DIED: "died",
+            Fault.TIMEOUT: "timed out",
+        }
+        host = replica.info.host if replica.info else f"node {replica.handle.node[:8]}"
+        failure = WorkerFailure(
+            at=now(),
+            stage=replica.queue.spec.name,
+            host=host,
+            kind=kinds.get(fault, "lost with its node"),
+            reason=reason,
+            records=sum(len(batch.jobs) for batch in batches),
+        )
+        self._on_failure(failure)
+
+    def _not_loadable(self) -> list[Event]:
+        """Stages whose workers died too often on nodes that live on."""
+        events: list[Event] = []
+        for queue, reason in self._loading_deaths.hopeless(
+            {n.id for n in self.nodes}
+        ).items():
+            self._loading_deaths.clear(queue)
+            events += self._never_ready(queue, reason)
+        return events
+
+    def _attribute(
+        self, queue: StageQueue, batches: list[Batch], reason: str, fault: Fault
+    ) -> FailedJobs:
+        """Count a death against the batches in flight; the jobs that fail for it."""
+        certain = len(batches) == 1
+        deaths = (
+            queue.worker_died(b, reason, certain=certain, fault=fault) for b in batches
+        )
+        return [failed for death in deaths for failed in death]
+
+    def _withdraw(self, replica: Replica) -> list[Batch]:
+        """Forget everything that is awaited from a worker; the batches it had in flight."""
+        batches = list(replica.in_flight.values())
+        for ref in [r for r, owner in self._refs.items() if owner is replica]:
+            del self._refs[ref]
+        replica.in_flight.clear()
+        return batches
+
+    def _check_limits(self) -> list[Event]:
+        """Act on workers that have been in one state for too long."""
+        events: list[Event] = []
+        clock = time.monotonic()
+        for replica in list(self.replicas):
+            queue, waited = replica.queue, clock - replica.since
+            limit = _limit_of(replica, self.options)
+            if replica.in_flight and clock - replica.last_heard > replica.silence_limit_s:
+                # Too stuck to notice its own time limit: it holds the GIL.
+                reason = f"no sign of life for {replica.silence_limit_s:.0f} s"
+                batches = self._withdraw(replica)
+                self._report(replica, Fault.TIMEOUT, reason, batches)
+                events.append(
+                    (queue, self._attribute(queue, batches, reason, Fault.TIMEOUT))
+                )
+                self.stop(replica)
+            elif replica.state == "stopping" and waited > limit:
+                self._withdraw(replica)
+                self.replicas.remove(replica)
+            elif replica.state in ("starting", "loading") and waited > limit:
+                events += self._stop_overdue(replica, waited)
+        return events
+
+    def _stop_overdue(self, replica: Replica, waited: float) -> list[Event]:
+        """Stop a worker that takes too long to start or to load."""
+        queue, placed = replica.queue, replica.state != "starting"
+        reason = f"a worker was still {replica.state} after {waited:.0f} s"
+        if placed:
+            self._report(replica, Fault.TIMEOUT, reason, [])
+        self._withdraw(replica)
+        self.stop(replica)
+        if placed or not self._may_be_placed_later(queue):
+            return self._never_ready(queue, reason)
+        self._occupied.append((time.monotonic(), replica.handle.node, replica.need))
+        self.notice(f"stage {queue.spec.name} waits for resources: {reason}")
+        return []
+
+    def _may_be_placed_later(self, queue: StageQueue) -> bool:
+        """Whether workers of this run may free resources that others hold at present.
+
+        They may while they are at work; where they are idle, one more attempt is made.
+        """
+        queue.unplaced += 1
+        own = [r for r in self.replicas if r.state != "stopping"]
+        return any(r.in_flight for r in own) or (bool(own) and queue.unplaced == 1)
+
+
+def _limit_of(replica: Replica, options: EngineOptions) -> float:
+    """Seconds a worker may take to start, to load or to stop."""
+    limits: Mapping[str, float] = {
+        "starting": options.placement_timeout_s,
+        "loading": replica.queue.spec.placement.load_timeout_s,
+        "stopping": 30.0,
+    }
+    return limits.get(replica.state, float("inf"))
+
+
+def _inlining(shared: bool) -> Callable[[Blob], Blob]:
+    """A function that includes the bytes which the worker cannot read itself."""
+
+    def inline(blob: Blob) -> Blob:
+        in_store = blob.place is not None and ".parquet#" in blob.place
+        if blob.data is not None or (in_store and shared):
+            return blob
+        try:
+            return replace(blob, data=read_blob(blob))
+        except OSError:
+            return blob  # the worker will say of which record it is missing
+
+    return inline
+
+
+def _cause(message: str) -> str:
+    """The line of Ray's message that says why a worker died."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    words = ("killed", "exit", "died", "memory", "disconnect", "dead")
+    causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
+    reason = next(causes, lines[0] if lines else "no reason given")
+    return reason.partition(" Some common causes include")[0]

@@ -1,1 +1,0 @@
-"""Agreement of judges with people: scores, pairwise preferences, votes."""

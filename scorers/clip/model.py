@@ -1,0 +1,181 @@
+"""A CLIP model of open_clip, its weights, and pictures as it was trained to see them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import open_clip
+import torch
+from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
+from PIL import Image as Pillow
+
+from generators.base import Weights
+from generators.checkpoints import CheckpointError
+from generators.loading.strict import fill, identical
+from scorers.clip.checkpoints import read_checkpoint
+from scorers.clipscore import PUBLISHED, ClipSettings
+
+Transform = Callable[[Pillow.Image], torch.Tensor]
+"""An RGB picture to float32 (3, height, width), normalised."""
+
+MAX_ASPECT = 16
+"""Of a longer picture only the middle is resized: the centre crop keeps no more."""
+
+
+def transform_of(size: tuple[int, int], about: Mapping[str, Any]) -> Transform:
+    """open_clip's evaluation transform for towers of `size` (height, width).
+
+    `about` holds those fields of open_clip's `PreprocessCfg` that differ from OpenAI's:
+    shorter side resized with Pillow's bicubic filter, centre cropped.
+    """
+    merged = {**merge_preprocess_dict(PreprocessCfg(), dict(about)), "size": size}
+    transform = image_transform_v2(PreprocessCfg(**merged), is_train=False)
+    if merged["resize_mode"] == "shortest":
+        transform.transforms.insert(0, middle)
+    return transform  # type: ignore[no-any-return]
+
+
+def middle(picture: Pillow.Image) -> Pillow.Image:
+    """`picture`, cut to MAX_ASPECT around its centre.
+
+    Resizing the shorter side of a 10 x 10,000,000 picture to 224 would take 150 GB.
+    """
+    width, height = picture.size
+    longest = MAX_ASPECT * min(width, height)
+    left, top = max(0, width - longest) // 2, max(0, height - longest) // 2
+    if not left and not top:
+        return picture
+    return picture.crop((left, top, width - left, height - top))
+
+
+TINY = {
+    "embed_dim": 32,
+    "quick_gelu": True,
+    "vision_cfg": {
+        "image_size": 32, "patch_size": 8, "width": 64, "head_width": 32, "layers": 2,
+    },
+    "text_cfg": {
+        "context_length": 77, "vocab_size": 49408, "width": 64, "heads": 2, "layers": 2,
+    },
+}  # fmt: skip
+"""OpenAI's CLIP at toy size, with the published vocabulary that open_clip ships."""
+
+SEED = 3
+"""Of random weights. With it the toy's cosines spread from -0.1 to 0.4; with many others
+they are all negative, and Hessel's clamp would make every tiny score 0."""
+_PLAIN_KEYS = ("embed_dim", "vision_cfg", "text_cfg", "quick_gelu")
+_FOREIGN_KEYS = {"hf_model_name", "hf_tokenizer_name", "timm_model_name"}
+_PLAIN_TEXT = {"vocab_size": 49408, "pool_type": "argmax"}
+
+
+@dataclass(frozen=True, slots=True)
+class Clip:
+    """A loaded model and how it wants its pictures."""
+
+    model: Any
+    """`open_clip.CLIP` in evaluation mode."""
+    transform: Transform
+    device: torch.device
+    dtype: torch.dtype
+    """Of the picture tower's input."""
+
+
+def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
+    """The model that `settings` name.
+
+    Raises CheckpointError when the weights cannot be found, are not those of a plain
+    CLIP, or do not fit it key by key and shape by shape.
+    """
+    if weights == "pretrained":
+        return _pretrained(settings)
+    config = TINY if weights == "tiny" else architecture(str(settings.built))
+    device = device_of(settings)
+    devices = [device] if device.type == "cuda" else []
+    with torch.random.fork_rng(devices), torch.device(device):
+        torch.manual_seed(SEED)
+        model = build(config, settings.dtype)
+    return _finished(model, device, settings, _preprocessing(settings))
+
+
+def _pretrained(settings: ClipSettings) -> Clip:
+    checkpoint = read_checkpoint(settings)
+    config = architecture(settings.built) if settings.built else checkpoint.config
+    model = _towers(config, settings.dtype)
+    fill(
+        model,
+        checkpoint.tensors.items(),
+        identical(model.state_dict()),
+        source=f"weights {settings.model!r}",
+        device=torch.device("cpu"),
+        dtype=torch.float32,
+    )
+    model = _lowered(model, settings.dtype)
+    preprocessing = {**checkpoint.preprocessing, **_preprocessing(settings)}
+    return _finished(model, device_of(settings), settings, preprocessing)
+
+
+def device_of(settings: ClipSettings) -> torch.device:
+    """`auto` is the first visible GPU, else the CPU."""
+    if settings.device != "auto":
+        return torch.device(settings.device)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def architecture(name: str) -> Mapping[str, Any]:
+    """The configuration that open_clip holds under `name`."""
+    config = open_clip.get_model_config(name)
+    if config is None:
+        raise CheckpointError(
+            f"open_clip knows no architecture {name!r}; it lists "
+            f"{', '.join(n for n in open_clip.list_models() if n.startswith('ViT'))}"
+        )
+    return dict(config)
+
+
+def build(config: Mapping[str, Any], dtype: str) -> Any:
+    """A plain `open_clip.CLIP` on the current device; other kinds of tower are refused."""
+    return _lowered(_towers(config, dtype), dtype)
+
+
+def _towers(config: Mapping[str, Any], dtype: str) -> Any:
+    """The model that computes in `dtype`, with weights in float32."""
+    _refuse_foreign(config)
+    half = None if dtype == "float32" else getattr(torch, dtype)
+    plain = {key: config[key] for key in _PLAIN_KEYS if key in config}
+    return open_clip.CLIP(**plain, cast_dtype=half).eval().requires_grad_(False)
+
+
+def _lowered(model: Any, dtype: str) -> Any:
+    """As open_clip's own `bf16` and `fp16`: norms and embeddings stay in float32."""
+    if dtype != "float32":
+        open_clip.convert_weights_to_lp(model, getattr(torch, dtype))
+    return model
+
+
+def _refuse_foreign(config: Mapping[str, Any]) -> None:
+    """CheckpointError unless the tokens and the pooling are those of OpenAI's CLIP."""
+    vision, text = config["vision_cfg"], config["text_cfg"]
+    foreign = [k for k, v in config.items() if v and k not in _PLAIN_KEYS]
+    foreign += [k for k, v in {**vision, **text}.items() if v and k in _FOREIGN_KEYS]
+    foreign += [k for k, plain in _PLAIN_TEXT.items() if text.get(k, plain) != plain]
+    if foreign:
+        raise CheckpointError(
+            "only plain CLIP models with OpenAI's own tokenizer can be scored with; this "
+            f"configuration sets {', '.join(foreign)}"
+        )
+
+
+def _preprocessing(settings: ClipSettings) -> Mapping[str, Any]:
+    """What open_clip lists beside a published tag."""
+    if settings.model not in PUBLISHED:
+        return {}
+    return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))
+
+
+def _finished(
+    model: Any, device: torch.device, settings: ClipSettings, about: Mapping[str, Any]
+) -> Clip:
+    transform = transform_of(model.visual.image_size, about)
+    return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))

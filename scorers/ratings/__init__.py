@@ -1,1 +1,0 @@
-"""Ratings of systems from pairwise games: Bradley-Terry, Elo, intervals by question."""

@@ -1,0 +1,171 @@
+"""Structural similarity of an answer's pictures to the ground truth's (Wang et al. 2004).
+
+Pictures are paired in order, the answer's first with the ground truth's first; what is
+left over on either side is counted and not scored. A document's value is the mean over
+its pairs, each as torchmetrics computes it: -1 to 1, 1 for the same picture.
+
+It compares pixels in place: a faithful picture from another angle scores as a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from generators.base import (
+    Failure,
+    Job,
+    Kind,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+    Weights,
+)
+from generators.document import Candidate, Document, Image, Sample, Score
+from generators.names import with_overrides
+from generators.settings import StageSettings, unkeyed
+from scorers.base import Direction, OneStage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from PIL.Image import Image as Picture
+
+KERNEL = 11
+"""Pixels along a side of the Gaussian window: the least a picture can have."""
+
+
+class SsimSettings(StageSettings):
+    """How pictures are brought to one size."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    stage: ClassVar[str] = "ssim"
+    target: ClassVar[str] = "scorers.ssim:Ssim"
+
+    batch_size: int = unkeyed(16, ge=1)
+    """Documents scored at once."""
+    num_cpus: float = unkeyed(1.0, ge=0)
+    """CPU cores of one replica."""
+    longest_side: int = 512
+    """Pixels: both pictures are resized to the size of the ground truth's or, where that
+    is larger, to its shape with this longer side."""
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """As for every stage; there are no weights for `weights` to speak of."""
+        spec = super().spec(name, weights, gpu_gib)
+        return replace(spec, weights=None, options={})
+
+
+class Ssim:
+    """Scores pictures against the ground truth's.
+
+    A result's `parts` hold `pairs`, the similarity of each, and how many pictures were
+    `unpaired` in the answer and in the ground truth.
+    """
+
+    def __init__(self, *, weights: Weights | None = None, **settings: Any) -> None:
+        self._longest = SsimSettings(**settings).longest_side
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        """One score per document; a picture that cannot be read is a Failure."""
+        return [self._outcome(candidate) for candidate in inputs]
+
+    def _outcome(self, candidate: Candidate) -> Outcome[Score]:
+        from generators.pictures import PictureError
+
+        pictures = _pictures(candidate.document, candidate.reference)
+        if not isinstance(pictures, tuple):
+            return pictures
+        drawn, true = pictures
+        values = []
+        for number, (own, other) in enumerate(zip(drawn, true, strict=False), 1):
+            try:
+                values.append(self._similarity(own, other))
+            except PictureError as error:
+                return Failure(f"picture {number} or its ground truth: {error}")
+        unpaired = {
+            "answer": max(0, len(drawn) - len(true)),
+            "ground_truth": max(0, len(true) - len(drawn)),
+        }
+        parts = {"pairs": values, "unpaired": unpaired}
+        return Result(Score(sum(values) / len(values), parts), {"images": len(values)})
+
+    def _similarity(self, own: Image, other: Image) -> float:
+        import torch
+        from torchmetrics.functional.image import structural_similarity_index_measure
+
+        from generators.pictures import decode
+
+        true = decode(other)
+        size = common_size(true.size, self._longest)
+        own_pixels, true_pixels = (
+            torch.from_numpy(pixels_of(p, size)) for p in (decode(own), true)
+        )
+        with torch.inference_mode():
+            value = structural_similarity_index_measure(
+                own_pixels, true_pixels, data_range=1.0
+            )
+        return float(value)
+
+
+def common_size(size: tuple[int, int], longest: int) -> tuple[int, int]:
+    """`size` (width, height) shrunk to `longest`, each side at least `KERNEL`."""
+    factor = min(1.0, longest / max(size))
+    width, height = (max(KERNEL, round(side * factor)) for side in size)
+    return width, height
+
+
+def pixels_of(picture: Picture, size: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """An RGB picture as float32 (1, 3, height, width) from 0 to 1, bicubic."""
+    import numpy as np
+    from PIL.Image import Resampling
+
+    if picture.size != size:
+        picture = picture.resize(size, Resampling.BICUBIC)
+    pixels = np.asarray(picture, dtype=np.float32) / 255
+    return np.ascontiguousarray(pixels.transpose(2, 0, 1)[None])
+
+
+def _pictures(
+    document: Document, truth: Document | None
+) -> tuple[tuple[Image, ...], tuple[Image, ...]] | Unscored | NotApplicable:
+    """The pictures of both, or why there is nothing to compare."""
+    if truth is None:
+        return NotApplicable("the sample has no ground truth")
+    if not truth.images:
+        return Unscored("the ground truth holds no picture")
+    if not document.images:
+        return Unscored("the document holds no picture")
+    return tuple(document.images), tuple(truth.images)
+
+
+@dataclass(frozen=True, slots=True)
+class SsimScorer(OneStage):
+    """Scores the pictures of a document against the ground truth's."""
+
+    stage: StageSpec
+    name: str = "ssim"
+    scale: str = "-1-1"
+    direction: Direction = "higher"
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        """One job per set of pictures: systems with other text beside it share it."""
+        if not sample.wants_images:
+            return NotApplicable("the query asks for no pictures")
+        pictures = _pictures(document, sample.reference)
+        if not isinstance(pictures, tuple):
+            return pictures
+        drawn, true = (Document(images) for images in pictures)
+        candidate = Candidate(drawn, reference=true)
+        return (yield [Job(self.stage, candidate, sample.id)])[0]
+
+
+def ssim(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> SsimScorer:
+    """The scorer `ssim`, with its default settings but for `overrides`."""
+    settings = with_overrides(SsimSettings(), overrides, "ssim")
+    return SsimScorer(settings.spec("ssim", weights, gpu_gib))

@@ -1,0 +1,1 @@
+"""Means and their intervals, ratings of systems, agreement of judges and people."""

@@ -1,0 +1,128 @@
+"""Battles as the matrix of a logistic regression."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scorers.statistics.elo import Battle
+from scorers.statistics.estimate import Floats
+
+ORDER = "order"
+
+
+@dataclass(frozen=True, eq=False)
+class Design:
+    """Columns: one per system but the anchor, the order of showing, style differences."""
+
+    systems: tuple[str, ...]
+    """Those with a column: connected to the anchor by battles."""
+    anchor: str
+    unconnected: tuple[str, ...]
+    """No chain of battles leads from the anchor to these, so nothing compares them."""
+    effects: tuple[str, ...]
+    """Names of the columns after the systems'."""
+    dropped: tuple[str, ...]
+    """Columns that vary with nothing, or only together with columns before them."""
+    x: Floats
+    """(battles, columns)"""
+    score: Floats
+    weight: Floats
+    question: npt.NDArray[np.int64]
+    """Index into `questions`, per battle."""
+    questions: tuple[str, ...]
+
+
+def design(
+    battles: Sequence[Battle],
+    anchor: str,
+    style_names: Sequence[str] = (),
+    *,
+    order: bool = True,
+    keep_anchor: bool = False,
+) -> Design:
+    """The regression's matrix; battles out of reach of the anchor are left out.
+
+    Style differences are divided by their root mean square and not centred: a centred
+    column is an intercept in disguise, whose sign depends on which system of a pair is
+    written first. Battles are sorted, so that sums do not depend on their order.
+    """
+    upright = sorted((b.upright for b in battles if b.first != b.second), key=_sorting)
+    reached = _reached(upright, anchor)
+    kept = [b for b in upright if b.first in reached]
+    systems = tuple(sorted(s for s in reached if keep_anchor or s != anchor))
+    questions = tuple(sorted({b.question for b in kept}))
+    place = {q: i for i, q in enumerate(questions)}
+    strengths = _strengths(kept, systems)
+    names, columns = _effects(kept, style_names, order)
+    x, effects = _independent(strengths, names, columns, shift=keep_anchor)
+    everyone = {s for b in battles for s in (b.first, b.second)}
+    return Design(
+        systems=systems,
+        anchor=anchor,
+        unconnected=tuple(sorted(everyone - reached)),
+        effects=effects,
+        dropped=tuple(n for n in names if n not in effects),
+        x=x,
+        score=np.array([b.score for b in kept]),
+        weight=np.array([b.weight for b in kept]),
+        question=np.array([place[b.question] for b in kept], dtype=np.int64),
+        questions=questions,
+    )
+
+
+def _sorting(battle: Battle) -> tuple[object, ...]:
+    b = battle
+    return (b.question, b.first, b.second, b.order, b.score, b.weight, b.style)
+
+
+def _reached(battles: Sequence[Battle], anchor: str) -> set[str]:
+    """The anchor and everyone a chain of battles leads to."""
+    reached, grew = {anchor}, True
+    while grew:
+        more = {
+            s for b in battles for s in (b.first, b.second) if {b.first, b.second} & reached
+        }
+        grew = not more <= reached
+        reached |= more
+    return reached
+
+
+def _strengths(battles: Sequence[Battle], systems: tuple[str, ...]) -> Floats:
+    column = {s: i for i, s in enumerate(systems)}
+    x = np.zeros((len(battles), len(systems)))
+    for row, battle in zip(x, battles, strict=True):
+        for system, sign in ((battle.first, 1.0), (battle.second, -1.0)):
+            if system in column:
+                row[column[system]] += sign
+    return x
+
+
+def _effects(
+    battles: Sequence[Battle], style_names: Sequence[str], order: bool
+) -> tuple[list[str], list[Floats]]:
+    names = [ORDER] if order else []
+    columns = [np.array([float(b.order) for b in battles])] if order else []
+    for i, name in enumerate(style_names):
+        column = np.array([b.style[i] for b in battles])
+        size = float(np.sqrt(np.mean(column**2))) if len(column) else 0.0
+        names.append(name)
+        columns.append(column / size if size > 0 else column)
+    return names, columns
+
+
+def _independent(
+    x: Floats, names: Sequence[str], columns: Sequence[Floats], shift: bool
+) -> tuple[Floats, tuple[str, ...]]:
+    """`x` with those columns beside it that can be told apart from the ones before."""
+    kept: list[str] = []
+    rank = x.shape[1] - int(shift)  # With the anchor's column, all may move together.
+    for name, column in zip(names, columns, strict=True):
+        wider = np.column_stack([x, column])
+        if len(column) and np.linalg.matrix_rank(wider) == rank + len(kept) + 1:
+            x = wider
+            kept.append(name)
+    return x, tuple(kept)

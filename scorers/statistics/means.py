@@ -1,0 +1,200 @@
+"""Means and their 95% intervals, of one sample or of strata under fixed weights.
+
+mean([3.0, 4.0, 6.0, 1.0, 2.0])                       # Student's t
+stratified([Stratum("art", 0.7, a), Stratum("physics", 0.3, b)])
+
+Where a sample has three different values or more, its interval is Student's t; where it
+has two (met or not, won or lost), it is Wilson's score interval, since t holds 0.88 of
+nominal 0.95 there. Strata are joined by the squared distances from their means to their
+own ends (Zou and Donner 2008, Statistics in Medicine 27:10), at the level of t with
+Welch and Satterthwaite's degrees of freedom: for strata of many values the usual
+stratified interval, and for a single one its own.
+
+No interval is given where none has its nominal coverage: see `LEAST` and `LEAST_OF_TWO`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from scipy import special
+
+from scorers.statistics.estimate import CONFIDENCE, EQUAL, LEAST, Estimate, Floats
+
+LEAST_OF_TWO = 25
+"""Values that an interval needs where only two different ones occur. Given that both
+occur, the coverage of Wilson's interval stays within 0.95 +- 0.03 for shares from 0.1 to
+0.9 from 17 values on, in a mean of strata from about 25; no interval for a share does so
+at 10."""
+STUDENT, WILSON = "Student's t", "Wilson score"
+NO_VALUE = "no scored query"
+_Z = float(special.ndtri((1 + CONFIDENCE) / 2))
+
+
+@dataclass(frozen=True, slots=True)
+class Stratum:
+    """One of the sets that a mean of means is made of."""
+
+    name: str
+    """For the reason why there is no interval; empty for the only one."""
+    weight: float
+    values: npt.ArrayLike
+    """(n,) one per independent unit; NaN for a unit without a value."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moments:
+    """The mean of one stratum and how far it may be off."""
+
+    n: int
+    mean: float
+    below: float
+    """Variance of the mean that gives the lower end at 1.96 deviations."""
+    above: float
+    freedom: float
+    method: str
+    problem: str = ""
+    """Why the values support no interval."""
+
+
+def mean(values: npt.ArrayLike) -> Estimate:
+    """The mean of independent values, NaN for none, with its interval."""
+    return stratified([Stratum("", 1.0, values)])
+
+
+def paired(x: Floats, y: Floats) -> Floats:
+    """`x - y`, 0 where means over repeats differ by rounding only."""
+    sizes = np.maximum(np.abs(x), np.abs(y))
+    with np.errstate(over="ignore"):
+        difference = x - y
+    return np.where(np.abs(difference) <= EQUAL * sizes, 0.0, difference)
+
+
+def mean_by_question(questions: Sequence[str], values: Sequence[float]) -> Estimate:
+    """The mean over questions; several values of one question count as their mean."""
+    if not values:
+        return Estimate(None, None, 0, "no question judged")
+    repeats: dict[str, list[float]] = {}
+    for question, value in sorted(zip(questions, values, strict=True)):
+        repeats.setdefault(question, []).append(value)
+    return mean([math.fsum(several) / len(several) for several in repeats.values()])
+
+
+def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
+    """The mean over all values, where those of one question are not independent.
+
+    `n` is the number of questions. Questions with as many values as all others count by
+    their means; else each by the share in the mean of what its values add up to, less what
+    as many average ones would (the linearised ratio: Cochran 1977, section 6.3).
+    """
+    if not values:
+        return Estimate(None, None, 0, "no question judged")
+    own: dict[str, list[float]] = {}
+    for question, value in sorted(zip(questions, values, strict=True)):
+        own.setdefault(question, []).append(value)
+    sums = np.array([math.fsum(several) for several in own.values()])
+    sizes = np.array([len(several) for several in own.values()], dtype=np.float64)
+    if (sizes == sizes[0]).all():
+        return mean(sums / sizes)
+    average = math.fsum(values) / len(values)
+    linear = average + (sums - average * sizes) * (len(sums) / len(values))
+    return replace(mean(linear), value=average)
+
+
+def stratified(strata: Sequence[Stratum]) -> Estimate:
+    """The mean of the strata's means under their weights; None while one is empty."""
+    samples = [_known(stratum.values) for stratum in strata]
+    n = sum(len(sample) for sample in samples)
+    if not all(len(sample) for sample in samples):
+        return Estimate(None, None, n, NO_VALUE)
+    if not all(np.isfinite(sample[[0, -1]]).all() for sample in samples):
+        return Estimate(None, None, n, "a value is beyond the range of numbers")
+    # In units of a power of two, in which nothing overflows or vanishes.
+    unit = math.frexp(max(np.abs(sample[[0, -1]]).max() for sample in samples))[1]
+    moments = [_moments(np.ldexp(sample, -unit)) for sample in samples]
+    shares = np.array([stratum.weight for stratum in strata], dtype=np.float64)
+    shares /= shares.sum()
+    value = float(shares @ [m.mean for m in moments])
+    if reason := _reason(strata, moments):
+        return Estimate(math.ldexp(value, unit), None, n, reason)
+    with np.errstate(over="ignore"):
+        ends = np.ldexp(_ends(value, shares, moments), unit)
+    if not np.isfinite(ends).all():
+        reason = "an end of the interval is beyond the range of numbers"
+        return Estimate(math.ldexp(value, unit), None, n, reason)
+    low, high = ends.tolist()
+    return Estimate(math.ldexp(value, unit), (low, high), n, "", _method(moments))
+
+
+def _known(values: npt.ArrayLike) -> Floats:
+    """In ascending order, so that sums do not depend on the order of the queries."""
+    sample = np.asarray(values, dtype=np.float64)
+    return np.sort(sample[~np.isnan(sample)])
+
+
+def _moments(sample: Floats) -> _Moments:
+    n, average = len(sample), float(sample.mean())
+    low, high = float(sample[0]), float(sample[-1])
+    at_low, at_high = sample - low <= EQUAL, high - sample <= EQUAL
+    if n < LEAST or at_low.all():
+        problem = "too few values" if n < LEAST else "all values are equal"
+        return _Moments(n, average, 0.0, 0.0, 0.0, "", problem)
+    if not (at_low | at_high).all():
+        variance = float(sample.var(ddof=1)) / n
+        return _Moments(n, average, variance, variance, n - 1.0, STUDENT)
+    if n < LEAST_OF_TWO:
+        return _Moments(n, average, 0.0, 0.0, 0.0, "", "only two different values")
+    below, above = _wilson(int(at_high.sum()), n)
+    size = (high - low) ** 2
+    return _Moments(n, average, size * below, size * above, math.inf, WILSON)
+
+
+def _wilson(k: int, n: int) -> tuple[float, float]:
+    """Squared distances from k/n to the ends of its score interval, over z squared."""
+    share, squared = k / n, _Z**2 / n
+    centre = (share + squared / 2) / (1 + squared)
+    half = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
+    return (share - centre + half) ** 2 / _Z**2, (centre + half - share) ** 2 / _Z**2
+
+
+def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
+    """(2,) the interval's ends."""
+    below = shares**2 * [m.below for m in moments]
+    above = shares**2 * [m.above for m in moments]
+    variances = (below + above) / 2
+    doubt = float((variances**2 / [m.freedom for m in moments]).sum())
+    freedom = float(variances.sum() ** 2 / doubt) if doubt > 0 else math.inf
+    reach = _quantile(freedom)
+    low, high = value - reach * below.sum() ** 0.5, value + reach * above.sum() ** 0.5
+    return np.array([low, high])
+
+
+def _quantile(freedom: float) -> float:
+    if math.isinf(freedom):
+        return _Z
+    return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def _method(moments: Sequence[_Moments]) -> str:
+    """`Student's t`; `stratified Student's t and Wilson score`."""
+    methods = " and ".join(sorted({m.method for m in moments}))
+    return f"stratified {methods}" if len(moments) > 1 else methods
+
+
+def _reason(strata: Sequence[Stratum], moments: Sequence[_Moments]) -> str:
+    """Why there is no interval: the problem of the first stratum that has one."""
+    for stratum, m in zip(strata, moments, strict=True):
+        if m.problem:
+            where = f" in {stratum.name}" if stratum.name else ""
+            return f"{m.problem}{where} (n={m.n}{_NEEDED.get(m.problem, '')})"
+    return ""
+
+
+_NEEDED = {
+    "too few values": f", fewer than {LEAST}",
+    "only two different values": f", fewer than {LEAST_OF_TWO}",
+}

@@ -1,0 +1,122 @@
+"""Structural similarity against a direct call of torchmetrics, and what is not scored."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from report_helpers import picture, sample
+
+from generators.base import Failure, Job, NotApplicable, Result, Unscored
+from generators.document import Candidate, Document, Image, Text
+from generators.pictures import decode
+from scorers import resolve_scorer
+from scorers.base import bounds
+from scorers.ssim import Ssim, common_size
+
+pytestmark = pytest.mark.models
+
+
+def document(*images: Image) -> Document:
+    return Document((Text("Said."), *images))
+
+
+def scored(own: Document, truth: Document | None, **settings):
+    return Ssim(**settings)([Candidate(own, reference=truth)])[0]
+
+
+def direct(own: Image, truth: Image, size: tuple[int, int]) -> float:
+    """torchmetrics on the pixels, resized by Pillow alone."""
+    import torch
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    resized = [decode(i).resize(size, Pillow.Resampling.BICUBIC) for i in (own, truth)]
+    one, other = (
+        torch.tensor(np.array(p), dtype=torch.float32).permute(2, 0, 1)[None] / 255
+        for p in resized
+    )
+    return float(structural_similarity_index_measure(one, other, data_range=1.0))
+
+
+@pytest.mark.parametrize(("side", "longest", "size"), [(64, 512, 48), (90, 32, 32)])
+def test_equals_torchmetrics_at_the_size_of_the_ground_truth(side, longest, size):
+    own, truth = picture(1, side), picture(2, 48)
+    found = scored(document(own), document(truth), longest_side=longest)
+    assert found.value.value == pytest.approx(direct(own, truth, (size, size)), abs=1e-6)
+    assert -1 < found.value.value < 0.99
+
+
+def test_the_same_picture_scores_1_and_noise_about_0():
+    same = scored(document(picture(3)), document(picture(3)))
+    assert same.value.value == pytest.approx(1.0)
+    noise = np.random.default_rng(0).integers(0, 256, (64, 64, 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Pillow.fromarray(noise).save(file, "PNG")
+    other = scored(document(Image.of(file.getvalue())), document(picture(3)))
+    assert abs(other.value.value) < 0.1
+
+
+def test_pictures_are_paired_in_order_and_the_rest_counted():
+    own, truth = [picture(i) for i in (1, 2, 3)], [picture(i) for i in (1, 4)]
+    found = scored(document(*own), document(*truth)).value
+    wanted = [1.0, direct(own[1], truth[1], (64, 64))]
+    assert found.parts["pairs"] == pytest.approx(wanted, abs=1e-6)
+    assert found.value == pytest.approx(np.mean(wanted), abs=1e-6)
+    assert found.parts["unpaired"] == {"answer": 1, "ground_truth": 0}
+
+
+def test_tiny_and_long_pictures_have_a_size_that_the_window_fits():
+    assert common_size((3, 5), 512) == (11, 11)
+    assert common_size((4000, 20), 512) == (512, 11)
+    found = scored(document(picture(1)), document(picture(2, 3)))
+    assert np.isfinite(found.value.value)
+
+
+def test_what_holds_no_picture_is_unscored_and_what_has_no_truth_not_judged():
+    scorer = resolve_scorer("ssim", "pretrained", {})
+    assert (scorer.scale, scorer.direction, scorer.stage.weights) == (
+        "-1-1",
+        "higher",
+        None,
+    )
+    assert bounds(scorer.scale) == (-1, 1)
+
+    def judged(own: Document, truth: Document | None):
+        walk = scorer.judge(replace(sample(0), reference=truth), own)
+        try:
+            return next(walk)
+        except StopIteration as stopped:
+            return stopped.value
+
+    text = Document((Text("Said."),))
+    assert judged(text, document(picture(1))) == Unscored("the document holds no picture")
+    assert judged(document(picture(1)), text) == Unscored(
+        "the ground truth holds no picture"
+    )
+    assert judged(document(picture(1)), None) == NotApplicable(
+        "the sample has no ground truth"
+    )
+    (job,) = judged(document(picture(1)), document(picture(2)))
+    assert isinstance(job, Job)
+    assert job.input.document.segments == (picture(1),)
+
+
+def test_a_broken_picture_is_a_failure():
+    found = scored(document(Image.of(b"broken")), document(picture(1)))
+    assert isinstance(found, Failure)
+    assert "picture 1" in found.reason
+    assert isinstance(scored(document(picture(1)), document(picture(1))), Result)
+
+
+def test_naming_the_scorer_loads_no_model_code():
+    code = (
+        "import sys; from scorers import resolve_scorer; "
+        "resolve_scorer('ssim', 'pretrained', {}); "
+        "sys.exit(bool({'torch', 'torchmetrics', 'numpy', 'PIL'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
