@@ -20,9 +20,8 @@ from generators.diffusion.designs import DESIGNS
 from generators.document import Image, Request, Text, Turn
 from generators.emu2.loading import random_model
 from generators.emu2.model import Emu2
-from generators.emu2.sizes import TINY_CHAT, TINY_GEN, VisionSize
+from generators.emu2.sizes import TINY_CHAT, TINY_GEN, VisionSize, toy_pieces, toy_tokens
 from generators.emu2.tokens import ADDED, ADDED_CHAT
-from generators.emu2.toy import toy_pieces, toy_tokens
 
 CPU = torch.device("cpu")
 State = dict[str, torch.Tensor]
@@ -286,13 +285,38 @@ def save_native(
         return folder
     state = {f"multimodal_encoder.{n}": t.contiguous() for n, t in native.items()}
     for name, module in drawing.items():
-        state |= {f"{name}.{n}": t.contiguous() for n, t in module.state_dict().items()}
+        stored = module.state_dict()
+        if name == "safety_checker":
+            stored, config = older_checker(module)
+        else:
+            config = {k: v for k, v in dict(module.config).items() if k[0] != "_"}
+        state |= {f"{name}.{n}": t.contiguous() for n, t in stored.items()}
         (folder / name).mkdir()
-        kept = {k: v for k, v in dict(module.config).items() if not k.startswith("_")}
-        (folder / name / "config.json").write_text(json.dumps(kept, default=str))
+        (folder / name / "config.json").write_text(json.dumps(config, default=str))
     save_scheduler(folder)
     save_file(state, folder / "Emu2-Gen_pytorch_model.bf16.safetensors")
     return folder
+
+
+def older_checker(checker: Any) -> tuple[State, dict[str, Any]]:
+    """Tensors and configuration of a safety checker as transformers 4.31 wrote them.
+
+    The names are those of the published single file, the settings of generation those of
+    upstream's emu/conf/diffusion_config/safety_checker/config.json.
+    """
+    tower = "vision_model."
+    stored = {
+        n.replace(tower, tower * 2, 1) if n.startswith(tower) else n: t
+        for n, t in checker.state_dict().items()
+    }
+    positions = checker.vision_model.embeddings.num_positions
+    stored[f"{tower * 2}embeddings.position_ids"] = torch.arange(positions)[None]
+    config = checker.config.to_dict()
+    generation = {"bad_words_ids": None, "max_length": 20, "num_beams": 1, "top_k": 50}
+    older = generation | {"torchscript": False, "tf_legacy_loss": False, "prefix": None}
+    for part in ("text_config", "vision_config"):
+        config[part] = config[part] | older | {"transformers_version": "4.31.0"}
+    return stored, config | {"torch_dtype": "bfloat16", "transformers_version": None}
 
 
 def drawing_modules(width: int, seed: int = 3) -> dict[str, torch.nn.Module]:

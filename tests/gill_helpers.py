@@ -16,11 +16,11 @@ from torch import Tensor
 from generators.diffusion.builds import built
 from generators.document import Image, Request, Text, Turn
 from generators.gill.draft import GillDraft, Prompt
-from generators.gill.mapping import load_mapper
+from generators.gill.render import load_mapper
 from generators.gill.sizes import TINY
 from generators.gill.vision import Vision
 from generators.pictures import encode
-from generators.vokens.payload import unpacked
+from generators.vokens.mapper import unpacked
 
 CPU = torch.device("cpu")
 UNUSED_ROWS = 7

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from generators.anole.images import cropped, on_white, prepared
+from generators.anole.codec import cropped, on_white, prepared
 from generators.document import Image
 from generators.pictures import PictureError
 

@@ -10,8 +10,8 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from generators.anole import models
+from generators.anole.codec import unpacked
 from generators.anole.draft import AnoleDraft
-from generators.anole.payload import unpacked
 from generators.anole.render import AnoleRender
 from generators.anole.settings import AnoleDraftSettings
 from generators.anole.sizes import FULL

@@ -11,8 +11,8 @@ from PIL import Image as Pillow
 from safetensors.numpy import save
 
 from cluster.records import Item, decode, encode, rows_of
+from generators.anole.codec import packed, unpacked
 from generators.anole.draft import AnoleDraft
-from generators.anole.payload import packed, unpacked
 from generators.anole.render import AnoleRender
 from generators.anole.settings import AnoleDraftSettings, AnoleRenderSettings
 from generators.base import Failure, Fault, Kind, Result, Skip

@@ -7,10 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from generators.anole.codec import Codec
+from generators.anole.codec import Codec, packed, prepared
 from generators.anole.draft import AnoleDraft
-from generators.anole.images import prepared
-from generators.anole.payload import packed
 from generators.anole.render import AnoleRender
 from generators.decoding.streams import Streams
 from generators.document import ImageRequest, Request, Turn

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.anole.guidance import guided
+from generators.anole.loop import guided
 from generators.decoding.sampling import Sampler, drawn, nucleus, penalised, shortlist
 
 

@@ -8,14 +8,16 @@ import pytest
 import torch
 from diffusion_helpers import REQUESTS, furthest, pixels, shared, stage, tiny_pipeline
 
-from generators.diffusion import attention
-from generators.diffusion.attention import (
+from generators.diffusion import placing
+from generators.diffusion.placing import (
     AttentionError,
     attention_choices,
     attention_in_force,
+    compile_denoiser,
+    denoiser_of,
+    spread,
     use_attention,
 )
-from generators.diffusion.placing import compile_denoiser, denoiser_of, spread
 from generators.loading.devices import device_of
 
 pytestmark = pytest.mark.models
@@ -91,7 +93,7 @@ def test_a_switch_that_changes_nothing_is_noticed(architecture, like_a_gpu, monk
     model = denoiser(architecture)
     model.set_attention_backend("xformers")
     assert attention_in_force(model) == {"sdpa"}
-    monkeypatch.setattr(attention, "_switch", lambda m, n: m.set_attention_backend(n))
+    monkeypatch.setattr(placing, "_switch", lambda m, n: m.set_attention_backend(n))
     with pytest.raises(AttentionError, match=r"not in force.*uses sdpa; choose one of"):
         told(model, "xformers")
     denoiser("flux").set_attention_backend("native")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from generators.diffusion.builds import small_tokenizer
 from generators.diffusion.prompts import Reader, readers_of, readings
-from generators.diffusion.tokenizers import small_tokenizer
 from generators.document import ImageRequest
 
 pytestmark = pytest.mark.models

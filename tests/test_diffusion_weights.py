@@ -12,11 +12,11 @@ from generators.diffusion.builds import (
     empty_module,
     materialised,
     module_class,
+    small_tokenizer,
     tiny_modules,
 )
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.parts import CLIP_L, TINY_VOCABULARY
-from generators.diffusion.tokenizers import small_tokenizer
 
 pytestmark = pytest.mark.models
 

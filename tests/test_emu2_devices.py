@@ -14,8 +14,7 @@ from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
 from generators.emu2.model import empty_network
 from generators.emu2.payload import unpacked
-from generators.emu2.placing import devices_of, homes, shares
-from generators.emu2.quantised import quantising
+from generators.emu2.placing import devices_of, homes, quantising, shares
 from generators.emu2.sizes import FULL_CHAT, TINY_CHAT
 from generators.errors import CheckpointError
 from generators.loading.strict import fill

@@ -9,17 +9,14 @@ import pytest
 import torch
 
 from generators.decoding.streams import Streams
-from generators.emu2.draft import Emu2Draft
-from generators.emu2.images import MEAN, STD, prepared
+from generators.emu2.draft import BeamSearch, Emu2Draft
 from generators.emu2.model import Emu2, empty_network
 from generators.emu2.prompts import chat_parts
-from generators.emu2.reading import Prompt, embedded, read
-from generators.emu2.regression import regressed
-from generators.emu2.search import BeamSearch
+from generators.emu2.reading import Prompt, embedded, read, regressed
 from generators.emu2.settings import Emu2DraftSettings
 from generators.emu2.sizes import TINY_CHAT, VisionSize
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.emu2.vision import MEAN, STD, prepared
+from generators.loading.strict import fill, identical
 from generators.pictures import decode
 
 pytestmark = pytest.mark.models

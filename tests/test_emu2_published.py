@@ -230,7 +230,7 @@ def test_missing_parts_are_named(tmp_path, gen_folder):
     with pytest.raises(CheckpointError, match=r"has no file 'tokenizer\.model'"):
         Emu2Draft(model=str(folder), **TOLD)
     (folder / "tokenizer.model").write_bytes(b"no model")
-    with pytest.raises(CheckpointError, match="is no sentencepiece model"):
+    with pytest.raises(CheckpointError, match="is not a valid SentencePiece model"):
         Emu2Draft(model=str(folder), **TOLD)
     with pytest.raises(CheckpointError, match=r"lacks \[USER\], \[ASSISTANT\]; drafting"):
         Emu2Draft(model=str(gen_folder), **TOLD)

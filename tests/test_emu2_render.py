@@ -4,13 +4,16 @@ import emu2_helpers as helpers
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save
+from safetensors.torch import load_file, save, save_file
 
 from generators.base import Failure, Fault, Result
+from generators.diffusion.builds import tiny_modules
+from generators.diffusion.designs import DESIGNS
 from generators.document import ImageRequest, Payload
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.payload import packed, unpacked
 from generators.emu2.render import Emu2Render
+from generators.errors import CheckpointError
 
 models = pytest.mark.models
 
@@ -131,11 +134,9 @@ def test_blocked_pictures_are_failures(condition, render, monkeypatch):
 
 
 @models
-def test_the_safety_checker_of_a_checkpoint(tmp_path):
+@pytest.mark.parametrize("save", [helpers.save_gen, helpers.save_native])
+def test_the_safety_checker_of_a_checkpoint(save, tmp_path):
     """Its thresholds decide: below every cosine it blocks all, above all nothing."""
-    from generators.diffusion.builds import tiny_modules
-    from generators.diffusion.designs import DESIGNS
-
     checker = tiny_modules(DESIGNS["sd15"])["safety_checker"]
     random = torch.Generator().manual_seed(1)
     pair = torch.randn(2, 4, 64, generator=random)
@@ -148,9 +149,42 @@ def test_the_safety_checker_of_a_checkpoint(tmp_path):
         modules = helpers.tiny_drawing() | {"safety_checker": checker}
         state = helpers.native_state(helpers.gen())
         language = helpers.gen().network.lm.config.to_dict()
-        helpers.save_gen(folder, state, helpers.gen().vision, language, modules)
+        save(folder, state, helpers.gen().vision, language, modules)
         stage = Emu2Render(weights="pretrained", model=str(folder), **told)
         assert isinstance(stage(requests)[0], kind)
         told_off = told | {"safety_checker": "off"}
         stage = Emu2Render(weights="pretrained", model=str(folder), **told_off)
         assert isinstance(stage(requests)[0], Result)
+
+
+@models
+@pytest.mark.parametrize("older", [True, False])
+def test_the_safety_checker_of_a_native_file_is_loaded_strictly(older, tmp_path):
+    """Under the names of transformers 4.31, as published, and under today's."""
+    checker = tiny_modules(DESIGNS["sd15"])["safety_checker"]
+    modules = helpers.tiny_drawing() | {"safety_checker": checker}
+    state = helpers.native_state(helpers.gen())
+    language = helpers.gen().network.lm.config.to_dict()
+    folder = helpers.save_native(
+        tmp_path / "gen", state, helpers.gen().vision, language, modules
+    )
+    file = folder / "Emu2-Gen_pytorch_model.bf16.safetensors"
+    tower = "safety_checker.vision_model."
+    if not older:
+        tensors = load_file(file)
+        save_file(
+            {n.replace(f"{tower}vision_model.", tower): t for n, t in tensors.items()}, file
+        )
+    told = {"model": str(folder), "device": "cpu", "dtype": "float32"}
+    loaded = Emu2Render(weights="pretrained", **told).drawer.pipeline.safety_checker
+    expected = checker.state_dict()
+    assert loaded.state_dict().keys() == expected.keys()
+    assert all(torch.equal(loaded.state_dict()[n], t) for n, t in expected.items())
+    tensors = load_file(file)
+    lost = next(n for n in sorted(tensors) if n.endswith("pre_layrnorm.bias"))
+    tensors[f"{tower}stray"] = tensors.pop(lost)
+    save_file(tensors, file)
+    with pytest.raises(CheckpointError) as raised:
+        Emu2Render(weights="pretrained", **told)
+    assert f"1 missing: {lost}" in str(raised.value)
+    assert f"1 unexpected: {tower}stray" in str(raised.value)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from generators.emu2.sizes import toy_tokens, word_ids
 from generators.emu2.tokens import ADDED, ADDED_CHAT, Picture, Tokens
-from generators.emu2.toy import toy_tokens, word_ids
 from generators.errors import CheckpointError
 from generators.toys import WORDS
 

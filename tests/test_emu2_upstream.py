@@ -9,11 +9,11 @@ from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Payload, Request, Text, Turn
 from generators.emu2.condition import Emu2Condition, request_parts
 from generators.emu2.draft import Emu2Draft
-from generators.emu2.images import prepared
 from generators.emu2.payload import packed, unpacked
 from generators.emu2.prompts import chat_parts
 from generators.emu2.reading import embedded, read
 from generators.emu2.render import Emu2Render
+from generators.emu2.vision import prepared
 
 pytestmark = pytest.mark.models
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from benchmarks.speed.upstream.gill import GillLoop
-from generators.vokens.payload import unpacked
+from generators.vokens.mapper import unpacked
 
 pytestmark = pytest.mark.models
 

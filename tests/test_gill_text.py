@@ -11,9 +11,9 @@ from generators.errors import CheckpointError
 from generators.gill.answer import first_sentence
 from generators.gill.prompts import pieces, shown
 from generators.gill.settings import GillDraftSettings
+from generators.gill.sizes import toy_tokenizer
 from generators.gill.state import Limits, Stop, Track
 from generators.gill.tokens import Tokens
-from generators.gill.toy import toy_tokenizer
 
 TOLD = GillDraftSettings()
 NAMES = "".join(f"[IMG{i}]" for i in range(8))

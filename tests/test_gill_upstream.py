@@ -12,7 +12,7 @@ from generators.document import ImageRequest, Text
 from generators.gill.draft import GillDraft
 from generators.gill.render import GillRender
 from generators.gill.settings import GillDraftSettings
-from generators.vokens.payload import packed, unpacked
+from generators.vokens.mapper import packed, unpacked
 
 pytestmark = pytest.mark.models
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from internvl_helpers import asked, picture
 
+from generators.loading.llama import AddedToken, Control
 from scorers.internvl.template import (
     CONTROLS,
     IMAGE_TOKEN,
@@ -17,7 +18,7 @@ from scorers.internvl.template import (
     shown,
     spelled_controls,
 )
-from scorers.internvl.tokenizer import Added, Control, Tokenizer
+from scorers.internvl.tokenizer import PhiTokenizer
 from scorers.internvl.toy import toy_tokenizer
 
 IMAGE = picture(0, 30, 20)
@@ -77,7 +78,7 @@ def test_spaces_survive_a_model_that_trims_them():
         minloglevel=2,
     )
     told = {"legacy": False, "add_bos_token": False}
-    trims = Tokenizer(written.getvalue(), told, [Added("<img>", 900)])
+    trims = PhiTokenizer(written.getvalue(), told, [AddedToken("<img>", 900)])
     with_space = trims.encode([Control("<img>"), " story"])
     without = trims.encode([Control("<img>"), "story"])
     assert with_space[0] == without[0] == trims.encode([Control("<img>")])[0]

@@ -138,10 +138,15 @@ def test_blip2_of_another_shape(places, tmp_path):
 
 
 def test_a_vit_without_its_biases(places, tmp_path):
+    """Named as the file names them, though the model has the two and a third as one."""
     vit = tiny.eva_vit()
-    del vit["blocks.1.attn.v_bias"]
+    bias = vit.pop("blocks.1.attn.v_bias")
     folder = str(files.save_lavis(tmp_path / "lavis", vit=vit))
-    fails(lambda: drafting(places, vision=folder), "missing", "blocks.1.attn.qkv.bias")
+    message = ("eva_vit_g.pth of", "lacks blocks.1.attn.v_bias")
+    fails(lambda: drafting(places, vision=folder), *message)
+    files.save_lavis(tmp_path / "lavis", vit=vit | {"blocks.1.attn.v_bias": bias[1:]})
+    message = (f"blocks.1.attn.v_bias has the shape ({len(bias) - 1},), not",)
+    fails(lambda: drafting(places, vision=folder), *message)
 
 
 def test_a_tokenizer_that_reaches_into_the_vokens(places, tmp_path):

@@ -15,7 +15,6 @@ from generators.diffusion.designs import DESIGNS
 from generators.document import Image, ImageRequest, Request, Text, Turn
 from generators.errors import UsageError
 from generators.minigpt5.draft import MiniGPT5Draft
-from generators.minigpt5.images import padded, prepared
 from generators.minigpt5.models import language_model, llama_config, picture_encoder
 from generators.minigpt5.prompts import asked, shown
 from generators.minigpt5.render import MiniGPT5Render, empty_mapper
@@ -25,7 +24,8 @@ from generators.minigpt5.settings import (
     minigpt5,
 )
 from generators.minigpt5.sizes import FULL
-from generators.vokens.payload import packed
+from generators.minigpt5.vision import padded, prepared
+from generators.vokens.mapper import packed
 
 pytestmark = pytest.mark.models
 
@@ -74,6 +74,12 @@ def test_the_template_of_each_checkpoint():
         f"{VIST}###Human:my story.{seen}then Tell me the next scene with image. "
         "###Assistant:"
     )
+    assert read("first", png(), "second", png()) == (
+        f"{VIST}###Human:first{seen}second{seen}\n Tell me the next scene with image. "
+        "###Assistant:"
+    )
+    for other in ("mmdialog", "none"):
+        assert read("hello", png(), finetuned=other).endswith(f"{seen} ###Assistant:")
     said = VIST.replace("understanding images and generate story", "@").replace(
         "@", "generate conversations with appropriate images"
     )
@@ -92,8 +98,10 @@ def test_every_text_of_the_template_is_a_setting():
         "assistant": "A",
         "before_image": "(",
         "after_image": ")",
+        "after_last_image": "E",
     }
-    assert read("x", png(), **told) == "SHx(<ImageHere>)RA"
+    assert read("x", png(), **told) == "SHx(<ImageHere>)ERA"
+    assert read(png(), "x", **told) == "SH(<ImageHere>)xRA"
     assert read("x", system_prompt="") == read("x").removeprefix(VIST)
 
 

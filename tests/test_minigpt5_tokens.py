@@ -13,14 +13,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from generators.loading.files import Files
+from generators.loading.llama import LlamaPieces
+from generators.minigpt5.sizes import toy_tokenizer
 from generators.minigpt5.state import Limits, Stop, Track
 from generators.minigpt5.tokens import (
-    SentencePiece,
     Vocabulary,
     stored_bos,
     stored_tokenizer,
 )
-from generators.minigpt5.toy import toy_tokenizer
 
 pytestmark = pytest.mark.models
 
@@ -53,8 +53,8 @@ def test_any_text_comes_back(text):
 
 
 @functools.cache
-def _sentencepiece() -> SentencePiece:
-    return SentencePiece(files.TOKENIZER.read_bytes())
+def _sentencepiece() -> LlamaPieces:
+    return LlamaPieces.stored(files.TOKENIZER)
 
 
 def test_both_spellings_of_the_mark_end_an_answer():

@@ -14,9 +14,9 @@ import torch
 
 from generators.document import ImageRequest, Text
 from generators.minigpt5.draft import MiniGPT5Draft
-from generators.minigpt5.images import DEVIATION, MEAN, prepared
 from generators.minigpt5.render import MiniGPT5Render
-from generators.vokens.payload import packed
+from generators.minigpt5.vision import DEVIATION, MEAN, prepared
+from generators.vokens.mapper import packed
 
 pytestmark = pytest.mark.models
 

@@ -12,8 +12,7 @@ from generators.base import Failure, Result
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest, Payload
 from generators.loading.strict import randomised
-from generators.vokens.mapper import VokenMapper, pre_norm_transformer
-from generators.vokens.payload import packed, unpacked
+from generators.vokens.mapper import VokenMapper, packed, pre_norm_transformer, unpacked
 from generators.vokens.render import VokenRender
 from generators.vokens.settings import VokenRenderSettings
 

@@ -16,8 +16,7 @@ from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
 from generators.pictures import Drawing
-from generators.vokens.mapper import VokenMapper
-from generators.vokens.payload import States, unpacked
+from generators.vokens.mapper import States, VokenMapper, unpacked
 
 
 class VokenRender:

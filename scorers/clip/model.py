@@ -13,8 +13,7 @@ from PIL import Image as Pillow
 
 from generators.base import Weights
 from generators.errors import CheckpointError
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.loading.strict import fill, identical
 from scorers.clip.checkpoints import read_checkpoint
 from scorers.clipscore import PUBLISHED, ClipSettings
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import InternVLConfig, InternVLVisionConfig, Phi3Config
 
 from generators.errors import CheckpointError
-from generators.loading.layout import Layout, Place
+from generators.loading.strict import Layout, Place
 
 _RULES = {
     ("template",): "phi3-chat",
