@@ -335,11 +335,19 @@ def main() -> None:
     try:
         app()
     except Exception as error:
-        refused = isinstance(error, OSError) and error.errno in _REFUSALS
-        if not refused and not isinstance(error, PlaitError):
+        status = _status_of(error)
+        if status is None:
             raise
         print(f"plait: {error}", file=sys.stderr)
-        sys.exit(getattr(error, "exit_status", PlaitError.exit_status))
+        sys.exit(status)
+
+
+def _status_of(error: Exception) -> int | None:
+    """What the program exits with; None for a defect of ours."""
+    if isinstance(error, PlaitError):
+        return error.exit_status
+    refused = isinstance(error, OSError) and error.errno in _REFUSALS
+    return 1 if refused else None
 
 
 if __name__ == "__main__":
