@@ -16,10 +16,10 @@ from generators.anole.models import load_codec, load_language
 from generators.anole.settings import AnoleDraftSettings
 from generators.anole.state import Limits, Mode, Track, split
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.pictures import PictureError
 
 

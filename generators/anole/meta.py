@@ -18,12 +18,13 @@ from generators.loading.files import (
     configured,
     count,
     divided,
+    in_pickle,
     read_json,
     read_tokenizer,
     section,
+    shape_of,
 )
 from generators.loading.strict import fill
-from generators.loading.tensors import in_pickle, shape_of
 
 PARAMS = "models/7b/params.json"
 _CONSOLIDATED = "models/7b/consolidated.pth"

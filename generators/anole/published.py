@@ -17,9 +17,15 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, count, read_tokenizer, section
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    read_tokenizer,
+    section,
+    stored_tensors,
+)
 from generators.loading.strict import Layout, Place, fill, identical, same
-from generators.loading.tensors import stored_tensors
 
 _TAMING = [
     (r"conv_norm_out", "norm_out"),

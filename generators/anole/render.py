@@ -13,7 +13,7 @@ from generators.anole.models import load_codec
 from generators.anole.settings import AnoleRenderSettings
 from generators.base import Failure, Outcome, Result, Weights
 from generators.document import ImageRequest
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.pictures import Drawing
 
 

@@ -21,7 +21,7 @@ from generators.diffusion.placing import (
     use_attention,
 )
 from generators.diffusion.settings import DiffusionSettings, architecture_of
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 
 Reader = Callable[[DiffusionSettings, torch.dtype], Any]
 """Reads the published pipeline that settings name, onto the CPU."""

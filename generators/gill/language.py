@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from generators.gill.tokens import Tokens
-from generators.loading.files import Files, configured, count, read_json
+from generators.loading.files import Files, configured, count, read_json, stored_tensors
 from generators.loading.strict import Layout, Place, fill, identical
-from generators.loading.tensors import stored_tensors
 
 _EMBEDDINGS = "decoder.embed_tokens.weight"
 

@@ -26,9 +26,8 @@ from generators.gill.vision import (
     published_tower,
     vision_tower,
 )
-from generators.loading.devices import device_of
 from generators.loading.files import Files
-from generators.loading.strict import randomised
+from generators.loading.strict import device_of, randomised
 
 
 @dataclass(frozen=True)

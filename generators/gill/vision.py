@@ -9,9 +9,8 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from generators.document import Image
-from generators.loading.files import Files, configured, read_json, section
+from generators.loading.files import Files, configured, read_json, section, stored_tensors
 from generators.loading.strict import fill, identical
-from generators.loading.tensors import stored_tensors
 from generators.pictures import decode
 
 _PREFIX = "vision_model."

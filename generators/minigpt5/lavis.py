@@ -16,9 +16,8 @@ import torch
 from torch import Tensor, nn
 
 from generators.errors import CheckpointError
-from generators.loading.files import Files
+from generators.loading.files import Files, in_pickle, shape_of
 from generators.loading.strict import Layout, Place, fill
-from generators.loading.tensors import in_pickle, shape_of
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39

@@ -12,9 +12,17 @@ from torch import Tensor, nn
 
 from generators.checkpoints import looks_like_path, with_revision
 from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, count, read_json, section
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    in_pickle,
+    read_json,
+    section,
+    shape_of,
+    stored_tensors,
+)
 from generators.loading.strict import Place, fill, identical
-from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 from generators.minigpt5.lavis import QFORMER, VIT, Lavis
 
 _ALPHA = 16.0
