@@ -8,11 +8,17 @@ import platform
 import subprocess
 import sys
 import time
+from collections import Counter, defaultdict
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from cluster.plan import Evaluation, Plan, outcome_name
+from cluster.store import Store
+from cluster.walks import Pending
 from generators.files import write_whole
+from scorers.base import ItemOutcome
 
 _PACKAGES = [
     "plait",
@@ -73,6 +79,43 @@ def _gpus() -> list[str]:
     except OSError:
         return []
     return done.stdout.strip().splitlines() if done.returncode == 0 else []
+
+
+def totals_of(found: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
+    """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
+    documents = Counter[str]()
+    scores = Counter[str]()
+    for one in found:
+        if isinstance(one, Pending):
+            documents["missing"] += 1
+        else:
+            documents[outcome_name(one.subject)] += 1
+            scores.update(outcome_name(verdict) for verdict in one.verdicts)
+    totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
+    return {
+        "planned": len(found),
+        **totals,
+        "scored": scores["done"],
+        "unscored": scores["unscored"],
+        "not_applicable": scores["not_applicable"],
+        "failed_scores": scores["failed"],
+        "skipped_scores": scores["skipped"],
+    }
+
+
+def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
+    """Tokens, images, steps and busy seconds by the stages' names, over all records."""
+    usage: dict[str, dict[str, float]] = {}
+    for spec in plan.stages:
+        total = usage.setdefault(spec.name, defaultdict(float))
+        for record in store.columns(spec, ["usage", "seconds"]):
+            for name, amount in json.loads(record["usage"]).items():
+                total[name] += amount
+            total["busy_seconds"] += record["seconds"] or 0.0
+    return {
+        name: {k: round(v, 3) for k, v in sorted(total.items())}
+        for name, total in usage.items()
+    }
 
 
 def now() -> str:

@@ -137,6 +137,22 @@ class Plan:
         return (yield from answer(system, sample, Asking(self.prompt, self.seed, repeat)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How the engine runs; none of it changes a result."""
+
+    address: str | None = None
+    """Ray address; None for a local Ray that lives as long as the command."""
+    placement_timeout_s: float = 600.0
+    """How long a stage may wait for resources before it is given up."""
+    grace_s: float = 10.0
+    """How long an interrupted run waits for batches in flight."""
+    max_cost: float | None = None
+    """What all endpoints together may cost over the life of the run directory."""
+    only_scorers: bool = False
+    """Score existing documents and make no new ones."""
+
+
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
     """Look jobs up as a reader does: every record counts."""
 

@@ -85,7 +85,7 @@ SCHEMAS: dict[Kind, pa.Schema] = {
 }
 
 
-class Row(NamedTuple):
+class RecordRow(NamedTuple):
     """What is held in memory of one record, and where the rest of it stands."""
 
     outcome: str
@@ -103,7 +103,7 @@ class Row(NamedTuple):
         """Whether running the command again leaves the record as it is."""
         return self.fault is None or Fault(self.fault).final
 
-    def supersedes(self, other: "Row") -> bool:
+    def supersedes(self, other: "RecordRow") -> bool:
         """Final beats retryable; the first final record and the last failure stay."""
         if self.final != other.final:
             return self.final
@@ -205,14 +205,14 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
     return {"text": text, "segments": _json(segments), "payload": payloads}
 
 
-def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, Row]:
+def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
     """What to hold in memory of a part's records; `table` starts at row `first`."""
     columns = [table.column(name).to_pylist() for name in (*_HEAD, *LIGHT[kind])]
     rows = {}
     for i, (key, outcome, fault, reason, at, *light) in enumerate(
         zip(*columns, strict=True), start=first
     ):
-        rows[key] = Row(outcome, fault, reason, at, tuple(light), part, i)
+        rows[key] = RecordRow(outcome, fault, reason, at, tuple(light), part, i)
     return rows
 
 
@@ -221,7 +221,7 @@ def head_columns(kind: Kind) -> list[str]:
     return [*_HEAD, *LIGHT[kind]]
 
 
-def decode(kind: Kind, row: Row) -> Outcome[Any]:
+def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
     """The outcome a record holds; large bytes stay in the store until they are read.
 
     Raises DamagedPart where what was stored cannot be made sense of.
@@ -239,7 +239,7 @@ def decode(kind: Kind, row: Row) -> Outcome[Any]:
         return _result(kind, row)
 
 
-def _result(kind: Kind, row: Row) -> Result[Any]:
+def _result(kind: Kind, row: RecordRow) -> Result[Any]:
     where = f"{row.part}#{row.row}"
     match kind:
         case Kind.DRAFT:

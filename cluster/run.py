@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,13 +14,17 @@ from typing import Any
 
 from cluster.counts import count
 from cluster.lock import RunInUse, RunLock
-from cluster.manifest import environment, now, write_json
-from cluster.options import EngineOptions
-from cluster.plan import Evaluation, Plan, compared, evaluations, outcome_name
-from cluster.run_log import RunLog
+from cluster.manifest import environment, now, totals_of, usage_of, write_json
+from cluster.plan import (
+    EngineOptions,
+    Evaluation,
+    Plan,
+    compared,
+    evaluations,
+)
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.walks import Pending
-from cluster.watcher import Watcher
+from cluster.watcher import RunLog, Watcher
 from scorers.base import ItemOutcome
 
 MANIFEST = "manifest.json"
@@ -192,40 +194,3 @@ class _Work:
                 self.interrupted = True
             finally:
                 self.made += scheduler.made
-
-
-def totals_of(found: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
-    """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
-    documents = Counter[str]()
-    scores = Counter[str]()
-    for one in found:
-        if isinstance(one, Pending):
-            documents["missing"] += 1
-        else:
-            documents[outcome_name(one.subject)] += 1
-            scores.update(outcome_name(verdict) for verdict in one.verdicts)
-    totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
-    return {
-        "planned": len(found),
-        **totals,
-        "scored": scores["done"],
-        "unscored": scores["unscored"],
-        "not_applicable": scores["not_applicable"],
-        "failed_scores": scores["failed"],
-        "skipped_scores": scores["skipped"],
-    }
-
-
-def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
-    """Tokens, images, steps and busy seconds by the stages' names, over all records."""
-    usage: dict[str, dict[str, float]] = {}
-    for spec in plan.stages:
-        total = usage.setdefault(spec.name, defaultdict(float))
-        for record in store.columns(spec, ["usage", "seconds"]):
-            for name, amount in json.loads(record["usage"]).items():
-                total[name] += amount
-            total["busy_seconds"] += record["seconds"] or 0.0
-    return {
-        name: {k: round(v, 3) for k, v in sorted(total.items())}
-        for name, total in usage.items()
-    }

@@ -13,14 +13,13 @@ from itertools import chain
 from typing import Any
 
 from cluster.allocation import Allocator
-from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Asked, Plan, final_lookup, outcome_name
+from cluster.plan import Asked, EngineOptions, Plan, final_lookup, outcome_name
 from cluster.records import Item, decode, encode
-from cluster.spending import Spending
 from cluster.stage_queue import FailedJobs, StageQueue
 from cluster.store import Store
+from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
-from cluster.watcher import WorkerFailure
+from cluster.watcher import StageProgress, WorkerFailure
 from cluster.worker import Receipt
 from cluster.workers import Event, WorkerPool
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec

@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -21,17 +20,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.checking import check_part
 from cluster.parts import (
     DamagedPart,
     StoreError,
     forget_open_parts,
+    parts_in,
     read_cell,
     read_part,
     reading,
+    stage_folders,
     write_part,
 )
-from cluster.records import SCHEMAS, Row, head_columns, rows_of
+from cluster.records import SCHEMAS, RecordRow, head_columns, rows_of
+from cluster.verify import check_part
 from generators.base import StageSpec
 from generators.document import Blob
 
@@ -103,7 +104,7 @@ def _notes(part: str) -> pa.ChunkedArray:
     return read_part(Path(part), ["notes"]).column(0)
 
 
-def notes_of(row: Row) -> dict[str, Any]:
+def notes_of(row: RecordRow) -> dict[str, Any]:
     """What a stage noted about one record: the exact prompt, truncation, ..."""
     with reading(row.part):
         return json.loads(_notes(row.part)[row.row].as_py() or "{}")  # type: ignore[no-any-return]
@@ -131,32 +132,32 @@ class Store:
         """What a user was told about the state the store was found in."""
         self.suspects: set[str] = set()
         """Parts that a worker found damaged."""
-        self._rows: dict[str, dict[str, Row]] = {}
+        self._rows: dict[str, dict[str, RecordRow]] = {}
 
     def folder(self, spec: StageSpec) -> Path:
         """Where the parts of `spec` are kept."""
         return self.root / "stages" / spec.folder
 
-    def rows(self, spec: StageSpec) -> Mapping[str, Row]:
+    def rows(self, spec: StageSpec) -> Mapping[str, RecordRow]:
         """What is known of every record of `spec`, by key; read from disk once."""
         if spec.digest not in self._rows:
             self._rows[spec.digest] = self._load(spec)
         return self._rows[spec.digest]
 
-    def add(self, spec: StageSpec, rows: Mapping[str, Row]) -> None:
+    def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Take note of records that a worker or the driver has just committed."""
         _merge(self.rows(spec), rows)  # type: ignore[arg-type]
 
-    def commit(self, spec: StageSpec, table: pa.Table) -> dict[str, Row]:
+    def commit(self, spec: StageSpec, table: pa.Table) -> dict[str, RecordRow]:
         """Write records here, in this process, and take note of them."""
         part = write_part(self.folder(spec), table)
         rows = rows_of(spec.kind, table, str(part))
         self.add(spec, rows)
         return rows
 
-    def _load(self, spec: StageSpec) -> dict[str, Row]:
+    def _load(self, spec: StageSpec) -> dict[str, RecordRow]:
         for _ in range(_MOST_LOOKS):
-            known: dict[str, Row] = {}
+            known: dict[str, RecordRow] = {}
             try:
                 for part in self.parts(spec):
                     _merge(known, self._heads(spec, part))
@@ -166,7 +167,7 @@ class Store:
             return known
         raise StoreError(f"{self.folder(spec)} changes while it is read; try again")
 
-    def _heads(self, spec: StageSpec, part: Path) -> dict[str, Row]:
+    def _heads(self, spec: StageSpec, part: Path) -> dict[str, RecordRow]:
         """What is held of a part's records; nothing where it is proved damaged."""
         try:
             table = read_part(part, head_columns(spec.kind))
@@ -294,7 +295,7 @@ class Store:
                 part.unlink(missing_ok=True)
 
 
-def _merge(known: dict[str, Row], new: Mapping[str, Row]) -> None:
+def _merge(known: dict[str, RecordRow], new: Mapping[str, RecordRow]) -> None:
     for key, row in new.items():
         if key not in known or row.supersedes(known[key]):
             known[key] = row
@@ -312,24 +313,3 @@ def _groups(parts: list[Path]) -> Iterator[list[Path]]:
             group, size = [], 0
     if len(group) > 1:
         yield group
-
-
-def stage_folders(root: Path) -> list[Path]:
-    """The folders of all stages under `root`; StoreError when they cannot be read."""
-    return sorted(_listed(root / "stages"))
-
-
-def parts_in(folder: Path) -> list[Path]:
-    """The parts that lie in the folder of a stage; StoreError when it cannot be read."""
-    names = ((p.name, p) for p in _listed(folder))
-    return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
-
-
-def _listed(folder: Path) -> list[Path]:
-    # Path.glob would take a folder that may not be read for an empty one.
-    try:
-        return [folder / name for name in os.listdir(folder)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise StoreError(f"folder {folder} cannot be read: {error.strerror}") from error

@@ -21,10 +21,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from cluster.committer import Committer
-from cluster.records import Item, Row, encode, rows_of
-from cluster.run_log import redirect_stderr
+from cluster.parts import Committer
+from cluster.records import Item, RecordRow, encode, rows_of
 from cluster.store import DamagedPart, StoreError, read_blob
+from cluster.watcher import redirect_stderr
 from generators.base import (
     Failure,
     Fault,
@@ -59,7 +59,7 @@ class Receipt:
     status: Literal["done", "raised", "out of memory", "timeout", "broken", "store"]
     """`broken`: the process can no longer be trusted (a CUDA error); replace it."""
     error: str = ""
-    rows: Mapping[str, Row] = field(default_factory=dict)
+    rows: Mapping[str, RecordRow] = field(default_factory=dict)
     """Receipts of the committed records, by key."""
     table: pa.Table | None = None
     """The records themselves, where worker and driver share no folder."""

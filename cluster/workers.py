@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cluster import actors
-from cluster.loading_deaths import SETTLING_S, LoadingDeaths
 from cluster.manifest import now
-from cluster.options import EngineOptions
-from cluster.placement import Node, Resources, free_resources
+from cluster.placement import SETTLING_S, LoadingDeaths, Node, Resources, free_resources
+from cluster.plan import EngineOptions
 from cluster.records import Item
 from cluster.replica import Replica
 from cluster.stage_queue import Batch, FailedJobs, StageQueue
@@ -269,7 +268,7 @@ class WorkerPool:
     def _not_loadable(self) -> list[Event]:
         """Stages whose workers died too often on nodes that live on."""
         events: list[Event] = []
-        for queue, reason in self._loading_deaths.hopeless(
+        for queue, reason in self._loading_deaths.unloadable(
             {n.id for n in self.nodes}
         ).items():
             self._loading_deaths.clear(queue)

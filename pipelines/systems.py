@@ -22,10 +22,9 @@ from generators.registry import (
 )
 from generators.settings import StageSettings
 from generators.system import System
-from pipelines.artists import T2IS, TextToImageSettings
-from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+from pipelines.presets import LVLMS, T2IS, TextToImageSettings
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
     "hf": lambda model: ChatSettings(model=model),

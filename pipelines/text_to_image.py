@@ -11,7 +11,7 @@ from generators.diffusion.drawer import Drawer
 from generators.diffusion.prompts import readers_of, readings
 from generators.document import ImageRequest
 from generators.pictures import Drawing
-from pipelines.artists import TextToImageSettings
+from pipelines.presets import TextToImageSettings
 
 
 class TextToImage:

@@ -12,7 +12,7 @@ from rich.table import Table
 from benchmarks.runs.experiment import Experiment, superseded
 from cluster.counts import StageCount, count
 from cluster.store import Store
-from pipelines.chat.presets import retirements
+from pipelines.presets import retirements
 
 
 def show_plan(experiment: Experiment, console: Console, *, remake: bool) -> bool:

@@ -108,8 +108,7 @@ def jobs_of(spec: StageSpec, samples: Sequence[Sample]) -> list[Job]:
 
 def with_plait(spec: StageSpec, samples: list[Sample], root: Path) -> None:
     """The engine as `plait run` uses it: lock, manifest, walks, resume."""
-    from cluster.options import EngineOptions
-    from cluster.plan import Plan
+    from cluster.plan import EngineOptions, Plan
     from cluster.run import execute
     from cluster.watcher import Watcher
 

@@ -16,19 +16,21 @@ from generators.document import Draft, Request
 from generators.pictures import PictureError
 from pipelines.chat.settings import EndpointSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
-from pipelines.endpoints.errors import (
+from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
+from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
+from pipelines.endpoints.replies import (
     ERRORS,
+    ChatCompletion,
     EndpointError,
     Meaning,
     described,
     is_cut_short,
     meaning,
+    outcome,
+    parsed,
     remedy,
     retry_after_s,
 )
-from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
-from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
-from pipelines.endpoints.replies import ChatCompletion, outcome, parsed
 
 _PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
 _PREFLIGHT_ATTEMPTS = 3

@@ -19,8 +19,7 @@ from tenacity import (
 )
 
 from pipelines.chat.settings import EndpointSettings
-from pipelines.endpoints.errors import Meaning, meaning, retry_after_s
-from pipelines.endpoints.replies import TokenCounts
+from pipelines.endpoints.replies import Meaning, TokenCounts, meaning, retry_after_s
 
 _LONGEST_WAIT_S = 60.0
 T = TypeVar("T")

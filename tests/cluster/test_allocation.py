@@ -11,8 +11,8 @@ import pytest
 from trial import LIGHT, painter, writer
 
 from cluster.allocation import Allocator
-from cluster.options import EngineOptions
 from cluster.placement import Node, Resources
+from cluster.plan import EngineOptions
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
 from cluster.worker import Receipt

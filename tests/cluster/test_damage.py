@@ -18,9 +18,9 @@ from store_helpers import SPEC, damage, draft_table, drafted, flip, without_chec
 from trial import CONDITIONER, painter
 
 import plait
-from cluster.checking import check_part
 from cluster.records import Item, decode, encode
 from cluster.store import DamagedPart, Store, StoreError, notes_of, read_blob, write_part
+from cluster.verify import check_part
 from generators.base import Kind, Result, Skip, StageSpec
 from generators.document import Draft, Image, ImageRequest, Payload, Text
 from generators.errors import WriteError

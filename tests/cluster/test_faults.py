@@ -16,8 +16,8 @@ import pytest
 from faults import command, disturbed, undisturbed
 from trial import LIGHT, Witness, painter, plan_of, run, sample, writer
 
-from cluster.options import StageProgress
 from cluster.store import Store
+from cluster.watcher import StageProgress
 
 pytestmark = pytest.mark.ray
 

@@ -14,8 +14,8 @@ from trial import as_asked, run, sample
 from cluster.plan import Plan
 from generators.base import StageSpec
 from generators.system import System
-from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import EndpointSettings
+from pipelines.presets import LVLMS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 

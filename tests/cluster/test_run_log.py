@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from trial import LIGHT, Witness, plan_of, run, sample, writer
 
-from cluster.run_log import LOG, STDERR_FOLDER, RunLog
-from cluster.watcher import WorkerFailure
+from cluster.watcher import LOG, STDERR_FOLDER, RunLog, WorkerFailure
 
 
 def lines(root: Path) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from trial import LIGHT, Witness, outcomes, painter, plan_of, run, sample, writer
 
 from cluster.records import Row
-from cluster.spending import Spending
+from cluster.usage import Spending
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, StageSpec
 

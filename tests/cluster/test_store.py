@@ -15,7 +15,7 @@ from store_helpers import SPEC, draft_table, drafted, item
 from trial import painter
 
 from cluster import store as store_module
-from cluster.committer import Committer
+from cluster.parts import Committer
 from cluster.records import SCHEMAS, Item, Row, decode, encode
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
 from generators.base import (

@@ -14,13 +14,19 @@ from typing import Annotated, Any
 import typer
 
 from cluster.counts import StageCount
-from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, evaluations, final_lookup, outcome_name
+from cluster.plan import (
+    EngineOptions,
+    Evaluation,
+    Plan,
+    evaluations,
+    final_lookup,
+    outcome_name,
+)
 from cluster.records import Item, encode
 from cluster.run import RunResult, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
-from cluster.watcher import Watcher, WorkerFailure
+from cluster.watcher import StageProgress, Watcher, WorkerFailure
 from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk, imported
 from generators.document import (
     Candidate,

@@ -29,7 +29,7 @@ from generators.base import Failure, Fault, Kind, Result
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.document import ImageRequest, Payload, Text
 from generators.pictures import decode
-from pipelines.artists import T2IS
+from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models

@@ -11,8 +11,7 @@ from trial import writer
 
 from benchmarks.runs.display import Display, duration
 from cluster.counts import StageCount
-from cluster.options import StageProgress
-from cluster.watcher import WorkerFailure
+from cluster.watcher import StageProgress, WorkerFailure
 
 
 class Screen:

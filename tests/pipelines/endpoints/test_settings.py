@@ -7,13 +7,13 @@ from datetime import date
 import pytest
 from pydantic import ValidationError
 
-from pipelines.chat.presets import LVLMS, RETIRED, retirements
 from pipelines.chat.settings import ChatSettings, EndpointSettings
+from pipelines.presets import LVLMS, RETIRED, retirements
 
 
 def test_planning_imports_no_torch_and_no_sdk():
     code = (
-        "import sys, pipelines.chat.presets as w\n"
+        "import sys, pipelines.presets as w\n"
         "[s.spec(n, 'tiny') for n, s in w.LVLMS.items()]\n"
         "heavy = {'torch', 'transformers', 'openai', 'PIL', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
