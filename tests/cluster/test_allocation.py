@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from trial import LIGHT, painter, writer
 
+from cluster.actors import cause_of_death
 from cluster.allocation import Allocator
 from cluster.placement import Node, Resources
 from cluster.plan import EngineOptions
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
 from cluster.worker import Receipt
-from cluster.workers import WorkerPool, _cause
+from cluster.workers import WorkerPool
 from generators.base import Job, Placement
 from generators.document import Request, Text, Turn
 
@@ -210,7 +211,7 @@ def test_one_worker_that_cannot_load_does_not_cost_the_stage_the_others() -> Non
     late.enter("loading")
     assert pool._loaded(late, "no such file") == []
     assert queue.unusable is None
-    assert "goes on with fewer workers" in pool.notices[0]
+    assert "continues with fewer workers" in pool.notices[0]
     pool.replicas.remove(late)
     place(pool, queue)
     assert workers(pool, queue) == 1  # one more was tried in vain
@@ -354,7 +355,7 @@ def test_deaths_while_loading_on_a_node_that_lives_on_end_the_stage() -> None:
 
 def test_the_cause_of_a_death_is_told_without_rays_advice() -> None:
     said = "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
-    assert _cause(said) == "Worker killed by SIGKILL."
+    assert cause_of_death(said) == "Worker killed by SIGKILL."
 
 
 def test_a_worker_that_is_silent_for_too_long_is_dead() -> None:

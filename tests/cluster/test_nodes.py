@@ -154,6 +154,43 @@ def test_folders_need_not_be_shared(private_node: tuple[Path, Path, str]) -> Non
     assert list(root.glob("stages/*/part-*.parquet"))
 
 
+USERS_MODULES = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+
+root, folder, address = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+(folder / "words").mkdir()
+(folder / "words" / "__init__.py").write_text("GREETING = 'hello'")
+(folder / "mine.py").write_text(
+    "from stages import Writer; import words\\n"
+    "class Greeter(Writer):\\n"
+    "    def __init__(self, **settings):\\n"
+    "        super().__init__(**settings | {'style': words.GREETING})\\n"
+)
+sys.path.append(str(folder))
+import mine  # as the command line does for a system `mine:Greeter`
+from cluster.store import Store
+from trial import LIGHT, painter, plan_of, run, sample, writer
+
+far = replace(LIGHT, num_cpus=2, batch_size=2)  # only the second node has two CPUs
+write = replace(writer(far), target="mine:Greeter", secrets=())
+plan = plan_of([sample(0)], write=write, paint=[painter(0, far)], measure=far)
+result = run(plan, root, address=address)
+print(json.dumps({"counts": dict(result.counts),
+                  "texts": [r["text"] for r in Store(root).columns(write, ["text"])]}))
+"""
+
+
+def test_a_users_modules_reach_a_node_that_lacks_them(
+    private_node: tuple[Path, Path, str],
+) -> None:
+    root, folder, address = private_node
+    outcome = run_script(USERS_MODULES, str(root), str(folder), address)
+    assert outcome["counts"]["done"] == 1  # type: ignore[index]
+    assert outcome["texts"][0].startswith("hello: ")  # type: ignore[index]
+
+
 def test_a_run_is_a_ray_job(tmp_path: Path) -> None:
     """`ray job submit` with the checkout as working directory, on a head of its own."""
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
