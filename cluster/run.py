@@ -1,4 +1,4 @@
-"""One run from lock to manifest: what is missing is made, what is there stays."""
+"""One run from lock to manifest: makes the missing records and keeps the others."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from scorers.base import ItemOutcome
 
 MANIFEST = "manifest.json"
 _MOST_REPAIRS = 3
-"""Times that damaged parts are made again under one command."""
+"""How often one command makes damaged parts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a command did to a run directory."""
+    """The result of running a plan."""
 
     counts: Mapping[str, int]
     """Documents: planned, done, failed, skipped; judgements: unscored, ..."""
@@ -45,20 +45,20 @@ class RunResult:
     seconds: float
     interrupted: bool = False
     evaluations: Sequence[Evaluation | Pending] = field(default=(), repr=False)
-    """What is known of every document the plan asks for, in its order."""
+    """The evaluation of every planned document, in the plan's order."""
 
 
 @dataclass
 class _Stopper:
-    """Turns signals into a wish to stop; a second signal is not waited for."""
+    """Remembers the first signal, to stop in order; the second one stops at once."""
 
-    wanted: bool = False
+    requested: bool = False
     on_stop: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.wanted:
+        if self.requested:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.requested = True
         self.on_stop()
 
 
@@ -114,7 +114,7 @@ def execute(
 
 @dataclass
 class _Work:
-    """Makes what is missing, again where parts turn out damaged, and reads it all back."""
+    """Makes the missing records, again where parts are damaged, and reads all back."""
 
     plan: Plan
     store: Store
@@ -148,7 +148,7 @@ class _Work:
         """Whether damaged parts were set aside, so that there is work again."""
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return False
-        # One is seldom alone, and each of the others would cost a run of its own.
+        # Damage is seldom limited to one part, and each would cost another pass.
         self.watcher.notice("all other parts of the run are being checked")
         self.store.check_all(self.plan.stages)
         return True
@@ -181,10 +181,10 @@ class _Work:
                 on_turn=self.watcher.turn,
                 on_notice=self.watcher.notice,
                 on_failure=self.watcher.worker_failed,
-                should_stop=lambda: stopper.wanted or self.lock.lost,
+                should_stop=lambda: stopper.requested or self.lock.lost,
             )
             stopper.on_stop = lambda: self.watcher.notice(
-                "stopping: batches in flight are taken in; once more to leave at once"
+                "stopping after the batches in flight; interrupt again to stop at once"
             )
             try:
                 scheduler.run()

@@ -50,8 +50,8 @@ def _plan_table(counts: Sequence[StageCount]) -> Table:
         table.add_row(
             tally.spec.name,
             tally.spec.kind.value,
-            f"{tally.asked:,}",
-            f"{tally.asked - tally.distinct:,}",
+            f"{tally.requests:,}",
+            f"{tally.requests - tally.distinct:,}",
             f"{tally.done:,}",
             f"{tally.distinct - tally.done:,}",
             f"{tally.later:,}",
@@ -102,9 +102,9 @@ def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[
         lines.append(
             f"[yellow]malformed rows[/yellow] {escape(rules)}; they count as failed"
         )
-    shared = [c for c in counts if c.asked > c.distinct]
+    shared = [c for c in counts if c.requests > c.distinct]
     lines += [
-        f"{escape(c.spec.name)}: asked for {c.asked:,} times, made once each "
+        f"{escape(c.spec.name)}: asked for {c.requests:,} times, made once each "
         f"({c.distinct:,} records)"
         for c in shared
     ]

@@ -1,4 +1,4 @@
-"""How long a request is worth waiting for, and what all requests may cost."""
+"""How often and how long one request is tried, and what all requests may cost."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """How long one request is worth waiting for."""
+    """How often and how long one request is tried."""
 
     timeout_s: float
     """One attempt; a server that sends a byte now and then cannot stretch it."""
@@ -40,7 +40,7 @@ class RetryLimits:
 async def with_retries(
     attempt: Callable[[], Awaitable[T]], limits: RetryLimits
 ) -> tuple[T, int]:
-    """What `attempt` gives at last, and how many attempts it took.
+    """The result of `attempt`, and how many attempts it took.
 
     Raises the error of the last attempt.
     """

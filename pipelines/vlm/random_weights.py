@@ -99,8 +99,8 @@ def _tokens(count: int | None) -> Iterator[str]:
 
 
 TINY_SPREAD = 0.4
-"""Standard deviation of tiny weights: with the usual 0.02 a model of two layers writes
-one word over and over."""
+"""Standard deviation of tiny weights: with the usual 0.02 a model of two layers repeats
+one word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,7 +116,7 @@ class Recipe:
     roles: dict[str, str]
 
     def tokenizer(self, tiny: bool) -> PreTrainedTokenizerFast:
-        """Our own tokenizer, with as many entries as the published one or few."""
+        """The word tokenizer, as large as the published one, or with few entries."""
         first = None if tiny else self.first_special
         return tokenizer(first, self.specials, **self.roles)
 
@@ -149,49 +149,49 @@ RECIPES: dict[str, Recipe] = {
 }
 
 
-def dummy(model: str, dtype: torch.dtype, device_map: Any) -> tuple[Any, Any]:
+def dummy(name: str, dtype: torch.dtype, device_map: Any) -> tuple[Any, Any]:
     """The full-size model with random values made on its devices, and its processor.
 
-    Raises ValueError for a model whose architecture is not held here.
+    Raises ValueError for a model whose architecture is not known.
     """
-    if model not in RECIPES:
+    if name not in RECIPES:
         raise ValueError(
-            f"no full-size configuration of {model!r} is held here for dummy weights; "
-            f"there is one of each of {', '.join(RECIPES)}"
+            f"no full-size configuration of {name!r} is known for dummy weights; "
+            f"valid are {', '.join(RECIPES)}"
         )
-    recipe = RECIPES[model]
-    own = recipe.tokenizer(tiny=False)
-    filled = _filled(recipe, recipe.full_config(own), dtype, device_map, seed=0)
-    return filled, recipe.processor(own, False)
+    recipe = RECIPES[name]
+    words = recipe.tokenizer(tiny=False)
+    model = _random_model(recipe, recipe.full_config(words), dtype, device_map, seed=0)
+    return model, recipe.processor(words, False)
 
 
-def tiny(model: str) -> tuple[Any, Any]:
+def tiny(name: str) -> tuple[Any, Any]:
     """A toy model in float32 on the CPU, seeded by the model's name, and its processor.
 
-    A model whose architecture is not held here gets that of Qwen2-VL.
+    A model whose architecture is not known gets that of Qwen2-VL.
     """
-    recipe = RECIPES.get(model, RECIPES["Qwen/Qwen2-VL-7B-Instruct"])
-    own = recipe.tokenizer(tiny=True)
-    config = recipe.tiny_config(own)
+    recipe = RECIPES.get(name, RECIPES["Qwen/Qwen2-VL-7B-Instruct"])
+    words = recipe.tokenizer(tiny=True)
+    config = recipe.tiny_config(words)
     config.get_text_config().initializer_range = TINY_SPREAD
-    seed = zlib.crc32(model.encode())
-    # Made on the CPU, for another device would draw other numbers from the same seed.
-    filled = _filled(recipe, config, torch.float32, {"": "cpu"}, seed)
-    _write_words_only(filled, own)
-    return filled, recipe.processor(own, True)
+    seed = zlib.crc32(name.encode())
+    # On the CPU, since another device draws other numbers from the same seed.
+    model = _random_model(recipe, config, torch.float32, {"": "cpu"}, seed)
+    _write_words_only(model, words)
+    return model, recipe.processor(words, True)
 
 
-def _filled(
+def _random_model(
     recipe: Recipe,
     config: PreTrainedConfig,
     dtype: torch.dtype,
     device_map: Any,
     seed: int,
 ) -> Any:
-    """The model loaded from a checkpoint that holds nothing.
+    """The model loaded from an empty checkpoint.
 
-    The library then makes each missing weight on the device where it belongs, by the
-    model's own rules, and computes what is not a weight (rotary frequencies) as always.
+    The library then initialises each missing weight on its device by the model's own
+    rules, and computes what is not a weight (rotary frequencies) as usual.
     """
     verbosity = transformers.logging.get_verbosity()
     transformers.logging.set_verbosity_error()
@@ -206,9 +206,9 @@ def _filled(
 
 
 @torch.no_grad()
-def _write_words_only(model: Any, own: PreTrainedTokenizerFast) -> None:
+def _write_words_only(model: Any, tokens: PreTrainedTokenizerFast) -> None:
     """Give all tokens but words and the end the score 0, so that some word beats them."""
     keep = torch.zeros(model.lm_head.weight.shape[0], dtype=torch.bool)
-    words = [i for token, i in own.get_vocab().items() if token.startswith(SPACE)]
-    keep[[*words, own.eos_token_id]] = True
+    ids = [i for token, i in tokens.get_vocab().items() if token.startswith(SPACE)]
+    keep[[*ids, tokens.eos_token_id]] = True
     model.lm_head.weight[~keep] = 0.0

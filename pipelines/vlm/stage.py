@@ -27,7 +27,7 @@ class VisionLanguageModel:
     """Request -> Draft of one text, by any `AutoModelForImageTextToText`.
 
     An answer does not depend on the other requests of its batch: padding is on the left
-    and masked, and text drawn at random comes from the record's own seed.
+    and masked, and sampled text comes from the record's own seed.
     """
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
@@ -47,27 +47,27 @@ class VisionLanguageModel:
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """One draft per request; the text without white space around it."""
         prepared = [self._prompts(request) for request in inputs]
-        answers = iter(self._answers([p for p in prepared if isinstance(p, ChatPrompt)]))
+        answers = iter(self._answer([p for p in prepared if isinstance(p, ChatPrompt)]))
         return [next(answers) if isinstance(p, ChatPrompt) else p for p in prepared]
 
-    def _answers(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
+    def _answer(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
         if not prompts:
             return []
         try:
             inputs = self._prompts.encoded(prompts)
         except Exception as error:
-            # A processor raises for the whole batch: find the request it refuses.
+            # A processor raises for the whole batch: find the request it rejects.
             if len(prompts) > 1:
-                return [answer for p in prompts for answer in self._answers([p])]
+                return [answer for p in prompts for answer in self._answer([p])]
             fault = Fault.BAD_INPUT if isinstance(error, ValueError) else Fault.ERROR
             return [Failure(f"the processor refuses the request: {error}", fault)]
         lengths = inputs["attention_mask"].sum(1).tolist()
         too_long = [self._too_long(length) for length in lengths]
         if any(too_long):
             fitting = [p for p, long in zip(prompts, too_long, strict=True) if not long]
-            answers = iter(self._answers(fitting))
+            answers = iter(self._answer(fitting))
             return [long or next(answers) for long in too_long]
-        return self._generated(prompts, inputs, lengths)
+        return self._generate(prompts, inputs, lengths)
 
     def _too_long(self, length: int) -> Failure | None:
         limit = self.settings.max_input_tokens
@@ -81,11 +81,11 @@ class VisionLanguageModel:
         return None
 
     def _room(self, length: int) -> int:
-        """How many tokens may be written after so many."""
+        """How many tokens may follow a prompt of this length."""
         left = self._new_tokens if self._context is None else self._context - length
         return min(self._new_tokens, left)
 
-    def _generated(
+    def _generate(
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
         s = self.settings
@@ -123,7 +123,7 @@ class VisionLanguageModel:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A model ready to generate, and what prepares its inputs."""
+    """A model ready to generate, and the processor that prepares its inputs."""
 
     model: Any
     processor: Any
@@ -171,7 +171,7 @@ def _pretrained(
         name,
         dtype=dtype,
         device_map=device_map,
-        # Let through here, to be named together with all other keys that do not fit.
+        # Allowed here, to be reported together with all other keys that do not fit.
         ignore_mismatched_sizes=True,
         output_loading_info=True,
         **source,
@@ -187,7 +187,7 @@ def _require_complete(model: str, info: dict[str, Any]) -> None:
         "mis-shaped": [_shape(key) for key in sorted(info["mismatched_keys"])],
         "unreadable": sorted(map(str, info.get("error_msgs", ()))),
     }
-    lines = [f"{what}: {_listed(keys)}" for what, keys in wrong.items() if keys]
+    lines = [f"{what}: {_joined(keys)}" for what, keys in wrong.items() if keys]
     if lines:
         raise CheckpointError(
             f"checkpoint {model!r} does not fit its architecture. " + "; ".join(lines)
@@ -195,11 +195,11 @@ def _require_complete(model: str, info: dict[str, Any]) -> None:
 
 
 def _shape(mismatch: tuple[str, Any, Any]) -> str:
-    key, shape, wanted = mismatch
-    return f"{key} {tuple(shape)}, not {tuple(wanted)}"
+    key, shape, expected = mismatch
+    return f"{key} {tuple(shape)}, not {tuple(expected)}"
 
 
-def _listed(keys: list[str]) -> str:
+def _joined(keys: list[str]) -> str:
     more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
     return f"{len(keys)} ({', '.join(keys[:_SHOWN_KEYS])}{more})"
 

@@ -16,7 +16,7 @@ from trial import painter
 
 from cluster import store as store_module
 from cluster.parts import Committer
-from cluster.records import SCHEMAS, Item, Row, decode, encode
+from cluster.records import SCHEMAS, Item, RecordRow, decode, encode
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
 from generators.base import (
     Failure,
@@ -217,8 +217,8 @@ def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
 
 
 def test_rows_prefer_final_then_first_then_latest_failure() -> None:
-    def row(outcome: str, fault: Fault | None, at: int) -> Row:
-        return Row(outcome, fault and fault.value, None, at, (), "p", 0)
+    def row(outcome: str, fault: Fault | None, at: int) -> RecordRow:
+        return RecordRow(outcome, fault and fault.value, None, at, (), "p", 0)
 
     done_1, done_2 = row("done", None, 1), row("done", None, 2)
     dead_1, dead_2 = row("failed", Fault.DIED, 1), row("failed", Fault.DIED, 2)

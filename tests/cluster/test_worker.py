@@ -102,7 +102,7 @@ def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(
 def test_a_result_that_is_no_outcome_is_an_error(tmp_path: Path) -> None:
     receipt = receipt_of(tmp_path, Acting(lambda: "text"))
     assert receipt.status == "raised"
-    assert "a stage gave str, not an outcome" in receipt.error
+    assert "a stage returned str, not an outcome" in receipt.error
 
 
 def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(

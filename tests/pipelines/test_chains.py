@@ -108,8 +108,8 @@ def test_a_plan_never_counts_fewer_jobs_than_are_made(
     system = deep(rounds=rounds, condition=condition)
     plan = plan_with(system, samples=2, talks=talks)
     records: dict[str, Outcome[Any]] = {}
-    for what in plan.asked():
-        read(plan.evaluation(*what), answering(records))
+    for request in plan.requests():
+        read(plan.evaluation(*request), answering(records))
     store, bounds = Store(tmp_path), []
     while True:
         bounds.append(sum(c.distinct + c.later for c in count(plan, store)))
