@@ -20,6 +20,8 @@ from generators.files import write_error
 
 _BEAT_S = 5.0
 _STALE_S = 60.0
+_SLACK_S = 1.0
+"""The clock may be set between reading the time of boot and that of a start."""
 
 
 class RunInUse(PlaitError, RuntimeError):
@@ -61,7 +63,9 @@ def _process_start(pid: int) -> float | None:
     stays the same when the clock is set.
     """
     try:
-        since_boot: float = psutil.Process(pid).create_time() - psutil.boot_time()
+        # In this order: older versions of psutil add the time of boot that was read last.
+        boot = psutil.boot_time()
+        since_boot: float = psutil.Process(pid).create_time() - boot
     except psutil.Error:
         return None
     return round(since_boot, 2)
@@ -189,7 +193,7 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     here = _self_description()
     if any(holder.get(k) != here[k] for k in ("host", "boot", "namespace")):
         return False
-    if "started_s" not in holder:
+    if not isinstance(holder.get("started_s"), float):
         return False  # written by an earlier version: its heartbeat decides
-    started_s: float | None = holder["started_s"]
-    return _process_start(int(holder.get("pid", 0))) != started_s
+    start_s = _process_start(int(holder["pid"]))
+    return start_s is None or abs(start_s - holder["started_s"]) > _SLACK_S

@@ -315,8 +315,8 @@ class Preemptible:
         return replica.handle.node
 
     def replace_node(self, gone: str, new: str) -> None:
-        kept = [n for n in self.pool.nodes if n.id != gone]
-        self.pool.nodes = [*kept, node(name=new)]
+        remaining = [n for n in self.pool.nodes if n.id != gone]
+        self.pool.nodes = [*remaining, node(name=new)]
 
 
 def test_deaths_on_nodes_that_vanish_after_them_do_not_count() -> None:
@@ -354,8 +354,8 @@ def test_deaths_while_loading_on_a_node_that_lives_on_end_the_stage() -> None:
 
 
 def test_the_cause_of_a_death_is_told_without_rays_advice() -> None:
-    said = "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
-    assert cause_of_death(said) == "Worker killed by SIGKILL."
+    message = "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
+    assert cause_of_death(message) == "Worker killed by SIGKILL."
 
 
 def test_a_worker_that_is_silent_for_too_long_is_dead() -> None:

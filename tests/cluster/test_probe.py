@@ -1,4 +1,4 @@
-"""What is said, within seconds, of an address at which no run can join a Ray head."""
+"""The error, within seconds, for an address at which no run can join a Ray head."""
 
 from __future__ import annotations
 

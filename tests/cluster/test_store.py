@@ -148,8 +148,8 @@ def test_a_final_record_stands_whatever_comes_before_or_after(
             finals.setdefault(key, outcome)
     for reader in (store, Store(root)):
         for key, expected in finals.items():
-            found = decode(Kind.DRAFT, reader.rows(SPEC)[key])
-            assert type(found) is type(expected)
+            decoded = decode(Kind.DRAFT, reader.rows(SPEC)[key])
+            assert type(decoded) is type(expected)
         assert set(reader.rows(SPEC)) == {k for k, _ in history}
 
 

@@ -123,13 +123,13 @@ def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("stages", r"stage 'stages' is not of the form 'module:Class'"),
         ("stages:Nobody", r"module 'stages' has no class 'Nobody'"),
     ],
 )
-def test_a_target_that_names_no_class_is_told(target: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_target_that_names_no_class_is_reported(target: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         load_class(target)
     assert load_class("cluster.worker:Worker") is Worker

@@ -175,7 +175,7 @@ def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "told", "where"),
+    ("gpus", "options", "where"),
     [
         (0, {}, {"": "cpu"}),
         (1, {}, {"": "cuda"}),
@@ -185,10 +185,10 @@ def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
         (2, {"device": "cpu"}, {"": "cpu"}),
     ],
 )
-def test_several_gpus_share_a_model(gpus, told, where, monkeypatch):
+def test_several_gpus_share_a_model(gpus, options, where, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert _device_map(ChatSettings(model="m", **told)) == where
+    assert _device_map(ChatSettings(model="m", **options)) == where
 
 
 def test_dummy_weights_need_a_known_architecture():
