@@ -87,7 +87,7 @@ def execute(
 ) -> RunResult:
     """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
 
-    `about` goes to the manifest as it is: resolved config, data revision, digests. With
+    `about` goes to the manifest unchanged: resolved config, data revision, digests. With
     `notes`, the documents of the result carry what their stages noted.
     """
     began = time.monotonic()

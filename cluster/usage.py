@@ -61,7 +61,7 @@ class Spending:
         if self._unknown is not None:
             return (
                 f"budget reached: the server of {self._unknown} reports no token usage, "
-                "so engine.max_cost cannot be kept"
+                "so engine.max_cost cannot be enforced"
             )
         if self.spent >= self.ceiling:
             return (

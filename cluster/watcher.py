@@ -1,4 +1,4 @@
-"""What can be watched while a run goes on, and `run.log` in the run directory.
+"""Progress and failures of a run as a watcher sees them, and `run.log` of its directory.
 
 The log holds notices, failures of workers, and what workers write to stderr. Every worker
 writes its stderr to a file of its own, which costs it nothing; a thread of the driver
@@ -69,7 +69,7 @@ class WorkerFailure:
 
 
 class Watcher:
-    """Is told how a run goes; this one ignores it, the command line's shows it."""
+    """Is notified of what happens in a run; this one ignores it all."""
 
     def starting(self, counts: Sequence[StageCount]) -> None:
         """Called once, before Ray is started, with the jobs that are planned."""

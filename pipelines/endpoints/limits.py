@@ -116,7 +116,7 @@ class UsageCeiling:
         """Why no more requests may be sent; None while they may."""
         tokens, cost = self._settings.max_total_tokens, self._settings.max_cost
         if self._limited and self._unknown:
-            return "the server reports no token usage, so no ceiling can be kept"
+            return "the server reports no token usage, so no ceiling can be enforced"
         if tokens is not None and self._tokens >= tokens:
             return f"{self._tokens:.0f} tokens used; max_total_tokens is {tokens}"
         if cost is not None and self._cost >= cost:

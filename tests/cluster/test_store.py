@@ -195,7 +195,7 @@ def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
 
     committer = Committer(tmp_path)
     places: dict[str, tuple[str, int]] = {}
-    committer._pen.acquire()  # hold the pen until all have queued
+    committer._writing.acquire()  # hold the lock until all have queued
     threads = [
         threading.Thread(
             target=lambda k=k: places.update(
@@ -208,7 +208,7 @@ def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
         thread.start()
     while len(committer._queue) < 6:
         pass
-    committer._pen.release()
+    committer._writing.release()
     for thread in threads:
         thread.join()
     assert len(list(tmp_path.glob("part-*"))) == 1
