@@ -1,4 +1,4 @@
-"""Draws batches of pictures with one pipeline, each from its own noise."""
+"""Draws batches of pictures with one pipeline, each picture from its own noise."""
 
 from __future__ import annotations
 
@@ -11,25 +11,29 @@ import torch
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.loading import quiet
-from generators.diffusion.pipeline import Reader, call_arguments, loaded
+from generators.diffusion.pipeline import PipelineReader, call_arguments, load_pipeline
 from generators.diffusion.settings import DiffusionSettings
 from generators.pictures import Drawing
 
 
 class Drawer:
-    """A loaded pipeline that is told, per picture, what to draw and from which seed.
+    """A loaded pipeline that takes, per picture, its conditions and its seed.
 
-    Each picture's noise comes from a CPU generator of its own, so neighbours in a batch,
-    its order and the device change a picture by no more than rounding. The pipeline draws
-    the noise in its own dtype: two models with latents of one shape and dtype start from
-    the same noise for the same seed, before each scheduler scales it.
+    Each picture's noise comes from its own CPU generator, so the other pictures of a
+    batch, their order and the device change a picture by no more than rounding. The
+    pipeline samples the noise in its own dtype: two models whose latents have the same
+    shape and dtype start from the same noise for the same seed, before each scheduler
+    scales it.
     """
 
     def __init__(
-        self, settings: DiffusionSettings, weights: Weights, read: Reader | None = None
+        self,
+        settings: DiffusionSettings,
+        weights: Weights,
+        read: PipelineReader | None = None,
     ) -> None:
         self.settings = settings
-        self.pipeline = loaded(settings, weights, read)
+        self.pipeline = load_pipeline(settings, weights, read)
         self.arguments = call_arguments(self.pipeline, settings)
         self.batch = settings.batch_size
         """Pictures in one compiled batch; halved when the device runs out of memory."""
@@ -46,8 +50,8 @@ class Drawer:
         outcomes: list[Outcome[Drawing]] = []
         for first in range(0, len(seeds), size):
             part = slice(first, first + size)
-            told = {name: values[part] for name, values in conditions.items()}
-            pictures, unsafe = self._sampled(told, seeds[part])
+            batch = {name: values[part] for name, values in conditions.items()}
+            pictures, unsafe = self._sampled(batch, seeds[part])
             outcomes += map(self._outcome, pictures, unsafe)
         return outcomes
 
@@ -66,15 +70,16 @@ class Drawer:
             arguments["negative_prompt"] = negatives
         try:
             with quiet():
-                drawn = self.pipeline(generator=generators, **arguments)
+                output = self.pipeline(generator=generators, **arguments)
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
             raise
-        blocked = getattr(drawn, "nsfw_content_detected", None) or [False] * len(generators)
-        return np.asarray(drawn.images)[:count], blocked[:count]
+        blocked = getattr(output, "nsfw_content_detected", None)
+        blocked = blocked or [False] * len(generators)
+        return np.asarray(output.images)[:count], blocked[:count]
 
     def _outcome(self, picture: npt.NDArray[np.float32], unsafe: bool) -> Outcome[Drawing]:
-        """A drawing, or the reason why these values are no picture."""
+        """A drawing, or the reason why these values are not a valid picture."""
         usage = {"images": 1, "steps": self.arguments["num_inference_steps"]}
         height, width = picture.shape[:2]
         notes = {"size": [width, height]}

@@ -5,19 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from generators.document import ImageRequest, Text
-from generators.gill.language import Language
+from generators.gill.language import GillLanguage
 from generators.gill.settings import GillDraftSettings
-from generators.gill.state import Track
-from generators.gill.tokens import Tokens
-from generators.vokens.mapper import packed
+from generators.gill.state import GillTrack
+from generators.gill.tokens import GillTokens
+from generators.vokens.mapper import pack_states
 
 Segments = tuple[Text | ImageRequest, ...]
 
 
 def first_sentence(text: str) -> str:
-    """The first line that holds anything, else the text up to its first full stop.
+    """The first non-empty line, else the text up to its first full stop.
 
-    Each with what ends it (`truncate_caption`, gill/utils.py).
+    Each with the character that ends it (`truncate_caption`, gill/utils.py).
     """
     text = text.strip("\n")
     end = "\n" if "\n" in text else "."
@@ -26,43 +26,43 @@ def first_sentence(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """Reads tracks as upstream's settings want them."""
+class GillAnswers:
+    """Turns tracks into segments, according to upstream's settings."""
 
-    language: Language
-    told: GillDraftSettings
+    language: GillLanguage
+    settings: GillDraftSettings
 
-    def segments(self, track: Track) -> Segments:
-        """Text, blank runs left out, and images in order."""
-        told, tokens = self.told, self.language.tokens
-        vokens = self.language.embedded(tokens.vokens).float()
-        runs = _runs(track, tokens, told.show_vokens)
-        found: list[Text | ImageRequest] = []
+    def segments(self, track: GillTrack) -> Segments:
+        """Text and images in order, without blank text."""
+        settings, tokens = self.settings, self.language.tokens
+        vokens = self.language.embed(tokens.vokens).float()
+        runs = _runs(track, tokens, settings.show_vokens)
+        segments: list[Text | ImageRequest] = []
         for run, states in zip(runs, track.images, strict=False):
             text = self._cut(tokens.decode(run))
-            text = f"{text} {tokens.voken_names}" if told.show_vokens else text
-            # The mapper reads states and embeddings added up (`TextFcLayer`).
-            payload = packed(states.float() + vokens)
-            found += [*_written(text), ImageRequest(payload=payload)]
-        if told.trailing_text or not track.images:
-            found += _written(self._cut(tokens.decode(runs[-1])))
-        return tuple(found)
+            text = f"{text} {tokens.voken_names}" if settings.show_vokens else text
+            # The mapper reads the sums of states and embeddings (`TextFcLayer`).
+            payload = pack_states(states.float() + vokens)
+            segments += [*_text_segments(text), ImageRequest(payload=payload)]
+        if settings.trailing_text or not track.images:
+            segments += _text_segments(self._cut(tokens.decode(runs[-1])))
+        return tuple(segments)
 
     def _cut(self, text: str) -> str:
-        return first_sentence(text) if self.told.truncate_caption else text
+        return first_sentence(text) if self.settings.truncate_caption else text
 
-    def whole(self, track: Track) -> str:
-        """All that the model wrote, for people, with a mark for each image."""
+    def readable(self, track: GillTrack) -> str:
+        """The whole answer for people, with a mark for each image."""
         tokens = self.language.tokens
         runs = _runs(track, tokens, named=False)
         return "<image>".join(tokens.decode(run) for run in runs)
 
 
-def _written(text: str) -> list[Text]:
+def _text_segments(text: str) -> list[Text]:
     return [Text(text)] if text.strip() else []
 
 
-def _runs(track: Track, tokens: Tokens, named: bool) -> list[list[int]]:
+def _runs(track: GillTrack, tokens: GillTokens, named: bool) -> list[list[int]]:
     """Ids before each image, and after the last.
 
     `named` runs begin with the tokens of the image before them, all but [IMG0].

@@ -1,4 +1,4 @@
-"""GILL's language model: an OPT whose tied embeddings include the image tokens'."""
+"""GILL's language model: an OPT whose tied embeddings include the image tokens."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.gill.tokens import Tokens
+from generators.gill.tokens import GillTokens
 from generators.loading.files import Files, configured, count, read_json
 from generators.loading.strict import Layout, Place, fill, identical
 from generators.loading.tensors import stored_tensors
@@ -18,27 +18,27 @@ _EMBEDDINGS = "decoder.embed_tokens.weight"
 
 
 @dataclass(frozen=True)
-class Language:
+class GillLanguage:
     """A decoder that reads embeddings and writes ids."""
 
     decoder: Any
     """transformers' `OPTDecoder`."""
-    tokens: Tokens
+    tokens: GillTokens
     context: int
-    """Most tokens of a sequence."""
+    """The maximum length of a sequence, in tokens."""
 
     @property
     def embeddings(self) -> Tensor:
-        """(ids, width), which also give the logits."""
+        """(ids, width); they are also the output layer."""
         weight: Tensor = self.decoder.embed_tokens.weight
         return weight
 
-    def embedded(self, ids: Sequence[int]) -> Tensor:
+    def embed(self, ids: Sequence[int]) -> Tensor:
         """Embeddings (ids, width)."""
         return self.embeddings[torch.tensor(list(ids), device=self.embeddings.device)]
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """(rows, ids) in float32, of states (rows, width) after the last norm."""
+        """Logits (rows, ids) in float32, of states (rows, width) after the last norm."""
         return (hidden @ self.embeddings.T).float()
 
 
@@ -62,43 +62,47 @@ def opt_config(files: Files) -> Any:
 
 
 def published_language(
-    files: Files, tokens: Tokens, vokens: Tensor, device: torch.device, dtype: torch.dtype
-) -> Language:
+    files: Files,
+    tokens: GillTokens,
+    vokens: Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> GillLanguage:
     """A published OPT, its embeddings extended to all `tokens`, the last being `vokens`.
 
     Raises CheckpointError when the checkpoint does not fit.
     """
     config = opt_config(files)
-    stored, config.vocab_size = config.vocab_size, tokens.size
+    stored_rows, config.vocab_size = config.vocab_size, tokens.size
     model = language_model(config)
     fill(
         model,
         _tensors(files),
-        _layout(model, stored, tokens),
+        _layout(model, stored_rows, tokens),
         source=f"language model {files.model!r}",
         device=device,
         dtype=dtype,
         tolerated=("lm_head.weight",),
     )
-    language = Language(model.decoder, tokens, config.max_position_embeddings)
+    language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
     language.embeddings[-len(vokens) :] = vokens.to(language.embeddings)
     return language
 
 
 def _tensors(files: Files) -> Iterator[tuple[str, Tensor]]:
-    """OPT's tensors; files of `OPTModel` and `OPTForCausalLM` differ in one prefix."""
+    """OPT's tensors; files of `OPTModel` and `OPTForCausalLM` differ in a prefix."""
     for name, tensor in stored_tensors(files):
         yield name.removeprefix("model."), tensor
 
 
-def _layout(model: Any, stored: int, tokens: Tokens) -> Layout:
+def _layout(model: Any, stored_rows: int, tokens: GillTokens) -> Layout:
     layout = dict(identical(model.state_dict()))
 
     def extended(tensor: Tensor) -> Tensor:
-        """All ids' rows; upstream resizes to the tokenizer and overwrites the last ones."""
-        if len(tensor) != stored or stored < tokens.vokens[0]:
+        """Rows of all ids; upstream resizes the table and overwrites its last rows."""
+        if len(tensor) != stored_rows or stored_rows < tokens.vokens[0]:
             raise IndexError
-        missing = tensor.new_zeros(max(0, tokens.size - stored), *tensor.shape[1:])
+        missing = tensor.new_zeros(max(0, tokens.size - stored_rows), *tensor.shape[1:])
         return torch.cat([tensor[: tokens.size], missing])
 
     layout[_EMBEDDINGS] = Place(_EMBEDDINGS, extended)

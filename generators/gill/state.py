@@ -1,4 +1,4 @@
-"""Where one record stands in GILL's loop: its ids, the states of its images, its stop."""
+"""The progress of one record in GILL's loop: its ids, its images' states, its stop."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from generators.gill.settings import NewlineRule
-from generators.gill.tokens import Tokens
+from generators.gill.tokens import GillTokens
 
 
-class Stop(StrEnum):
+class GillStop(StrEnum):
     """Why an answer ends where it does."""
 
     LINE = "end of line"
@@ -22,31 +22,32 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How long an answer may be, and where it ends."""
+class GillLimits:
+    """The maximum length of an answer, and where it ends."""
 
     context: int
-    """Most tokens of prompt and answer together."""
+    """Maximum number of tokens of prompt and answer together."""
     words: int
-    """Tokens chosen, an image counting as one."""
-    words_first: int
-    """Tokens before an image may be asked for."""
+    """Maximum number of sampled tokens; an image counts as one."""
+    min_words: int
+    """Minimum number of tokens before an image."""
     images: int
+    """Maximum number of images."""
     trailing_text: bool
-    """Whether to go on after the last image."""
+    """Whether the answer continues after the last image."""
     newline: NewlineRule
 
 
-class Track:
+class GillTrack:
     """The answer of one record, and what may come next.
 
-    After [IMG0] the other image tokens are forced, and the states of all of them, read
-    one step after each was fed, are the image. What upstream decides afterwards, on an
-    answer of full length, is decided here as soon as it is certain: the newline that
-    ends the answer, and that nothing after its last image is kept.
+    After [IMG0] the other image tokens are forced. The states of all of them, each read
+    one step after its token was fed, are the image. Upstream cuts an answer afterwards,
+    at full length: at the newline that ends it, and after its last image. Here it stops
+    as soon as the cut is certain.
     """
 
-    def __init__(self, prompt_length: int, tokens: Tokens, limits: Limits) -> None:
+    def __init__(self, prompt_length: int, tokens: GillTokens, limits: GillLimits) -> None:
         self.tokens = tokens
         self.limits = limits
         self.prompt_length = prompt_length
@@ -54,7 +55,7 @@ class Track:
         self.images: list[Tensor] = []
         """States (vokens, width) of each finished image."""
         self.steps = 0
-        self.stop: Stop | None = None
+        self.stop: GillStop | None = None
         self._states: list[Tensor] = []
 
     @property
@@ -63,17 +64,17 @@ class Track:
         return self.tokens.vokens[len(self._states)] if self._states else None
 
     @property
-    def may_ask(self) -> bool:
-        """Whether an image may be asked for now, and all its tokens fit."""
+    def may_begin_image(self) -> bool:
+        """Whether an image may begin now, and all its tokens fit."""
         needed = self.prompt_length + len(self.ids) + len(self.tokens.vokens)
         return (
-            self.steps >= self.limits.words_first
+            self.steps >= self.limits.min_words
             and len(self.images) < self.limits.images
             and needed <= self.limits.context
         )
 
     def read(self, state: Tensor) -> None:
-        """Take the model's state (width,) at the last token."""
+        """Collect the model's state (width,) at the last token."""
         if not self.ids or self.ids[-1] not in self.tokens.vokens:
             return
         self._states.append(state)
@@ -85,7 +86,7 @@ class Track:
     def take(self, token: int) -> None:
         """Append the next token."""
         if self._ends(token):
-            self.stop = Stop.LINE
+            self.stop = GillStop.LINE
             return
         self.ids.append(token)
         if self._states:
@@ -103,12 +104,12 @@ class Track:
 
     def _stop_after_image(self) -> None:
         if len(self.images) >= self.limits.images and not self.limits.trailing_text:
-            self.stop = Stop.IMAGES
+            self.stop = GillStop.IMAGES
         else:
             self._stop_at_limits()
 
     def _stop_at_limits(self) -> None:
         if self.steps >= self.limits.words:
-            self.stop = Stop.WORDS
+            self.stop = GillStop.WORDS
         elif self.prompt_length + len(self.ids) >= self.limits.context:
-            self.stop = Stop.CONTEXT
+            self.stop = GillStop.CONTEXT

@@ -15,11 +15,11 @@ from generators.loading.tensors import stored_tensors
 from generators.pictures import decode
 
 _PREFIX = "vision_model."
-_TOGETHER = 64
-"""Most pictures in one pass through the tower."""
+_MAX_BATCH = 64
+"""Maximum number of pictures in one pass through the tower."""
 
 
-class Vision:
+class GillVision:
     """Turns pictures into embeddings of the language model."""
 
     def __init__(
@@ -29,10 +29,10 @@ class Vision:
         self._processor = processor
         self.projection = projection
         self.tokens = tokens
-        """Embeddings for one picture."""
+        """Embeddings per picture."""
 
-    def prepared(self, image: Image, resize: Literal["squash", "crop"]) -> Tensor:
-        """Pixels (3, side, side) as the tower reads them; PictureError for a broken one.
+    def pixels(self, image: Image, resize: Literal["squash", "crop"]) -> Tensor:
+        """The tower's input (3, side, side); PictureError for a broken picture.
 
         `squash` is the bicubic resize of upstream's demo and notebook before CLIP's own
         processor, which then only scales the values.
@@ -51,7 +51,7 @@ class Vision:
         weight = self.projection.weight
         pooled = [
             self.tower(pixel_values=part.to(weight)).pooler_output
-            for part in torch.split(pixels, _TOGETHER)
+            for part in torch.split(pixels, _MAX_BATCH)
         ]
         embedded: Tensor = self.projection(torch.cat(pooled))
         return embedded.view(len(pixels), self.tokens, -1)
@@ -88,15 +88,15 @@ def published_tower(files: Files, device: torch.device, dtype: torch.dtype) -> A
 
 
 def published_processor(files: Files) -> Any:
-    """How the published CLIP prepares pictures, by Pillow as upstream had it."""
+    """The preprocessing of the published CLIP, with Pillow as in upstream."""
     from transformers import CLIPImageProcessorPil
 
-    told = read_json(files.need("preprocessor_config.json"))
-    return CLIPImageProcessorPil.from_dict(told)
+    values = read_json(files.need("preprocessor_config.json"))
+    return CLIPImageProcessorPil.from_dict(values)
 
 
 def plain_processor(side: int) -> Any:
-    """CLIP's preparation for a tower of that many pixels a side."""
+    """CLIP's preprocessing for a tower of that many pixels a side."""
     from transformers import CLIPImageProcessorPil
 
     crop = {"height": side, "width": side}

@@ -1,4 +1,4 @@
-"""BLIP-2's picture encoder as LAVIS stores it, in the terms of transformers.
+"""BLIP-2's picture encoder as LAVIS stores it, converted to transformers' names.
 
 `eva_vit_g.pth` holds the ViT, `blip2_pretrained_flant5xxl.pth` its last norm, the Q-Former
 and the queries. Neither has a configuration: sizes follow from the tensors, and head
@@ -22,13 +22,13 @@ from generators.loading.tensors import in_pickle, shape_of
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39
-"""`create_eva_vit_g`: of the 40 blocks of EVA-CLIP the last is not used."""
+"""`create_eva_vit_g` leaves out the last of EVA-CLIP's 40 blocks."""
 _VIT_HEAD, _QFORMER_HEAD = 88, 64
 """Channels of one attention head."""
 
 _UNUSED_VIT = ("norm", "fc_norm", "head", "mask_token")
 _UNUSED_QFORMER = ("t5_proj", "Qformer.cls", "Qformer.bert.embeddings.position_ids")
-"""The head of EVA-CLIP, and the way from BLIP-2's Q-Former to its T5."""
+"""The head of EVA-CLIP, and the layers between BLIP-2's Q-Former and its T5."""
 
 _NAMES = [
     (r"vision_model\.embeddings\.class_embedding", "cls_token"),
@@ -47,7 +47,7 @@ _NAMES = [
 
 
 class Lavis:
-    """The two files of a folder."""
+    """The two files of LAVIS in a folder."""
 
     def __init__(self, files: Files) -> None:
         self.source = files.describe()
@@ -74,18 +74,18 @@ class Lavis:
     def _qformer_config(self) -> dict[str, Any]:
         layer = "Qformer.bert.encoder.layer."
         cross = r".*\.layer\.(\d+)\.crossattention\."
-        seen = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
-        key = f"{layer}{min(seen, default=0)}.crossattention.self.key.weight"
+        layers = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
+        key = f"{layer}{min(layers, default=0)}.crossattention.self.key.weight"
         inner = f"{layer}0.intermediate_query.dense.weight"
         width = self._shape(self._qformer, "query_tokens", 3)[2]
-        apart = sorted(seen)[1] - sorted(seen)[0] if len(seen) > 1 else 2
+        interval = sorted(layers)[1] - sorted(layers)[0] if len(layers) > 1 else 2
         return {
             "hidden_size": width,
             "intermediate_size": self._shape(self._qformer, inner, 2)[0],
             "num_hidden_layers": _count(self._qformer, r".*\.layer\.(\d+)\."),
             "num_attention_heads": width // _QFORMER_HEAD,
             "encoder_hidden_size": self._shape(self._qformer, key, 2)[1],
-            "cross_attention_frequency": apart,
+            "cross_attention_frequency": interval,
         }
 
     def _shape(self, tensors: Mapping[str, Any], name: str, rank: int) -> tuple[int, ...]:
@@ -117,7 +117,7 @@ class Lavis:
             )
 
     def _check_biases(self) -> None:
-        """The two biases of each block that are used as one with that of the keys, 0."""
+        """Check the biases of queries and values; keys have none."""
         width = self._shape(self._vit, "patch_embed.proj.weight", 4)[0]
         for block in range(self._vision_config()["num_hidden_layers"]):
             for part in "qv":
@@ -130,7 +130,7 @@ class Lavis:
 
 
 def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """All but the blocks not used; the biases of queries and values as one."""
+    """Tensors of the blocks in use; biases of queries and values joined with the keys'."""
     biases: dict[str, dict[str, Tensor]] = {}
     for name, tensor in stored.items():
         block = re.match(r"blocks\.(\d+)\.", name)
@@ -167,5 +167,5 @@ def _joint_bias(queries: Tensor, values: Tensor) -> Tensor:
 
 
 def _count(names: Iterable[str], pattern: str) -> int:
-    found = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
-    return max(found, default=-1) + 1
+    indices = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
+    return max(indices, default=-1) + 1

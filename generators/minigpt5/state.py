@@ -1,4 +1,4 @@
-"""Where one record stands in the loop: what it has written, and which picture it is at."""
+"""The progress of one record in the loop: its ids, and the states of its pictures."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from generators.minigpt5.sizes import VOKENS
-from generators.minigpt5.tokens import Vocabulary
+from generators.minigpt5.tokens import MiniGPT5Vocabulary
 
 
-class Stop(StrEnum):
+class MiniGPT5Stop(StrEnum):
     """Why an answer ends where it does."""
 
     MARK = "### reached"
@@ -23,11 +23,11 @@ class Stop(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """How long an answer may be."""
+class MiniGPT5Limits:
+    """The maximum length of an answer, and where it ends."""
 
     context: int
-    """Positions of prompt and answer; a picture takes eight."""
+    """Maximum positions of prompt and answer; a picture takes eight."""
     max_new_tokens: int
     """A picture counts as one."""
     max_images: int
@@ -35,28 +35,30 @@ class Limits:
     force_image: bool
 
 
-class Track:
-    """The ids one record has sampled, and the states behind its pictures."""
+class MiniGPT5Track:
+    """The sampled ids of one record, and the states of its pictures."""
 
-    def __init__(self, prompt_length: int, vocabulary: Vocabulary, limits: Limits) -> None:
+    def __init__(
+        self, prompt_length: int, vocabulary: MiniGPT5Vocabulary, limits: MiniGPT5Limits
+    ) -> None:
         self.vocabulary = vocabulary
         self.limits = limits
         self.prompt_length = prompt_length
         self.ids: list[int] = []
-        """Sampled ids; `[IMG0]` stands for its picture, as in upstream's sequences."""
+        """Sampled ids; `[IMG0]` represents its picture, as in upstream's sequences."""
         self.pictures: list[list[Tensor]] = []
-        """Per picture its states: the one that asked for it, those at `[IMG0..6]`."""
-        self.stop: Stop | None = None
+        """States of each picture: one before `[IMG0]`, then those at `[IMG0..6]`."""
+        self.stop: MiniGPT5Stop | None = None
 
     @property
     def length(self) -> int:
-        """Positions that prompt and answer take."""
+        """Number of positions of prompt and answer."""
         more_vokens = (VOKENS - 1) * len(self.pictures)
         return self.prompt_length + len(self.ids) + more_vokens
 
     @property
     def drawing(self) -> bool:
-        """Whether the picture begun still lacks states."""
+        """Whether the current picture still lacks states."""
         return bool(self.pictures) and len(self.pictures[-1]) < VOKENS
 
     @property
@@ -71,7 +73,7 @@ class Track:
         return self.limits.force_image and not self.pictures and self.may_begin_image
 
     def take(self, token: int, state: Tensor) -> int:
-        """Append an id sampled from `state` (width,); the id to be fed next."""
+        """Append an id sampled from `state` (width,); the id to feed next."""
         self.ids.append(token)
         if token == self.vocabulary.begin_image:
             self.pictures.append([state])
@@ -80,7 +82,7 @@ class Track:
         return token
 
     def collect(self, state: Tensor) -> int:
-        """Keep a state of the picture begun; the voken to be fed next."""
+        """Append a state of the current picture; the voken to feed next."""
         states = self.pictures[-1]
         states.append(state)
         if not self.drawing:
@@ -88,21 +90,21 @@ class Track:
         return self.vocabulary.vokens[len(states) - 1]
 
     def _stop_at_limits(self) -> None:
-        if self.vocabulary.marked(self.ids):
-            self.stop = Stop.MARK
+        if self.vocabulary.mark_length(self.ids):
+            self.stop = MiniGPT5Stop.MARK
         elif self.ids[-1] == self.limits.end_id:
-            self.stop = Stop.END
+            self.stop = MiniGPT5Stop.END
         elif len(self.ids) >= self.limits.max_new_tokens:
-            self.stop = Stop.BUDGET
+            self.stop = MiniGPT5Stop.BUDGET
         elif self.length >= self.limits.context:
-            self.stop = Stop.CONTEXT
+            self.stop = MiniGPT5Stop.CONTEXT
 
     def segments(self) -> list[str | Tensor]:
-        """Text, as spelled, and states (vokens, width) of the pictures, in order."""
+        """Unstripped text, and states (vokens, width) of the pictures, in order."""
         parts: list[str | Tensor] = []
         run: list[int] = []
         pictures = iter(self.pictures)
-        for token in self._written():
+        for token in self._ids_without_mark():
             if token != self.vocabulary.begin_image:
                 run.append(token)
                 continue
@@ -111,12 +113,12 @@ class Track:
         return [*parts, self.vocabulary.text(run)]
 
     @property
-    def strays(self) -> dict[str, int]:
-        """How often each added id other than `[IMG0]` was sampled; none is text."""
+    def other_added_ids(self) -> dict[str, int]:
+        """How often each added id other than `[IMG0]` was sampled; they are not text."""
         size = self.vocabulary.tokenizer.size
         added = [i for i in self.ids if i >= size and i != self.vocabulary.begin_image]
         return {self.vocabulary.added_name(i): added.count(i) for i in sorted(set(added))}
 
-    def _written(self) -> Sequence[int]:
+    def _ids_without_mark(self) -> Sequence[int]:
         """The ids without the mark at their end."""
-        return self.ids[: len(self.ids) - self.vocabulary.marked(self.ids)]
+        return self.ids[: len(self.ids) - self.vocabulary.mark_length(self.ids)]

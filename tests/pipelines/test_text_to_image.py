@@ -322,8 +322,8 @@ def test_scheduler_that_mixes_neighbours_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("name", "changes", "said"),
     [
-        ("openjourney", {"max_sequence_length": 128}, "takes no max_sequence_length"),
-        ("flux", {"negative_prompt": "fog"}, "FluxPipeline takes no negative_prompt"),
+        ("openjourney", {"max_sequence_length": 128}, "does not take max_sequence_length"),
+        ("flux", {"negative_prompt": "fog"}, "FluxPipeline does not take negative_prompt"),
         ("sdxl", {"offload": "model"}, "offload needs a GPU"),
         ("sdxl", {"device_map": "balanced"}, "device_map needs a GPU"),
     ],
