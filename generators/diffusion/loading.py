@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,16 +19,12 @@ from safetensors import SafetensorError, safe_open
 
 from generators.checkpoints import looks_like_path
 from generators.errors import CheckpointError
+from generators.loading.files import read_json
 
 
 def components_of(folder: Path) -> dict[str, type[Any]]:
     """The classes that `model_index.json` names; components that are null are left out."""
-    try:
-        index = json.loads((folder / "model_index.json").read_text())
-    except ValueError as error:
-        raise CheckpointError(
-            f"{folder / 'model_index.json'} is not JSON: {error}"
-        ) from None
+    index = read_json(folder / "model_index.json")
     entries = {k: v for k, v in index.items() if isinstance(v, list) and len(v) == 2}
     return {k: _class(k, *v) for k, v in entries.items() if v[0] is not None}
 
@@ -95,7 +90,7 @@ def variant_of(folder: Path, variant: str | None) -> str | None:
 
 
 SafetyPolicy = Literal["checkpoint", "off"]
-NAMED_KEYS = 8
+_NAMED_KEYS = 8
 """How many keys of one kind an error lists."""
 
 
@@ -238,8 +233,8 @@ def _key(entry: str | tuple[Any, ...]) -> str:
 
 
 def _listed(keys: list[str]) -> str:
-    more = f" and {len(keys) - NAMED_KEYS} more" if len(keys) > NAMED_KEYS else ""
-    return ", ".join(keys[:NAMED_KEYS]) + more
+    more = f" and {len(keys) - _NAMED_KEYS} more" if len(keys) > _NAMED_KEYS else ""
+    return ", ".join(keys[:_NAMED_KEYS]) + more
 
 
 def _pipeline(folder: Path, parts: Mapping[str, Any]) -> Any:

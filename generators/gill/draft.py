@@ -13,12 +13,10 @@ from generators.base import Failure, Outcome, Result, Skip, Weights
 from generators.decoding.requests import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, Request
-from generators.gill.answer import GillAnswers
-from generators.gill.loop import GillInterleaver, GillRules
+from generators.gill.dialogue import GillAnswers, Piece, display_text, pieces
+from generators.gill.loop import GillInterleaver, GillLimits, GillRules, GillTrack
 from generators.gill.models import load_models
-from generators.gill.prompts import Piece, display_text, pieces
 from generators.gill.settings import GillDraftSettings
-from generators.gill.state import GillLimits, GillTrack
 from generators.pictures import PictureError
 
 

@@ -9,11 +9,16 @@ import torch
 from generators.base import Weights
 from generators.checkpoints import with_revision
 from generators.errors import CheckpointError
-from generators.gill.language import (
+from generators.gill.networks import (
     GillLanguage,
+    GillVision,
     language_model,
     opt_config,
+    plain_processor,
     published_language,
+    published_processor,
+    published_tower,
+    vision_tower,
 )
 from generators.gill.published import (
     ARGUMENTS,
@@ -33,13 +38,6 @@ from generators.gill.sizes import (
     word_ids,
 )
 from generators.gill.tokens import GillTokens, opt_tokenizer
-from generators.gill.vision import (
-    GillVision,
-    plain_processor,
-    published_processor,
-    published_tower,
-    vision_tower,
-)
 from generators.loading.devices import device_of
 from generators.loading.files import Files
 from generators.loading.strict import randomised

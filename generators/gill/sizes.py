@@ -16,7 +16,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 
-from generators.gill.language import GillLanguage
+from generators.gill.networks import GillLanguage
 from generators.gill.tokens import BOS, PAD, byte_level
 from generators.toys import BYTE_LEVEL
 

@@ -14,11 +14,15 @@ from generators.decoding.requests import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
 from generators.loading.devices import device_of
-from generators.minigpt5.loop import MiniGPT5Interleaver, MiniGPT5Rules
+from generators.minigpt5.loop import (
+    MiniGPT5Interleaver,
+    MiniGPT5Limits,
+    MiniGPT5Rules,
+    MiniGPT5Track,
+)
 from generators.minigpt5.models import context_of, load_writer
 from generators.minigpt5.prompts import display_text, prompt_parts
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.state import MiniGPT5Limits, MiniGPT5Track
 from generators.minigpt5.vision import encoder_pixels
 from generators.pictures import PictureError
 from generators.vokens.mapper import pack_states

@@ -12,8 +12,8 @@ from generators.base import Weights
 from generators.errors import CheckpointError
 from generators.loading.files import Files, configured
 from generators.loading.strict import randomised, revived
+from generators.minigpt5.blip2 import Blip2
 from generators.minigpt5.published import (
-    Blip2,
     StageCheckpoints,
     companion_files,
     fill_projection,

@@ -12,10 +12,9 @@ from torch import Tensor, nn
 
 from generators.checkpoints import looks_like_path, with_revision
 from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, count, read_json, section
+from generators.loading.files import Files, configured, read_json
 from generators.loading.strict import Place, fill, identical
 from generators.loading.tensors import in_pickle, shape_of, stored_tensors
-from generators.minigpt5.lavis import QFORMER, VIT, Lavis
 
 _ALPHA = 16.0
 """`lora_alpha` of mini_gpt5.py; the files do not hold it."""
@@ -200,48 +199,3 @@ def fill_projection(
         device=device,
         dtype=dtype,
     )
-
-
-@dataclass(frozen=True)
-class Blip2:
-    """A picture encoder in either layout."""
-
-    files: Files
-
-    def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
-        """Fields of `Blip2VisionConfig` and `Blip2QFormerConfig`, and the queries."""
-        if (path := self.files.find("config.json")) is None:
-            return self._lavis().configs()
-        stored = read_json(path)
-        if "qformer_config" not in stored:
-            raise CheckpointError(
-                f"{path} does not describe a BLIP-2: it lacks qformer_config"
-            )
-        qformer = section(stored, "qformer_config", str(path))
-        vision = section({"vision_config": {}} | stored, "vision_config", str(path))
-        queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
-        return dict(vision), dict(qformer), queries
-
-    def _lavis(self) -> Lavis:
-        if self.files.find(VIT) is None:
-            raise CheckpointError(
-                f"{self.files.describe()} does not hold a BLIP-2: neither config.json with "
-                f"model.safetensors, nor LAVIS's {VIT} and {QFORMER}"
-            )
-        return Lavis(self.files)
-
-    def fill(self, encoder: Any, device: torch.device, dtype: torch.dtype) -> None:
-        """Fill a `PictureEncoder`, except its projection."""
-        names = [n for n in encoder.state_dict() if not n.startswith("llama_proj.")]
-        if self.files.find("config.json") is None:
-            self._lavis().fill(encoder, names, device, dtype)
-            return
-        prefixes = ("vision_model.", "qformer.", "query_tokens")
-        fill(
-            encoder,
-            stored_tensors(self.files, lambda name: name.startswith(prefixes)),
-            identical(names),
-            source=self.files.describe(),
-            device=device,
-            dtype=dtype,
-        )

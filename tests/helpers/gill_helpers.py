@@ -16,9 +16,9 @@ from torch import Tensor
 from generators.diffusion.builds import build_pipeline
 from generators.document import Image, Request, Text, Turn
 from generators.gill.draft import GillDraft, GillPrompt
+from generators.gill.networks import GillVision
 from generators.gill.render import load_mapper
 from generators.gill.sizes import TINY
-from generators.gill.vision import GillVision
 from generators.pictures import encode
 from generators.vokens.mapper import unpack_states
 

@@ -134,7 +134,7 @@ def own() -> dict[str, torch.Tensor]:
 
 
 def clip() -> dict[str, torch.Tensor]:
-    """The vision tower, and a scrap of the text tower that nobody should read."""
+    """The vision tower, and a tensor of the text tower, which is not read."""
     draws = _Draws(13)
     tensors = {
         "embeddings.class_embedding": draws.normal(EYES),
@@ -207,13 +207,13 @@ def checkpoint(folder: Path) -> dict[str, str]:
         "vision": folder / "clip-tiny",
         "diffusion": folder / "sd",
     }
-    for folder in folders.values():
-        folder.mkdir(parents=True)
+    for place in folders.values():
+        place.mkdir(parents=True)
     save_own(folders["model"], own(), folders)
     save_opt(folders["language"])
     save_clip(folders["vision"])
     save_diffusion(folders["diffusion"])
-    return {name: str(folder) for name, folder in folders.items()}
+    return {name: str(place) for name, place in folders.items()}
 
 
 def _write(path: Path, content: Any) -> None:

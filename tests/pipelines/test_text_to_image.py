@@ -265,7 +265,7 @@ def test_values_that_are_no_picture_fail_alone(value, said):
 @pytest.fixture
 def compiled(monkeypatch):
     """Stages believe that they are compiled; the real compiler takes half a minute."""
-    monkeypatch.setattr("generators.diffusion.pipeline.compile_denoiser", lambda _: None)
+    monkeypatch.setattr("generators.diffusion.drawer.compile_denoiser", lambda _: None)
     return lambda name, size: stage(name, compile=True, batch_size=size)
 
 

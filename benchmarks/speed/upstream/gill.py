@@ -15,7 +15,7 @@ from torch import Tensor
 from generators.base import Outcome
 from generators.document import Draft, Request
 from generators.gill.draft import GillDraft, GillPrompt
-from generators.gill.state import GillTrack
+from generators.gill.loop import GillTrack
 
 
 class GillLoop:

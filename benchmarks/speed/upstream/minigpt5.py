@@ -16,7 +16,7 @@ from generators.base import Outcome
 from generators.decoding.sampling import penalised
 from generators.document import Draft, Request
 from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Prompt
-from generators.minigpt5.state import MiniGPT5Track
+from generators.minigpt5.loop import MiniGPT5Track
 
 
 class MiniGPT5Loop:

@@ -12,13 +12,12 @@ from tokenizers import Tokenizer
 from generators.errors import CheckpointError
 from generators.gill import models
 from generators.gill.draft import GillDraft
-from generators.gill.language import language_model
+from generators.gill.networks import language_model, vision_tower
 from generators.gill.published import Additions
 from generators.gill.render import GillRender, empty_mapper
 from generators.gill.settings import GillDraftSettings, GillRenderSettings
 from generators.gill.sizes import FULL, TINY, toy_tokenizer
 from generators.gill.tokens import GillTokens
-from generators.gill.vision import vision_tower
 from generators.vokens.mapper import unpack_states
 
 pytestmark = pytest.mark.models

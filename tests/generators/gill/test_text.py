@@ -8,11 +8,10 @@ from tokenizers import Tokenizer, models
 
 from generators.document import Image, Text, Turn
 from generators.errors import CheckpointError
-from generators.gill.answer import first_sentence
-from generators.gill.prompts import display_text, pieces
+from generators.gill.dialogue import display_text, first_sentence, pieces
+from generators.gill.loop import GillLimits, GillStop, GillTrack
 from generators.gill.settings import GillDraftSettings
 from generators.gill.sizes import toy_tokenizer
-from generators.gill.state import GillLimits, GillStop, GillTrack
 from generators.gill.tokens import GillTokens
 
 SETTINGS = GillDraftSettings()

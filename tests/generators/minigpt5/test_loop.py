@@ -7,16 +7,15 @@ import functools
 
 import pytest
 import torch
-from minigpt5_references import upstream_loop
+from minigpt5_upstream_helpers import upstream_loop
 
 from generators.decoding.sampling import Sampler
 from generators.document import Request, Text, Turn
 from generators.minigpt5.draft import MiniGPT5Draft
-from generators.minigpt5.loop import MiniGPT5Interleaver, MiniGPT5Rules
+from generators.minigpt5.loop import MiniGPT5Interleaver, MiniGPT5Limits, MiniGPT5Rules
 from generators.minigpt5.models import random_writer
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.sizes import TINY
-from generators.minigpt5.state import MiniGPT5Limits
 
 pytestmark = pytest.mark.models
 

@@ -9,7 +9,7 @@ import torch
 from minigpt5_helpers import drafting, rendering
 
 from generators.document import ImageRequest, Request, Text, Turn
-from generators.minigpt5 import lavis
+from generators.minigpt5 import blip2
 
 pytestmark = pytest.mark.models
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.models
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     root = tmp_path_factory.mktemp("minigpt5")
-    blip2 = str(files.save_blip2(root / "blip2"))
+    transformers_blip2 = str(files.save_blip2(root / "blip2"))
     diffusion = str(files.save_diffusion(root / "sd"))
-    return files.save_all(root) | {"blip2": blip2, "diffusion": diffusion}
+    return files.save_all(root) | {"blip2": transformers_blip2, "diffusion": diffusion}
 
 
 def test_both_layouts_of_blip2_give_the_same_vectors(places):
@@ -34,7 +34,7 @@ def test_both_layouts_of_blip2_give_the_same_vectors(places):
 
 def test_lavis_leaves_out_the_last_block(places, tmp_path, monkeypatch):
     """EVA-CLIP has 40 blocks, BLIP-2 uses 39."""
-    monkeypatch.setattr(lavis, "_DEPTH", tiny.VIT_LAYERS)
+    monkeypatch.setattr(blip2, "_DEPTH", tiny.VIT_LAYERS)
     longer = tiny.eva_vit(tiny.VIT_LAYERS + 1)
     longer |= {k: v for k, v in tiny.eva_vit().items() if k not in ("norm", "head")}
     vision = str(files.save_lavis(tmp_path / "lavis", vit=longer))

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from generators.loading.files import Files
 from generators.loading.llama import LlamaPieces
+from generators.minigpt5.loop import MiniGPT5Limits, MiniGPT5Stop, MiniGPT5Track
 from generators.minigpt5.sizes import toy_tokenizer
-from generators.minigpt5.state import MiniGPT5Limits, MiniGPT5Stop, MiniGPT5Track
 from generators.minigpt5.tokens import (
     MiniGPT5Vocabulary,
     stored_bos,

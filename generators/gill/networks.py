@@ -1,7 +1,9 @@
-"""Pictures in: CLIP's vision tower and a projection to a few embeddings each."""
+"""GILL's frozen networks: an OPT that knows the image tokens, and CLIP's vision tower."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -9,10 +11,106 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from generators.document import Image
-from generators.loading.files import Files, configured, read_json, section
-from generators.loading.strict import fill, identical
+from generators.gill.tokens import GillTokens
+from generators.loading.files import Files, configured, count, read_json, section
+from generators.loading.strict import Layout, Place, fill, identical
 from generators.loading.tensors import stored_tensors
 from generators.pictures import decode
+
+_EMBEDDINGS = "decoder.embed_tokens.weight"
+
+
+@dataclass(frozen=True)
+class GillLanguage:
+    """A decoder that reads embeddings and writes ids."""
+
+    decoder: Any
+    """transformers' `OPTDecoder`."""
+    tokens: GillTokens
+    context: int
+    """The maximum length of a sequence, in tokens."""
+
+    @property
+    def embeddings(self) -> Tensor:
+        """(ids, width); they are also the output layer."""
+        weight: Tensor = self.decoder.embed_tokens.weight
+        return weight
+
+    def embed(self, ids: Sequence[int]) -> Tensor:
+        """Embeddings (ids, width)."""
+        return self.embeddings[torch.tensor(list(ids), device=self.embeddings.device)]
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Logits (rows, ids) in float32, of states (rows, width) after the last norm."""
+        return (hidden @ self.embeddings.T).float()
+
+
+def language_model(config: Any) -> Any:
+    """An empty `OPTModel` on the meta device."""
+    from transformers import OPTModel
+
+    with torch.device("meta"):
+        model = OPTModel._from_config(config, attn_implementation="sdpa")
+    return model.eval().requires_grad_(False)
+
+
+def opt_config(files: Files) -> Any:
+    """The `OPTConfig` of a published OPT; CheckpointError when it is not valid."""
+    from transformers import OPTConfig
+
+    path = files.need("config.json")
+    values = read_json(path)
+    count(values, "vocab_size", str(path))
+    return configured(OPTConfig, values, str(path))
+
+
+def published_language(
+    files: Files,
+    tokens: GillTokens,
+    vokens: Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+) -> GillLanguage:
+    """A published OPT, its embeddings extended to all `tokens`, the last being `vokens`.
+
+    Raises CheckpointError when the checkpoint does not fit.
+    """
+    config = opt_config(files)
+    stored_rows, config.vocab_size = config.vocab_size, tokens.size
+    model = language_model(config)
+    fill(
+        model,
+        _tensors(files),
+        _layout(model, stored_rows, tokens),
+        source=f"language model {files.model!r}",
+        device=device,
+        dtype=dtype,
+        tolerated=("lm_head.weight",),
+    )
+    language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
+    language.embeddings[-len(vokens) :] = vokens.to(language.embeddings)
+    return language
+
+
+def _tensors(files: Files) -> Iterator[tuple[str, Tensor]]:
+    """OPT's tensors; files of `OPTModel` and `OPTForCausalLM` differ in a prefix."""
+    for name, tensor in stored_tensors(files):
+        yield name.removeprefix("model."), tensor
+
+
+def _layout(model: Any, stored_rows: int, tokens: GillTokens) -> Layout:
+    layout = dict(identical(model.state_dict()))
+
+    def extended(tensor: Tensor) -> Tensor:
+        """Rows of all ids; upstream resizes the table and overwrites its last rows."""
+        if len(tensor) != stored_rows or stored_rows < tokens.vokens[0]:
+            raise IndexError
+        missing = tensor.new_zeros(max(0, tokens.size - stored_rows), *tensor.shape[1:])
+        return torch.cat([tensor[: tokens.size], missing])
+
+    layout[_EMBEDDINGS] = Place(_EMBEDDINGS, extended)
+    return layout
+
 
 _PREFIX = "vision_model."
 _MAX_BATCH = 64

@@ -1,8 +1,9 @@
-"""BLIP-2's picture encoder as LAVIS stores it, converted to transformers' names.
+"""BLIP-2's picture encoder as transformers stores it, or as LAVIS does.
 
-`eva_vit_g.pth` holds the ViT, `blip2_pretrained_flant5xxl.pth` its last norm, the Q-Former
-and the queries. Neither has a configuration: sizes follow from the tensors, and head
-sizes and the depth from LAVIS's code (minigpt4/models/eva_vit.py and Qformer.py).
+Of LAVIS's files, `eva_vit_g.pth` holds the ViT, `blip2_pretrained_flant5xxl.pth` its last
+norm, the Q-Former and the queries. Neither has a configuration: sizes follow from the
+tensors, and head sizes and the depth from LAVIS's code (minigpt4/models/eva_vit.py and
+Qformer.py).
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from generators.errors import CheckpointError
-from generators.loading.files import Files
-from generators.loading.strict import Layout, Place, fill
-from generators.loading.tensors import in_pickle, shape_of
+from generators.loading.files import Files, count, read_json, section
+from generators.loading.strict import Layout, Place, fill, identical
+from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39
@@ -46,7 +48,52 @@ _NAMES = [
 """From transformers' names to LAVIS's."""
 
 
-class Lavis:
+@dataclass(frozen=True)
+class Blip2:
+    """A picture encoder in either layout."""
+
+    files: Files
+
+    def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
+        """Fields of `Blip2VisionConfig` and `Blip2QFormerConfig`, and the queries."""
+        if (path := self.files.find("config.json")) is None:
+            return self._lavis().configs()
+        stored = read_json(path)
+        if "qformer_config" not in stored:
+            raise CheckpointError(
+                f"{path} does not describe a BLIP-2: it lacks qformer_config"
+            )
+        qformer = section(stored, "qformer_config", str(path))
+        vision = section({"vision_config": {}} | stored, "vision_config", str(path))
+        queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
+        return dict(vision), dict(qformer), queries
+
+    def _lavis(self) -> LavisFiles:
+        if self.files.find(VIT) is None:
+            raise CheckpointError(
+                f"{self.files.describe()} does not hold a BLIP-2: neither config.json with "
+                f"model.safetensors, nor LAVIS's {VIT} and {QFORMER}"
+            )
+        return LavisFiles(self.files)
+
+    def fill(self, encoder: Any, device: torch.device, dtype: torch.dtype) -> None:
+        """Fill a `PictureEncoder`, except its projection."""
+        names = [n for n in encoder.state_dict() if not n.startswith("llama_proj.")]
+        if self.files.find("config.json") is None:
+            self._lavis().fill(encoder, names, device, dtype)
+            return
+        prefixes = ("vision_model.", "qformer.", "query_tokens")
+        fill(
+            encoder,
+            stored_tensors(self.files, lambda name: name.startswith(prefixes)),
+            identical(names),
+            source=self.files.describe(),
+            device=device,
+            dtype=dtype,
+        )
+
+
+class LavisFiles:
     """The two files of LAVIS in a folder."""
 
     def __init__(self, files: Files) -> None:
@@ -65,7 +112,7 @@ class Lavis:
         return {
             "hidden_size": width,
             "intermediate_size": self._shape(self._vit, "blocks.0.mlp.fc1.weight", 2)[0],
-            "num_hidden_layers": min(_DEPTH, _count(self._vit, r"blocks\.(\d+)\.")),
+            "num_hidden_layers": min(_DEPTH, _length(self._vit, r"blocks\.(\d+)\.")),
             "num_attention_heads": width // _VIT_HEAD,
             "image_size": math.isqrt(positions - 1) * patch,
             "patch_size": patch,
@@ -82,7 +129,7 @@ class Lavis:
         return {
             "hidden_size": width,
             "intermediate_size": self._shape(self._qformer, inner, 2)[0],
-            "num_hidden_layers": _count(self._qformer, r".*\.layer\.(\d+)\."),
+            "num_hidden_layers": _length(self._qformer, r".*\.layer\.(\d+)\."),
             "num_attention_heads": width // _QFORMER_HEAD,
             "encoder_hidden_size": self._shape(self._qformer, key, 2)[1],
             "cross_attention_frequency": interval,
@@ -166,6 +213,6 @@ def _joint_bias(queries: Tensor, values: Tensor) -> Tensor:
     return torch.cat([queries, torch.zeros_like(queries), values])
 
 
-def _count(names: Iterable[str], pattern: str) -> int:
+def _length(names: Iterable[str], pattern: str) -> int:
     indices = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
     return max(indices, default=-1) + 1
