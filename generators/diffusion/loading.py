@@ -74,7 +74,7 @@ def _require_weights(folder: Path) -> None:
 
 
 def _require_vocabulary(folder: Path, kind: type[Any]) -> None:
-    """Tokenizers without a vocabulary load all the same, and read every word alike."""
+    """A tokenizer without a vocabulary would load, and read every word as unknown."""
     names = dict(kind.vocab_files_names)
     single_file = names.pop("tokenizer_file", "tokenizer.json")
     lacking = [n for n in names.values() if not (folder / n).is_file()]

@@ -79,7 +79,7 @@ def denoiser_of(pipeline: Any) -> Any:
 
 
 def compile_denoiser(denoiser: Any) -> None:
-    """Compile the repeated blocks where the model declares them, else all of it.
+    """Compile the repeated blocks where the model declares them, otherwise the whole model.
 
     Compiling one block and reusing it costs a seventh of the time at the same speed
     (PyTorch's regional compilation); SD3's transformer declares none.

@@ -1,4 +1,4 @@
-"""MiniGPT-5 as published: stage checkpoints, Vicuna, BLIP-2 and MiniGPT-4's projection."""
+"""MiniGPT-5 as published: stage checkpoints, Vicuna and MiniGPT-4's projection."""
 
 from __future__ import annotations
 
@@ -15,6 +15,16 @@ from generators.errors import CheckpointError
 from generators.loading.files import Files, configured, read_json
 from generators.loading.strict import Place, fill, identical
 from generators.loading.tensors import in_pickle, shape_of, stored_tensors
+
+STAGE_1 = "stage1_cc3m.ckpt"
+STAGE_2 = {"vist": "stage2_vist.ckpt", "mmdialog": "stage2_mmdialog.ckpt"}
+PROJECTION = "prerained_minigpt4_7b.pth"
+
+_LLAMA_1 = "model.llama_model."
+_LLAMA_2 = "model.llama_model.base_model.model."
+_TABLES = ("model.embed_tokens", "lm_head")
+MAPPER = ("fc", "llm_to_t2i_mapping", "t2i_decoder_prompt")
+"""The parts of the stage checkpoints that the renderer reads."""
 
 _ALPHA = 16.0
 """`lora_alpha` of mini_gpt5.py; the files do not hold it."""
@@ -72,17 +82,6 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
 def _flat(name: str) -> str:
     """Names of submodules cannot hold dots."""
     return name.replace(".", "-")
-
-
-STAGE_1 = "stage1_cc3m.ckpt"
-STAGE_2 = {"vist": "stage2_vist.ckpt", "mmdialog": "stage2_mmdialog.ckpt"}
-PROJECTION = "prerained_minigpt4_7b.pth"
-
-_LLAMA_1 = "model.llama_model."
-_LLAMA_2 = "model.llama_model.base_model.model."
-_TABLES = ("model.embed_tokens", "lm_head")
-MAPPER = ("fc", "llm_to_t2i_mapping", "t2i_decoder_prompt")
-"""The parts of the stage checkpoints that the renderer reads."""
 
 
 @dataclass(frozen=True)

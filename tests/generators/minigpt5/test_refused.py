@@ -27,7 +27,7 @@ def places(tmp_path_factory):
 
 @pytest.fixture
 def fresh(tmp_path):
-    """Checkpoints a test may spoil."""
+    """Checkpoints that a test may damage."""
     return files.save_all(tmp_path)
 
 
