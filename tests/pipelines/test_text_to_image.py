@@ -311,11 +311,11 @@ def test_scheduler_by_name():
         stage("sdxl", scheduler="Eulr")
 
 
-def test_scheduler_that_mixes_neighbours_is_refused(tmp_path):
+def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
     pipeline = tiny_pipeline("flux")
     pipeline.scheduler.register_to_config(stochastic_sampling=True)
     pipeline.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="neighbours"):
+    with pytest.raises(ValueError, match="depend on their batch"):
         from_folder(tmp_path, "flux")
 
 
