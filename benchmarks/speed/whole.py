@@ -11,7 +11,7 @@ from typing import Any
 from generators.base import Job, Outcome, Result, StageSpec, imported
 from generators.document import Blob, Document, Sample, with_blobs
 from generators.pictures import Drawing
-from generators.system import Asking, Prompter, System, answer
+from generators.system import Prompter, Repetition, System, answer
 
 
 class Stages:
@@ -37,12 +37,12 @@ class Whole:
     """Answers samples with a system: the walks of all samples advance together."""
 
     def __init__(self, system: System, prompt: Prompter) -> None:
-        self._system, self._asking = system, Asking(prompt)
+        self._system, self._repetition = system, Repetition(prompt)
         self._stages = Stages()
 
     def __call__(self, samples: Sequence[Sample]) -> list[Outcome[Document]]:
         """One document per sample; its usage is that of all its stages."""
-        walks = [answer(self._system, sample, self._asking) for sample in samples]
+        walks = [answer(self._system, sample, self._repetition) for sample in samples]
         used: list[Counter[str]] = [Counter() for _ in samples]
         ended: dict[int, Outcome[Document]] = {}
         replies: dict[int, list[Outcome[Any]] | None] = dict.fromkeys(range(len(walks)))

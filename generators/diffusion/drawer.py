@@ -23,7 +23,7 @@ from generators.diffusion.placing import (
     use_attention,
 )
 from generators.diffusion.settings import DiffusionSettings, architecture_of
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.pictures import Drawing
 
 PipelineReader = Callable[[DiffusionSettings, torch.dtype], Any]

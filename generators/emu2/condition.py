@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import empty
+from generators.content import empty
 from generators.document import Image, ImageRequest, Payload, Text
 from generators.emu2.loading import load
 from generators.emu2.payload import packed

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.document import Draft, Request, Text
 from generators.emu2.loading import load
 from generators.emu2.model import Emu2

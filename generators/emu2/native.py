@@ -18,8 +18,7 @@ from generators.emu2.published import Published, llama, native_name
 from generators.emu2.sizes import FULL_CHAT, FULL_GEN, VisionSize
 from generators.emu2.tokens import ADDED, ADDED_CHAT
 from generators.errors import CheckpointError
-from generators.loading.files import Files, read_json
-from generators.loading.tensors import in_pickle, in_safetensors, shape_of
+from generators.loading.files import Files, in_pickle, in_safetensors, read_json, shape_of
 
 FILES = (
     "Emu2-Chat_pytorch_model.bf16.bin",

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from generators.emu2.settings import Quantization
 from generators.errors import CheckpointError
-from generators.loading.devices import device_of
-from generators.loading.strict import Layout
+from generators.loading.strict import Layout, device_of
 
 _LAYER = re.compile(r"lm\.model\.layers\.(\d+)\.")
 

@@ -17,10 +17,16 @@ from torch import Tensor
 from generators.emu2.sizes import VisionSize
 from generators.emu2.tokens import Tokens
 from generators.errors import CheckpointError
-from generators.loading.files import Files, count, divided, read_json, section
+from generators.loading.files import (
+    Files,
+    count,
+    divided,
+    read_json,
+    section,
+    stored_tensors,
+)
 from generators.loading.llama import LlamaPieces
 from generators.loading.strict import Layout, Place
-from generators.loading.tensors import stored_tensors
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from generators.document import ImageRequest
 from generators.emu2.payload import unpacked
 from generators.emu2.settings import Emu2RenderSettings
 from generators.emu2.unet import published
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.pictures import Drawing
 
 

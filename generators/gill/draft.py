@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, Request
 from generators.gill.dialogue import GillAnswers, Piece, display_text, pieces

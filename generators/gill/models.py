@@ -38,9 +38,8 @@ from generators.gill.sizes import (
     word_ids,
 )
 from generators.gill.tokens import GillTokens, opt_tokenizer
-from generators.loading.devices import device_of
 from generators.loading.files import Files
-from generators.loading.strict import randomised
+from generators.loading.strict import device_of, randomised
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,15 @@ from torch import Tensor, nn
 
 from generators.document import Image
 from generators.gill.tokens import GillTokens
-from generators.loading.files import Files, configured, count, read_json, section
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    read_json,
+    section,
+    stored_tensors,
+)
 from generators.loading.strict import Layout, Place, fill, identical
-from generators.loading.tensors import stored_tensors
 from generators.pictures import decode
 
 _EMBEDDINGS = "decoder.embed_tokens.weight"

@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from generators.gill.sizes import MapperSize
-from generators.loading.files import Files, count, read_json
+from generators.loading.files import Files, count, in_pickle, read_json, shape_of
 from generators.loading.strict import Layout, Place, fill
-from generators.loading.tensors import in_pickle, shape_of
 
 CHECKPOINT = "pretrained_ckpt.pth.tar"
 ARGUMENTS = "model_args.json"

@@ -17,9 +17,8 @@ from generators.gill.published import (
 )
 from generators.gill.settings import GillRenderSettings
 from generators.gill.sizes import FULL, HEADS, SEED, TINY, MapperSize
-from generators.loading.devices import device_of
 from generators.loading.files import Files
-from generators.loading.strict import randomised
+from generators.loading.strict import device_of, randomised
 from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
 from generators.vokens.render import VokenRender
 

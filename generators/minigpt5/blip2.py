@@ -18,9 +18,16 @@ import torch
 from torch import Tensor, nn
 
 from generators.errors import CheckpointError
-from generators.loading.files import Files, count, read_json, section
+from generators.loading.files import (
+    Files,
+    count,
+    in_pickle,
+    read_json,
+    section,
+    shape_of,
+    stored_tensors,
+)
 from generators.loading.strict import Layout, Place, fill, identical
-from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.minigpt5.loop import (
     MiniGPT5Interleaver,
     MiniGPT5Limits,

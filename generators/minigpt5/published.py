@@ -12,9 +12,15 @@ from torch import Tensor, nn
 
 from generators.checkpoints import looks_like_path, with_revision
 from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, read_json
+from generators.loading.files import (
+    Files,
+    configured,
+    in_pickle,
+    read_json,
+    shape_of,
+    stored_tensors,
+)
 from generators.loading.strict import Place, fill, identical
-from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 
 STAGE_1 = "stage1_cc3m.ckpt"
 STAGE_2 = {"vist": "stage2_vist.ckpt", "mmdialog": "stage2_mmdialog.ckpt"}

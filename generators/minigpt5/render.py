@@ -12,10 +12,8 @@ from generators.base import Weights
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
 from generators.errors import CheckpointError
-from generators.loading.devices import device_of
-from generators.loading.files import Files
-from generators.loading.strict import Layout, fill, randomised
-from generators.loading.tensors import shape_of
+from generators.loading.files import Files, shape_of
+from generators.loading.strict import Layout, device_of, fill, randomised
 from generators.minigpt5.published import STAGE_1, StageCheckpoints
 from generators.minigpt5.settings import MiniGPT5RenderSettings
 from generators.minigpt5.sizes import FULL, TINY, VOKENS

@@ -23,10 +23,8 @@ from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from generators.base import Weights
 from generators.errors import CheckpointError
-from generators.loading.devices import device_of
-from generators.loading.files import Files, read_json
-from generators.loading.strict import fill, randomised
-from generators.loading.tensors import stored_tensors
+from generators.loading.files import Files, read_json, stored_tensors
+from generators.loading.strict import device_of, fill, randomised
 from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.settings import FULL, TINY, MmieScoreSettings
 from scorers.internvl.template import CONTROLS

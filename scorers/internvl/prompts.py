@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from PIL import Image as Pillow
 
 from generators.base import Failure, Skip
-from generators.decoding.requests import empty
+from generators.content import empty
 from generators.document import Image, Request
 from generators.pictures import PictureError, decode
 from scorers.internvl.models import Judge

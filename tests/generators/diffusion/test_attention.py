@@ -18,7 +18,7 @@ from generators.diffusion.placing import (
     spread,
     use_attention,
 )
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")

@@ -16,7 +16,7 @@ from generators.emu2.draft import Emu2Draft
 from generators.emu2.payload import unpacked
 from generators.emu2.render import Emu2Render
 from generators.natives import native
-from generators.system import Asking, answer
+from generators.system import Repetition, answer
 
 models = pytest.mark.models
 
@@ -44,7 +44,7 @@ def test_question_to_document(draft, condition, render, rounds):
 
     system = native("emu2", "tiny", {"rounds": rounds})
     stages = {Kind.DRAFT: draft, Kind.CONDITION: condition, Kind.RENDER: render}
-    walk, outcomes, seen = answer(system, sample(0), Asking(as_asked)), None, []
+    walk, outcomes, seen = answer(system, sample(0), Repetition(as_asked)), None, []
     try:
         jobs = next(walk)
         while True:
