@@ -25,6 +25,7 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
 from benchmarks.runs.joining import joined
+from benchmarks.runs.planning import PLAN_COUNTS, RunPlan, plan_row
 from cluster.counts import StageCount, count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
@@ -45,10 +46,24 @@ def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
 
     With `remake`, records of an earlier version of a stage are made again.
     """
+    return exit_status(execute_config(config, console, remake=remake))
+
+
+def execute_config(
+    config: RunConfig, console: Console, *, remake: bool = False
+) -> RunResult:
+    """Do what `run` does; the result as a value."""
     experiment = _opened(config, console, remake=remake)
     if not remake:
         _refuse_to_remake(experiment)
     return _execute(experiment, console, only_scorers=False)
+
+
+def exit_status(result: RunResult) -> int:
+    """What a command that executed a plan ends with."""
+    if result.interrupted:
+        return INTERRUPTED
+    return FAILED_RECORDS if result.failed else FINISHED
 
 
 def _refuse_to_remake(experiment: Experiment) -> None:
@@ -77,7 +92,7 @@ def score(
         told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, told, flags["set"]), console)
     _refuse_to_score_as_before(experiment)
-    return _execute(experiment, console, only_scorers=True)
+    return exit_status(_execute(experiment, console, only_scorers=True))
 
 
 def _refuse_to_score_as_before(experiment: Experiment) -> None:
@@ -128,7 +143,7 @@ def _asked_again(
     return {"models": dict.fromkeys(judges, told)}
 
 
-def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> int:
+def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> RunResult:
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
     root = experiment.config.root
     _refuse_unless_writable(root)
@@ -158,9 +173,7 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     finally:
         display.close()
     _conclude(experiment, root, result, console)
-    if result.interrupted:
-        return INTERRUPTED
-    return FAILED_RECORDS if result.failed else FINISHED
+    return result
 
 
 def _refuse_unless_writable(root: Path) -> None:
@@ -243,94 +256,33 @@ def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
     Exit status 2 where `run` would refuse to start: keys or weights are missing, or
     records would be made again and `remake` is not given.
     """
-    experiment = _opened(config, console, remake=remake)
-    store = Store(config.root)
-    counts = count(experiment.plan, store)
-    console.print(f"run directory {escape(str(config.root))}", soft_wrap=True)
-    documents = len(experiment.plan)
-    console.print(
-        f"{documents:,} documents: {len(experiment.samples):,} queries"
-        f"{f' ({experiment.selection})' if experiment.selection else ''}, "
-        f"{len(experiment.systems)} systems, {experiment.config.repeats} repeats"
-    )
-    console.print(_plan_table(counts))
-    missing, again = _missing(experiment, counts), _made_again(experiment, store)
-    for line in (*missing, *again, *_plan_remarks(experiment, counts)):
-        console.print(line, soft_wrap=True)
-    return WRONG_USE if missing or (again and not remake) else FINISHED
+    planned = RunPlan.of(_opened(config, console, remake=remake))
+    console.print(f"run directory {escape(str(planned.root))}", soft_wrap=True)
+    console.print(planned.extent)
+    console.print(_plan_table(planned.counts))
+    for heading, colour, lines in (
+        ("missing", "red", planned.missing),
+        ("made again", "yellow", planned.made_again),
+        ("retired model", "yellow", planned.retired),
+        ("malformed rows", "yellow", planned.malformed),
+    ):
+        for line in lines:
+            console.print(f"[{colour}]{heading}[/{colour}] {escape(line)}", soft_wrap=True)
+    for line in planned.shared:
+        console.print(escape(line), soft_wrap=True)
+    return FINISHED if planned.ready(remake=remake) else WRONG_USE
 
 
 def _plan_table(counts: Sequence[StageCount]) -> Table:
     table = Table(box=None, padding=(0, 1), header_style="dim")
     table.add_column("stage", no_wrap=True)
     table.add_column("kind")
-    for name in ("asked", "shared", "done", "to run", "then up to", "batch"):
+    for name in PLAN_COUNTS:
         table.add_column(name, justify="right")
     table.add_column("one worker needs")
     for tally in counts:
-        placement = tally.spec.placement
-        table.add_row(
-            tally.spec.name,
-            tally.spec.kind.value,
-            f"{tally.asked:,}",
-            f"{tally.asked - tally.distinct:,}",
-            f"{tally.done:,}",
-            f"{tally.distinct - tally.done:,}",
-            f"{tally.later:,}",
-            str(placement.batch_size),
-            _need(tally),
-        )
+        table.add_row(*plan_row(tally))
     return table
-
-
-def _need(tally: StageCount) -> str:
-    placement = tally.spec.placement
-    if placement.endpoint:
-        return f"{placement.endpoint}, {placement.concurrency} at a time"
-    parts = [f"{placement.num_gpus:g} GPU"] if placement.num_gpus else []
-    parts += [f"{placement.num_cpus:g} CPU"] if placement.num_cpus else []
-    if placement.gpu_memory_gib:
-        parts.append(f"about {placement.gpu_memory_gib:.0f} GiB")
-    return ", ".join(parts)
-
-
-def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
-    """What `run` would refuse to start without: keys and weights that jobs need."""
-    left = {c.spec.name for c in counts if c.to_run}
-    needs = [
-        f"{stage} needs {', '.join(names)} in the environment"
-        for stage, names in experiment.missing_keys.items()
-        if stage in left
-    ]
-    weights = experiment.missing_weights if left else ()
-    return [f"[red]missing[/red] {escape(text)}" for text in (*needs, *weights)]
-
-
-def _made_again(experiment: Experiment, store: Store) -> list[str]:
-    return [
-        f"[yellow]made again[/yellow] {escape(str(change))}"
-        for change in superseded(experiment, store)
-    ]
-
-
-def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
-    malformed = dict(experiment.task.about).get("malformed") or {}
-    lines = [
-        f"[yellow]retired model[/yellow] {escape(text)}"
-        for text in retirements(experiment.plan.stages, date.today())
-    ]
-    if malformed:
-        rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
-        lines.append(
-            f"[yellow]malformed rows[/yellow] {escape(rules)}; they count as failed"
-        )
-    shared = [c for c in counts if c.asked > c.distinct]
-    lines += [
-        f"{escape(c.spec.name)}: asked for {c.asked:,} times, made once each "
-        f"({c.distinct:,} records)"
-        for c in shared
-    ]
-    return lines
 
 
 # ------------------------------------------------------------- report and export

@@ -1,0 +1,136 @@
+"""What a run would do, as a value: jobs by stage, what is there, what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.table import ResultTable
+from benchmarks.runs.experiment import Experiment, superseded
+from cluster.counts import StageCount, count
+from cluster.store import Store
+from pipelines.chat.presets import retirements
+
+PLAN_COUNTS = ("asked", "shared", "done", "to run", "then up to", "batch")
+"""Headings of the numbers of `plan_row`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """What `run` would do. Nothing was started or written."""
+
+    root: Path
+    extent: str
+    """How many documents, queries, systems and repeats, in words."""
+    counts: Sequence[StageCount]
+    """Jobs by stage: known keys exactly, later stages as upper bounds."""
+    missing: Sequence[str] = ()
+    """API keys and weights without which `run` would refuse to start."""
+    made_again: Sequence[str] = ()
+    """Records of earlier versions of stages, which `run` refuses to make again unasked."""
+    retired: Sequence[str] = ()
+    """Models that their makers no longer serve."""
+    malformed: Sequence[str] = ()
+    """Rows of the task set that count as failed."""
+    shared: Sequence[str] = ()
+    """Stages whose records serve several systems."""
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> "RunPlan":
+        """What running `experiment` would do."""
+        store = Store(experiment.config.root)
+        counts = count(experiment.plan, store)
+        return cls(
+            root=experiment.config.root,
+            extent=_extent(experiment),
+            counts=counts,
+            missing=_missing(experiment, counts),
+            made_again=[str(change) for change in superseded(experiment, store)],
+            retired=list(retirements(experiment.plan.stages, date.today())),
+            malformed=list(_malformed(experiment)),
+            shared=[_sharing(c) for c in counts if c.asked > c.distinct],
+        )
+
+    @property
+    def to_run(self) -> int:
+        """At most this many jobs are left; what later stages get is an upper bound."""
+        return sum(tally.to_run for tally in self.counts)
+
+    def ready(self, *, remake: bool = False) -> bool:
+        """Whether `run` would start."""
+        return not self.missing and (remake or not self.made_again)
+
+    @property
+    def table(self) -> ResultTable:
+        """One row per stage, and everything that needs attention below."""
+        head = ("stage", "kind", *PLAN_COUNTS, "one worker needs")
+        notes = [f"missing: {text}" for text in self.missing]
+        notes += [f"would be made again: {text}" for text in self.made_again]
+        notes += [f"retired model: {text}" for text in self.retired]
+        notes += [f"malformed rows: {text}" for text in self.malformed]
+        rows = [plan_row(tally) for tally in self.counts]
+        return ResultTable.of(self.extent, head, rows, (*notes, *self.shared))
+
+    def _repr_html_(self) -> str:
+        return self.table.html
+
+
+def plan_row(tally: StageCount) -> list[str]:
+    """Stage, kind, the numbers of `PLAN_COUNTS`, and what one worker needs."""
+    numbers = (
+        tally.asked,
+        tally.asked - tally.distinct,
+        tally.done,
+        tally.distinct - tally.done,
+        tally.later,
+    )
+    placement = tally.spec.placement
+    texts = (*(f"{n:,}" for n in numbers), str(placement.batch_size))
+    return [tally.spec.name, tally.spec.kind.value, *texts, _need(tally)]
+
+
+def _need(tally: StageCount) -> str:
+    placement = tally.spec.placement
+    if placement.endpoint:
+        return f"{placement.endpoint}, {placement.concurrency} at a time"
+    parts = [f"{placement.num_gpus:g} GPU"] if placement.num_gpus else []
+    parts += [f"{placement.num_cpus:g} CPU"] if placement.num_cpus else []
+    if placement.gpu_memory_gib:
+        parts.append(f"about {placement.gpu_memory_gib:.0f} GiB")
+    return ", ".join(parts)
+
+
+def _extent(experiment: Experiment) -> str:
+    selection = f" ({experiment.selection})" if experiment.selection else ""
+    return (
+        f"{len(experiment.plan):,} documents: {len(experiment.samples):,} queries"
+        f"{selection}, {len(experiment.systems)} systems, "
+        f"{experiment.config.repeats} repeats"
+    )
+
+
+def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
+    left = {c.spec.name for c in counts if c.to_run}
+    keys = [
+        f"{stage} needs {', '.join(names)} in the environment"
+        for stage, names in experiment.missing_keys.items()
+        if stage in left
+    ]
+    return [*keys, *(experiment.missing_weights if left else ())]
+
+
+def _malformed(experiment: Experiment) -> Iterator[str]:
+    malformed: dict[str, Any] = dict(experiment.task.about).get("malformed") or {}
+    if malformed:
+        rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
+        yield f"{rules}; they count as failed"
+
+
+def _sharing(tally: StageCount) -> str:
+    return (
+        f"{tally.spec.name}: asked for {tally.asked:,} times, made once each "
+        f"({tally.distinct:,} records)"
+    )
