@@ -256,7 +256,7 @@ def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
     Exit status 2 where `run` would refuse to start: keys or weights are missing, or
     records would be made again and `remake` is not given.
     """
-    planned = RunPlan.of(_opened(config, console, remake=remake))
+    planned = plan_config(config, console, remake=remake)
     console.print(f"run directory {escape(str(planned.root))}", soft_wrap=True)
     console.print(planned.extent)
     console.print(_plan_table(planned.counts))
@@ -271,6 +271,11 @@ def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
     for line in planned.shared:
         console.print(escape(line), soft_wrap=True)
     return FINISHED if planned.ready(remake=remake) else WRONG_USE
+
+
+def plan_config(config: RunConfig, console: Console, *, remake: bool = False) -> RunPlan:
+    """What `run` would do, as a value."""
+    return RunPlan.of(_opened(config, console, remake=remake))
 
 
 def _plan_table(counts: Sequence[StageCount]) -> Table:

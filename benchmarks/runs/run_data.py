@@ -27,7 +27,6 @@ from benchmarks.results.notebook import (
     loss,
     query_html,
 )
-from benchmarks.results.reasons import losses
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.data_rows import DataRows
 from benchmarks.runs.experiment import Experiment, reopen
@@ -225,13 +224,12 @@ class RunData:
 
     @cached_property
     def failures(self) -> DataRows:
-        """One row for every answer and judgement without a value, as in failures.csv.
+        """One row for every answer and judgement without a value, with its reason.
 
-        Answers and judgements that are not made yet are among them.
+        Those that are not made yet are among them; that a scorer does not apply is no
+        failure.
         """
-        lost = (loss._asdict() for loss in losses(self.board))
-        absent = (row for a in self.answers for row in _missing_rows(a))
-        return DataRows((*lost, *absent))
+        return DataRows(row for answer in self.answers for row in _losses(answer))
 
     @cached_property
     def board(self) -> Board:
@@ -324,10 +322,9 @@ def _score_rows(answer: QueryAnswer, scorers: tuple[str, ...]) -> Iterator[dict[
         }
 
 
-def _missing_rows(answer: QueryAnswer) -> Iterator[dict[str, Any]]:
-    missing = {"outcome": MISSING, "fault": "", "reason": _WAITING}
-    if answer.outcome == MISSING:
-        yield _about(answer) | {"scorer": ""} | missing
-    for name, verdict in answer.scores.items():
-        if verdict.outcome == MISSING:
-            yield _about(answer) | {"scorer": name} | missing
+def _losses(answer: QueryAnswer) -> Iterator[dict[str, Any]]:
+    lost: dict[str, QueryAnswer | ScorerVerdict] = {"": answer, **answer.scores}
+    for scorer, one in lost.items():
+        if one.outcome not in ("done", "scored", "not_applicable"):
+            about = {"outcome": one.outcome, "fault": one.fault, "reason": one.reason}
+            yield _about(answer) | {"scorer": scorer} | about
