@@ -26,9 +26,21 @@ Answering = Callable[[Sequence[Job]], list[Outcome[Any]]]
 """Gives the outcomes of jobs, in order."""
 
 
+def load_class(target: str) -> Callable[..., Any]:
+    """The class that `module:Class` names; ValueError says what is wrong with it."""
+    module, separator, name = target.partition(":")
+    if not separator:
+        raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
+    try:
+        return imported(target)  # type: ignore[no-any-return]
+    except AttributeError:
+        raise ValueError(f"module {module!r} has no class {name!r}") from None
+
+
 def load_stage(spec: StageSpec, **options: Any) -> Any:
     """The loaded stage of `spec`; `options` replace those of the spec."""
-    return imported(spec.target)(**{**spec.settings, **spec.options, **options})
+    make = load_class(spec.target)
+    return make(**{**spec.settings, **spec.options, **options})
 
 
 def read_file(blob: Blob) -> bytes:
