@@ -34,7 +34,7 @@ check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/mypy
 
 soak: $(VENV)/.installed-dev  ## kill workers and drivers at random, 20 seeds
-	$(BIN)/python tests/faults.py --seeds 20
+	$(BIN)/python tests/helpers/faults.py --seeds 20
 
 bench: $(VENV)/.installed  ## what orchestration costs
 	$(BIN)/plait bench orchestration

@@ -1,8 +1,8 @@
 """plait from Python: runs as values; systems, stages and scorers without Ray.
 
 `plait` exports all of this and imports it when it is first used. What a command would
-print as an error is raised: `plait.UsageError` for wrong use, and whatever the engine and
-the store raise.
+print as an error is raised: `plait.UsageError` for wrong use; `plait.PlaitError` is the
+root of all errors that people can mend.
 
 Example:
     import plait
@@ -50,10 +50,11 @@ from benchmarks.runs.config import RunConfig, load_config
 from benchmarks.runs.planning import RunPlan
 from benchmarks.runs.run_data import RunData
 from generators.base import Weights
-from generators.names import UsageError
+from generators.errors import PlaitError, UsageError
 
 __all__ = [
     "NoDocument",
+    "PlaitError",
     "RunOptions",
     "RunSummary",
     "UsageError",

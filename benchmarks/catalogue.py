@@ -11,8 +11,9 @@ from rich.table import Table
 
 from benchmarks.tasks.controls import CONTROLS
 from generators.base import StageSpec
-from generators.checkpoints import CheckpointError, first_line, looks_like_path, pinning
-from generators.names import UsageError, unknown
+from generators.checkpoints import first_line, looks_like_path, pinning
+from generators.errors import CheckpointError, UsageError
+from generators.names import unknown
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
 from pipelines.artists import T2IS

@@ -11,7 +11,6 @@ from typing import Any, get_args
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
@@ -25,15 +24,16 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
 from benchmarks.runs.joining import joined
-from benchmarks.runs.planning import PLAN_COUNTS, RunPlan, plan_row
-from cluster.counts import StageCount, count
+from benchmarks.runs.planning import RunPlan, show_plan
+from cluster.counts import count
 from cluster.options import EngineOptions
 from cluster.plan import Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
+from generators.errors import UsageError
 from generators.files import write_whole
-from generators.names import UsageError, unknown
+from generators.names import unknown
 from pipelines.chat.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.rubric import parse_mode, parse_rubric
@@ -257,37 +257,13 @@ def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
     records would be made again and `remake` is not given.
     """
     planned = plan_config(config, console, remake=remake)
-    console.print(f"run directory {escape(str(planned.root))}", soft_wrap=True)
-    console.print(planned.extent)
-    console.print(_plan_table(planned.counts))
-    for heading, colour, lines in (
-        ("missing", "red", planned.missing),
-        ("made again", "yellow", planned.made_again),
-        ("retired model", "yellow", planned.retired),
-        ("malformed rows", "yellow", planned.malformed),
-    ):
-        for line in lines:
-            console.print(f"[{colour}]{heading}[/{colour}] {escape(line)}", soft_wrap=True)
-    for line in planned.shared:
-        console.print(escape(line), soft_wrap=True)
+    show_plan(planned, console)
     return FINISHED if planned.ready(remake=remake) else WRONG_USE
 
 
 def plan_config(config: RunConfig, console: Console, *, remake: bool = False) -> RunPlan:
     """What `run` would do, as a value."""
     return RunPlan.of(_opened(config, console, remake=remake))
-
-
-def _plan_table(counts: Sequence[StageCount]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("stage", no_wrap=True)
-    table.add_column("kind")
-    for name in PLAN_COUNTS:
-        table.add_column(name, justify="right")
-    table.add_column("one worker needs")
-    for tally in counts:
-        table.add_row(*plan_row(tally))
-    return table
 
 
 # ------------------------------------------------------------- report and export
@@ -352,7 +328,7 @@ def diff(
     console: Console,
 ) -> int:
     """Show the paired differences between two runs; write them as JSON to `out`."""
-    from benchmarks.differences import remarks, run_difference, terminal_table
+    from benchmarks.studies.differences import remarks, run_difference, terminal_table
 
     found = run_difference(first, second, *systems)
     console.print(terminal_table(found))

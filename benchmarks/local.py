@@ -29,7 +29,8 @@ from generators.base import Kind, Outcome, Result, StageSpec, Weights
 from generators.checkpoints import pinning
 from generators.custom import custom_spec
 from generators.document import Document, Image, Malformed, Sample, Text, Turn
-from generators.names import UsageError, unknown
+from generators.errors import PlaitError, UsageError
+from generators.names import unknown
 from generators.pictures import encode
 from generators.registry import is_custom
 from generators.system import Asking, Prompter, System, answer
@@ -54,7 +55,7 @@ Settings = Mapping[str, Mapping[str, Any]]
 PARTS = ("draft", "condition", "render")
 
 
-class NoDocument(RuntimeError):
+class NoDocument(PlaitError, RuntimeError):
     """A system failed on a query or cannot take it; the message says why."""
 
 

@@ -23,6 +23,7 @@ from cluster.probe import unreachable
 from cluster.usage import committed_usage
 from cluster.worker import Worker
 from generators.base import StageSpec
+from generators.errors import PlaitError
 
 CHECKOUT = Path(__file__).resolve().parents[1]
 """The folder of the code, which Ray ships to nodes that have never seen it."""
@@ -149,7 +150,7 @@ def _import_path() -> list[str]:
     return list(dict.fromkeys([str(CHECKOUT), *own]))
 
 
-class ClusterError(RuntimeError):
+class ClusterError(PlaitError, RuntimeError):
     """The Ray cluster cannot be reached or cannot host a stage."""
 
 

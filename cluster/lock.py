@@ -13,14 +13,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from generators.errors import PlaitError
 from generators.files import write_error
 
 _BEAT_S = 5.0
 _STALE_S = 60.0
 
 
-class RunInUse(RuntimeError):
+class RunInUse(PlaitError, RuntimeError):
     """Another process is working on the run directory."""
+
+    exit_status = 2
 
 
 def _self_description() -> dict[str, Any]:

@@ -22,6 +22,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from generators.errors import PlaitError
 from generators.files import write_whole
 
 _GROUP_BYTES = 1 << 20
@@ -30,7 +31,7 @@ _DIGEST_LENGTH = 64
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class StoreError(RuntimeError):
+class StoreError(PlaitError, RuntimeError):
     """Results cannot be written or read; nothing already written is lost."""
 
 

@@ -16,6 +16,8 @@ def committed_usage(root: Path, spec: StageSpec) -> dict[str, float]:
     What was in flight when a worker died was paid for and is not known here.
     """
     total: Counter[str] = Counter()
-    for record in Store(root).columns(spec, ["usage"]):
+    # Damaged parts are told of, and set aside, by the run's own store.
+    store = Store(root, on_notice=lambda text: None)
+    for record in store.columns(spec, ["usage"]):
         total.update(json.loads(record["usage"]))
     return dict(total)

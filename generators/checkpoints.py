@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from generators.errors import CheckpointError
+
 _WHOLE_FILE_BYTES = 1 << 20
 _EDGE_BYTES = 1 << 16
-
-
-class CheckpointError(ValueError):
-    """The weights a user named cannot be found or pinned."""
 
 
 def fingerprint(folder: Path) -> str:

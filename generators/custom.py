@@ -24,7 +24,8 @@ from generators.base import (
     imported,
 )
 from generators.document import Image, ImageRequest, Payload
-from generators.names import UsageError, unknown, validated
+from generators.errors import UsageError
+from generators.names import unknown, validated
 from generators.registry import known_prefixes
 from generators.settings import StageSettings
 from generators.system import System

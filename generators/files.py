@@ -8,15 +8,10 @@ import os
 import uuid
 from pathlib import Path
 
+from generators.errors import WriteError
+
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 """What file systems say that cannot flush a folder; their renames need no flush."""
-
-
-class WriteError(OSError):
-    """A file cannot be written; the message names the folder and the cause."""
-
-    def __str__(self) -> str:
-        return str(self.strerror)
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""Errors about names and settings that tell a user what would have been right."""
+"""Names and settings checked: errors say what would have been right."""
 
 from __future__ import annotations
 
@@ -8,20 +8,10 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from generators.errors import UnknownName, UsageError
+
 M = TypeVar("M", bound=BaseModel)
 _MOST_SHOWN = 30
-
-
-class UsageError(ValueError):
-    """Something the user named does not exist or is not allowed; exit status 2."""
-
-
-class UnknownName(UsageError):
-    """A name that is not one of the valid ones."""
-
-    def __init__(self, message: str, valid: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.valid = valid
 
 
 def unknown(what: str, name: str, valid: Iterable[str]) -> UnknownName:

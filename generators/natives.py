@@ -8,7 +8,8 @@ from typing import Any, TypeVar
 from pydantic import BaseModel
 
 from generators.base import Weights, imported
-from generators.names import UsageError, unknown, with_overrides
+from generators.errors import UsageError
+from generators.names import unknown, with_overrides
 from generators.system import System
 
 NATIVE: dict[str, str] = {

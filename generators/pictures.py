@@ -17,6 +17,7 @@ from PIL import ExifTags, UnidentifiedImageError
 from PIL import Image as Pillow
 
 from generators.document import Image
+from generators.errors import PlaitError
 
 MAX_PIXELS = 89_478_485
 """Larger pictures are refused as decompression bombs; Pillow warns from here on."""
@@ -37,7 +38,7 @@ _TURNS = {
 """What brings a picture of each EXIF orientation upright."""
 
 
-class PictureError(ValueError):
+class PictureError(PlaitError, ValueError):
     """Bytes that cannot be read as a picture; the message says why."""
 
 

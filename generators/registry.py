@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 
 
 class Named(StrEnum):

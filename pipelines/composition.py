@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from generators.base import StageSpec
 from generators.document import Draft, ImageRequest, Sample, Text
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.system import System, Variant
 
 ProtocolName = Literal["text", "mmie", "outline"]

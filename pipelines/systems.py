@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from generators.base import Kind, StageSpec, Weights
 from generators.custom import custom_spec, custom_system
-from generators.names import UsageError, unknown, with_overrides
+from generators.errors import UsageError
+from generators.names import unknown, with_overrides
 from generators.natives import NATIVE, native
 from generators.registry import (
     CUSTOM,

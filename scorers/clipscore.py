@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from generators.base import Job, Kind, NotApplicable, StageSpec, Unscored, Walk, Weights
-from generators.checkpoints import CheckpointError, identity, looks_like_path
+from generators.checkpoints import identity, looks_like_path
 from generators.document import Candidate, Document, Sample, Score
+from generators.errors import CheckpointError
 from generators.names import unknown, with_overrides
 from generators.settings import Dtype, ModelSettings, unkeyed
 from scorers.base import Direction, OneStage

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.judging.rubric import Mode
 
 Counter = Callable[[str], int]

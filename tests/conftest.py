@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
+from paths import CHECKOUT, HELPERS
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-CHECKOUT = Path(__file__).resolve().parents[1]
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +28,7 @@ def ray_address() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def trial_env(ray_address: str) -> dict[str, str]:
     """Environment of a driver process that is to use the session's Ray."""
-    path = os.pathsep.join([str(CHECKOUT), str(CHECKOUT / "tests")])
+    path = os.pathsep.join([str(CHECKOUT), str(HELPERS)])
     return dict(os.environ, TRIAL_RAY=ray_address, PYTHONPATH=path)
 
 

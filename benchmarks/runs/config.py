@@ -12,8 +12,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.tasks.task_set import data_prefix, is_function
 from generators.base import Weights
+from generators.errors import UsageError
 from generators.keys import digest
-from generators.names import UsageError, validated
+from generators.names import validated
 from scorers.judging.rubric import Mode, RubricSource, parse_rubric
 
 DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")

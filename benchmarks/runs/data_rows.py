@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results.table import ResultTable
-from generators.names import UsageError
+from generators.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -29,7 +29,8 @@ from cluster.walks import Pending
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
-from generators.names import UsageError, unknown, with_overrides
+from generators.errors import UsageError
+from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System
 from pipelines.artists import T2IS

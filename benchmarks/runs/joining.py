@@ -19,7 +19,7 @@ from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.task_set import TaskSet
 from generators.base import StageSpec
 from generators.document import Malformed, Sample
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.system import System
 from scorers.base import Scorer
 from scorers.judging.resolve import PREFIX as JUDGE

@@ -8,14 +8,18 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, superseded
 from cluster.counts import StageCount, count
 from cluster.store import Store
 from pipelines.chat.presets import retirements
 
-PLAN_COUNTS = ("asked", "shared", "done", "to run", "then up to", "batch")
-"""Headings of the numbers of `plan_row`."""
+_COUNTS = ("asked", "shared", "done", "to run", "then up to", "batch")
+"""Headings of the numbers of `_row`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,20 +70,20 @@ class RunPlan:
     @property
     def table(self) -> ResultTable:
         """One row per stage, and everything that needs attention below."""
-        head = ("stage", "kind", *PLAN_COUNTS, "one worker needs")
+        head = ("stage", "kind", *_COUNTS, "one worker needs")
         notes = [f"missing: {text}" for text in self.missing]
         notes += [f"would be made again: {text}" for text in self.made_again]
         notes += [f"retired model: {text}" for text in self.retired]
         notes += [f"malformed rows: {text}" for text in self.malformed]
-        rows = [plan_row(tally) for tally in self.counts]
+        rows = [_row(tally) for tally in self.counts]
         return ResultTable.of(self.extent, head, rows, (*notes, *self.shared))
 
     def _repr_html_(self) -> str:
         return self.table.html
 
 
-def plan_row(tally: StageCount) -> list[str]:
-    """Stage, kind, the numbers of `PLAN_COUNTS`, and what one worker needs."""
+def _row(tally: StageCount) -> list[str]:
+    """Stage, kind, the numbers of `_COUNTS`, and what one worker needs."""
     numbers = (
         tally.asked,
         tally.asked - tally.distinct,
@@ -134,3 +138,35 @@ def _sharing(tally: StageCount) -> str:
         f"{tally.spec.name}: asked for {tally.asked:,} times, made once each "
         f"({tally.distinct:,} records)"
     )
+
+
+# -------------------------------------------------------------------------- terminal
+
+
+def show_plan(plan: RunPlan, console: Console) -> None:
+    """Print what a run would do."""
+    console.print(f"run directory {escape(str(plan.root))}", soft_wrap=True)
+    console.print(plan.extent)
+    console.print(_terminal_table(plan.counts))
+    for heading, colour, lines in (
+        ("missing", "red", plan.missing),
+        ("made again", "yellow", plan.made_again),
+        ("retired model", "yellow", plan.retired),
+        ("malformed rows", "yellow", plan.malformed),
+    ):
+        for line in lines:
+            console.print(f"[{colour}]{heading}[/{colour}] {escape(line)}", soft_wrap=True)
+    for line in plan.shared:
+        console.print(escape(line), soft_wrap=True)
+
+
+def _terminal_table(counts: Sequence[StageCount]) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("stage", no_wrap=True)
+    table.add_column("kind")
+    for name in _COUNTS:
+        table.add_column(name, justify="right")
+    table.add_column("one worker needs")
+    for tally in counts:
+        table.add_row(*_row(tally))
+    return table

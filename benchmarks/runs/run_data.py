@@ -36,7 +36,8 @@ from cluster.store import BlobReader, Store
 from cluster.walks import Lookup, Pending, read
 from generators.base import Failure, Outcome, Result
 from generators.document import Document, Malformed, Sample, Score
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 from generators.system import Prompter, System
 from scorers.base import Scorer, admitted
 

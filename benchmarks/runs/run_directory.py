@@ -9,7 +9,8 @@ from typing import Any
 
 from benchmarks.runs.config import RunConfig, anchored, is_run, merged
 from cluster.run import MANIFEST
-from generators.names import UsageError, validated
+from generators.errors import UsageError
+from generators.names import validated
 
 __all__ = ["former_config", "is_run", "read_manifest"]
 

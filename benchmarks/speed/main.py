@@ -25,8 +25,8 @@ from benchmarks.speed.workload import Workload, of_scorer, of_system, whole
 from benchmarks.tasks.controls import CONTROLS
 from cluster.manifest import environment
 from generators.base import Weights
+from generators.errors import UsageError
 from generators.files import write_whole
-from generators.names import UsageError
 from pipelines.systems import Models
 
 WHOLE = "all"

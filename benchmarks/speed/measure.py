@@ -18,7 +18,7 @@ from benchmarks.speed.device import peak_memory, synchronise
 from benchmarks.speed.traffic import weight_traffic
 from cluster.local import load_stage
 from generators.base import Outcome, Result, StageSpec, imported
-from generators.names import UsageError
+from generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
 """One way of computing the whole workload."""

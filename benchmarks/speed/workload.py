@@ -12,7 +12,8 @@ from benchmarks.tasks.task_set import load
 from cluster.local import LocalStages, at_hand
 from generators.base import Job, StageInput, StageSpec
 from generators.document import Document, ImageRequest, Sample, Text, with_blobs
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 from generators.system import Asking, System, answer
 from pipelines.systems import (
     Models,

@@ -18,7 +18,7 @@ from benchmarks.tasks.reading.album import Album
 from benchmarks.tasks.reading.rules import TaskError
 from generators.base import imported
 from generators.document import Document, Malformed, Sample
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.registry import Named, forms, is_custom, prefix_of
 from generators.system import Prompter
 

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from generators.anole.images import prepared
+from generators.anole.codec import packed, prepared
 from generators.anole.loop import Interleaver, Rules
 from generators.anole.models import load_codec, load_language
-from generators.anole.payload import packed
 from generators.anole.settings import AnoleDraftSettings
 from generators.anole.state import Limits, Mode, Track, split
 from generators.base import Failure, Outcome, Result, Skip, Weights

@@ -15,11 +15,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.anole.guidance import guided
 from generators.anole.state import Limits, Mode, Track
 from generators.anole.vocab import Vocabulary
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Stream, Streams
+
+
+def guided(
+    full: Tensor, image: Tensor, free: Tensor, *, text: float, picture: float
+) -> Tensor:
+    """Logits under guidance by the text and by earlier pictures (arXiv:2211.09800).
+
+    `full` are the logits given the whole context, `image` given its pictures alone,
+    `free` given neither; all of one shape.
+    """
+    return free + picture * (image - free) + text * (full - image)
 
 
 @dataclass(frozen=True, slots=True)

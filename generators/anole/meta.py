@@ -11,12 +11,19 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from generators.anole.layouts import meta
-from generators.anole.published import Published
-from generators.checkpoints import CheckpointError
-from generators.loading.files import Files, read_json
+from generators.anole.published import Published, meta
+from generators.errors import CheckpointError
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    divided,
+    read_json,
+    read_tokenizer,
+    section,
+)
 from generators.loading.strict import fill
-from generators.loading.tensors import in_pickle
+from generators.loading.tensors import in_pickle, shape_of
 
 PARAMS = "models/7b/params.json"
 _CONSOLIDATED = "models/7b/consolidated.pth"
@@ -24,6 +31,15 @@ _EXTRA_PARAMS = "models/7b/consolidate_params.json"
 _TOKENIZER = "tokenizer/text_tokenizer.json"
 _VQ = "tokenizer/vqgan.ckpt"
 _VQ_CONFIG = "tokenizer/vqgan.yaml"
+
+_VQ_SIZES = {
+    "resolution": "resolution",
+    "in_channels": "in_channels",
+    "base_channels": "ch",
+    "num_res_blocks": "num_res_blocks",
+    "latent_channels": "z_channels",
+}
+"""transformers' names of what `ddconfig` holds."""
 
 _CONTEXT = 4096
 """Stands in none of the files; `Options.max_seq_len` of chameleon.py."""
@@ -38,7 +54,7 @@ class Meta(Published):
 
     def tokenizer(self) -> Tokenizer:
         """`text_tokenizer.json`."""
-        return Tokenizer.from_file(str(self.files.need(_TOKENIZER)))
+        return read_tokenizer(self.files.need(_TOKENIZER))
 
     @cached_property
     def _state(self) -> Mapping[str, Any]:
@@ -50,37 +66,39 @@ class Meta(Published):
         from transformers import ChameleonConfig
 
         params = self._params()
-        vocabulary = self.tokenizer().get_vocab(with_added_tokens=True)
+        source = f"{PARAMS} of {self.source}"
         rows, width = self._shape("tok_embeddings.weight")
-        heads = params["n_heads"]
-        return ChameleonConfig(
-            vocab_size=rows,
-            hidden_size=width,
-            intermediate_size=self._shape("layers.0.feed_forward.w1.weight")[0],
-            num_hidden_layers=params["n_layers"],
-            num_attention_heads=heads,
-            num_key_value_heads=params.get("n_kv_heads") or heads,
-            rms_norm_eps=params.get("norm_eps", 1e-5),
-            rope_parameters={
+        heads = count(params, "n_heads", source)
+        divided(width, heads, f"n_heads is {heads}", source)
+        fields = {
+            "vocab_size": rows,
+            "hidden_size": width,
+            "intermediate_size": self._shape("layers.0.feed_forward.w1.weight")[0],
+            "num_hidden_layers": count(params, "n_layers", source),
+            "num_attention_heads": heads,
+            "num_key_value_heads": params.get("n_kv_heads") or heads,
+            "rms_norm_eps": params.get("norm_eps", 1e-5),
+            "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": params.get("rope_theta", 10_000.0),
             },
-            swin_norm=params.get("swin_norm", False),
-            max_position_embeddings=_CONTEXT,
-            vocabulary_map=vocabulary,
-            vq_config=dict(self.vq_config),
-        )
+            "swin_norm": params.get("swin_norm", False),
+            "max_position_embeddings": _CONTEXT,
+            "vocabulary_map": self.tokenizer().get_vocab(with_added_tokens=True),
+            "vq_config": dict(self.vq_config),
+        }
+        return configured(ChameleonConfig, fields, source)
 
     def _params(self) -> dict[str, Any]:
-        params = read_json(self.files.need(PARAMS))
-        model: dict[str, Any] = params.get("model", {})
+        path = self.files.need(PARAMS)
+        params = read_json(path)
+        if "model" in params:
+            params |= section(params, "model", str(path))
         extra = self.files.find(_EXTRA_PARAMS)
-        return params | model | (read_json(extra) if extra else {})
+        return params | (read_json(extra) if extra else {})
 
     def _shape(self, name: str) -> tuple[int, ...]:
-        if name not in self._state:
-            raise CheckpointError(f"{self.source}: {_CONSOLIDATED} lacks {name}")
-        return tuple(self._state[name].shape)
+        return shape_of(self._state, name, f"{_CONSOLIDATED} of {self.source}", rank=2)
 
     def fill_language(
         self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
@@ -103,19 +121,33 @@ class Meta(Published):
 
 def _vq_config(path: Path) -> dict[str, Any]:
     """`vqgan.yaml` in the terms of `ChameleonVQVAEConfig`."""
+    params = section(section(_yaml(path), "model", str(path)), "params", str(path))
+    sizes = section(params, "ddconfig", str(path))
+    counts = {ours: count(sizes, theirs, str(path)) for ours, theirs in _VQ_SIZES.items()}
+    return counts | {
+        "channel_multiplier": _whole_numbers(sizes, "ch_mult", path),
+        "double_latent": bool(sizes.get("double_z")),
+        "attn_resolutions": _whole_numbers(sizes, "attn_resolutions", path),
+        "embed_dim": count(params, "embed_dim", str(path)),
+        "num_embeddings": count(params, "n_embed", str(path)),
+    }
+
+
+def _yaml(path: Path) -> dict[str, Any]:
     import yaml  # type: ignore[import-untyped]
 
-    params = yaml.safe_load(path.read_text())["model"]["params"]
-    sizes = params["ddconfig"]
-    return {
-        "resolution": sizes["resolution"],
-        "in_channels": sizes["in_channels"],
-        "base_channels": sizes["ch"],
-        "channel_multiplier": list(sizes["ch_mult"]),
-        "num_res_blocks": sizes["num_res_blocks"],
-        "latent_channels": sizes["z_channels"],
-        "double_latent": sizes["double_z"],
-        "attn_resolutions": list(sizes["attn_resolutions"]),
-        "embed_dim": params["embed_dim"],
-        "num_embeddings": params["n_embed"],
-    }
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path} is not YAML: {reason}") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _whole_numbers(values: Mapping[str, Any], name: str, path: Path) -> list[int]:
+    numbers = values.get(name)
+    if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
+        raise CheckpointError(
+            f"{path}: {name} is {numbers!r}; it must be a list of whole numbers"
+        )
+    return numbers

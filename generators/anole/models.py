@@ -12,11 +12,10 @@ from tokenizers import Tokenizer
 from generators.anole.codec import Codec, vq_model
 from generators.anole.meta import PARAMS, Meta
 from generators.anole.published import HuggingFace, Published, VQAlone
-from generators.anole.sizes import FULL, TINY, Size
-from generators.anole.toy import steered, toy_tokenizer
+from generators.anole.sizes import FULL, TINY, Size, steered, toy_tokenizer
 from generators.anole.vocab import Vocabulary
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
 from generators.loading.strict import randomised, revived
 from generators.toys import BYTE_LEVEL
@@ -106,6 +105,12 @@ def _published_language(
             f"tokens, the codebook has {codes} entries"
         )
     config = checkpoint.language_config()
+    highest = max(*vocabulary.text, *vocabulary.image)
+    if highest >= config.vocab_size:
+        raise CheckpointError(
+            f"{checkpoint.source}: the tokenizer has the id {highest}, but vocab_size is "
+            f"{config.vocab_size}; it must be larger than every id"
+        )
     model = language_model(config)
     checkpoint.fill_language(model, config, device, dtype)
     return _ready(model, config, tokenizer, vocabulary, device)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from generators.anole.codec import Codes, unpacked
 from generators.anole.models import load_codec
-from generators.anole.payload import Codes, unpacked
 from generators.anole.settings import AnoleRenderSettings
 from generators.base import Failure, Outcome, Result, Weights
 from generators.document import ImageRequest

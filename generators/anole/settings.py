@@ -70,6 +70,7 @@ class AnoleRenderSettings(ModelSettings):
     kind: ClassVar[Kind] = Kind.RENDER
     stage: ClassVar[str] = "anole-render"
     target: ClassVar[str] = "generators.anole.render:AnoleRender"
+    version: ClassVar[int] = 2
     spans_gpus: ClassVar[bool] = False
 
     model: str = unkeyed(PUBLISHED)

@@ -1,10 +1,29 @@
-"""The two sizes we can build without a checkpoint: toy size and the published one."""
+"""The two sizes built without a checkpoint, toy and published, and what steers them.
+
+Toy models have a small tokenizer of their own, and random weights that all the same
+write pictures between words.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
+
+from generators.anole.vocab import (
+    BEGIN_IMAGE,
+    BOS,
+    END_IMAGE,
+    EOS,
+    Vocabulary,
+    image_name,
+)
+from generators.toys import BYTE_LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,3 +106,63 @@ FULL = Size(
     end=0.004,
 )
 """Anole-7b-v0.1: 7.01 billion parameters and 68.7 million of the VQ model."""
+
+
+SPECIALS = (BOS, "<pad>", EOS, "<unk>")
+MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
+
+
+def toy_tokenizer(codes: int, size: int | None = None) -> Tokenizer:
+    """A byte-level BPE tokenizer with `codes` image tokens, in the published order.
+
+    Filled up with made-up words to `size` names where one is given.
+    """
+    names = [*SPECIALS, *(image_name(code) for code in range(codes)), *MARKS]
+    names += sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids, merges = BYTE_LEVEL.vocabulary(names, size)
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([*SPECIALS, *MARKS])
+    return tokenizer
+
+
+def steered(
+    model: Any, vocabulary: Vocabulary, words: Collection[int], begin: float, end: float
+) -> None:
+    """Make a random Chameleon begin and end pictures and answers now and then.
+
+    Channel 0 of the residual stream is held constant, out of the layers' reach, and the
+    head reads from it a bias: text is written in `words`; after each of them a picture
+    begins with probability about `begin`, the answer ends with about `end`.
+    """
+    with torch.no_grad():
+        _hold_channel(model)
+        level = _channel_level(model, vocabulary)
+        # Words have logits of unit variance, so each weighs exp(1/2) on average.
+        mass = math.log(len(words)) + 0.5
+        head: Tensor = model.lm_head.weight
+        unwanted = sorted(set(vocabulary.text) - set(words))
+        head[unwanted, 0] = -12.0 / level
+        head[sorted(words), 0] = 0.0
+        for token, share in ((vocabulary.begin_image, begin), (vocabulary.eos, end)):
+            head[token] = 0.0
+            head[token, 0] = (math.log(share) + mass) / level
+
+
+def _hold_channel(model: Any) -> None:
+    embeddings: Tensor = model.model.embed_tokens.weight
+    embeddings[:, 0] = math.sqrt(embeddings.shape[1]) / 2
+    for layer in model.model.layers:
+        layer.self_attn.o_proj.weight[0] = 0.0
+        layer.mlp.down_proj.weight[0] = 0.0
+        layer.input_layernorm.weight[0] = 0.0
+        layer.post_attention_layernorm.weight[0] = 0.0
+
+
+def _channel_level(model: Any, vocabulary: Vocabulary) -> float:
+    """What the head finds in channel 0, averaged over some context."""
+    context = [vocabulary.bos, *vocabulary.text[:30], *vocabulary.image[:30]]
+    ids = torch.tensor([context], device=model.lm_head.weight.device)
+    hidden: Tensor = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    return float(hidden[0, :, 0].float().mean())

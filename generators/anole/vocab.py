@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 
 BOS, EOS = "<s>", "</s>"
 BEGIN_IMAGE, END_IMAGE = "<racm3:break>", "<eoss>"

@@ -25,8 +25,7 @@ class Sampler:
 
         A generator gives one number for each sampled id, and none where it is greedy.
         """
-        draws = [0.0 if self.greedy else _uniform(generator) for generator in generators]
-        return self.choose(logits, torch.tensor(draws, dtype=torch.float64))
+        return self.choose(logits, uniforms([] if self.greedy else generators))
 
     def choose(self, logits: Tensor, uniforms: Tensor) -> Tensor:
         """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1)."""
@@ -67,8 +66,11 @@ def drawn(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     steps = probabilities.double().cumsum(dim=-1)
     marks = uniforms.to(steps)[:, None] * steps[:, -1:]
     # `right=True` finds the first column beyond the mark, which has probability > 0.
-    return torch.searchsorted(steps, marks, right=True)[:, 0]
+    columns = torch.searchsorted(steps, marks, right=True)[:, 0]
+    return columns.clamp(max=steps.shape[-1] - 1)
 
 
-def _uniform(generator: torch.Generator) -> float:
-    return float(torch.rand((), generator=generator, dtype=torch.float64))
+def uniforms(generators: Iterable[torch.Generator]) -> Tensor:
+    """One number in [0, 1) of each generator, in float64."""
+    draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in generators]
+    return torch.cat(draws) if draws else torch.empty(0, dtype=torch.float64)

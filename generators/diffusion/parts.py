@@ -53,7 +53,7 @@ def vae(**changes: Any) -> Part:
     return Part("AutoencoderKL", {**_VAE, **changes}, _TINY_VAE)
 
 
-# Where CLIP pools; `generators.diffusion.tokenizers` gives its special tokens these ids.
+# Where CLIP pools; `generators.diffusion.builds` gives its special tokens these ids.
 _CLIP_IDS = {"bos_token_id": 512, "eos_token_id": 513, "pad_token_id": 513}
 
 _TINY_ENCODER = {

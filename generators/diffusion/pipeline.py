@@ -10,14 +10,15 @@ import diffusers
 import torch
 
 from generators.base import Weights
-from generators.diffusion.attention import OWN, use_attention
 from generators.diffusion.builds import built
 from generators.diffusion.loading import published, quiet
 from generators.diffusion.placing import (
+    OWN,
     DeviceMap,
     compile_denoiser,
     denoiser_of,
     place,
+    use_attention,
 )
 from generators.diffusion.settings import DiffusionSettings, architecture_of
 from generators.loading.devices import device_of

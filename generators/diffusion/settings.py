@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from generators.base import Kind, Weights
-from generators.checkpoints import CheckpointError
 from generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
+from generators.errors import CheckpointError
 from generators.settings import ModelSettings, unkeyed
 
 TINY_SIDE = 64

@@ -15,8 +15,7 @@ from generators.document import Image, ImageRequest, Payload, Text
 from generators.emu2.loading import load
 from generators.emu2.payload import packed
 from generators.emu2.prompts import Part, shown
-from generators.emu2.reading import Prompt, context_of, embedded, read
-from generators.emu2.regression import regressed
+from generators.emu2.reading import Prompt, context_of, embedded, read, regressed
 from generators.emu2.settings import Emu2ConditionSettings
 from generators.emu2.sizes import FULL_GEN, TINY_GEN
 from generators.emu2.tokens import ADDED, Picture

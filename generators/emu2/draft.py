@@ -1,20 +1,108 @@
-"""The drafting stage of Emu2: a conversation in, the text of Emu2-Chat out."""
+"""The drafting stage of Emu2: a conversation in, the text of Emu2-Chat out.
+
+Beam search over embedded prompts is transformers', with upstream's scores.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
 from generators.base import Failure, Outcome, Result, Skip, Weights
 from generators.decoding.requests import unanswerable
 from generators.document import Draft, Request, Text
 from generators.emu2.loading import load
+from generators.emu2.model import Emu2
 from generators.emu2.prompts import Part, chat_parts, shown
 from generators.emu2.reading import Prompt, context_of, embedded, read
-from generators.emu2.search import BeamSearch
 from generators.emu2.settings import Emu2DraftSettings
 from generators.emu2.sizes import FULL_CHAT, TINY_CHAT
 from generators.emu2.tokens import ADDED_CHAT
+
+
+class BeamSearch:
+    """Writes the most probable continuation of each prompt it finds."""
+
+    def __init__(self, model: Emu2, told: Emu2DraftSettings) -> None:
+        self._lm = model.network.lm
+        self._told = told
+        self._end = model.tokens["</s>"]
+        self._config = self._generation_config(model)
+
+    def _generation_config(self, model: Emu2) -> Any:
+        from transformers import GenerationConfig
+
+        told = self._told
+        return GenerationConfig(
+            do_sample=False,
+            num_beams=told.num_beams,
+            num_return_sequences=told.num_beams,
+            max_new_tokens=told.max_new_tokens,
+            min_new_tokens=told.min_new_tokens or None,
+            length_penalty=told.length_penalty if told.num_beams > 1 else None,
+            bos_token_id=model.tokens["<s>"],
+            eos_token_id=self._end,
+            pad_token_id=model.tokens["[PAD]"],
+            return_dict_in_generate=True,
+            output_scores=True,
+        )
+
+    @torch.inference_mode()
+    def __call__(self, prompts: Sequence[Tensor]) -> list[list[int]]:
+        """New ids of each prompt (positions, hidden), with the end where it is reached."""
+        if not prompts:
+            return []
+        # Padded on the left, so that all answers begin in the same column.
+        padded = pad_sequence(list(prompts), batch_first=True, padding_side="left")
+        lengths = torch.tensor([len(p) for p in prompts], device=padded.device)
+        columns = torch.arange(padded.shape[1], device=padded.device)
+        mask = columns >= padded.shape[1] - lengths[:, None]
+        found = self._lm.generate(
+            inputs_embeds=padded,
+            attention_mask=mask.long(),
+            generation_config=self._config,
+            logits_processor=self._processors(),
+        )
+        rows = [self._cut(row) for row in found.sequences.tolist()]
+        beams = self._told.num_beams
+        if beams == 1:
+            return rows
+        scored = list(zip(rows, found.sequences_scores.tolist(), strict=True))
+        return [self._best(scored[i : i + beams]) for i in range(0, len(rows), beams)]
+
+    def _processors(self) -> list[Any]:
+        """The repetition penalty, as a processor of our own.
+
+        By `GenerationConfig`, transformers 5.23 takes the padding of embedded prompts for
+        that of ids, and spares as many of the first tokens written.
+        """
+        from transformers import RepetitionPenaltyLogitsProcessor
+
+        penalty = self._told.repetition_penalty
+        return [] if penalty == 1.0 else [RepetitionPenaltyLogitsProcessor(penalty)]
+
+    def _cut(self, row: list[int]) -> list[int]:
+        """Without what pads a row after its end."""
+        return row[: row.index(self._end) + 1] if self._end in row else row
+
+    def _best(self, beams: Sequence[tuple[list[int], float]]) -> list[int]:
+        """The winner by the lengths transformers 4.31 counted, which upstream runs with.
+
+        There an artificial `<s>` stood first and the end was left out, so that answers
+        cut by the token limit counted one token more than today.
+        """
+
+        def score(beam: tuple[list[int], float]) -> float:
+            ids, today = beam
+            if ids[-1] == self._end:
+                return today
+            return float(today * (len(ids) / (len(ids) + 1)) ** self._told.length_penalty)
+
+        return max(beams, key=score)[0]
 
 
 class Emu2Draft:

@@ -9,18 +9,22 @@ import torch
 from torch import nn
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
-from generators.emu2.folders import Within
 from generators.emu2.model import Emu2, empty_network
 from generators.emu2.native import FILES, Native, native_file
-from generators.emu2.placing import connect, devices_of, homes
-from generators.emu2.published import HuggingFace, Published
-from generators.emu2.quantised import quantise_layer, quantising, require_bitsandbytes
+from generators.emu2.placing import (
+    connect,
+    devices_of,
+    homes,
+    quantise_layer,
+    quantising,
+    require_bitsandbytes,
+)
+from generators.emu2.published import HuggingFace, Published, Within
 from generators.emu2.settings import Emu2Settings, Quantization
-from generators.emu2.sizes import FULL_CHAT, Size
-from generators.emu2.tokens import Tokens
-from generators.emu2.toy import held, steered, toy_tokens
-from generators.loading.files import Files, read_json
+from generators.emu2.sizes import FULL_CHAT, Size, held, steered, toy_tokens
+from generators.emu2.tokens import USER, Tokens
+from generators.errors import CheckpointError
+from generators.loading.files import Files, configured, read_json
 from generators.loading.strict import fill, randomised, revived
 
 _SEED = 20_231_220
@@ -78,8 +82,17 @@ def load(
 
 
 def _vocabulary(checkpoint: Published, added: Sequence[str], strip: bool) -> Tokens:
-    """The checkpoint's tokens; CheckpointError where it lacks one that is `added`."""
+    """The checkpoint's tokens.
+
+    CheckpointError where it lacks one that is `added`, or has those of a conversation
+    that are not: then it is Emu2-Chat, which was tuned to write text only.
+    """
     tokens = checkpoint.tokens(strip)
+    if USER in tokens.added and USER not in added:
+        raise CheckpointError(
+            f"{checkpoint.source}: the vocabulary has {USER}, so it is Emu2-Chat; drafting "
+            "takes Emu2-Chat, conditioning Emu2-Gen"
+        )
     lacking = [name for name in added if name not in tokens.added]
     if lacking:
         more = f" and {len(lacking) - 5} more" if len(lacking) > 5 else ""
@@ -100,7 +113,8 @@ def published_model(
     """A published checkpoint, streamed onto `devices` tensor by tensor."""
     from transformers import LlamaConfig
 
-    config = LlamaConfig(**checkpoint.language())
+    source = f"config.json of {checkpoint.source}"
+    config = configured(LlamaConfig, checkpoint.language(), source)
     if tokens.rows > config.vocab_size:
         raise CheckpointError(
             f"{checkpoint.source}: the vocabulary numbers {tokens.rows} tokens, the "

@@ -14,12 +14,12 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from generators.checkpoints import CheckpointError
 from generators.emu2.published import Published, llama, native_name
 from generators.emu2.sizes import FULL_CHAT, FULL_GEN, VisionSize
 from generators.emu2.tokens import ADDED, ADDED_CHAT
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
-from generators.loading.tensors import in_pickle, in_safetensors
+from generators.loading.tensors import in_pickle, in_safetensors, shape_of
 
 FILES = (
     "Emu2-Chat_pytorch_model.bf16.bin",
@@ -49,7 +49,8 @@ def stored_in(path: Path, prefix: str) -> Iterator[tuple[str, Tensor]]:
 def shapes_in(path: Path) -> Mapping[str, tuple[int, ...]]:
     """Shape of each tensor of one file; CheckpointError where it is broken."""
     if path.suffix != ".safetensors":
-        return {name: tuple(tensor.shape) for name, tensor in in_pickle(path).items()}
+        stored = in_pickle(path)
+        return {name: shape_of(stored, name, str(path)) for name in stored}
     try:
         with safe_open(str(path), framework="pt") as file:
             names = list(file.keys())

@@ -8,16 +8,42 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from generators.checkpoints import CheckpointError
 from generators.emu2.sizes import VisionSize
 from generators.emu2.tokens import Tokens
-from generators.loading.files import Files, read_json
-from generators.loading.layout import Layout, Place
+from generators.errors import CheckpointError
+from generators.loading.files import Files, count, divided, read_json, section
+from generators.loading.llama import LlamaPieces
+from generators.loading.strict import Layout, Place
 from generators.loading.tensors import stored_tensors
+
+
+@dataclass(frozen=True)
+class Within(Files):
+    """The files of a component's folder, those of a variant first.
+
+    transformers and diffusers put the variant before the last part of a name:
+    `model.safetensors.index.json` becomes `model.safetensors.index.bf16.json`.
+    """
+
+    folder: str = ""
+    variant: str | None = None
+
+    def find(self, name: str) -> Path | None:
+        """The file of that name in the folder; None where there is none."""
+        before, _, last = name.rpartition(".")
+        names = [f"{before}.{self.variant}.{last}"] if self.variant else []
+        paths = (Files.find(self, f"{self.folder}/{n}") for n in (*names, name))
+        return next((path for path in paths if path is not None), None)
+
+    def describe(self) -> str:
+        """The folder and its checkpoint, for errors."""
+        return f"{self.folder}/ of {Files.describe(self)}"
 
 
 class Published(ABC):
@@ -68,13 +94,7 @@ class Published(ABC):
 
     def pieces(self) -> Any:
         """LLaMA's pieces as a `SentencePieceProcessor`."""
-        from sentencepiece import SentencePieceProcessor
-
-        path = self._tokenizer.need("tokenizer.model")
-        try:
-            return SentencePieceProcessor(model_file=str(path))
-        except (RuntimeError, OSError) as error:
-            raise CheckpointError(f"{path} is no sentencepiece model: {error}") from None
+        return LlamaPieces.stored(self._tokenizer.need("tokenizer.model")).processor
 
 
 class HuggingFace(Published):
@@ -86,26 +106,30 @@ class HuggingFace(Published):
 
     def vision(self) -> VisionSize:
         """From the fields of `vision_config` that `EmuModel` reads (modeling_emu.py)."""
-        told = self.config["vision_config"]
-        try:
-            return VisionSize(
-                width=told["width"],
-                layers=told["layers"],
-                heads=told["width"] // told["head_width"],
-                mlp_width=round(told["width"] * told["mlp_ratio"]),
-                patch=told["patch_size"],
-                grid=told["image_size"] // told["patch_size"],
-                norm_eps=told.get("layer_norm_eps", 1e-6),
-                queries=told["n_query"],
-            )
-        except KeyError as error:
+        source = f"config.json of {self.source}"
+        values = section(self.config, "vision_config", source)
+        source = f"vision_config in {source}"
+        width, patch = (count(values, name, source) for name in ("width", "patch_size"))
+        ratio = values.get("mlp_ratio")
+        if not isinstance(ratio, (int, float)) or ratio <= 0:
             raise CheckpointError(
-                f"{self.source}: the vision_config of config.json lacks {error}"
-            ) from None
+                f"{source}: mlp_ratio is {ratio!r}; it must be a number above 0"
+            )
+        return VisionSize(
+            width=width,
+            layers=count(values, "layers", source),
+            heads=width // count(values, "head_width", source),
+            mlp_width=round(width * ratio),
+            patch=patch,
+            grid=count(values, "image_size", source) // patch,
+            norm_eps=values.get("layer_norm_eps", 1e-6),
+            queries=count(values, "n_query", source),
+        )
 
     def language(self) -> dict[str, Any]:
         """From `config.json`."""
-        return llama(self.config, self.source) | {"vocab_size": self.config["vocab_size"]}
+        rows = count(self.config, "vocab_size", f"config.json of {self.source}")
+        return llama(self.config, self.source) | {"vocab_size": rows}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Shard by shard."""
@@ -120,9 +144,20 @@ class HuggingFace(Published):
         path = self._tokenizer.find("added_tokens.json")
         named = {} if path is None else read_json(path)
         if not named:
-            config = read_json(self._tokenizer.need("tokenizer_config.json"))
-            decoder = config.get("added_tokens_decoder", {})
-            named = {about["content"]: int(i) for i, about in decoder.items()}
+            path = self._tokenizer.need("tokenizer_config.json")
+            decoder = read_json(path).get("added_tokens_decoder", {})
+            try:
+                named = {about["content"]: int(i) for i, about in decoder.items()}
+            except (AttributeError, KeyError, TypeError, ValueError) as error:
+                raise CheckpointError(
+                    f"{path}: added_tokens_decoder must hold a content for each id "
+                    f"({error!r})"
+                ) from None
+        if other := [name for name, i in named.items() if not isinstance(i, int)]:
+            raise CheckpointError(
+                f"{path}: the id of {other[0]!r} is {named[other[0]]!r}; it must be a "
+                "whole number"
+            )
         added = {name: i for name, i in named.items() if i >= pieces}
         if not added:
             raise CheckpointError(
@@ -148,11 +183,12 @@ _SIZES = (
 
 def llama(config: Mapping[str, Any], source: str) -> dict[str, Any]:
     """Fields of `LlamaConfig` but the rows; CheckpointError where one is missing."""
-    if lacking := [name for name in _SIZES if name not in config]:
-        raise CheckpointError(f"{source}: config.json lacks {', '.join(lacking)}")
-    heads = config["num_attention_heads"]
+    sizes = {name: count(config, name, f"config.json of {source}") for name in _SIZES}
+    heads = sizes["num_attention_heads"]
+    width = sizes["hidden_size"]
+    divided(width, heads, f"num_attention_heads is {heads}", f"config.json of {source}")
     theta = config.get("rope_theta", 10_000.0)
-    return {name: config[name] for name in _SIZES} | {
+    return sizes | {
         "num_key_value_heads": config.get("num_key_value_heads", heads),
         "rms_norm_eps": config.get("rms_norm_eps", 1e-6),
         "rope_parameters": {"rope_type": "default", "rope_theta": theta},

@@ -1,4 +1,4 @@
-"""Prompts of text and pictures as embeddings, for many records at once."""
+"""Prompts as embeddings, many at once, and the regression of what follows them."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
+import torch
 from torch import Tensor
 
 from generators.base import Failure, Skip
+from generators.decoding.streams import Streams
 from generators.document import Image
-from generators.emu2.images import prepared
 from generators.emu2.model import Emu2
 from generators.emu2.tokens import Picture
+from generators.emu2.vision import prepared
 from generators.pictures import PictureError
 
 
@@ -78,3 +80,23 @@ def context_of(model: Emu2, told: int | None) -> int:
     if told is not None and told > model.context:
         raise ValueError(f"context {told} exceeds the model's {model.context} tokens")
     return told or model.context
+
+
+@torch.inference_mode()
+def regressed(model: Emu2, prompts: Sequence[Tensor]) -> Tensor:
+    """Vectors (prompts, queries, width) that follow each prompt.
+
+    Prompts are embeddings (positions, hidden) that end with the mark of a picture's
+    beginning. A vector is the last state, projected down; projected up again it is what
+    the model reads next.
+    """
+    network = model.network
+    streams = Streams(network.lm.model, model.context)
+    opened = streams.open(prompts)
+    vectors: list[Tensor] = []
+    while True:
+        # Streams keep the order they were opened in, because none leaves before the end.
+        vectors.append(network.project_down(streams.step()))
+        if len(vectors) == model.vision.queries:
+            return torch.stack(vectors, dim=1)
+        streams.feed(opened, network.project_up(vectors[-1]))

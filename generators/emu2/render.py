@@ -1,21 +1,47 @@
-"""The rendering stage of Emu2: vectors in, pixels out, many pictures at once."""
+"""The rendering stage of Emu2: vectors in, pixels out, checked by its safety checker."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from PIL import Image as Pillow
 from torch import Tensor
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.drawer import Drawer
 from generators.document import ImageRequest
 from generators.emu2.payload import unpacked
-from generators.emu2.safety import Checker
 from generators.emu2.settings import Emu2RenderSettings
 from generators.emu2.unet import published
+from generators.loading.devices import device_of
 from generators.pictures import Drawing
+
+
+class Checker:
+    """Stable Diffusion's checker, on the device of the setting of that name."""
+
+    def __init__(self, model: Any, device: str) -> None:
+        from transformers import CLIPImageProcessor
+
+        side = model.config.vision_config.image_size
+        self._model = model.to(device_of(device))
+        self._processor = CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side)
+
+    @torch.inference_mode()
+    def blocks(self, pixels: npt.NDArray[np.uint8]) -> bool:
+        """Whether it would black out the picture (height, width, 3)."""
+        read = self._processor(Pillow.fromarray(pixels), return_tensors="pt").pixel_values
+        # It writes over the pictures it is given.
+        _, blocked = self._model(
+            images=pixels[None].astype(np.float32) / 255.0,
+            clip_input=read.to(self._model.device, self._model.dtype),
+        )
+        return bool(blocked[0])
+
 
 Vectors = tuple[Tensor, Tensor]
 """With the prompt and without, each (queries, width)."""

@@ -16,7 +16,7 @@ from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
 from generators.emu2.composing import Composing, composed
-from generators.names import UsageError
+from generators.errors import UsageError
 from generators.natives import part_settings
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System

@@ -1,10 +1,21 @@
-"""The two sizes we can build without a checkpoint: toy size and the published one."""
+"""The two sizes built without a checkpoint, toy and published, and what steers them.
+
+Toy models have a small tokenizer of their own, and random weights that all the same
+write sentences and end them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import io
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
+
+import torch
+from torch import Tensor
+
+from generators.emu2.tokens import Tokens
+from generators.toys import WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,3 +96,104 @@ FULL_CHAT = Size(
 TINY_GEN = replace(TINY_CHAT, vision=replace(_TINY_VISION, queries=16), attention=1.0)
 FULL_GEN = replace(FULL_CHAT, vision=replace(_FULL_VISION, queries=64))
 """Emu2-Gen's multimodal encoder: a quarter of Chat's vectors for each picture."""
+
+
+END = "."
+"""After which toy models may end."""
+
+_PIECES = 480
+"""Bytes, characters, and enough merges to make each word one piece."""
+_SHARPNESS = 4.0
+"""Random logits are so flat that beam search would rather say nothing."""
+_FORBIDDEN = -30.0
+_END_LOGIT = 30.0
+
+
+def toy_pieces() -> Any:
+    """A sentencepiece model with LLaMA's options in which each word is one piece."""
+    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+
+    lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
+    made = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter(lines),
+        model_writer=made,
+        model_type="bpe",
+        vocab_size=_PIECES,
+        byte_fallback=True,
+        character_coverage=1.0,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        pad_id=-1,
+        unk_id=0,
+        bos_id=1,
+        eos_id=2,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return SentencePieceProcessor(model_proto=made.getvalue())
+
+
+def toy_tokens(
+    added: Sequence[str], first: int | None = None, strip: bool = True
+) -> Tokens:
+    """A small vocabulary with the special tokens `added`, numbered from `first` on.
+
+    LLaMA's own come after 32,000 pieces; by default they follow the last piece here.
+    """
+    pieces = toy_pieces()
+    start = pieces.get_piece_size() if first is None else first
+    return Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)
+
+
+def word_ids(tokens: Tokens) -> list[int]:
+    """Ids of the words and of the full stop, which is the last."""
+    ids: list[list[int]] = tokens.pieces.encode([*WORDS, END])
+    return [piece for [piece] in ids]
+
+
+def held(layer: Any, attention: float) -> None:
+    """Keep channels 0 and 1 of the residual stream out of a decoder layer's reach.
+
+    Attention is sharpened and strengthened by the factor `attention`.
+    """
+    with torch.no_grad():
+        layer.self_attn.q_proj.weight *= attention
+        layer.self_attn.o_proj.weight *= attention
+        layer.self_attn.o_proj.weight[:2] = 0.0
+        layer.mlp.down_proj.weight[:2] = 0.0
+        layer.input_layernorm.weight[:2] = 0.0
+        layer.post_attention_layernorm.weight[:2] = 0.0
+
+
+def steered(lm: Any, tokens: Tokens) -> None:
+    """Make a random LLaMA of `held` layers write words, and end only after a full stop.
+
+    Channel 0 is constant: the head reads from it which tokens are no words. Channel 1 is
+    set by the full stop alone: the head reads from it that the answer may end.
+    """
+    words = word_ids(tokens)
+    with torch.no_grad():
+        _mark(lm.model.embed_tokens.weight, words[-1])
+        after_word, after_end = _levels(lm, tokens, words)
+        head: Tensor = lm.lm_head.weight
+        kept = head[words] * _SHARPNESS
+        kept[:, :2] = 0.0
+        head.zero_()
+        head[:, 0] = _FORBIDDEN / after_word[0]
+        head[words] = kept
+        head[tokens["</s>"], 1] = (_END_LOGIT - _FORBIDDEN) / after_end[1]
+
+
+def _mark(embeddings: Tensor, end: int) -> None:
+    strength = embeddings.shape[1] ** 0.5 / 2
+    embeddings[:, 0] = strength
+    embeddings[:, 1] = 0.0
+    embeddings[end, 1] = strength
+
+
+def _levels(lm: Any, tokens: Tokens, words: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """What the head finds in channels 0 and 1, after a word and after the full stop."""
+    ids = torch.tensor([[tokens["<s>"], *words]], device=lm.lm_head.weight.device)
+    hidden: Tensor = lm.model(input_ids=ids, use_cache=False).last_hidden_state
+    return hidden[0, -2, :2], hidden[0, -1, :2]

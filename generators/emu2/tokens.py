@@ -1,23 +1,29 @@
 """Emu2's tokens: LLaMA's pieces, and special tokens by name.
 
-The rules are those of the slow tokenizer upstream runs (`LlamaTokenizer` of transformers
-4.31, legacy): text is split at special tokens, white space beside them (but for `<unk>`)
-is stripped, and each piece between them is encoded by itself, with a space before it.
-Today's tokenizers give other ids.
+Upstream runs the slow tokenizer of transformers 4.31 (`generators.loading.llama`), in
+which every special token but `<unk>` takes the white space on both its sides.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Any
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
+from generators.loading.llama import (
+    BOS,
+    UNKNOWN,
+    AddedToken,
+    Control,
+    LlamaPieces,
+    LlamaTokenizer,
+)
 
-BOS, EOS, UNKNOWN, PAD = "<s>", "</s>", "<unk>", "[PAD]"
+PAD = "[PAD]"
 BEGIN_IMAGE, IMAGE, END_IMAGE = "[IMG]", "<image>", "[/IMG]"
 USER, ASSISTANT = "[USER]", "[ASSISTANT]"
 
@@ -63,9 +69,15 @@ class Tokens:
 
     @cached_property
     def _ids(self) -> Mapping[str, int]:
-        sp = self.pieces
-        own: dict[str, int] = {BOS: sp.bos_id(), EOS: sp.eos_id(), UNKNOWN: sp.unk_id()}
-        return {**own, **self.added}
+        return {**LlamaPieces(self.pieces).named, **self.added}
+
+    @cached_property
+    def _tokenizer(self) -> LlamaTokenizer:
+        added = []
+        for name, token in self._ids.items():
+            strips = self.strip and name != UNKNOWN
+            added.append(AddedToken(name, token, strips, strips))
+        return LlamaTokenizer(LlamaPieces(self.pieces), added)
 
     @property
     def rows(self) -> int:
@@ -79,39 +91,24 @@ class Tokens:
         Adjoining texts are one text. Special tokens may be spelt out in it, except those
         that mark pictures, which are read as the letters they are.
         """
-        runs = list(self._runs(parts))
-        frame = (self[BEGIN_IMAGE], *[self[IMAGE]] * picture, self[END_IMAGE])
-        ids = [self[BOS]]
-        for i, run in enumerate(runs):
-            if run is Picture.NEXT:
-                ids.append(self[BEGIN_IMAGE])
-            elif isinstance(run, Picture):
-                ids += frame
-            elif run in self._named:
-                ids.append(self[run])
-            else:
-                ids += self.pieces.encode(self._stripped(runs, i, run))
-        return ids
+        frame = (BEGIN_IMAGE, *[IMAGE] * picture, END_IMAGE)
+        return [self[BOS], *self._tokenizer.encode(list(self._placed(parts, frame)))]
 
-    def _stripped(self, runs: Sequence[str | Picture], at: int, text: str) -> str:
-        """The plain run at that place without white space beside special tokens."""
-        if self.strip and at > 0 and runs[at - 1] != UNKNOWN:
-            text = text.lstrip()
-        if self.strip and at + 1 < len(runs) and runs[at + 1] != UNKNOWN:
-            text = text.rstrip()
-        return text
-
-    def _runs(self, parts: Iterable[str | Picture]) -> Iterable[str | Picture]:
-        """Texts cut at special tokens: every plain run has one, or an end, at each side."""
+    def _placed(
+        self, parts: Iterable[str | Picture], frame: Sequence[str]
+    ) -> Iterator[str | Control]:
+        """Texts cut at special tokens, and the tokens; `frame` names a given picture's."""
         text = ""
         for part in (*parts, None):
             if isinstance(part, str):
                 text += part
                 continue
-            yield from (run for run in self._special.split(text) if run)
+            runs = (run for run in self._special.split(text) if run)
+            yield from (Control(run) if run in self._named else run for run in runs)
             text = ""
             if part is not None:
-                yield part
+                names = frame if part is Picture.GIVEN else (BEGIN_IMAGE,)
+                yield from map(Control, names)
 
     @cached_property
     def _named(self) -> set[str]:
@@ -124,7 +121,4 @@ class Tokens:
 
     def decoded(self, ids: Sequence[int]) -> str:
         """Text of `ids`, special tokens left out."""
-        special = {self[name] for name in (BOS, EOS, UNKNOWN)}
-        size = self.pieces.get_piece_size()
-        text: str = self.pieces.decode([i for i in ids if i < size and i not in special])
-        return text
+        return self._tokenizer.pieces.decode(ids)

@@ -14,15 +14,15 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
     StableDiffusionSafetyChecker,
 )
 
-from generators.checkpoints import CheckpointError, looks_like_path
+from generators.checkpoints import looks_like_path
 from generators.diffusion.builds import empty_module
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.loading import modules_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.emu2.native import native_file, shapes_in, stored_in
+from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.loading.strict import fill, identical
 
 DESIGN = DESIGNS["emu2"]
 KINDS: Mapping[str, type[Any]] = {
@@ -30,7 +30,10 @@ KINDS: Mapping[str, type[Any]] = {
     "vae": diffusers.AutoencoderKL,
     "safety_checker": StableDiffusionSafetyChecker,
 }
-_STRAY = "safety_checker.vision_model.vision_model.embeddings.position_ids"
+_TOWER = "safety_checker.vision_model."
+_OLDER_TOWER = f"{_TOWER}vision_model."
+"""Where transformers up to 4.x, and so the published file, put the checker's tower."""
+_STRAYS = tuple(f"{tower}embeddings.position_ids" for tower in (_TOWER, _OLDER_TOWER))
 """A buffer that files of older transformers hold."""
 
 
@@ -91,16 +94,26 @@ def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:
     """A component out of the single file; CheckpointError where its tensors misfit."""
     config = files.find(f"{name}/config.json")
     module = _empty(name, None if config is None else read_json(config))
+    layout = identical(module.state_dict(), f"{name}.")
+    if any(stored.startswith(_OLDER_TOWER) for stored in shapes_in(path)):
+        layout = {_older(stored): place for stored, place in layout.items()}
     fill(
         module,
         stored_in(path, f"{name}."),
-        identical(module.state_dict(), f"{name}."),
+        layout,
         source=f"{name} of {path}",
         device=torch.device("cpu"),
         dtype=dtype,
-        tolerated=(_STRAY,),
+        tolerated=_STRAYS,
     )
     return module.eval()
+
+
+def _older(name: str) -> str:
+    """The name that transformers up to 4.x gave to a tensor of the single file."""
+    if not name.startswith(_TOWER):
+        return name
+    return _OLDER_TOWER + name.removeprefix(_TOWER)
 
 
 def _empty(name: str, config: Mapping[str, Any] | None) -> torch.nn.Module:

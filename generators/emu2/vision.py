@@ -8,11 +8,31 @@ from __future__ import annotations
 
 from math import isqrt
 
+import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image as Pillow
 from torch import Tensor, nn
 
+from generators.document import Image
 from generators.emu2.sizes import VisionSize
+from generators.pictures import decode
+
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+STD = (0.26862954, 0.26130258, 0.27577711)
+"""CLIP's, by channel (emu/constants.py of baaivision/Emu)."""
+
+
+def prepared(image: Image, side: int) -> torch.Tensor:
+    """What the encoder reads: (3, side, side), float32, normalised.
+
+    Both sides are scaled to `side` by bicubic interpolation, without a crop
+    (`transform`, emu/chat.py). PictureError where the picture cannot be read.
+    """
+    picture = decode(image).resize((side, side), Pillow.Resampling.BICUBIC)
+    values = torch.from_numpy(np.asarray(picture).astype(np.float32) / 255.0)
+    normal = (values - torch.tensor(MEAN)) / torch.tensor(STD)
+    return normal.permute(2, 0, 1)
 
 
 class Attention(nn.Module):

@@ -9,7 +9,7 @@ from generators.gill.language import Language
 from generators.gill.settings import GillDraftSettings
 from generators.gill.state import Track
 from generators.gill.tokens import Tokens
-from generators.vokens.payload import packed
+from generators.vokens.mapper import packed
 
 Segments = tuple[Text | ImageRequest, ...]
 

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 
 from generators.gill.tokens import Tokens
-from generators.loading.files import Files, read_json
-from generators.loading.layout import Layout, Place, identical
-from generators.loading.strict import fill
+from generators.loading.files import Files, configured, count, read_json
+from generators.loading.strict import Layout, Place, fill, identical
 from generators.loading.tensors import stored_tensors
 
 _EMBEDDINGS = "decoder.embed_tokens.weight"
@@ -52,6 +51,16 @@ def language_model(config: Any) -> Any:
     return model.eval().requires_grad_(False)
 
 
+def opt_config(files: Files) -> Any:
+    """The `OPTConfig` of a published OPT; CheckpointError when it is not valid."""
+    from transformers import OPTConfig
+
+    path = files.need("config.json")
+    values = read_json(path)
+    count(values, "vocab_size", str(path))
+    return configured(OPTConfig, values, str(path))
+
+
 def published_language(
     files: Files, tokens: Tokens, vokens: Tensor, device: torch.device, dtype: torch.dtype
 ) -> Language:
@@ -59,9 +68,7 @@ def published_language(
 
     Raises CheckpointError when the checkpoint does not fit.
     """
-    from transformers import OPTConfig
-
-    config = OPTConfig.from_dict(read_json(files.need("config.json")))
+    config = opt_config(files)
     stored, config.vocab_size = config.vocab_size, tokens.size
     model = language_model(config)
     fill(

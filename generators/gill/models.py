@@ -7,13 +7,18 @@ from dataclasses import dataclass
 import torch
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError, with_revision
-from generators.gill.language import Language, language_model, published_language
-from generators.gill.published import ARGUMENTS, Additions, Published
+from generators.checkpoints import with_revision
+from generators.errors import CheckpointError
+from generators.gill.language import (
+    Language,
+    language_model,
+    opt_config,
+    published_language,
+)
+from generators.gill.published import ARGUMENTS, CHECKPOINT, VOKENS, Additions, Published
 from generators.gill.settings import GillDraftSettings
-from generators.gill.sizes import FULL, SEED, TINY, Size
+from generators.gill.sizes import FULL, SEED, TINY, Size, steered, toy_tokenizer, word_ids
 from generators.gill.tokens import Tokens, opt_tokenizer
-from generators.gill.toy import steered, toy_tokenizer, word_ids
 from generators.gill.vision import (
     Vision,
     plain_processor,
@@ -58,7 +63,8 @@ def _published(
     tokens = Tokens(opt_tokenizer(language_files), len(added.vokens))
     _check_ids(checkpoint, tokens)
     tower = published_tower(vision_files, device, dtype)
-    _check_widths(checkpoint, added, tower.config.hidden_size)
+    _check_vokens(checkpoint, added, opt_config(language_files).word_embed_proj_dim)
+    _check_projection(checkpoint, added, tower.config.hidden_size)
     vision = Vision(
         tower,
         published_processor(vision_files),
@@ -79,7 +85,18 @@ def _check_ids(checkpoint: Published, tokens: Tokens) -> None:
         )
 
 
-def _check_widths(checkpoint: Published, added: Additions, pooled: int) -> None:
+def _check_vokens(checkpoint: Published, added: Additions, width: int) -> None:
+    """The image tokens are as wide as the language model's own."""
+    shape = tuple(added.vokens.shape)
+    if shape != (checkpoint.argument("num_tokens"), width):
+        raise CheckpointError(
+            f"{CHECKPOINT} of {checkpoint.source}: {VOKENS} has the shape {shape}, but the "
+            f"language model's embeddings have {width} values each"
+        )
+
+
+def _check_projection(checkpoint: Published, added: Additions, pooled: int) -> None:
+    """Pictures are projected from the vision tower to whole embeddings."""
     width = added.vokens.shape[1] * checkpoint.argument("n_visual_tokens")
     if tuple(added.visual.weight.shape) != (width, pooled):
         raise CheckpointError(

@@ -12,12 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
 from generators.gill.sizes import MapperSize
-from generators.loading.files import Files, read_json
-from generators.loading.layout import Layout, Place
-from generators.loading.strict import fill
-from generators.loading.tensors import in_pickle
+from generators.loading.files import Files, count, read_json
+from generators.loading.strict import Layout, Place, fill
+from generators.loading.tensors import in_pickle, shape_of
 
 CHECKPOINT = "pretrained_ckpt.pth.tar"
 ARGUMENTS = "model_args.json"
@@ -63,22 +61,11 @@ class Published:
 
     def argument(self, name: str) -> int:
         """A count in `model_args.json`; CheckpointError where there is none."""
-        value = self.arguments.get(name)
-        if not isinstance(value, int) or value < 1:
-            raise CheckpointError(f"{ARGUMENTS} of {self.source}: {name} is {value!r}")
-        return value
+        return count(self.arguments, name, f"{ARGUMENTS} of {self.source}")
 
     def shape(self, name: str, rank: int) -> tuple[int, ...]:
         """Of a stored tensor; CheckpointError when it is missing or of another rank."""
-        if name not in self._tensors:
-            raise CheckpointError(f"{CHECKPOINT} of {self.source} lacks {name}")
-        shape = tuple(self._tensors[name].shape)
-        if len(shape) != rank:
-            raise CheckpointError(
-                f"{CHECKPOINT} of {self.source}: {name} has the shape {shape}, not one of "
-                f"{rank} dimensions"
-            )
-        return shape
+        return shape_of(self._tensors, name, f"{CHECKPOINT} of {self.source}", rank)
 
     def additions(self, device: torch.device, dtype: torch.dtype) -> Additions:
         """The image tokens' embeddings and the projection of pictures."""

@@ -12,8 +12,8 @@ from itertools import groupby
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from generators.checkpoints import CheckpointError
-from generators.loading.files import Files
+from generators.errors import CheckpointError
+from generators.loading.files import Files, read_tokenizer
 
 BOS, PAD = "</s>", "<pad>"
 """OPT begins texts with the token that ends them (facebook/opt-6.7b, config.json)."""
@@ -32,9 +32,15 @@ def opt_tokenizer(files: Files) -> Tokenizer:
     """The tokenizer of an OPT checkpoint: `tokenizer.json`, else vocabulary and merges."""
     whole = files.find("tokenizer.json")
     if whole is not None:
-        return Tokenizer.from_file(str(whole))
+        return read_tokenizer(whole)
     vocabulary, merges = files.need("vocab.json"), files.need("merges.txt")
-    return byte_level(models.BPE.from_file(str(vocabulary), str(merges)))
+    try:
+        return byte_level(models.BPE.from_file(str(vocabulary), str(merges)))
+    except Exception as error:
+        # The library raises plain `Exception` for whatever it cannot read.
+        raise CheckpointError(
+            f"{vocabulary} and {merges.name} are not a valid tokenizer: {error}"
+        ) from None
 
 
 def byte_level(model: models.BPE) -> Tokenizer:

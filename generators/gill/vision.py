@@ -9,9 +9,8 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from generators.document import Image
-from generators.loading.files import Files, read_json
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.loading.files import Files, configured, read_json, section
+from generators.loading.strict import fill, identical
 from generators.loading.tensors import stored_tensors
 from generators.pictures import decode
 
@@ -72,9 +71,10 @@ def published_tower(files: Files, device: torch.device, dtype: torch.dtype) -> A
     """The vision tower of a published CLIP; the text tower is not read."""
     from transformers import CLIPVisionConfig
 
-    config = read_json(files.need("config.json"))
-    sizes = config.get("vision_config", config)
-    tower = vision_tower(CLIPVisionConfig.from_dict(sizes))
+    path = files.need("config.json")
+    config = read_json(path)
+    sizes = section({"vision_config": config} | config, "vision_config", str(path))
+    tower = vision_tower(configured(CLIPVisionConfig, sizes, str(path)))
     fill(
         tower,
         stored_tensors(files, lambda name: name.startswith(_PREFIX)),

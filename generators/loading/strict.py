@@ -1,16 +1,38 @@
-"""Fills a module with stored tensors, one at a time, and tolerates no difference."""
+"""Fills a module with stored tensors by a layout, one at a time, strictly."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
-from generators.loading.layout import Layout
+from generators.errors import CheckpointError
+
+
+def same(tensor: Tensor) -> Tensor:
+    """The stored tensor as it is."""
+    return tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The parameter a stored tensor fills, and how the one becomes the other."""
+
+    name: str
+    change: Callable[[Tensor], Tensor] = same
+
+
+Layout = Mapping[str, Place]
+"""Name in the file -> place in the module."""
+
+
+def identical(names: Iterable[str], prefix: str = "") -> Layout:
+    """The layout of a file that uses the module's own names, after `prefix`."""
+    return {prefix + name: Place(name) for name in names}
+
 
 _NAMED = 8
 """How many keys of one kind an error lists."""
@@ -24,15 +46,17 @@ class _Differences:
     missing: list[str] = field(default_factory=list)
     unexpected: list[str] = field(default_factory=list)
     misshapen: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
     def raise_if_any(self, source: str) -> None:
         """One error for all of them."""
-        found = {
+        differences = {
             "missing": self.missing,
             "unexpected": self.unexpected,
             "of the wrong shape": self.misshapen,
+            "not a tensor": self.others,
         }
-        parts = [f"{len(k)} {what}: {_listed(k)}" for what, k in found.items() if k]
+        parts = [f"{len(k)} {what}: {_listed(k)}" for what, k in differences.items() if k]
         if parts:
             raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
 
@@ -52,7 +76,8 @@ def fill(
     `module` may be on the meta device: parameters are replaced, never copied twice.
     Names in `tolerated` (and below them) may be there or not. Buffers that are not part
     of the state dict (rotary frequencies) stay on the meta device: see `revived`.
-    Raises CheckpointError that names every missing, unexpected and mis-shaped key.
+    Raises CheckpointError that names every key that is missing, unexpected, mis-shaped or
+    of something else than a tensor.
     """
     shapes = {name: value.shape for name, value in module.state_dict().items()}
     differences = _Differences()
@@ -62,6 +87,9 @@ def fill(
         if place is None:
             if not any(key == t or key.startswith(f"{t}.") for t in tolerated):
                 differences.unexpected.append(key)
+            continue
+        if not isinstance(tensor, Tensor):
+            differences.others.append(f"{key} is a {type(tensor).__name__}")
             continue
         value = _changed(place.change, tensor)
         if value is None or value.shape != shapes[place.name]:

@@ -5,7 +5,9 @@ Tensors are read when they are asked for: a checkpoint is never held twice.
 
 from __future__ import annotations
 
+import errno
 import pickle
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from generators.checkpoints import CheckpointError
-from generators.loading.files import Files, read_json
+from generators.errors import CheckpointError
+from generators.loading.files import Files, read_json, section
 
 _SAFE, _PICKLED = "model.safetensors", "pytorch_model.bin"
 
@@ -58,8 +60,13 @@ def _shards(files: Files, name: str, wanted: Callable[[str], bool]) -> list[Path
     if index is None:
         whole = files.find(name)
         return None if whole is None else [whole]
-    places: Mapping[str, str] = read_json(index)["weight_map"]
-    return [files.need(s) for s in sorted({p for k, p in places.items() if wanted(k)})]
+    places = section(read_json(index), "weight_map", str(index))
+    shards = {place for name, place in places.items() if wanted(name)}
+    if other := [place for place in shards if not isinstance(place, str)]:
+        raise CheckpointError(
+            f"{index}: weight_map names {other[0]!r}; it must name a file for each tensor"
+        )
+    return [files.need(shard) for shard in sorted(shards)]
 
 
 def in_safetensors(
@@ -76,7 +83,9 @@ def in_safetensors(
 
 
 def in_pickle(path: Path, *below: str) -> Mapping[str, Any]:
-    """What `torch.save` wrote, memory-mapped; of nested mappings the one at `below`.
+    """What `torch.save` wrote; of nested mappings the one at `below`.
+
+    It is memory-mapped unless the file is compressed or of torch < 1.6.
 
     Only tensors and plain containers are unpickled. CheckpointError for anything else,
     for broken files, and where `below` is not there.
@@ -91,23 +100,50 @@ def in_pickle(path: Path, *below: str) -> Mapping[str, Any]:
     return found
 
 
+def shape_of(
+    stored: Mapping[str, Any], name: str, source: str, rank: int | None = None
+) -> tuple[int, ...]:
+    """Shape of a stored tensor.
+
+    Raises CheckpointError, in which `source` names the file, when it is missing, is not a
+    tensor, or has not `rank` dimensions.
+    """
+    if name not in stored:
+        raise CheckpointError(f"{source} lacks {name}")
+    if not isinstance(stored[name], Tensor):
+        kind = type(stored[name]).__name__
+        raise CheckpointError(f"{source}: {name} is a {kind}; it must be a tensor")
+    shape = tuple(stored[name].shape)
+    if rank is not None and len(shape) != rank:
+        raise CheckpointError(
+            f"{source}: {name} has the shape {shape}, not one of {rank} dimensions"
+        )
+    return shape
+
+
 def _unpickled(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        if "mmap" in str(error):
-            # Files of torch < 1.6 are no zip archives, which mapping needs.
-            return _unmapped(path)
-        raise _broken(path, error) from None
+        return torch.load(
+            path, map_location="cpu", weights_only=True, mmap=_is_mappable(path)
+        )
+    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError) as error:
+        # torch looks for the end of a short broken archive before its beginning (EINVAL).
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
+        first = (str(error).splitlines() or [type(error).__name__])[0]
+        raise CheckpointError(
+            f"{path} is broken or holds more than tensors: {first}"
+        ) from None
 
 
-def _unmapped(path: Path) -> Any:
+def _is_mappable(path: Path) -> bool:
+    """Whether the tensors lie in the file as they are in memory.
+
+    Files of torch < 1.6 are not zip archives, and others may have been compressed.
+    """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError) as error:
-        raise _broken(path, error) from None
-
-
-def _broken(path: Path, error: Exception) -> CheckpointError:
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return CheckpointError(f"{path} is broken or holds more than tensors: {first}")
+        with zipfile.ZipFile(path) as archive:
+            entries = archive.infolist()
+    except zipfile.BadZipFile:
+        return False
+    return all(entry.compress_type == zipfile.ZIP_STORED for entry in entries)

@@ -14,14 +14,14 @@ from generators.decoding.requests import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
 from generators.loading.devices import device_of
-from generators.minigpt5.images import prepared
 from generators.minigpt5.loop import Interleaver, Rules
 from generators.minigpt5.models import context_of, load_writer
 from generators.minigpt5.prompts import asked, shown
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.state import Limits, Track
+from generators.minigpt5.vision import prepared
 from generators.pictures import PictureError
-from generators.vokens.payload import packed
+from generators.vokens.mapper import packed
 
 
 @dataclass(frozen=True, slots=True)

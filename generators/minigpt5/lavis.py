@@ -15,11 +15,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.files import Files
-from generators.loading.layout import Layout, Place
-from generators.loading.strict import fill
-from generators.loading.tensors import in_pickle
+from generators.loading.strict import Layout, Place, fill
+from generators.loading.tensors import in_pickle, shape_of
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39
@@ -57,15 +56,15 @@ class Lavis:
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
         """Fields of `Blip2VisionConfig` and `Blip2QFormerConfig`, and the queries."""
-        _, queries, _ = self._shape(self._qformer, "query_tokens")
+        _, queries, _ = self._shape(self._qformer, "query_tokens", 3)
         return self._vision_config(), self._qformer_config(), queries
 
     def _vision_config(self) -> dict[str, Any]:
-        width, _, patch, _ = self._shape(self._vit, "patch_embed.proj.weight")
-        positions = self._shape(self._vit, "pos_embed")[1]
+        width, _, patch, _ = self._shape(self._vit, "patch_embed.proj.weight", 4)
+        positions = self._shape(self._vit, "pos_embed", 3)[1]
         return {
             "hidden_size": width,
-            "intermediate_size": self._shape(self._vit, "blocks.0.mlp.fc1.weight")[0],
+            "intermediate_size": self._shape(self._vit, "blocks.0.mlp.fc1.weight", 2)[0],
             "num_hidden_layers": min(_DEPTH, _count(self._vit, r"blocks\.(\d+)\.")),
             "num_attention_heads": width // _VIT_HEAD,
             "image_size": math.isqrt(positions - 1) * patch,
@@ -78,22 +77,20 @@ class Lavis:
         seen = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
         key = f"{layer}{min(seen, default=0)}.crossattention.self.key.weight"
         inner = f"{layer}0.intermediate_query.dense.weight"
-        width = self._shape(self._qformer, "query_tokens")[2]
+        width = self._shape(self._qformer, "query_tokens", 3)[2]
         apart = sorted(seen)[1] - sorted(seen)[0] if len(seen) > 1 else 2
         return {
             "hidden_size": width,
-            "intermediate_size": self._shape(self._qformer, inner)[0],
+            "intermediate_size": self._shape(self._qformer, inner, 2)[0],
             "num_hidden_layers": _count(self._qformer, r".*\.layer\.(\d+)\."),
             "num_attention_heads": width // _QFORMER_HEAD,
-            "encoder_hidden_size": self._shape(self._qformer, key)[1],
+            "encoder_hidden_size": self._shape(self._qformer, key, 2)[1],
             "cross_attention_frequency": apart,
         }
 
-    def _shape(self, tensors: Mapping[str, Any], name: str) -> tuple[int, ...]:
-        if name not in tensors:
-            file = VIT if tensors is self._vit else QFORMER
-            raise CheckpointError(f"{file} of {self.source} lacks {name}")
-        return tuple(tensors[name].shape)
+    def _shape(self, tensors: Mapping[str, Any], name: str, rank: int) -> tuple[int, ...]:
+        file = VIT if tensors is self._vit else QFORMER
+        return shape_of(tensors, name, f"{file} of {self.source}", rank)
 
     def fill(
         self,
@@ -103,6 +100,7 @@ class Lavis:
         dtype: torch.dtype,
     ) -> None:
         """Fill the parameters `names` of a `PictureEncoder`, strictly."""
+        self._check_biases()
         parts = (
             (VIT, _vit_tensors(self._vit), _vit_layout(names), _UNUSED_VIT),
             (QFORMER, self._qformer.items(), _qformer_layout(names), _UNUSED_QFORMER),
@@ -117,6 +115,18 @@ class Lavis:
                 dtype=dtype,
                 tolerated=unused,
             )
+
+    def _check_biases(self) -> None:
+        """The two biases of each block that are used as one with that of the keys, 0."""
+        width = self._shape(self._vit, "patch_embed.proj.weight", 4)[0]
+        for block in range(self._vision_config()["num_hidden_layers"]):
+            for part in "qv":
+                name = f"blocks.{block}.attn.{part}_bias"
+                if (shape := self._shape(self._vit, name, 1)) != (width,):
+                    raise CheckpointError(
+                        f"{VIT} of {self.source}: {name} has the shape {shape}, not "
+                        f"{(width,)}"
+                    )
 
 
 def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
-from generators.loading.files import Files
+from generators.errors import CheckpointError
+from generators.loading.files import Files, configured
 from generators.loading.strict import randomised, revived
 from generators.minigpt5.published import (
     Blip2,
@@ -22,9 +22,16 @@ from generators.minigpt5.published import (
     vicuna_config,
 )
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.sizes import ADDED, FULL, TINY, Size
+from generators.minigpt5.sizes import (
+    ADDED,
+    FULL,
+    MARK_PIECE,
+    TINY,
+    Size,
+    Steering,
+    toy_tokenizer,
+)
 from generators.minigpt5.tokens import FromJson, Vocabulary, stored_bos, stored_tokenizer
-from generators.minigpt5.toy import MARK_PIECE, Steering, toy_tokenizer
 from generators.minigpt5.vision import PictureEncoder
 from generators.toys import PIECES
 
@@ -73,8 +80,8 @@ def picture_encoder(
     """An empty picture encoder on the meta device."""
     from transformers import Blip2QFormerConfig, Blip2VisionConfig
 
-    seeing = Blip2VisionConfig.from_dict(dict(vision))
-    asking = Blip2QFormerConfig.from_dict(dict(qformer))
+    seeing = configured(Blip2VisionConfig, vision, "the ViT of BLIP-2")
+    asking = configured(Blip2QFormerConfig, qformer, "the Q-Former of BLIP-2")
     with torch.device("meta"):
         encoder = PictureEncoder(seeing, asking, queries, width)
     return encoder.eval().requires_grad_(False)

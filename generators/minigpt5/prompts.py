@@ -32,6 +32,8 @@ def asked(request: Request, told: MiniGPT5DraftSettings) -> list[Part]:
         else:
             parts += [wording.human, *_content(turn, told)]
         if i == last:
+            if _ends_with_picture(turn):
+                parts.append(wording.after_last_image)
             parts.append(wording.request)
     if not talk or talk[-1].role == "user":
         parts.append(told.assistant)
@@ -41,6 +43,10 @@ def asked(request: Request, told: MiniGPT5DraftSettings) -> list[Part]:
 def shown(parts: Sequence[Part]) -> str:
     """For people: the text, with upstream's mark for each picture."""
     return "".join("<ImageHere>" if isinstance(p, Image) else p for p in parts)
+
+
+def _ends_with_picture(turn: Turn) -> bool:
+    return bool(turn.content) and not isinstance(turn.content[-1], Text)
 
 
 def _content(turn: Turn, told: MiniGPT5DraftSettings) -> list[Part]:

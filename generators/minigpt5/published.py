@@ -8,14 +8,75 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 
-from generators.checkpoints import CheckpointError, looks_like_path, with_revision
-from generators.loading.files import Files, read_json
-from generators.loading.layout import Place, identical
-from generators.loading.strict import fill
-from generators.loading.tensors import in_pickle, stored_tensors
+from generators.checkpoints import looks_like_path, with_revision
+from generators.errors import CheckpointError
+from generators.loading.files import Files, configured, count, read_json, section
+from generators.loading.strict import Place, fill, identical
+from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 from generators.minigpt5.lavis import QFORMER, VIT, Lavis
-from generators.minigpt5.lora import merge
+
+_ALPHA = 16.0
+"""`lora_alpha` of mini_gpt5.py; the files do not hold it."""
+_TARGETS = ("q_proj", "v_proj")
+_PARTS = {"A": "down", "B": "up"}
+
+
+class _Update(nn.Module):
+    """W + (alpha / rank) B A, of a linear map W."""
+
+    def __init__(self, linear: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.down = nn.Parameter(torch.empty(rank, linear.in_features))
+        self.up = nn.Parameter(torch.empty(linear.out_features, rank))
+
+    @property
+    def change(self) -> Tensor:
+        return (_ALPHA / len(self.down)) * self.up @ self.down
+
+
+@torch.no_grad()
+def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> None:
+    """Add the updates in `stored` to the weights of a LLaMA.
+
+    Names are peft's below `prefix`; the sum is taken in float32. CheckpointError where a
+    layer has none, or where there are others than of queries and values.
+    """
+    linears = {
+        f"layers.{i}.self_attn.{target}": getattr(layer.self_attn, target)
+        for i, layer in enumerate(model.model.layers)
+        for target in _TARGETS
+    }
+    rank = _rank(stored, f"{prefix}layers.0.self_attn.q_proj.lora_A.default.weight", source)
+    with torch.device("meta"):
+        named = {_flat(name): _Update(linear, rank) for name, linear in linears.items()}
+        updates = nn.ModuleDict(named)
+    fill(
+        updates,
+        ((k, v) for k, v in stored.items() if k.startswith(f"{prefix}layers.")),
+        {
+            f"{prefix}{name}.lora_{part}.default.weight": Place(f"{_flat(name)}.{own}")
+            for name in linears
+            for part, own in _PARTS.items()
+        },
+        source=source,
+        device=model.lm_head.weight.device,
+        dtype=torch.float32,
+    )
+    for name, linear in linears.items():
+        merged = linear.weight.float() + updates[_flat(name)].change
+        linear.weight.copy_(merged)
+
+
+def _rank(stored: Mapping[str, Any], name: str, source: str) -> int:
+    return shape_of(stored, name, source, 2)[0]
+
+
+def _flat(name: str) -> str:
+    """Names of submodules cannot hold dots."""
+    return name.replace(".", "-")
+
 
 STAGE_1 = "stage1_cc3m.ckpt"
 STAGE_2 = {"vist": "stage2_vist.ckpt", "mmdialog": "stage2_mmdialog.ckpt"}
@@ -53,10 +114,7 @@ class Stages:
     def rows(self) -> int:
         """Rows of the embedding table."""
         stored, names = self._tables()
-        name = next(iter(names))
-        if name not in stored:
-            raise CheckpointError(f"{self.last_source} lacks {name}")
-        return int(stored[name].shape[0])
+        return shape_of(stored, next(iter(names)), self.last_source, 2)[0]
 
     def fill_language(self, model: Any, device: torch.device, dtype: torch.dtype) -> None:
         """Embeddings and head; the updates of stage 2 are added to the weights there."""
@@ -92,9 +150,10 @@ def vicuna_config(files: Files, rows: int) -> Any:
     """The `LlamaConfig` of a Vicuna whose tables have `rows` rows."""
     from transformers import LlamaConfig
 
-    stored = read_json(files.need("config.json"))
-    # Vicuna v0 names -1, which is no id; nothing is padded here.
-    return LlamaConfig.from_dict(stored | {"vocab_size": rows, "pad_token_id": None})
+    path = files.need("config.json")
+    # Vicuna v0 names the padding id -1, which no token has; nothing is padded here.
+    fields = read_json(path) | {"vocab_size": rows, "pad_token_id": None}
+    return configured(LlamaConfig, fields, str(path))
 
 
 def fill_vicuna(
@@ -159,8 +218,10 @@ class Blip2:
         stored = read_json(path)
         if "qformer_config" not in stored:
             raise CheckpointError(f"{path} describes no BLIP-2: it has no qformer_config")
-        vision, qformer = stored.get("vision_config", {}), stored["qformer_config"]
-        return vision, qformer, stored.get("num_query_tokens", 32)
+        qformer = section(stored, "qformer_config", str(path))
+        vision = section({"vision_config": {}} | stored, "vision_config", str(path))
+        queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
+        return dict(vision), dict(qformer), queries
 
     def _lavis(self) -> Lavis:
         if self.files.find(VIT) is None:

@@ -9,13 +9,13 @@ import torch
 from torch import nn
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
+from generators.errors import CheckpointError
 from generators.loading.devices import device_of
 from generators.loading.files import Files
-from generators.loading.layout import Layout
-from generators.loading.strict import fill, randomised
+from generators.loading.strict import Layout, fill, randomised
+from generators.loading.tensors import shape_of
 from generators.minigpt5.published import STAGE_1, Stages
 from generators.minigpt5.settings import MiniGPT5RenderSettings
 from generators.minigpt5.sizes import FULL, TINY, VOKENS
@@ -92,10 +92,10 @@ def _sized_mapper(stored: Mapping[str, Any], source: str) -> tuple[VokenMapper, 
     needed = ("fc.0.weight", "t2i_decoder_prompt", layer.format(0))
     if lacking := [name for name in needed if name not in stored]:
         raise CheckpointError(f"{source} lacks {', '.join(lacking)}")
-    out, width = stored["fc.0.weight"].shape
+    out, width = shape_of(stored, "fc.0.weight", source, 2)
     layers = sum(layer.format(i) in stored for i in range(len(stored)))
-    inner = stored[layer.format(0)].shape[0]
-    queries = stored["t2i_decoder_prompt"].shape[-2]
+    inner = shape_of(stored, layer.format(0), source, 2)[0]
+    queries = shape_of(stored, "t2i_decoder_prompt", source, 3)[1]
     return empty_mapper(width, out, layers, inner, queries), width
 
 

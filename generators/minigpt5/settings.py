@@ -37,6 +37,8 @@ class Wording(NamedTuple):
     human: str
     request: str
     """After the last human turn."""
+    after_last_image: str = ""
+    """After a picture that ends the last human turn."""
 
 
 _SEEING = (
@@ -49,6 +51,7 @@ WORDINGS: Mapping[Finetuned, Wording] = {
         _SEEING + "Please understanding images and generate story.",
         "###Human:",
         " Tell me the next scene with image. ",
+        "\n",
     ),
     "mmdialog": Wording(
         _SEEING + "Please generate conversations with appropriate images. ",
@@ -68,6 +71,7 @@ class MiniGPT5DraftSettings(ModelSettings):
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "minigpt5-draft"
     target: ClassVar[str] = "generators.minigpt5.draft:MiniGPT5Draft"
+    version: ClassVar[int] = 2
     companions: ClassVar[tuple[str, ...]] = ("language", "vision", "projection")
     spans_gpus: ClassVar[bool] = False
 
@@ -115,6 +119,8 @@ class MiniGPT5DraftSettings(ModelSettings):
     """Before each human turn."""
     request: str | None = None
     """After the last human turn."""
+    after_last_image: str | None = None
+    """After a picture that ends the last human turn. VIST's put a newline there."""
     assistant: str = "###Assistant:"
     turn_separator: str = " "
     """Around earlier turns of the assistant, as MMDialog's were joined."""
@@ -132,13 +138,13 @@ class MiniGPT5DraftSettings(ModelSettings):
     def wording(self) -> Wording:
         """The template in force."""
         own = Wording(*WORDINGS[self.finetuned])
-        told = (self.system_prompt, self.human, self.request)
-        return Wording(*(o if t is None else t for t, o in zip(told, own, strict=True)))
+        settings = (self.system_prompt, self.human, self.request, self.after_last_image)
+        return Wording(*(o if s is None else s for s, o in zip(settings, own, strict=True)))
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
         """As for every model, with the template spelled out."""
-        system, human, request = self.wording
-        spelled = {"system_prompt": system, "human": human, "request": request}
+        wording = self.wording._asdict()
+        spelled = {"system_prompt": wording.pop("system")} | wording
         return super().keyed(weights) | spelled
 
     def per_record_gib(self) -> float:

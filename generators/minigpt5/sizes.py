@@ -1,10 +1,21 @@
-"""The two sizes we can build without a checkpoint: toy size and the published one."""
+"""The two sizes built without a checkpoint, toy and published, and what steers them.
+
+Toy models have a small tokenizer of their own, and random weights that all the same
+ask for pictures and end answers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers
+from torch import Tensor
+
+from generators.toys import PIECES
 
 VOKENS = 8
 """`[IMG0]` to `[IMG7]` (`IMG_TOKEN_NUM`, constants.py)."""
@@ -93,3 +104,85 @@ FULL = Size(
     end=0.0004,
 )
 """Vicuna-7B with 9 more rows, EVA-ViT-g and the Q-Former of BLIP-2."""
+
+
+_SPACE = PIECES.space
+MARK_PIECE = _SPACE + "###"
+_MARK_MERGES = [(_SPACE, "#"), (_SPACE + "#", "#"), (_SPACE + "##", "#"), ("#", "#")]
+_SPECIALS = ("<unk>", "<s>", "</s>")
+
+
+def toy_tokenizer(size: int | None = None) -> Tokenizer:
+    """Pieces in LLaMA's order: special ones, bytes, words; filled up to `size` pieces."""
+    ids, of_words = PIECES.vocabulary(_first(), size)
+    merges = [*_MARK_MERGES, *of_words]
+    model = models.BPE(
+        vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
+    )
+    tokenizer = Tokenizer(model)
+    spaces = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    spelling = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    first = decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([*spelling, first])
+    tokenizer.add_special_tokens(list(_SPECIALS))
+    return tokenizer
+
+
+def _first() -> list[str]:
+    """The pieces before those of words."""
+    names = [*_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), _SPACE]
+    names += [chr(code) for code in range(33, 127)]
+    return [*names, *(a + b for a, b in _MARK_MERGES)]
+
+
+@dataclass(frozen=True)
+class Steering:
+    """Makes a random LLaMA ask for pictures and end its answers now and then.
+
+    Channel 0 of the residual stream is held constant, out of the layers' reach, and the
+    head reads from it a bias: text is written in `words`; after each of them a picture
+    begins with probability about `begin`, the answer ends with about `end`.
+    """
+
+    words: Sequence[int]
+    image: int
+    """Id that begins a picture."""
+    mark: int
+    """Id that ends the answer."""
+    begin: float
+    end: float
+
+    @torch.no_grad()
+    def apply(self, language: Any, encoder: Any) -> None:
+        """Change the weights of both in place."""
+        self._hold_channel(language, encoder)
+        level = self._channel_level(language)
+        # Words have logits of unit variance, so each weighs exp(1/2) on average.
+        mass = math.log(len(self.words)) + 0.5
+        head: Tensor = language.lm_head.weight
+        written = head[list(self.words)]
+        head[:, 0] = -12.0 / level
+        head[list(self.words)] = written
+        head[list(self.words), 0] = 0.0
+        for token, share in ((self.image, self.begin), (self.mark, self.end)):
+            head[token] = 0.0
+            head[token, 0] = (math.log(share) + mass) / level
+
+    def _hold_channel(self, language: Any, encoder: Any) -> None:
+        embeddings: Tensor = language.model.embed_tokens.weight
+        held = math.sqrt(embeddings.shape[1]) / 2
+        embeddings[:, 0] = held
+        encoder.llama_proj.weight[0] = 0.0
+        encoder.llama_proj.bias[0] = held
+        for layer in language.model.layers:
+            layer.self_attn.o_proj.weight[0] = 0.0
+            layer.mlp.down_proj.weight[0] = 0.0
+            layer.input_layernorm.weight[0] = 0.0
+            layer.post_attention_layernorm.weight[0] = 0.0
+
+    def _channel_level(self, language: Any) -> float:
+        """What the head finds in channel 0, averaged over some context."""
+        ids = torch.tensor([list(self.words[:40])], device=language.lm_head.weight.device)
+        hidden: Tensor = language.model(input_ids=ids, use_cache=False).last_hidden_state
+        return float(hidden[0, :, 0].float().mean())

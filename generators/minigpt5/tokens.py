@@ -1,9 +1,8 @@
 """LLaMA's pieces as upstream reads them, and the ids that MiniGPT-5 adds behind them.
 
-Upstream uses the slow tokenizer of transformers 4.31 with `legacy=True`: it splits at
-added tokens, takes the white space beside them away, and gives every part between them
-to SentencePiece alone. Here the parts never meet an added token, so that words of a
-question such as `[IMG0]` or `</s>` are read as text.
+Upstream uses the slow tokenizer of transformers 4.31 (`generators.loading.llama`). Here
+the parts of a prompt never meet an added token, so that words of a question such as
+`[IMG0]` or `</s>` are read as text.
 """
 
 from __future__ import annotations
@@ -12,8 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from generators.checkpoints import CheckpointError
-from generators.loading.files import Files, read_json
+from generators.errors import CheckpointError
+from generators.loading.files import Files, read_json, read_tokenizer
+from generators.loading.llama import BOS, EOS, UNKNOWN, LlamaPieces
 from generators.minigpt5.sizes import ADDED, VOKENS
 
 MARK = "###"
@@ -22,10 +22,9 @@ _SPELLINGS = (("\u2581###",), ("##", "#"))
 """Pieces that make the mark: ids [835] and [2277, 29937] of upstream's `predict`."""
 _MODEL, _JSON = "tokenizer.model", "tokenizer.json"
 _SPECIAL_MAPS = ("special_tokens_map.json", "tokenizer_config.json")
-_UNKNOWN, _BOS, _EOS = "<unk>", "<s>", "</s>"
 
 
-class Tokenizer(Protocol):
+class TextTokenizer(Protocol):
     """Text to pieces and back, without any special tokens."""
 
     size: int
@@ -43,35 +42,6 @@ class Tokenizer(Protocol):
         ...
 
 
-class SentencePiece:
-    """`tokenizer.model`, read by the library that made it."""
-
-    def __init__(self, proto: bytes) -> None:
-        from sentencepiece import SentencePieceProcessor
-
-        self._pieces: Any = SentencePieceProcessor(model_proto=proto)
-        self.size: int = self._pieces.get_piece_size()
-
-    def encode(self, text: str) -> list[int]:
-        """As in `Tokenizer`."""
-        ids: list[int] = self._pieces.encode(text)
-        return ids
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """As in `Tokenizer`."""
-        plain = [i for i in ids if not self._is_special(i)]
-        text: str = self._pieces.decode(plain)
-        return text
-
-    def id_of(self, piece: str) -> int | None:
-        """As in `Tokenizer`."""
-        found: int = self._pieces.piece_to_id(piece)
-        return found if self._pieces.id_to_piece(found) == piece else None
-
-    def _is_special(self, token: int) -> bool:
-        return bool(self._pieces.is_control(token) or self._pieces.is_unknown(token))
-
-
 class FromJson:
     """`tokenizer.json`; the same ids, for checkpoints without a `tokenizer.model`."""
 
@@ -79,51 +49,42 @@ class FromJson:
         self._tokenizer = tokenizer
         # Else `</s>` in a question would be read as the end of a sequence.
         self._tokenizer.encode_special_tokens = True
-        self._special = {tokenizer.token_to_id(t) for t in (_UNKNOWN, _BOS, _EOS)}
+        self._special = {tokenizer.token_to_id(t) for t in (UNKNOWN, BOS, EOS)}
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=False)
 
     def encode(self, text: str) -> list[int]:
-        """As in `Tokenizer`."""
+        """As in `TextTokenizer`."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """As in `Tokenizer`."""
+        """As in `TextTokenizer`."""
         plain = [i for i in ids if i not in self._special]
         text: str = self._tokenizer.decode(plain, skip_special_tokens=False)
         return text
 
     def id_of(self, piece: str) -> int | None:
-        """As in `Tokenizer`."""
+        """As in `TextTokenizer`."""
         found: int | None = self._tokenizer.token_to_id(piece)
         return found
 
 
-def stored_tokenizer(files: Files) -> Tokenizer:
+def stored_tokenizer(files: Files) -> TextTokenizer:
     """The tokenizer of a LLaMA checkpoint; CheckpointError where there is none."""
     if (path := files.find(_MODEL)) is not None:
-        try:
-            return SentencePiece(path.read_bytes())
-        except (RuntimeError, OSError) as error:
-            raise CheckpointError(f"{path} is no SentencePiece model: {error}") from None
+        return LlamaPieces.stored(path)
     if (path := files.find(_JSON)) is not None:
-        from tokenizers import Tokenizer as Fast
-
-        try:
-            return FromJson(Fast.from_file(str(path)))
-        except Exception as error:
-            # The library raises plain `Exception` for whatever it cannot read.
-            raise CheckpointError(f"{path} is no tokenizer: {error}") from None
+        return FromJson(read_tokenizer(path))
     raise CheckpointError(f"{files.describe()} has neither {_MODEL} nor {_JSON}")
 
 
-def stored_bos(files: Files, tokenizer: Tokenizer) -> int:
+def stored_bos(files: Files, tokenizer: TextTokenizer) -> int:
     """The id a prompt begins with, by the name the checkpoint gives its `bos_token`.
 
     Conversions of LLaMA-1 name `<s>`, `</s>` or nothing at all; a name without a piece is
     the unknown piece, as in transformers.
     """
-    name = _BOS
+    name = BOS
     for file in _SPECIAL_MAPS:
         path = files.find(file)
         stored = None if path is None else read_json(path).get("bos_token")
@@ -131,14 +92,14 @@ def stored_bos(files: Files, tokenizer: Tokenizer) -> int:
             name = stored["content"] if isinstance(stored, dict) else str(stored)
             break
     found = tokenizer.id_of(name)
-    return (tokenizer.id_of(_UNKNOWN) or 0) if found is None else found
+    return (tokenizer.id_of(UNKNOWN) or 0) if found is None else found
 
 
 @dataclass(frozen=True)
 class Vocabulary:
     """What the loop has to know of the ids."""
 
-    tokenizer: Tokenizer
+    tokenizer: TextTokenizer
     rows: int
     """Rows of the embedding table; the added ids are the last of them."""
     bos: int
@@ -146,7 +107,7 @@ class Vocabulary:
     """Runs of ids that spell the mark."""
 
     @classmethod
-    def of(cls, tokenizer: Tokenizer, rows: int, bos: int) -> "Vocabulary":
+    def of(cls, tokenizer: TextTokenizer, rows: int, bos: int) -> "Vocabulary":
         """CheckpointError where the ids of the tokenizer reach into the added ones."""
         if tokenizer.size > rows - ADDED:
             raise CheckpointError(

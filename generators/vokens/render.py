@@ -10,14 +10,13 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Weights
-from generators.checkpoints import CheckpointError
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.placing import denoiser_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
+from generators.errors import CheckpointError
 from generators.pictures import Drawing
-from generators.vokens.mapper import VokenMapper
-from generators.vokens.payload import States, unpacked
+from generators.vokens.mapper import States, VokenMapper, unpacked
 
 
 class VokenRender:

@@ -10,6 +10,7 @@ from typing import Any
 
 import openai
 
+from generators.errors import PlaitError
 from pipelines.endpoints.replies import MalformedReply
 
 _SHOWN_CHARACTERS = 300
@@ -20,7 +21,7 @@ ERRORS = (openai.OpenAIError, TimeoutError, MalformedReply)
 """What a request to an endpoint may raise; anything else is a mistake of our own."""
 
 
-class EndpointError(RuntimeError):
+class EndpointError(PlaitError, RuntimeError):
     """The endpoint cannot be used; the message names it and says what to do."""
 
 

@@ -21,6 +21,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
+from generators.decoding.sampling import drawn, uniforms
+
 Finish = Literal["stop", "length"]
 
 
@@ -148,9 +150,5 @@ class DrawToken(LogitsProcessor):  # type: ignore[misc]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores (rows, vocabulary) that are 0 at the drawn token and -inf elsewhere."""
-        draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in self._generators]
-        cumulative = scores.double().softmax(-1).cumsum(-1)
-        heights = torch.stack(draws).to(scores.device) * cumulative[:, -1:]
-        drawn = torch.searchsorted(cumulative, heights, right=True)
-        drawn = drawn.clamp(max=scores.shape[-1] - 1)
-        return torch.full_like(scores, -torch.inf).scatter(1, drawn, 0.0)
+        columns = drawn(scores.double().softmax(-1), uniforms(self._generators))
+        return torch.full_like(scores, -torch.inf).scatter(1, columns[:, None], 0.0)

@@ -11,7 +11,8 @@ import transformers
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError, looks_like_path
+from generators.checkpoints import looks_like_path
+from generators.errors import CheckpointError
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import plain_generation

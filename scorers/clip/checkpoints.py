@@ -15,7 +15,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError
 from safetensors.torch import load_file
 
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from scorers.clipscore import ClipSettings
 
 _TOWERS = {"vision_model": "visual.transformer", "text_model": "transformer"}

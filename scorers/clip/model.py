@@ -12,9 +12,8 @@ from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preproc
 from PIL import Image as Pillow
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
-from generators.loading.layout import identical
-from generators.loading.strict import fill
+from generators.errors import CheckpointError
+from generators.loading.strict import fill, identical
 from scorers.clip.checkpoints import read_checkpoint
 from scorers.clipscore import PUBLISHED, ClipSettings
 

@@ -13,8 +13,8 @@ from typing import Any
 from torch import Tensor
 from transformers import InternVLConfig, InternVLVisionConfig, Phi3Config
 
-from generators.checkpoints import CheckpointError
-from generators.loading.layout import Layout, Place
+from generators.errors import CheckpointError
+from generators.loading.strict import Layout, Place
 
 _RULES = {
     ("template",): "phi3-chat",

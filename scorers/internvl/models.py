@@ -22,7 +22,7 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from generators.base import Weights
-from generators.checkpoints import CheckpointError
+from generators.errors import CheckpointError
 from generators.loading.devices import device_of
 from generators.loading.files import Files, read_json
 from generators.loading.strict import fill, randomised
@@ -31,7 +31,7 @@ from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.settings import FULL, TINY, MmieScoreSettings
 from scorers.internvl.template import CONTROLS
 from scorers.internvl.tiles import normalised
-from scorers.internvl.tokenizer import Tokenizer, added_tokens
+from scorers.internvl.tokenizer import PhiTokenizer, added_tokens
 from scorers.internvl.toy import steered, toy_tokenizer
 
 
@@ -97,7 +97,7 @@ class Judge:
 
     model: Any
     """`InternVLForConditionalGeneration`."""
-    tokenizer: Tokenizer
+    tokenizer: PhiTokenizer
     rope: LongRope
 
     @property
@@ -185,17 +185,17 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> Judge:
     return _ready(model, tokenizer, device)
 
 
-def published_tokenizer(files: Files) -> Tokenizer:
+def published_tokenizer(files: Files) -> PhiTokenizer:
     """The tokenizer of a checkpoint, from the files transformers 4.37 reads."""
     config = read_json(files.need("tokenizer_config.json"))
     listed = None
     if "added_tokens_decoder" not in config:
         listed = read_json(files.need("added_tokens.json"))
     model = files.need("tokenizer.model").read_bytes()
-    return Tokenizer(model, config, added_tokens(config, listed))
+    return PhiTokenizer(model, config, added_tokens(config, listed))
 
 
-def _require_controls(tokenizer: Tokenizer, rows: int, source: str) -> None:
+def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
     lacking = [c.name for c in CONTROLS if c.name not in tokenizer.names]
     if lacking:
         raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(lacking)}")
@@ -220,7 +220,7 @@ def random_judge(
     return judge
 
 
-def _ready(model: Any, tokenizer: Tokenizer, device: torch.device) -> Judge:
+def _ready(model: Any, tokenizer: PhiTokenizer, device: torch.device) -> Judge:
     rope = LongRope(model.config.text_config, device)
     model.model.language_model.rotary_emb = rope
     return Judge(model, tokenizer, rope)

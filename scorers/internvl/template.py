@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from generators.document import Image, Role, Text, Turn
-from scorers.internvl.tokenizer import Control
+from generators.loading.llama import Control
 
 END = Control("<|end|>")
 BEGIN_IMAGE, END_IMAGE = Control("<img>"), Control("</img>")

@@ -12,8 +12,9 @@ import sentencepiece
 import torch
 from torch import Tensor
 
+from generators.loading.llama import AddedToken
 from scorers.internvl.template import CONTROLS, END
-from scorers.internvl.tokenizer import Added, Tokenizer
+from scorers.internvl.tokenizer import PhiTokenizer
 from scorers.judging.rubrics import OWN
 
 _VERDICTS = """
@@ -58,7 +59,7 @@ def toy_pieces() -> bytes:
     return written.getvalue()
 
 
-def toy_tokenizer() -> tuple[Tokenizer, list[int], int]:
+def toy_tokenizer() -> tuple[PhiTokenizer, list[int], int]:
     """A tokenizer, the ids of its whole words, and how many ids it has.
 
     Its chat tokens take the white space after them, as published.
@@ -66,13 +67,13 @@ def toy_tokenizer() -> tuple[Tokenizer, list[int], int]:
     pieces = sentencepiece.SentencePieceProcessor(model_proto=toy_pieces())
     first = pieces.get_piece_size()
     added = [
-        Added(control.name, first + i, strips_right=control.name.startswith("<|"))
+        AddedToken(control.name, first + i, strips_right=control.name.startswith("<|"))
         for i, control in enumerate(CONTROLS)
     ]
     config = {"legacy": False, "add_bos_token": False}
     words = [pieces.piece_to_id(_SPACE + word) for word in WORDS]
     known = sorted({i for i in words if i != pieces.unk_id()})
-    return Tokenizer(toy_pieces(), config, added), known, first + len(added)
+    return PhiTokenizer(toy_pieces(), config, added), known, first + len(added)
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.judging.rubric import PROMPTS
 from scorers.judging.rubrics import TOP, Rubric
 

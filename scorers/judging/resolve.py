@@ -8,7 +8,8 @@ from typing import Any, NamedTuple, Self
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from generators.base import Kind, StageSpec, Weights, imported
-from generators.names import UnknownName, UsageError, unknown, with_overrides
+from generators.errors import UnknownName, UsageError
+from generators.names import unknown, with_overrides
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.published import read_published

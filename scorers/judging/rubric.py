@@ -11,8 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, get_args
 
+from generators.errors import UsageError
 from generators.files import write_whole
-from generators.names import UsageError, unknown
+from generators.names import unknown
 
 Mode = Literal["corrected", "official"]
 """`official`: layout, constants and quirks of a released program; `corrected`: ours."""

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from generators.base import imported
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 from scorers.judging.rubric import Mode
 from scorers.pairwise.protocol import Pairwise
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from generators.names import UsageError
+from generators.errors import UsageError
 
 NO_CRITERIA = (
     "No criteria were written for this request. Ask whether an answer does what was "

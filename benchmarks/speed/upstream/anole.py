@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from generators.anole.draft import AnoleDraft, Prompt
-from generators.anole.guidance import guided
+from generators.anole.loop import guided
 from generators.anole.state import Mode, Track
 from generators.base import Outcome
 from generators.decoding.sampling import penalised

@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.studies.agreement.matching import Matched, RatedUnit, by_unit, matched
 from benchmarks.studies.agreement.ratings import RatingsByRater, Unit
 from benchmarks.studies.agreement.rows import Value, ends_of
-from generators.names import UsageError
+from generators.errors import UsageError
 from scorers.base import bounds
 from scorers.statistics.agreement import Pair, agreement
 from scorers.statistics.bootstrap import DRAWS

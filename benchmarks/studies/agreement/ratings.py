@@ -25,7 +25,8 @@ from benchmarks.tasks.reading.rules import RowError
 from cluster.plan import Evaluation, outcome_name
 from cluster.store import Store
 from generators.document import Malformed
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 
 BLANK = "left blank"
 KINDS = ("interleaved", "integrated", "ground truth")

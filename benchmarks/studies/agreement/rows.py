@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from benchmarks.tasks.reading.rules import shown
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 from scorers.base import bounds
 from scorers.statistics.preferences import Vote
 

@@ -14,8 +14,8 @@ from cluster.plan import outcome_name
 from cluster.records import Row
 from generators.base import Failure, Fault, NotApplicable, Outcome, Result
 from generators.document import Document
+from generators.errors import UsageError
 from generators.files import write_whole
-from generators.names import UsageError
 from scorers.features import words
 from scorers.pairwise.games import Judgement, Marks, ReplyReading, Verdict
 from scorers.pairwise.matchup import Matchup

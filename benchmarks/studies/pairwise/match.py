@@ -26,8 +26,8 @@ from cluster.walks import Lookup, Pending, read
 from generators.base import Outcome, Result, Skip, StageSpec
 from generators.checkpoints import pinning
 from generators.document import Document, Malformed, Sample
+from generators.errors import UsageError
 from generators.keys import digest
-from generators.names import UsageError
 from generators.system import System
 from pipelines.systems import parts_of
 from scorers.pairwise.games import Judgement

@@ -10,7 +10,8 @@ from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.runs.experiment import Experiment
 from benchmarks.tasks.published import PREFIX, is_published, published
 from generators.base import StageSpec, Weights
-from generators.names import UsageError, unknown
+from generators.errors import UsageError
+from generators.names import unknown
 from generators.system import System
 from pipelines.systems import Models, chat_spec
 from scorers.features import gpt_tokens

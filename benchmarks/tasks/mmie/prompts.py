@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from generators.document import Content, Image, Sample, Text, Turn
+from generators.errors import UsageError
 from generators.keys import digest
-from generators.names import UsageError, unknown
+from generators.names import unknown
 from generators.system import Variant
 
 QUESTION = "{question}"

@@ -17,7 +17,8 @@ from typing import Any, NamedTuple
 
 import PIL
 
-from generators.files import WriteError, write_whole
+from generators.errors import WriteError
+from generators.files import write_whole
 
 VERSION = f"1 Pillow {PIL.__version__}"
 """Another decoder may read what this one could not."""

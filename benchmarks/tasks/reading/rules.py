@@ -6,10 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 from generators.document import Malformed
+from generators.errors import PlaitError
 
 
-class TaskError(ValueError):
+class TaskError(PlaitError, ValueError):
     """A task set that cannot be read at all, or a query that it does not have."""
+
+    exit_status = 2
 
 
 class Rule(StrEnum):

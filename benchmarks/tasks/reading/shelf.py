@@ -8,7 +8,8 @@ from pathlib import Path
 
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError
 from generators.document import Image
-from generators.files import WriteError, write_whole
+from generators.errors import WriteError
+from generators.files import write_whole
 from generators.pictures import BombError, PictureError, decode
 
 

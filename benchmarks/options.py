@@ -1,0 +1,109 @@
+"""The options that commands share, each declared once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from generators.base import Weights
+
+if TYPE_CHECKING:
+    from benchmarks.runs.config import RunConfig
+
+Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override it.")]
+Data = Annotated[
+    str | None,
+    typer.Option(
+        help="'sample', a folder or file in MMIE's format, hf:ORG/NAME@REVISION, "
+        "creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, probench:PLACE, "
+        "official:FOLDER, or module:function for a task set of your own "
+        "(`plait list data`)."
+    ),
+]
+Systems = Annotated[
+    list[str] | None,
+    typer.Option("--system", help="For example anole or qwen2-vl-72b+sdxl-turbo@outline."),
+]
+Scorers = Annotated[
+    list[str] | None,
+    typer.Option("--scorer", help="For example clipscore or judge:gpt-4o."),
+]
+Mode = Annotated[
+    Literal["corrected", "official"] | None,
+    typer.Option(help="How judges ask and read; official is the released program's way."),
+]
+Rubric = Annotated[
+    str | None,
+    typer.Option(help="What judges look for: own, or official:PATH/prompts.py."),
+]
+WeightsKind = Annotated[
+    Weights | None,
+    typer.Option(help="Published checkpoints, or random values: full size or tiny."),
+]
+Out = Annotated[
+    Path | None, typer.Option(help="Run directory; run again to resume or add to it.")
+]
+Limit = Annotated[
+    int | None, typer.Option(help="At most this many queries, stratified by category.")
+]
+Ids = Annotated[Path | None, typer.Option(help="File with one sample id a line.")]
+Seed = Annotated[int | None, typer.Option(help="Seed of all sampling and noise.")]
+Repeats = Annotated[int | None, typer.Option(help="Answers per query.")]
+Address = Annotated[str | None, typer.Option(help="Ray cluster, such as auto.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="key=value, such as models.sdxl-turbo.steps=2."),
+]
+Remake = Annotated[
+    bool, typer.Option(help="Make records of an earlier version of a stage again.")
+]
+Run = Annotated[Path, typer.Argument(help="A run directory.")]
+
+
+def _declared(
+    config: Config = None,
+    data: Data = None,
+    system: Systems = None,
+    scorer: Scorers = None,
+    weights: WeightsKind = None,
+    out: Out = None,
+    limit: Limit = None,
+    ids: Ids = None,
+    seed: Seed = None,
+    repeats: Repeats = None,
+    address: Address = None,
+    mode: Mode = None,
+    rubric: Rubric = None,
+    set_: Settings = None,
+    remake: Remake = False,
+) -> None:
+    """The options of `run` and `plan`, declared once."""
+
+
+def with_run_options(command: Callable[[RunConfig, bool], int]) -> Callable[..., None]:
+    """`command` as the command line calls it: with every option of a run."""
+
+    def called(**options: Any) -> None:
+        raise typer.Exit(command(_config(options), options["remake"]))
+
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__annotations__ = _declared.__annotations__
+    called.__signature__ = inspect.signature(_declared, eval_str=True)  # type: ignore[attr-defined]
+    return called
+
+
+def _config(arguments: dict[str, Any]) -> "RunConfig":
+    from benchmarks.runs.config import load_config
+
+    flags = {
+        "data": arguments["data"],
+        "systems": tuple(arguments["system"] or ()),
+        "scorers": tuple(arguments["scorer"] or ()),
+        **{k: arguments[k] for k in ("weights", "out", "limit", "ids", "seed", "repeats")},
+        **{k: arguments[k] for k in ("address", "mode", "rubric")},
+    }
+    return load_config(arguments["config"], flags, arguments["set_"] or ())

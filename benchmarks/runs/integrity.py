@@ -1,0 +1,92 @@
+"""`plait verify`: whether a run directory holds what was written into it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from cluster.lock import RunLock
+from cluster.run import MANIFEST
+from cluster.store import Store
+from cluster.verify import StageCheck, verify
+from generators.errors import UsageError
+
+INTACT, DAMAGED = 0, 1
+_MOST_KEYS = 5
+
+
+def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
+    """Check every part and picture of a run, its comparisons included.
+
+    Changes nothing unless told to `repair`: then damaged parts are set aside, so that
+    running again makes their records again. Exit status 0 when all is intact, else 1.
+    """
+    if not (root / MANIFEST).exists():
+        raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
+    stores = [root, *sorted(p.parent for p in root.glob("compare/*/stages"))]
+    checked = {store: list(verify(store)) for store in stores}
+    stages = [stage for found in checked.values() for stage in found]
+    console.print(_table(stages))
+    for line in _remarks(root, stages, repair):
+        console.print(line, soft_wrap=True)
+    if repair:
+        for store, found in checked.items():
+            _set_aside(store, found, console)
+    intact = not any(stage.damaged or stage.undecodable for stage in stages)
+    return INTACT if intact else DAMAGED
+
+
+def _table(stages: Sequence[StageCheck]) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("stage", no_wrap=True)
+    for name in ("parts", "records", "pictures", "damaged"):
+        table.add_column(name, justify="right")
+    for stage in stages:
+        numbers = (len(stage.checks), stage.records, stage.pictures, len(stage.damaged))
+        table.add_row(escape(stage.name), *(f"{n:,}" for n in numbers))
+    return table
+
+
+def _remarks(root: Path, stages: Sequence[StageCheck], repair: bool) -> Iterator[str]:
+    for stage in stages:
+        for check in stage.damaged:
+            yield f"[red]damaged[/red] {escape(f'{check.part}: {check.damage}')}"
+        if keys := stage.undecodable:
+            shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if keys[_MOST_KEYS:] else "")
+            yield (
+                f"[red]not a picture[/red] {len(keys):,} of {escape(stage.name)}, as the "
+                f"stage made them: {shown}"
+            )
+    if unsigned := sum(stage.unsigned for stage in stages):
+        yield (
+            f"{unsigned:,} parts of an earlier version carry no checksums: pictures and "
+            "payloads were compared with their digests, text was only read."
+        )
+    if not any(stage.damaged for stage in stages):
+        yield "No part is damaged."
+        return
+    lost = sum(stage.lost for stage in stages)
+    uncounted = sum(stage.uncounted for stage in stages)
+    more = f", and those of {uncounted:,} parts that cannot be counted" if uncounted else ""
+    yield f"A repair makes {lost:,} records again{more}."
+    if not repair:
+        yield (
+            f"Nothing was changed. `plait verify {escape(str(root))} --repair` sets the "
+            "damaged parts aside; then run the run's command again."
+        )
+
+
+def _set_aside(root: Path, stages: Sequence[StageCheck], console: Console) -> None:
+    damaged = [str(check.part) for stage in stages for check in stage.damaged]
+    if damaged:
+        with RunLock(root):
+            store = Store(root, repairs=True, on_notice=lambda _: None)
+            count = store.set_aside(damaged)
+        console.print(
+            f"{count:,} parts set aside as *.unreadable. Run the run's command again to "
+            "make their records again."
+        )

@@ -1,0 +1,150 @@
+"""LLaMA's tokenizer as published: SentencePiece's pieces, and tokens added to them.
+
+The rules are those of transformers' slow `LlamaTokenizer` with `legacy=True`, which the
+models' authors used: text is split at added tokens, white space beside those that take it
+is dropped, and every text between them is encoded by itself, with a space before it.
+Today's tokenizers give other ids. Only the caller places added tokens: their names in a
+text are read letter by letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from generators.errors import CheckpointError
+
+BOS, EOS, UNKNOWN = "<s>", "</s>", "<unk>"
+
+
+class LlamaPieces:
+    """`tokenizer.model` alone: text to ids and back, without any added token."""
+
+    def __init__(self, processor: Any) -> None:
+        """Take a `sentencepiece.SentencePieceProcessor`."""
+        self.processor = processor
+        self.size: int = processor.get_piece_size()
+
+    @classmethod
+    def parsed(cls, model: bytes, source: str) -> LlamaPieces:
+        """From the content of `tokenizer.model`; CheckpointError names `source`."""
+        from sentencepiece import SentencePieceProcessor
+
+        try:
+            return cls(SentencePieceProcessor(model_proto=model))
+        except RuntimeError as error:
+            raise CheckpointError(
+                f"{source} is not a valid SentencePiece model: {error}"
+            ) from None
+
+    @classmethod
+    def stored(cls, path: Path) -> LlamaPieces:
+        """From a file; CheckpointError when it is broken."""
+        return cls.parsed(path.read_bytes(), str(path))
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of the text's pieces, a space assumed before the first word."""
+        ids: list[int] = self.processor.encode(text)
+        return ids
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text; control and unknown pieces, and ids beyond the pieces, are left out."""
+        special = self._special
+        plain = [i for i in ids if i < self.size and i not in special]
+        text: str = self.processor.decode(plain)
+        return text
+
+    def id_of(self, piece: str) -> int | None:
+        """The id of a piece; None when there is no such piece."""
+        piece_id: int = self.processor.piece_to_id(piece)
+        return piece_id if self.processor.id_to_piece(piece_id) == piece else None
+
+    @property
+    def named(self) -> Mapping[str, int]:
+        """Ids of the three pieces with a role of their own."""
+        sp = self.processor
+        return {BOS: sp.bos_id(), EOS: sp.eos_id(), UNKNOWN: sp.unk_id()}
+
+    @cached_property
+    def _special(self) -> frozenset[int]:
+        sp = self.processor
+        return frozenset(
+            i for i in range(self.size) if sp.is_control(i) or sp.is_unknown(i)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Control:
+    """An added token in its own right, as opposed to its name in a text."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AddedToken:
+    """A token that is not a piece of the SentencePiece model, or is more than that."""
+
+    name: str
+    id: int
+    strips_left: bool = False
+    """Takes the white space before it."""
+    strips_right: bool = False
+    """Takes the white space after it."""
+
+
+class LlamaTokenizer:
+    """Text and added tokens to ids."""
+
+    def __init__(self, pieces: LlamaPieces, added: Iterable[AddedToken]) -> None:
+        self.pieces = pieces
+        self.added = {token.name: token for token in added}
+
+    def id(self, control: Control) -> int:
+        """The id of an added token; CheckpointError when the tokenizer has none such."""
+        if control.name not in self.added:
+            raise CheckpointError(f"the tokenizer has no added token {control.name!r}")
+        return self.added[control.name].id
+
+    def encode(self, parts: Sequence[str | Control]) -> list[int]:
+        """Ids of text and added tokens in order; adjoining texts are one."""
+        ids: list[int] = []
+        for part, before, after in _with_neighbours(_joined(parts)):
+            if isinstance(part, Control):
+                ids.append(self.id(part))
+            else:
+                ids += self.chunk(self.stripped(part, before, after))
+        return ids
+
+    def stripped(self, text: str, before: Control | None, after: Control | None) -> str:
+        """A text without the white space that the tokens beside it take."""
+        if before is not None and self.added[before.name].strips_right:
+            text = text.lstrip()
+        if after is not None and self.added[after.name].strips_left:
+            text = text.rstrip()
+        return text
+
+    def chunk(self, text: str) -> list[int]:
+        """Ids of a text between added tokens."""
+        return self.pieces.encode(text)
+
+
+def _joined(parts: Sequence[str | Control]) -> list[str | Control]:
+    joined: list[str | Control] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    return joined
+
+
+def _with_neighbours(
+    parts: list[str | Control],
+) -> list[tuple[str | Control, Control | None, Control | None]]:
+    """Each part with the added tokens before and after it."""
+    around = [None, *parts, None]
+    sides = [p if isinstance(p, Control) else None for p in around]
+    return list(zip(parts, sides, sides[2:], strict=False))

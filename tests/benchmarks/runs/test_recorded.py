@@ -1,0 +1,128 @@
+"""A run made by an earlier version stays readable, and is not made again unasked."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from trial import as_asked, filled, painter, sample, writer
+
+from benchmarks import commands
+from benchmarks.runs.config import load_config
+from benchmarks.runs.recorded import (
+    RecordedStages,
+    recorded_digest,
+    stage_facts,
+    with_stages,
+)
+from cluster.plan import Plan, evaluations
+from cluster.store import Store
+from generators.base import Kind, Result, StageSpec
+from generators.errors import UsageError
+from generators.system import System
+from scorers.bleu import BleuSettings
+
+LEGACY = {
+    "kind": "draft",
+    "class": "m:C",
+    "version": 1,
+    "identity": "hub:x@1",
+    "weights": "tiny",
+    "settings": {"temperature": 0.0},
+}
+
+
+def plan_of(*stages: StageSpec) -> Plan:
+    system = System(name="s", draft=stages[0], render=stages[1])
+    return Plan(
+        systems=(system,), samples=(sample(0), sample(1)), scorers=(), prompt=as_asked
+    )
+
+
+def manifest_of(plan: Plan) -> dict:
+    return {"stages": {s.folder: stage_facts(s) for s in plan.stages}}
+
+
+def test_digests_of_manifests_that_hold_none_are_computed_as_they_were() -> None:
+    assert recorded_digest(LEGACY) == "1549df222248bd7b603f0c93153414c1"
+
+
+def test_a_run_of_another_version_is_read_by_its_own_digests(tmp_path: Path) -> None:
+    former = plan_of(writer(), painter())
+    store = filled(former, tmp_path)
+    today = plan_of(replace(writer(), version=9), replace(painter(), stage="brush"))
+    recorded = RecordedStages(manifest_of(former))
+    systems = tuple(with_stages(s, recorded.as_recorded) for s in today.systems)
+    read = evaluations(replace(today, systems=systems), store)
+    assert all(isinstance(e.document, Result) for e in read)
+    draft = systems[0].draft
+    assert draft is not None
+    assert (draft.version, draft.digest) == (writer().version, writer().digest)
+
+
+def test_what_would_be_made_again_is_named_with_its_reason(tmp_path: Path) -> None:
+    former = plan_of(writer(), painter())
+    filled(former, tmp_path)
+    today = plan_of(replace(writer(), version=9), replace(painter(), stage="brush"))
+    changes = RecordedStages(manifest_of(former)).superseded(today.stages, Store(tmp_path))
+    assert [c.records for c in changes] == [2, 2]
+    assert "version 1 is now 9" in str(changes[0])
+    assert "an earlier plait named its results otherwise" in str(changes[1])
+
+
+def test_a_users_stage_that_is_given_seeds_now_was_not_given_any(tmp_path: Path) -> None:
+    former = plan_of(writer(), painter())
+    store = filled(former, tmp_path)
+    manifest = manifest_of(former)
+    for facts in manifest["stages"].values():
+        del facts["seeded"]  # as in manifests of that time
+    recorded = RecordedStages(manifest)
+    today = plan_of(replace(writer(), seeded=True), painter())
+    (change,) = recorded.superseded(today.stages, store)
+    assert "its inputs have seeds now" in str(change)
+    systems = tuple(with_stages(s, recorded.as_recorded) for s in today.systems)
+    read = evaluations(replace(today, systems=systems), store)
+    assert all(isinstance(e.document, Result) for e in read)
+    assert RecordedStages(manifest_of(today)).superseded(today.stages, store) == []
+
+
+def test_nothing_is_said_of_stages_without_records_or_with_todays_key(
+    tmp_path: Path,
+) -> None:
+    former = plan_of(writer(), painter())
+    filled(former, tmp_path, Kind.DRAFT)
+    recorded = RecordedStages(manifest_of(former))
+    assert recorded.superseded(former.stages, Store(tmp_path)) == []
+    today = plan_of(writer(), replace(painter(), version=9))
+    assert recorded.superseded(today.stages, Store(tmp_path)) == []
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_a_stage_is_only_taken_for_the_one_of_its_name(count: int) -> None:
+    stages = [replace(writer(), identity=f"hub:x@{i}") for i in range(count)]
+    manifest = {"stages": {s.folder: stage_facts(s) for s in stages}}
+    assert RecordedStages(manifest).former(writer()) is None
+
+
+@pytest.mark.ray
+def test_run_stops_before_it_makes_records_again(
+    tmp_path: Path, ray_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flags = {"systems": ("gt",), "scorers": ("bleu",), "limit": 4, "out": tmp_path / "run"}
+    config = load_config(None, flags | {"weights": "tiny"})
+    console = Console(file=io.StringIO(), width=200)
+    assert commands.run(config, console) == 0
+    leaderboard = (tmp_path / "run" / "leaderboard.json").read_bytes()
+    monkeypatch.setattr(BleuSettings, "version", 99)
+    with pytest.raises(UsageError, match=r"records that would be made again.*\n.*now 99"):
+        commands.run(config, console)
+    assert commands.report(tmp_path / "run", console) == 0
+    assert (tmp_path / "run" / "leaderboard.json").read_bytes() == leaderboard
+    again = {"weights": None, "out": None, "address": None, "set": ()}
+    again |= {"mode": None, "rubric": None, "remake": False}
+    assert commands.score(tmp_path / "run", ["bleu"], again, console) == 0
+    assert commands.run(config, console, remake=True) == 0
+    assert len(list((tmp_path / "run" / "stages").glob("bleu-*"))) == 2

@@ -1,0 +1,236 @@
+"""`--mode` and `--rubric`: from the command line to the judge, its records and the run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from judging_helpers import STAND_IN, stand_in_digests
+from typer.testing import CliRunner
+from typer.testing import Result as Done
+
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import open_experiment, reopen
+from cluster.store import Store
+from generators.base import Result, Unscored
+from generators.errors import UsageError
+from plait import app
+from scorers.judging import published
+from scorers.judging.corrected import Corrected
+from scorers.judging.judge import RubricJudge
+from scorers.judging.released import Released
+from scorers.judging.rubrics import OWN
+
+JUDGE = "judge:judging_helpers:Halves"
+WORDS = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]
+AS_RELEASED = ["--mode", "official", "--rubric", "official:prompts.py"]
+OWN_TEXTS = {rubric.id: rubric.sha256 for rubric in OWN.values()}
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the command is issued; the user's copy of prompts.py lies there."""
+    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    (tmp_path / "prompts.py").write_text(STAND_IN)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def official_texts() -> dict[str, str]:
+    return {f"official:{kind}": digest for kind, digest in stand_in_digests().items()}
+
+
+def plait(*words: str) -> Done:
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((root / "manifest.json").read_text())
+    return found
+
+
+def judged(root: Path) -> set[tuple[str, str, int] | str]:
+    """(rubric, its digest, raw score) of every score, by the records; `unscored` else."""
+    found: set[tuple[str, str, int] | str] = set()
+    for evaluation in reopen(root).board(Store(root)).evaluations:
+        outcome = evaluation.scores[JUDGE]
+        if isinstance(outcome, Result):
+            parts = outcome.value.parts
+            found.add((parts["rubric"], parts["prompt_sha256"], parts["raw"]))
+        else:
+            assert isinstance(outcome, Unscored)
+            found.add("unscored")
+    return found
+
+
+# The judge says 3 under our rubrics and 4.5 under the official ones: corrected mode takes
+# no half, official mode rounds it half to even.
+CASES = [
+    ([], OWN_TEXTS, 3),
+    (["--rubric", "own"], OWN_TEXTS, 3),
+    (["--rubric", "official:prompts.py"], official_texts(), None),
+    (["--mode", "corrected", "--rubric", "official:prompts.py"], official_texts(), None),
+    (AS_RELEASED, official_texts(), 4),
+]
+
+
+def expected(texts: dict[str, str], raw: int | None) -> set[Any]:
+    return {"unscored"} if raw is None else {(*text, raw) for text in texts.items()}
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+@pytest.mark.parametrize(("options", "texts", "raw"), CASES)
+def test_a_run_asks_and_reads_as_it_is_told(
+    place: Path, options: list[str], texts: dict[str, str], raw: int | None
+) -> None:
+    root = place / "run"
+    done = plait("run", *WORDS, *options, "--out", str(root))
+    assert done.exit_code == 0, done.output
+    assert judged(root) == expected(texts, raw)
+    told = dict(zip(options[::2], options[1::2], strict=True))
+    told["--rubric"] = told.get("--rubric", "").replace("prompts", f"{place}/prompts")
+    kept = manifest(root)
+    assert kept["config"]["mode"] == told.get("--mode")
+    assert kept["config"]["rubric"] == (told["--rubric"] or None)
+    assert kept["rubrics"] == {JUDGE: texts}
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+def test_a_run_is_scored_again_as_it_is_told(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = place / "run"
+    plait("run", *WORDS, "--out", str(root))
+    done = plait("score", str(root), *AS_RELEASED)
+    assert done.exit_code == 0, done.output
+    assert "3 records made" in done.output
+    assert judged(root) == expected(official_texts(), 4)
+    kept = manifest(root)
+    told = {"mode": "official", "rubric": f"official:{place}/prompts.py"}
+    assert kept["config"]["models"] == {JUDGE: told}
+    assert kept["rubrics"] == {JUDGE: official_texts()}
+    # The judge says 4.5, which rounds to 4: the released scorer's own numbers.
+    (row,) = json.loads((root / "leaderboard.json").read_text())
+    printed = {"n": 3, "average": 4.0, "percent": 66.67, "SA": 4.0, "PBL": 4.0, "MSR": 4.0}
+    assert row["scores"][JUDGE]["as_released"] == printed
+    page = (root / "leaderboard.md").read_text()
+    assert "| gt | 3 | 4.0 | 66.67 | 4.0 | 4.0 | 4.0 |" in page
+    said = f"{JUDGE}: released rubrics, official mode."
+    assert said in (root / "leaderboard.md").read_text()
+    assert said in (root / "report.html").read_text()
+    # A run means the same wherever it is looked at.
+    elsewhere = place / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert plait("report", str(root)).exit_code == 0
+    # Even where the user's copy of the texts is gone.
+    (place / "prompts.py").rename(elsewhere / "moved.py")
+    assert plait("report", str(root)).exit_code == 0
+    assert judged(root) == expected(official_texts(), 4)
+    # What has been judged by our own rubrics is not asked again.
+    done = plait("score", str(root), "--mode", "corrected", "--rubric", "own")
+    assert "; 0 records made" in done.output
+    assert judged(root) == expected(OWN_TEXTS, 3)
+    assert manifest(root)["rubrics"] == {JUDGE: OWN_TEXTS}
+    (id,) = {e.sample.id for e in reopen(root).board(Store(root)).evaluations[:1]}
+    assert '"rubric": "own:' in plait("show", str(root), id).output
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
+    root = place / "run"
+    plait("run", *WORDS, "--out", str(root))
+    words = ["--scorer", "judge:anole", *AS_RELEASED]
+    assert plait("score", str(root), *words).exit_code == 0
+    assert judged(root) == expected(OWN_TEXTS, 3)
+    kept = manifest(root)
+    assert kept["rubrics"] == {JUDGE: OWN_TEXTS, "judge:anole": official_texts()}
+    board = (root / "leaderboard.json").read_text()
+    manners = {n: s.get("manner") for n, s in json.loads(board)[0]["scores"].items()}
+    assert manners == {
+        JUDGE: "our rubrics, corrected mode",
+        "judge:anole": "released rubrics, official mode",
+    }
+    # Named again, a judge is asked anew, and it alone.
+    assert plait("score", str(root), "--scorer", JUDGE, *AS_RELEASED).exit_code == 0
+    assert judged(root) == expected(official_texts(), 4)
+    with pytest.raises(UsageError, match="--mode and --rubric are for judges"):
+        plait("score", str(root), "--scorer", "bleu", "--mode", "corrected")
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("ray_address")
+def test_answers_of_another_tool_are_judged_as_it_is_told(place: Path) -> None:
+    plait("run", *WORDS, "--out", str(place / "run"))
+    plait("export", str(place / "run"), "--system", "gt", "--out", str(place / "theirs"))
+    words = ["--scorer", JUDGE, "--weights", "tiny", "--out", str(place / "scored")]
+    done = plait("score", str(place / "theirs"), *words, *AS_RELEASED)
+    assert done.exit_code == 0, done.output
+    assert judged(place / "scored") == expected(official_texts(), 4)
+    kept = manifest(place / "scored")
+    assert kept["config"]["mode"] == "official"
+    assert kept["rubrics"] == {JUDGE: official_texts()}
+
+
+def judges(**told: Any) -> dict[str, RubricJudge]:
+    flags = {"systems": ("gt",), "scorers": (JUDGE, "clipscore"), "weights": "tiny"}
+    found = open_experiment(load_config(None, flags | told)).scorers
+    return {s.name: s for s in found if isinstance(s, RubricJudge)}
+
+
+def test_what_is_said_of_one_judge_goes_over_what_is_said_of_all(place: Path) -> None:
+    settings = {JUDGE: {"mode": "corrected", "rubric": "own"}}
+    told: dict[str, Any] = {"mode": "official", "rubric": "official:prompts.py"}
+    (every,) = judges(**told).values()
+    (this,) = judges(**told, models=settings).values()
+    assert isinstance(every.examiner, Released)
+    assert isinstance(this.examiner, Corrected)
+    assert this.texts == OWN_TEXTS
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--mode", "official"], "needs the released rubrics"),
+        (["--rubric", "theirs"], "'own' or 'official:PATH'"),
+        (["--rubric", "official:nowhere.py"], "No such file"),
+    ],
+)
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_options_that_mean_nothing_are_refused(
+    place: Path, command: str, options: list[str], said: str
+) -> None:
+    with pytest.raises(UsageError, match=said):
+        plait(command, *WORDS, *options, "--out", str(place / "run"))
+    assert not (place / "run").exists()
+
+
+@pytest.mark.parametrize("command", ["run", "plan"])
+def test_a_mode_that_there_is_not_is_refused(place: Path, command: str) -> None:
+    done = plait(command, *WORDS, "--mode", "strict", "--out", str(place / "run"))
+    assert done.exit_code == 2
+    assert "'corrected'" in done.output
+    assert "'official'" in done.output
+    with pytest.raises(UsageError, match="'corrected' or 'official'"):
+        plait(command, *WORDS, "--set", "mode=strict", "--out", str(place / "run"))
+    assert not (place / "run").exists()
+
+
+def test_runs_of_another_mode_or_rubric_have_folders_of_their_own(place: Path) -> None:
+    told: list[dict[str, str]] = [{}, {"rubric": "own"}, {"rubric": "official:prompts.py"}]
+    told.append(told[-1] | {"mode": "official"})
+    assert len({load_config(None, {"systems": ("gt",)} | t).root for t in told}) == 4
+
+
+@pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])
+def test_options_that_no_judge_hears_are_told(place: Path, option: tuple[str, str]) -> None:
+    told = "Attention: mode and rubric tell judges how to ask; none is asked."
+    words = ["--system", "gt", "--weights", "tiny", "--limit", "3", "--out", "none"]
+    assert told in plait("plan", *words, "--scorer", "bleu", *option).output
+    assert told not in plait("plan", *words, "--scorer", "bleu").output
+    assert told not in plait("plan", *words, "--scorer", JUDGE, *option).output

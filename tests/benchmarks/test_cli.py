@@ -1,0 +1,210 @@
+"""The command line as a user meets it; runs with models stand in test_end_to_end.py."""
+
+from __future__ import annotations
+
+import errno
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_helpers import plait
+from paths import CHECKOUT
+
+from benchmarks.runs.experiment import reopen
+from generators.errors import UsageError
+from plait import _status_of
+
+
+def test_help_is_light() -> None:
+    """No model code, no Ray, no pydantic: so that it answers at once."""
+    code = "import sys, plait; print([m for m in ('ray','torch','pydantic','pyarrow') if m in sys.modules])"  # noqa: E501
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
+    shown = plait("--help")
+    assert shown.returncode == 0
+    for verb in (
+        "run",
+        "plan",
+        "score",
+        "report",
+        "export",
+        "show",
+        "agreement",
+        "compare",
+        "diff",
+        "bias",
+        "list",
+        "fetch",
+        "bench",
+    ):
+        assert f"\n  {verb} " in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["run", "--system", "anloe"], "did you mean 'anole'"),
+        (["run", "--set", "sed=1"], "did you mean 'seed'"),
+        (["run", "--data", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["run", "no-such.toml"], "no-such.toml"),
+        (["run", "--weights", "large"], "weights"),
+        (["report", "."], "not a run directory"),
+        (["list", "sistems"], "did you mean 'systems'"),
+        (["run", "--system", "gpt-4o+sdxl-turbo"], "OPENAI_API_KEY"),
+        (["fetch", "sdxl-trubo"], "names no weights"),
+        (["score", "."], "data.json"),
+        (["run", "--set", "models.sdxl-trubo.steps=2"], "did you mean 'sdxl-turbo'"),
+        (["run", "--ids", "tests"], "tests: Is a directory"),
+        (
+            ["compare", ".", "--protocol", "creation", "--judge", "y", "--mode", "so"],
+            "mode",
+        ),
+        (["run", "--limit", "0"], "limit"),
+        (["run", "--system", "gt", "--weights", "tiny", "--out", "README.md"], "--out"),
+    ],
+)
+def test_wrong_use_is_explained_without_a_traceback(words: list[str], said: str) -> None:
+    done = plait(*words)
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [(b"", "holds no sample id"), (b"SA-\xff", "can't decode"), (b"SA-404", "SA-404")],
+)
+def test_a_list_of_ids_that_names_nothing_is_refused(
+    tmp_path: Path, content: bytes, said: str
+) -> None:
+    (tmp_path / "ids").write_bytes(content)
+    done = plait("plan", "--system", "gt", "--weights", "tiny", "--ids", f"{tmp_path}/ids")
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("content", [b"[]", b"{}", b"\xff", b"{", b'{"config": 1}'])
+def test_a_broken_manifest_is_explained(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "manifest.json").write_bytes(content)
+    with pytest.raises(UsageError, match=r"manifest\.json"):
+        reopen(tmp_path)
+
+
+def test_what_the_machine_refuses_is_no_defect_of_ours() -> None:
+    full = OSError(errno.ENOSPC, "No space left on device", "x")
+    assert _status_of(full) == 1
+    assert _status_of(OSError(errno.EBADF, "Bad file descriptor")) is None
+
+
+def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> None:
+    words = ["--system", "qwen2-vl-72b+sd3", "--weights", "tiny", "--limit", "1"]
+    done = plait("run", *words, "--address", "nonsense", "--out", str(tmp_path / "run"))
+    assert done.returncode == 1
+    assert "no Ray cluster can be used at 'nonsense'" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_weights_that_cannot_be_had_are_named_before_anything_starts() -> None:
+    done = plait("run", "--system", "qwen2-vl-7b+sd3", "--scorer", "clipscore")
+    assert done.returncode == 2
+    for model in (
+        "Qwen/Qwen2-VL-7B-Instruct",
+        "stable-diffusion-3-medium",
+        "timm/vit_base",
+    ):
+        assert model in done.stderr
+    assert "plait fetch" in done.stderr
+
+
+def test_a_hub_that_does_not_answer_is_no_traceback() -> None:
+    dead = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
+    for words in (["run", "--system", "gt"], ["fetch", "clipscore"]):
+        done = plait(*words, **dead)
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
+        assert "timm/vit_base_patch32_clip_224.openai" in done.stderr
+
+
+def test_plan_shows_shared_text_once_and_writes_nothing(tmp_path: Path) -> None:
+    pairs = [f"qwen2-vl-72b+{t2i}" for t2i in ("sd3", "flux", "sdxl-turbo@text")]
+    words = [word for pair in pairs for word in ("--system", pair)]
+    done = plait("plan", *words, "--weights", "tiny", "--out", str(tmp_path / "run"))
+    assert done.returncode == 0, done.stderr
+    row = next(x for x in done.stdout.splitlines() if x.startswith(" qwen2-vl-72b"))
+    assert row.split()[:6] == ["qwen2-vl-72b", "draft", "120", "80", "0", "40"]
+    assert "asked for 120 times, made once each (40 records)" in done.stdout
+    assert not (tmp_path / "run").exists()
+
+
+def test_plan_names_what_is_missing() -> None:
+    done = plait("plan", "--system", "gpt-4o+sd3")
+    assert done.returncode == 2
+    assert "OPENAI_API_KEY" in done.stdout
+    assert "gpt-6.1-sol" in done.stdout
+    assert "stable-diffusion-3-medium" in done.stdout
+    assert "GPU" in done.stdout
+
+
+@pytest.fixture(scope="module")
+def truth_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of the ground truth without scorers that need a model: no Ray needed."""
+    root = tmp_path_factory.mktemp("truth") / "run"
+    words = ["--system", "gt", "--scorer", "stages:Constant", "--weights", "tiny"]
+    done = plait("run", *words, "--limit", "9", "--out", str(root))
+    assert done.returncode == 0, done.stderr
+    return root
+
+
+def test_a_run_ends_with_table_and_paths(truth_run: Path) -> None:
+    began = time.monotonic()
+    words = ["--system", "gt", "--scorer", "stages:Constant", "--weights", "tiny"]
+    again = plait("run", *words, "--limit", "9", "--out", str(truth_run))
+    assert time.monotonic() - began < 60
+    assert again.returncode == 0
+    assert "nothing is missing" in again.stdout
+    assert "Starting Ray" not in again.stdout
+    assert f"report      {truth_run}/report.html" in again.stdout
+    rows = json.loads((truth_run / "leaderboard.json").read_text())
+    assert [(r["system"], r["n"], r["done"]) for r in rows] == [("gt", 9, 9)]
+    manifest = json.loads((truth_run / "manifest.json").read_text())
+    assert manifest["status"] == "finished"
+    assert manifest["config"]["limit"] == 9
+
+
+def test_a_run_directory_can_be_shown_exported_and_reported(
+    truth_run: Path, tmp_path: Path
+) -> None:
+    shown = plait("show", str(truth_run), "SA-404")
+    assert shown.returncode == 2
+    assert "unknown sample 'SA-404'; did you mean" in shown.stderr
+    exported = plait(
+        "export", str(truth_run), "--system", "gt", "--out", str(tmp_path / "x")
+    )
+    assert exported.returncode == 0, exported.stderr
+    rows = json.loads((tmp_path / "x" / "data.json").read_text())
+    assert len(rows) == 9
+    assert {"id", "question", "answer", "model", "gt_answer"} <= set(rows[0])
+    (truth_run / "leaderboard.md").unlink()
+    assert plait("report", str(truth_run)).returncode == 0
+    assert (truth_run / "leaderboard.md").exists()
+
+
+def test_answers_of_another_tool_are_scored(truth_run: Path, tmp_path: Path) -> None:
+    folder, out = tmp_path / "theirs", tmp_path / "scored"
+    plait("export", str(truth_run), "--system", "gt", "--out", str(folder))
+    words = ["--scorer", "stages:Constant", "--weights", "tiny", "--out", str(out)]
+    done = plait("score", str(folder), *words)
+    assert done.returncode == 0, done.stderr
+    theirs = json.loads((out / "leaderboard.json").read_text())
+    ours = json.loads((truth_run / "leaderboard.json").read_text())
+    assert theirs[0]["scores"] == ours[0]["scores"]

@@ -1,0 +1,306 @@
+"""Published layouts: what loads, what is refused, and that nothing is assumed."""
+
+import json
+import pickle
+
+import anole_helpers as helpers
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from tokenizers import Tokenizer
+
+from generators.anole import models
+from generators.anole.codec import unpacked
+from generators.anole.draft import AnoleDraft
+from generators.anole.render import AnoleRender
+from generators.anole.settings import AnoleDraftSettings
+from generators.anole.sizes import FULL
+from generators.document import Request, Text, Turn
+from generators.errors import CheckpointError
+
+pytestmark = pytest.mark.models
+
+CPU = torch.device("cpu")
+GREEDY = {"text_greedy": True, "image_greedy": True}
+
+
+@pytest.fixture(scope="module")
+def taming():
+    return helpers.taming_tensors(helpers.VQ)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, taming):
+    return helpers.save_hf(
+        tmp_path_factory.mktemp("hf") / "anole", helpers.language(), taming
+    )
+
+
+def drafting(folder, **settings) -> AnoleDraft:
+    told = {"device": "cpu", "dtype": "float32", "context": 300} | settings
+    return AnoleDraft(weights="pretrained", model=str(folder), **told)
+
+
+def question(words: str = "a small red boat", seed: int = 1) -> Request:
+    return Request((Turn("user", (Text(words),)),), seed)
+
+
+def grids(outcome) -> list[list[int]]:
+    return [unpacked(r.payload).ravel().tolist() for r in outcome.value.requests]
+
+
+def test_hugging_face_layout_gives_back_the_weights(folder, taming):
+    stage = drafting(folder)
+    for name, value in helpers.lm_tensors(helpers.language()).items():
+        assert torch.equal(stage.language.model.state_dict()[name], value)
+    tiny = AnoleDraft(weights="tiny", device="cpu", context=300)
+    requests = [question(seed=s) for s in range(4)]
+    pairs = zip(stage(requests), tiny(requests), strict=True)
+    assert all(ours.value == theirs.value for ours, theirs in pairs)
+    rendered = AnoleRender(weights="pretrained", model=str(folder), device="cpu")
+    weight = rendered._codec._model.decoder.conv_out.weight
+    assert torch.equal(weight, taming["decoder.conv_out.weight"])
+
+
+def test_renderer_reads_only_the_shards_it_needs(folder, tmp_path, taming):
+    copy = helpers.save_hf(tmp_path / "part", helpers.language(), taming)
+    index = json.loads((copy / "model.safetensors.index.json").read_text())["weight_map"]
+    needed = {shard for name, shard in index.items() if ".vqmodel." in name}
+    tensors = {}
+    for shard in sorted(set(index.values())):
+        tensors |= load_file(copy / shard)
+        (copy / shard).unlink()
+    vq = {k: v for k, v in tensors.items() if ".vqmodel." in k}
+    save_file(vq, copy / "vq.safetensors")
+    where = {k: "vq.safetensors" if k in vq else "absent.safetensors" for k in index}
+    (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
+    assert needed
+    AnoleRender(weights="pretrained", model=str(copy), device="cpu")
+    with pytest.raises(CheckpointError, match=r"has no file 'absent\.safetensors'"):
+        drafting(copy)
+
+
+def test_hub_ids_are_read_from_the_cache_without_a_network(tmp_path, taming, monkeypatch):
+    from huggingface_hub import constants
+
+    commit = "0123456789" * 4
+    repository = tmp_path / "models--someone--anole"
+    helpers.save_hf(repository / "snapshots" / commit, helpers.language(), taming)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    for revision in (None, commit):
+        drafting("someone/anole", revision=revision)
+        AnoleRender(
+            weights="pretrained", model="someone/anole", revision=revision, device="cpu"
+        )
+    with pytest.raises(CheckpointError, match=r"Hub repository 'someone/other'.*no Anole"):
+        drafting("someone/other")
+
+
+def test_vq_model_alone_renders_but_does_not_draft(tmp_path, taming):
+    save_file(taming, tmp_path / "model.safetensors")
+    (tmp_path / "config.json").write_text(json.dumps(helpers.VQ))
+    AnoleRender(weights="pretrained", model=str(tmp_path), device="cpu")
+    with pytest.raises(CheckpointError, match="VQ model only"):
+        drafting(tmp_path)
+
+
+def test_configs_may_leave_defaults_out(tmp_path, taming):
+    vq = {k: v for k, v in helpers.VQ.items() if k not in ("in_channels", "attn_type")}
+    del vq["double_latent"], vq["attn_resolutions"]
+    made = helpers.save_hf(tmp_path / "anole", helpers.language(), taming, vq)
+    AnoleRender(weights="pretrained", model=str(made), device="cpu")
+
+
+def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
+    """The same model with all ids shuffled writes the same text and the same codes."""
+    language = helpers.language()
+    size = language.model.vocab_size
+    new = torch.randperm(size, generator=torch.Generator().manual_seed(0))
+    text = json.loads(language.tokenizer.to_str())
+    text["model"]["vocab"] = {n: int(new[i]) for n, i in text["model"]["vocab"].items()}
+    for token in text["added_tokens"]:
+        token["id"] = int(new[token["id"]])
+    text["added_tokens"].sort(key=lambda token: token["id"])
+    shuffled = models.Language(
+        language.model, Tokenizer.from_str(json.dumps(text)), language.vocabulary, 4096
+    )
+
+    def change(tensors) -> None:
+        for name in ("model.embed_tokens.weight", "lm_head.weight"):
+            moved = torch.empty_like(tensors[name])
+            moved[new] = tensors[name]
+            tensors[name] = moved
+
+    moved = helpers.save_hf(tmp_path / "moved", shuffled, taming, change=change)
+    requests = [question("a small red boat"), question("then the river")]
+    usual = drafting(folder, **GREEDY)(requests)
+    other = drafting(moved, **GREEDY)(requests)
+    assert [o.value.text for o in usual] == [o.value.text for o in other]
+    assert [grids(o) for o in usual] == [grids(o) for o in other]
+    assert any(grids(o) for o in usual)
+
+
+def test_picture_size_comes_from_the_config(tmp_path):
+    vq = helpers.VQ | {
+        "resolution": 24,
+        "channel_multiplier": [1, 2, 1],
+        "num_res_blocks": 2,
+    }
+    made = helpers.save_hf(
+        tmp_path / "small", helpers.language(), helpers.taming_tensors(vq), vq
+    )
+    outcomes = drafting(made)([question(seed=s) for s in range(6)])
+    codes = [unpacked(r.payload) for o in outcomes for r in o.value.requests]
+    assert codes
+    assert {c.shape for c in codes} == {(6, 6)}
+    drawn = AnoleRender(weights="pretrained", model=str(made), device="cpu")(
+        [r for o in outcomes for r in o.value.requests]
+    )
+    assert {d.value.pixels.shape for d in drawn} == {(24, 24, 3)}
+
+
+def test_every_difference_is_named_in_one_error(tmp_path, taming):
+    def change(tensors) -> None:
+        del tensors["model.layers.0.mlp.up_proj.weight"]
+        del tensors["lm_head.weight"]
+        tensors["model.layers.1.extra.weight"] = torch.zeros(2)
+        tensors["model.norm.weight"] = torch.zeros(63)
+
+    broken = helpers.save_hf(tmp_path / "broken", helpers.language(), taming, change=change)
+    with pytest.raises(CheckpointError) as raised:
+        drafting(broken)
+    told = str(raised.value)
+    assert "2 missing: lm_head.weight, model.layers.0.mlp.up_proj.weight" in told
+    assert "1 unexpected: model.layers.1.extra.weight" in told
+    assert "1 of the wrong shape: model.norm.weight (63,), not (64,)" in told
+
+
+def test_missing_decoder_is_named(tmp_path, taming):
+    """As in facebook/chameleon-7b, whose conversion left the decoder out."""
+    encoder = {k: v for k, v in taming.items() if not k.startswith("decoder.")}
+    broken = helpers.save_hf(tmp_path / "broken", helpers.language(), encoder)
+    with pytest.raises(
+        CheckpointError, match=r"VQ model of .* missing: decoder\.conv_in\.bias"
+    ):
+        AnoleRender(weights="pretrained", model=str(broken), device="cpu")
+
+
+def test_misshapen_attention_kernel_is_named(tmp_path, taming):
+    wrong = taming | {"decoder.mid.attn_1.q.weight": torch.zeros(64, 32, 1, 1)}
+    broken = helpers.save_hf(tmp_path / "broken", helpers.language(), wrong)
+    with pytest.raises(
+        CheckpointError, match=r"decoder\.mid\.attn_1\.q\.weight \(64, 32, 1, 1\)"
+    ):
+        AnoleRender(weights="pretrained", model=str(broken), device="cpu")
+
+
+def test_truncated_shard(tmp_path, taming):
+    broken = helpers.save_hf(tmp_path / "broken", helpers.language(), taming)
+    shard = broken / "model-00001-of-00002.safetensors"
+    shard.write_bytes(shard.read_bytes()[:-1000])
+    with pytest.raises(
+        CheckpointError, match=r"model-00001-of-00002\.safetensors is broken"
+    ):
+        drafting(broken)
+
+
+def test_codebook_and_vocabulary_must_agree(tmp_path):
+    vq = helpers.VQ | {"num_embeddings": 100}
+    broken = helpers.save_hf(
+        tmp_path / "broken", helpers.language(), helpers.taming_tensors(vq), vq
+    )
+    with pytest.raises(CheckpointError, match="128 image tokens, the codebook has 100"):
+        drafting(broken)
+
+
+def test_a_folder_that_holds_no_anole(tmp_path):
+    with pytest.raises(CheckpointError, match="holds no Anole"):
+        drafting(tmp_path)
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("executed",))
+
+
+def test_meta_layout_refuses_pickled_code(tmp_path, capsys):
+    import anole_upstream_helpers as upstream
+
+    folder = upstream.checkpoint(tmp_path / "meta")
+    path = folder / "models" / "7b" / "consolidated.pth"
+    torch.save({"norm.weight": Evil()}, path)
+    with pytest.raises(CheckpointError, match=r"consolidated\.pth is broken or holds more"):
+        drafting(folder)
+    path.write_bytes(pickle.dumps({"norm.weight": Evil()}))
+    with pytest.raises(CheckpointError, match=r"consolidated\.pth is broken or holds more"):
+        drafting(folder)
+    assert "executed" not in capsys.readouterr().out
+
+
+def test_meta_layout_names_differences(tmp_path):
+    import anole_upstream_helpers as upstream
+
+    folder = upstream.checkpoint(tmp_path / "meta")
+    state = upstream.state()
+    del state["layers.1.attention.wo.weight"]
+    state["layers.0.attention.wq.weight"] = torch.zeros(63, 64)
+    torch.save(
+        state | {"stray": torch.zeros(1)}, folder / "models" / "7b" / "consolidated.pth"
+    )
+    with pytest.raises(CheckpointError) as raised:
+        drafting(folder)
+    told = str(raised.value)
+    assert "1 missing: layers.1.attention.wo.weight" in told
+    assert "1 unexpected: stray" in told
+    assert "layers.0.attention.wq.weight (63, 64), not (64, 64)" in told
+
+
+def parameters(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def test_full_size_has_the_published_parameters():
+    """7.013 billion in the LM with its head, 68.72 million in the VQ model."""
+    tokenizer = models.toy_tokenizer(FULL.vq["num_embeddings"], FULL.vocabulary)
+    ids = tokenizer.get_vocab(with_added_tokens=True)
+    assert len(ids) == 65_536
+    named = ("<s>", "<pad>", "</s>", "IMGIMGAZ", "<eoss>", "<racm3:break>")
+    assert [ids[n] for n in named] == [0, 1, 2, 4, 8196, 8197]
+    language = models.language_model(FULL.config(ids))
+    with torch.device("meta"):
+        vq = models.vq_model(FULL.vq)
+    assert parameters(language) == pytest.approx(7.013e9, rel=1e-3)
+    assert parameters(vq) == pytest.approx(68.72e6, rel=1e-4)
+
+
+def test_dummy_weights_interleave(monkeypatch):
+    """The code path of full size, at a size a CPU can hold."""
+    import dataclasses
+
+    small = dataclasses.replace(models.TINY, vocabulary=900, begin_image=0.05, end=0.03)
+    monkeypatch.setattr(models, "FULL", small)
+    stage = AnoleDraft(weights="dummy", device="cpu", dtype="bfloat16", context=400)
+    assert stage.language.model.dtype == torch.bfloat16
+    assert stage.codec._model.dtype == torch.float32
+    outcomes = stage([question(seed=s) for s in range(6)])
+    assert sum(o.usage["images"] for o in outcomes) >= 3
+    again = AnoleDraft(weights="dummy", device="cpu", dtype="bfloat16", context=400)
+    assert again([question()])[0].value == stage([question()])[0].value
+
+
+def test_precision_of_the_vq_model_never_follows_the_language_model(folder):
+    stage = drafting(folder, dtype="bfloat16")
+    assert stage.language.model.dtype == torch.bfloat16
+    assert stage.codec._model.dtype == torch.float32
+
+
+def test_path_of_a_checkpoint_through_its_settings(folder):
+    """As a worker makes the stage: keyed settings and options of the spec."""
+    settings = AnoleDraftSettings(model=str(folder), device="cpu", context=200)
+    spec = settings.spec("anole-draft", "pretrained")
+    assert spec.identity.startswith("folder:")
+    stage = AnoleDraft(**spec.settings, **spec.options)
+    assert stage.limits.context == 200

@@ -1,0 +1,127 @@
+"""Guidance, penalty, top-p and the draw, against formulas and hand-computed cases."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from generators.anole.loop import guided
+from generators.decoding.sampling import Sampler, drawn, nucleus, penalised, shortlist
+
+
+def test_guidance_against_float64():
+    random = np.random.default_rng(0)
+    full, image, free = random.standard_normal((3, 4, 50))
+    expected = free + 1.2 * (image - free) + 3.0 * (full - image)
+    given = (torch.from_numpy(x).float() for x in (full, image, free))
+    ours = guided(*given, text=3.0, picture=1.2).numpy()
+    assert np.abs(ours - expected).max() < 1e-5
+
+
+def test_guidance_of_one_gives_the_full_stream():
+    full, image, free = torch.randn(3, 2, 5)
+    assert torch.allclose(guided(full, image, free, text=1.0, picture=1.0), full)
+
+
+def test_penalty_divides_positive_and_multiplies_negative():
+    logits = torch.tensor([[2.0, -2.0, 2.0, -2.0, -torch.inf]])
+    seen = torch.tensor([[True, True, False, False, True]])
+    lowered = penalised(logits, seen, 1.25)
+    assert lowered.tolist()[0] == pytest.approx([1.6, -2.5, 2.0, -2.0, -torch.inf])
+
+
+def test_nucleus_by_hand():
+    logits = torch.tensor([[0.5, 0.25, 0.15, 0.1]]).log()
+    kept = lambda p: torch.isfinite(nucleus(logits, p))[0].tolist()  # noqa: E731
+    assert kept(1.0) == [True, True, True, True]
+    assert kept(0.88) == [True, True, True, False]
+    assert kept(0.7) == [True, True, False, False]
+    assert kept(0.4) == [True, False, False, False]
+    assert kept(0.01) == [True, False, False, False]
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**31), st.floats(0.05, 0.99))
+def test_nucleus_keeps_the_fewest_that_reach_p(seed, top_p):
+    logits = torch.randn(1, 30, generator=torch.Generator().manual_seed(seed))
+    p = logits[0].double().softmax(0).numpy()
+    kept = torch.isfinite(nucleus(logits, top_p))[0].numpy()
+    assert p[kept].sum() > top_p - 1e-6
+    assert p[kept].sum() - p[kept].min() < top_p + 1e-6
+    assert kept.all() or p[kept].min() >= p[~kept].max()
+
+
+@pytest.mark.parametrize(
+    ("draw", "column"),
+    [(0.0, 1), (0.1999, 1), (0.2001, 3), (0.4999, 3), (0.5001, 4), (1 - 2**-53, 4)],
+)
+def test_draw_by_hand(draw, column):
+    p = torch.tensor([[0.0, 0.2, 0.0, 0.3, 0.5, 0.0]])
+    assert drawn(p, torch.tensor([draw], dtype=torch.float64)).tolist() == [column]
+
+
+def test_draws_have_the_distribution():
+    p = torch.tensor([0.1, 0.0, 0.6, 0.3])
+    uniforms = torch.rand(
+        20_000, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+    )
+    columns = drawn(p.expand(20_000, -1), uniforms)
+    shares = torch.bincount(columns, minlength=4) / 20_000
+    # Three standard deviations of the most uncertain share.
+    assert (shares - p).abs().max() < 0.011
+    assert shares[1] == 0
+
+
+def test_sampler_steps():
+    logits = torch.tensor([[3.0, 2.0, 0.0], [-1.0, 1.0, 1.5]])
+    draws = torch.tensor([0.99, 0.0], dtype=torch.float64)
+    assert Sampler(1.0, 0.9, greedy=True).choose(logits, draws).tolist() == [0, 2]
+    # At temperature 1 the first row keeps columns 0 and 1 (0.71 + 0.26 > 0.9),
+    # the second 1 and 2 (0.95).
+    assert Sampler(1.0, 0.9, greedy=False).choose(logits, draws).tolist() == [1, 1]
+    # Colder, column 0 alone has 0.92.
+    assert Sampler(0.4, 0.9, greedy=False).choose(logits, draws).tolist() == [0, 1]
+
+
+def test_rows_do_not_disturb_each_other():
+    logits = torch.randn(5, 40, generator=torch.Generator().manual_seed(1))
+    draws = torch.rand(5, dtype=torch.float64)
+    sampler = Sampler(0.7, 0.9, greedy=False)
+    together = sampler.choose(logits, draws).tolist()
+    alone = [sampler.choose(logits[i : i + 1], draws[i : i + 1]).item() for i in range(5)]
+    assert together == alone
+
+
+def test_shortlist_keeps_the_most_probable():
+    logits = torch.tensor([[0.1, 3.0, 2.0, -1.0], [5.0, 4.0, 3.0, 2.0]])
+    assert torch.isfinite(shortlist(logits, 2)).tolist() == [
+        [False, True, True, False],
+        [True, True, False, False],
+    ]
+    assert shortlist(logits, 0) is logits
+
+
+def test_top_k_comes_before_top_p():
+    probabilities = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    # Of the two kept, the first alone reaches 0.5 once they are scaled to sum to one.
+    sampler = Sampler(temperature=1.0, top_p=0.5, greedy=False, top_k=2)
+    draws = torch.tensor([0.999], dtype=torch.float64)
+    assert sampler.choose(probabilities.log(), draws).tolist() == [0]
+    assert Sampler(1.0, 0.5, False).choose(probabilities.log(), draws).tolist() == [1]
+
+
+def test_a_row_draws_from_its_own_generator_and_only_where_something_is_drawn():
+    logits = torch.zeros(2, 1000)
+    one, two = (torch.Generator().manual_seed(seed) for seed in (1, 2))
+    sampler = Sampler(temperature=1.0, top_p=1.0, greedy=False)
+    both = sampler.sample(logits, [one, two]).tolist()
+    alone = torch.Generator().manual_seed(2)
+    assert sampler.sample(logits[:1], [alone]).tolist() == both[1:]
+    expected = torch.rand(
+        (), generator=torch.Generator().manual_seed(1), dtype=torch.float64
+    )
+    assert both[0] == int(expected * 1000)
+    before = one.get_state()
+    Sampler(1.0, 1.0, greedy=True).sample(logits[:1], [one])
+    assert torch.equal(one.get_state(), before)

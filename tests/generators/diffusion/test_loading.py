@@ -1,0 +1,219 @@
+"""Strict loading: a checkpoint that does not fit is refused with all that is wrong."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import diffusers
+import numpy as np
+import pytest
+import torch
+from diffusion_helpers import (
+    REQUESTS,
+    TEXT_ENCODER,
+    UNET,
+    as_first_published,
+    edit,
+    from_folder,
+    furthest,
+    pixels,
+    shared,
+    tiny_pipeline,
+)
+from safetensors.torch import load_file
+
+from generators.diffusion.loading import published
+from generators.errors import CheckpointError
+
+pytestmark = pytest.mark.models
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sd15")
+    tiny_pipeline("sd15").save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture
+def checkpoint(saved, tmp_path):
+    """A copy to be spoilt."""
+    return Path(shutil.copytree(saved, tmp_path / "checkpoint"))
+
+
+def refused(checkpoint: Path, said: str) -> str:
+    with pytest.raises(CheckpointError, match=said) as caught:
+        published(str(checkpoint), None, torch.float32)
+    return str(caught.value)
+
+
+def test_every_tensor_arrives(checkpoint):
+    theirs = tiny_pipeline("sd15").components
+    for name, module in published(str(checkpoint), None, torch.float32).components.items():
+        if isinstance(module, torch.nn.Module):
+            assert not module.training
+            for key, value in theirs[name].state_dict().items():
+                assert torch.equal(module.state_dict()[key], value), (name, key)
+
+
+def test_names_of_the_first_published_checkpoints_fit(checkpoint):
+    as_first_published(checkpoint)
+    assert "text_model.embeddings.position_ids" in load_file(checkpoint / TEXT_ENCODER)
+    drawn = from_folder(checkpoint, "openjourney")(REQUESTS[:2])
+    assert furthest(pixels(drawn), pixels(shared("openjourney")(REQUESTS[:2]))) <= 1
+
+
+def test_all_that_does_not_fit_is_named_at_once(checkpoint):
+    edit(checkpoint / UNET, lambda t: t.pop("conv_in.bias"))
+    edit(checkpoint / UNET, lambda t: t.update({"conv_out.weight": torch.zeros(3, 2)}))
+    edit(checkpoint / TEXT_ENCODER, lambda t: t.pop("final_layer_norm.weight"))
+    edit(checkpoint / TEXT_ENCODER, lambda t: t.update({"left.over": torch.zeros(1)}))
+    said = refused(checkpoint, "does not fit")
+    assert "unet: missing conv_in.bias" in said
+    assert "unet: mis-shaped conv_out.weight ((3, 2) instead of (4, 16, 3, 3))" in said
+    assert "text_encoder: missing final_layer_norm.weight" in said
+    assert "text_encoder: unexpected left.over" in said
+
+
+def test_many_missing_keys_are_counted(checkpoint):
+    edit(checkpoint / UNET, lambda t: [t.pop(k) for k in list(t)[:20]])
+    assert "and 12 more" in refused(checkpoint, "unet: missing")
+
+
+@pytest.mark.parametrize("file", [UNET, TEXT_ENCODER])
+@pytest.mark.parametrize("kept", [0.0, 0.5, 0.999])
+def test_truncated_file(checkpoint, file, kept):
+    data = (checkpoint / file).read_bytes()
+    (checkpoint / file).write_bytes(data[: int(len(data) * kept)])
+    assert str(checkpoint / file) in refused(checkpoint, "is truncated")
+
+
+def test_missing_folders_are_named(checkpoint):
+    shutil.rmtree(checkpoint / "vae")
+    shutil.rmtree(checkpoint / "scheduler")
+    said = refused(checkpoint, "lacks the component folders")
+    assert "scheduler" in said
+    assert "vae" in said
+    assert "unet" not in said
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        (UNET, "unet holds no weights"),
+        ("unet/config.json", "'unet' cannot be read.*config.json"),
+        ("tokenizer/tokenizer.json", "tokenizer holds no vocabulary"),
+        ("scheduler/scheduler_config.json", "scheduler_config.json"),
+        ("model_index.json", "holds no model_index.json"),
+    ],
+)
+def test_missing_file(checkpoint, file, said):
+    (checkpoint / file).unlink()
+    refused(checkpoint, said)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("unet", ["os", "PathLike"], "'unet' is a os.PathLike, which neither"),
+        ("unet", ["my_code", "Net"], "'unet' is a my_code.Net"),
+        ("_class_name", "StableVideoDiffusionPipeline", "StableVideoDiffusionPipeline"),
+    ],
+)
+def test_only_known_classes_are_loaded(checkpoint, key, value, said):
+    path = checkpoint / "model_index.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
+    (checkpoint / "my_code.py").write_text("raise SystemExit('ran')")
+    refused(checkpoint, said)
+
+
+def test_pickled_weights_run_no_code(checkpoint):
+    class Evil:
+        def __reduce__(self):
+            return (Path.touch, (checkpoint / "ran",))
+
+    (checkpoint / UNET).unlink()
+    torch.save({"conv_in.weight": Evil()}, checkpoint / "unet/diffusion_pytorch_model.bin")
+    refused(checkpoint, "'unet' cannot be read")
+    assert not (checkpoint / "ran").exists()
+
+
+def test_plain_pickled_weights_are_read(checkpoint):
+    tensors = load_file(checkpoint / UNET)
+    (checkpoint / UNET).unlink()
+    torch.save(tensors, checkpoint / "unet/diffusion_pytorch_model.bin")
+    read = published(str(checkpoint), None, torch.float32)
+    assert torch.equal(read.unet.conv_in.weight, tensors["conv_in.weight"])
+
+
+def test_variant_is_read_where_a_component_has_it(tmp_path):
+    pipeline = tiny_pipeline("sdxl")
+    pipeline.save_pretrained(tmp_path)
+    edit(tmp_path / UNET, lambda t: t["conv_in.bias"].fill_(7.0))
+    plain = tmp_path / UNET
+    half = plain.with_name("diffusion_pytorch_model.fp16.safetensors")
+    shutil.copy(plain, half)
+    edit(half, lambda t: t["conv_in.bias"].fill_(8.0))
+    for variant, wanted in (("fp16", 8.0), ("", 7.0), (None, 7.0)):
+        read = published(str(tmp_path), None, torch.float32, variant)
+        assert read.unet.conv_in.bias.unique().item() == wanted
+    with pytest.raises(CheckpointError, match="files of the variant 'bf16'; set variant"):
+        published(str(tmp_path), None, torch.float32, "bf16")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_dtype_of_the_weights(dtype, tmp_path):
+    tiny_pipeline("sd3").save_pretrained(tmp_path)
+    read = published(str(tmp_path), None, dtype)
+    assert read.transformer.dtype is read.vae.dtype is read.text_encoder.dtype is dtype
+    exact = {p.dtype for n, p in read.text_encoder_3.named_parameters() if ".wo." in n}
+    assert exact == {torch.float32 if dtype is torch.float16 else dtype}
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_low_precision_draws_what_diffusers_draws(dtype, tmp_path):
+    tiny_pipeline("sdxl-turbo").save_pretrained(tmp_path)
+    drawing = from_folder(tmp_path, "sdxl-turbo", dtype=dtype)
+    theirs = diffusers.StableDiffusionXLPipeline.from_pretrained(
+        tmp_path, dtype=getattr(torch, dtype)
+    )
+    picture = theirs(
+        [REQUESTS[0].prompt],
+        num_inference_steps=1,
+        guidance_scale=0.0,
+        height=64,
+        width=64,
+        generator=[torch.Generator().manual_seed(REQUESTS[0].seed)],
+    ).images[0]
+    assert furthest(pixels(drawing(REQUESTS[:1]))[0], np.asarray(picture)) == 0
+
+
+def test_safety_checker_off_needs_no_checker_on_disk(checkpoint):
+    shutil.rmtree(checkpoint / "safety_checker")
+    read = published(str(checkpoint), None, torch.float32, safety_checker="off")
+    assert read.safety_checker is None
+    refused(checkpoint, "lacks the component folders safety_checker")
+
+
+def test_libraries_speak_again_afterwards(checkpoint):
+    speaking = diffusers.utils.logging
+    level = speaking.get_verbosity()
+    drawing = from_folder(checkpoint, "openjourney")
+    drawing(REQUESTS[:1])
+    assert speaking.get_verbosity() == level
+    assert speaking.is_progress_bar_enabled()
+
+
+def test_truncation_is_noted_instead_of_logged(checkpoint, capfd):
+    drawing = from_folder(checkpoint, "openjourney")
+    drawing(REQUESTS[1:2])
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
+
+
+def test_repository_that_is_not_here_is_named(monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="checkpoint 'no-one/no-model'"):
+        published("no-one/no-model", None, torch.float32)

@@ -1,0 +1,131 @@
+"""Settings of the text-to-image models: what is published, what is part of a key."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from paths import CHECKOUT
+from pydantic import ValidationError
+
+from generators.base import Kind
+from generators.errors import CheckpointError
+from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
+
+ROOT = CHECKOUT
+
+
+def test_planning_imports_no_model_library():
+    code = (
+        "import sys; from pipelines.artists import T2IS;"
+        "specs = [s.spec(n, w) for n, s in T2IS.items() for w in ('tiny', 'dummy')];"
+        "heavy = {'torch', 'transformers', 'diffusers', 'numpy'} & set(sys.modules);"
+        "print(len(specs), sorted(heavy))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
+    assert run.stdout.decode().strip() == "10 []", run.stderr.decode()
+
+
+@pytest.mark.parametrize(
+    ("name", "steps", "guidance", "side", "dtype"),
+    [
+        ("openjourney", 50, 7.5, 512, "float16"),
+        ("sd3", 28, 7.0, 1024, "float16"),
+        ("sdxl", 50, 5.0, 1024, "float16"),
+        ("sdxl-turbo", 1, 0.0, 512, "float16"),
+        ("flux", 50, 3.5, 1024, "bfloat16"),
+    ],
+)
+def test_published_settings(name, steps, guidance, side, dtype):
+    keyed = T2IS[name].keyed("pretrained")
+    shown = (keyed["steps"], keyed["guidance"], keyed["height"], keyed["dtype"])
+    assert shown == (steps, guidance, side, dtype)
+    assert keyed["width"] == side
+    assert keyed["prompt_prefix"] == "", "MMIE gives all models the same text"
+    assert keyed["scheduler"] is None
+
+
+def test_openjourney_trigger_is_at_hand():
+    settings = T2IS["openjourney"].model_copy(update={"prompt_prefix": OPENJOURNEY_TRIGGER})
+    assert settings.keyed("tiny")["prompt_prefix"] == "mdjrny-v4 style "
+
+
+def test_tiny_size_and_steps_are_in_the_key():
+    keyed = T2IS["sd3"].keyed("tiny")
+    size = (keyed["steps"], keyed["height"], keyed["width"], keyed["dtype"])
+    assert size == (2, 64, 64, "float32")
+    assert T2IS["sdxl-turbo"].keyed("tiny")["steps"] == 1
+    small = TextToImageSettings(model="stabilityai/sdxl-turbo", height=32, width=48)
+    assert [small.keyed("tiny")[k] for k in ("steps", "height", "width")] == [2, 32, 48]
+
+
+def test_only_settings_that_change_pictures_are_in_the_key():
+    plain = T2IS["sdxl"]
+    same = {"batch_size": 1, "device": "cpu", "vae_slicing": False, "offload": "model"}
+    for field, value in same.items():
+        other = plain.model_copy(update={field: value})
+        assert other.spec("x", "tiny").digest == plain.spec("x", "tiny").digest, field
+    other_pictures = {
+        "steps": 1,
+        "guidance": 1.5,
+        "height": 32,
+        "negative_prompt": "fog",
+        "prompt_prefix": "a",
+        "max_sequence_length": 128,
+        "scheduler": "DDIMScheduler",
+        "attention": "xformers",
+        "compile": True,
+        "safety_checker": "off",
+        "variant": "",
+        "architecture": "flux",
+    }
+    digests = {plain.spec("x", "tiny").digest}
+    for field, value in other_pictures.items():
+        digests.add(plain.model_copy(update={field: value}).spec("x", "tiny").digest)
+    assert len(digests) == 1 + len(other_pictures)
+    half = plain.model_copy(update={"dtype": "bfloat16"})
+    assert half.spec("x", "dummy").digest != plain.spec("x", "dummy").digest
+
+
+def test_spec_says_how_the_stage_is_run():
+    spec = T2IS["flux"].spec("flux", "dummy", gpu_gib=80)
+    assert (spec.kind, spec.seeded) == (Kind.RENDER, True)
+    assert spec.placement.num_gpus == 1
+    assert spec.placement.batch_size == spec.options["batch_size"] == 2
+    assert T2IS["flux"].spec("flux", "dummy", gpu_gib=24).placement.num_gpus == 2
+    assert T2IS["flux"].spec("flux", "tiny").placement.num_gpus == 0
+
+
+def test_memory_estimate_counts_all_modules_and_the_decoded_pictures():
+    """By hand: 16.870e9 parameters of 2 bytes, 1 picture of 1024 x 1024 x 3900 bytes."""
+    wanted = (16.870e9 * 2 * 1.05 + 1024 * 1024 * 3900) / 2**30
+    assert T2IS["flux"].memory_estimate_gib("dummy") == pytest.approx(wanted)
+    whole = T2IS["flux"].model_copy(update={"vae_slicing": False})
+    assert whole.memory_estimate_gib("dummy") > wanted + 3.8
+    assert T2IS["flux"].memory_estimate_gib("tiny") == 0
+    assert TextToImageSettings(model="a/b").memory_estimate_gib("pretrained") == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"height": 500}, "multiple of 16"),
+        ({"steps": 0}, "greater than or equal to 1"),
+        ({"negative_prompt": "fog", "guidance": 0.0}, "no effect at guidance 0"),
+        ({"negative_prompt": "", "guidance": 1.0}, "no effect at guidance 1"),
+        ({"offload": "model", "device_map": "balanced"}, "exclude each other"),
+        ({"stepps": 3}, "stepps"),
+    ],
+)
+def test_wrong_settings_are_refused(settings, said):
+    with pytest.raises(ValidationError, match=said):
+        TextToImageSettings(model="a/b", **settings)
+
+
+def test_random_weights_need_a_known_architecture():
+    unknown = TextToImageSettings(model="someone/else")
+    with pytest.raises(CheckpointError, match=r"someone/else.*sd15.*sdxl.*flux"):
+        unknown.spec("x", "tiny")
+    told = TextToImageSettings(model="someone/else", architecture="sd3")
+    assert told.spec("x", "tiny").identity == "someone/else"

@@ -1,0 +1,210 @@
+"""Weights without a checkpoint: full-size architectures, toy ones, small tokenizers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from diffusers import FluxPipeline, StableDiffusion3Pipeline
+from diffusion_helpers import CPU, tiny_pipeline
+
+from generators.diffusion.builds import (
+    built,
+    empty_module,
+    materialised,
+    module_class,
+    small_tokenizer,
+    tiny_modules,
+)
+from generators.diffusion.designs import DESIGNS
+from generators.diffusion.parts import CLIP_L, TINY_VOCABULARY
+
+pytestmark = pytest.mark.models
+
+CLIP_L_TEXT, CLIP_BIG_G_TEXT, T5_XXL = 123.060480, 694.659840, 4762.310656
+VAE, VAE_16 = 83.653863, 83.819683
+UNET_XL = 2567.463684
+PUBLISHED = {
+    "sd15": {
+        "vae": VAE,
+        "text_encoder": CLIP_L_TEXT,
+        "unet": 859.520964,
+        "safety_checker": 303.981588,
+    },
+    "sd21": {"vae": VAE, "text_encoder": 340.387840, "unet": 865.910724},
+    "sdxl": {
+        "vae": VAE,
+        "text_encoder": CLIP_L_TEXT,
+        "text_encoder_2": CLIP_BIG_G_TEXT,
+        "unet": UNET_XL,
+    },
+    "emu2": {"vae": VAE, "unet": 2525.520644},
+    "sd3": {
+        "vae": VAE_16,
+        "text_encoder": 123.650304,
+        "text_encoder_2": CLIP_BIG_G_TEXT,
+        "text_encoder_3": T5_XXL,
+        "transformer": 2028.328000,
+    },
+    "flux": {
+        "vae": VAE_16,
+        "text_encoder": CLIP_L_TEXT,
+        "text_encoder_2": T5_XXL,
+        "transformer": 11901.408320,
+    },
+}
+"""Millions of parameters in the published checkpoints."""
+PUBLISHED["sdxl-turbo"] = PUBLISHED["sdxl"]
+
+
+@pytest.mark.parametrize("architecture", DESIGNS)
+def test_full_size_has_the_published_parameter_counts(architecture):
+    design = DESIGNS[architecture]
+    counted = {}
+    for name in design.modules:
+        parameters = list(empty_module(design, name).parameters())
+        assert {p.device.type for p in parameters} == {"meta"}
+        counted[name] = sum(p.numel() for p in parameters) / 1e6
+    assert counted == pytest.approx(PUBLISHED[architecture], rel=1e-9)
+
+
+@pytest.fixture
+def toy_dummies(monkeypatch):
+    """Dummy weights at toy size: the same code on what fits a test."""
+    made = type(DESIGNS["sd15"]).config
+    monkeypatch.setattr(
+        type(DESIGNS["sd15"]), "config", lambda self, name, tiny: made(self, name, True)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("architecture", ["sd15", "sd3", "flux"])
+def test_dummy_weights_draw(architecture, dtype, toy_dummies):
+    pipeline = built(architecture, "dummy", CPU, dtype)
+    pipeline.set_progress_bar_config(disable=True)
+    modules = [m for m in pipeline.components.values() if isinstance(m, torch.nn.Module)]
+    for tensor in (t for m in modules for t in (*m.parameters(), *m.buffers())):
+        assert tensor.device.type == "cpu"
+        assert tensor.dtype == dtype or not tensor.is_floating_point()
+    generator = [torch.Generator().manual_seed(s) for s in (0, 1)]
+    told = {"height": 64, "width": 64, "num_inference_steps": 2, "output_type": "np"}
+    pictures = pipeline(["a cat", "rain"], generator=generator, **told).images
+    assert pictures.shape == (2, 64, 64, 3)
+    assert 0.02 < pictures.std() < 0.5
+
+
+def test_no_value_is_made_in_another_precision(toy_dummies, monkeypatch):
+    """Every allocation is of the wanted dtype: no float32 copy comes first."""
+    module = empty_module(DESIGNS["flux"], "transformer")
+    made = []
+    empty = torch.empty
+
+    def counting(*shape, **named):
+        made.append(named["dtype"])
+        return empty(*shape, **named)
+
+    monkeypatch.setattr(torch, "empty", counting)
+    materialised(module, CPU, torch.bfloat16)
+    assert set(made) == {torch.bfloat16}
+    assert len(made) == len(list(module.parameters()))
+
+
+def test_float16_keeps_what_transformers_keeps_exact(toy_dummies):
+    """T5's `wo` overflows in float16, so transformers loads it as float32."""
+    encoder = materialised(
+        empty_module(DESIGNS["sd3"], "text_encoder_3"), CPU, torch.float16
+    )
+    kept = {n for n, p in encoder.named_parameters() if p.dtype == torch.float32}
+    assert kept == {n for n, _ in encoder.named_parameters() if ".wo." in n}
+    assert kept
+
+
+def test_shared_tensors_stay_shared(toy_dummies):
+    encoder = materialised(
+        empty_module(DESIGNS["flux"], "text_encoder_2"), CPU, torch.float32
+    )
+    assert encoder.shared.weight is encoder.encoder.embed_tokens.weight
+    assert encoder.shared.weight.std() > 0
+
+
+def test_buffers_have_their_computed_values(toy_dummies):
+    """Positions are no weights: they must be those of the published model."""
+    made = materialised(empty_module(DESIGNS["sd3"], "transformer"), CPU, torch.float32)
+    wanted = tiny_modules(DESIGNS["sd3"])["transformer"]
+    torch.testing.assert_close(made.pos_embed.pos_embed, wanted.pos_embed.pos_embed)
+
+
+def test_tiny_weights_are_always_the_same():
+    one = tiny_modules(DESIGNS["sdxl"])
+    torch.manual_seed(99)
+    before = torch.random.get_rng_state()
+    two = tiny_modules(DESIGNS["sdxl"])
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for name in one:
+        for a, b in zip(one[name].parameters(), two[name].parameters(), strict=True):
+            assert torch.equal(a, b)
+            assert a.dtype == torch.float32
+
+
+@pytest.mark.parametrize("architecture", DESIGNS)
+def test_tiny_and_published_have_the_same_classes(architecture):
+    design = DESIGNS[architecture]
+    pipeline = tiny_pipeline(architecture)
+    assert type(pipeline).__name__ == design.pipeline
+    for name, part in design.modules.items():
+        assert type(pipeline.components[name]) is module_class(part.name)
+    assert type(pipeline.scheduler).__name__ == design.scheduler[0]
+
+
+def test_schedulers_are_the_published_ones():
+    """Sigmas of the published schedules, by hand."""
+    flow: StableDiffusion3Pipeline = tiny_pipeline("sd3")
+    flow.scheduler.set_timesteps(2)
+    # sigma' = 3 sigma / (1 + 2 sigma) at sigma = 1 and at the least, 1/1000 shifted.
+    least = 3 * 0.001 / (1 + 2 * 0.001)
+    shifted = 3 * least / (1 + 2 * least)
+    wanted = torch.tensor([1.0, shifted, 0.0])
+    torch.testing.assert_close(flow.scheduler.sigmas, wanted, atol=1e-6, rtol=0)
+    dynamic: FluxPipeline = tiny_pipeline("flux")
+    assert dynamic.scheduler.config.use_dynamic_shifting
+    turbo = tiny_pipeline("sdxl-turbo").scheduler
+    turbo.set_timesteps(1)
+    assert turbo.timesteps.tolist() == [999]
+    betas = torch.linspace(0.00085**0.5, 0.012**0.5, 1000, dtype=torch.float64) ** 2
+    last = torch.cumprod(1 - betas, 0)[-1]
+    sigma = float(((1 - last) / last) ** 0.5)
+    assert float(turbo.sigmas[0]) == pytest.approx(sigma, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "channels", "scale", "shift"),
+    [
+        ("sd15", 4, 0.18215, None),
+        ("sdxl", 4, 0.13025, None),
+        ("sdxl-turbo", 4, 0.13025, None),
+        ("sd3", 16, 1.5305, 0.0609),
+        ("flux", 16, 0.3611, 0.1159),
+    ],
+)
+def test_latents_have_the_published_scale(architecture, channels, scale, shift):
+    config = tiny_pipeline(architecture).vae.config
+    assert (config.latent_channels, config.scaling_factor) == (channels, scale)
+    assert config.shift_factor == shift
+    assert config.force_upcast
+
+
+@pytest.mark.parametrize(("kind", "length"), [("clip", 77), ("t5", 512)])
+def test_small_tokenizers_fit_the_models(kind, length):
+    tokenizer = small_tokenizer(kind)
+    assert max(tokenizer.get_vocab().values()) < TINY_VOCABULARY
+    assert tokenizer.model_max_length == length
+    ids = tokenizer("a cat " * 200, padding="max_length", truncation=True)["input_ids"]
+    assert len(ids) == length
+    assert ids[-1] == tokenizer.eos_token_id
+
+
+def test_clip_pools_at_the_end_token_of_the_small_tokenizer():
+    tokenizer = small_tokenizer("clip")
+    ids = {
+        f"{k}_token_id": getattr(tokenizer, f"{k}_token_id") for k in ("bos", "eos", "pad")
+    }
+    assert {k: CLIP_L.config[k] for k in ids} == ids

@@ -1,0 +1,219 @@
+"""Prompts, ids and answers in text: cases worked out by hand."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, models
+
+from generators.document import Image, Text, Turn
+from generators.errors import CheckpointError
+from generators.gill.answer import first_sentence
+from generators.gill.prompts import pieces, shown
+from generators.gill.settings import GillDraftSettings
+from generators.gill.sizes import toy_tokenizer
+from generators.gill.state import Limits, Stop, Track
+from generators.gill.tokens import Tokens
+
+TOLD = GillDraftSettings()
+NAMES = "".join(f"[IMG{i}]" for i in range(8))
+A, B = Image.of(b"a"), Image.of(b"b")
+
+
+@pytest.fixture(scope="module")
+def tokens() -> Tokens:
+    return Tokens(toy_tokenizer(), 8)
+
+
+def user(*content: str | Image) -> Turn:
+    return turn("user", *content)
+
+
+def turn(role, *content: str | Image) -> Turn:
+    return Turn(role, tuple(Text(c) if isinstance(c, str) else c for c in content))
+
+
+@pytest.mark.parametrize(
+    ("turns", "expected"),
+    [
+        ([user("Why?")], ["Q: Why?\nA:"]),
+        ([user(A, "Why?")], [A, "Q: Why?\nA:"]),
+        ([user(A, B, "Why?")], [A, B, "Q: Why?\nA:"]),
+        ([user("See", A, "and", B)], ["Q: See", A, "and", B, "\nA:"]),
+        ([user("One.", " Two?")], ["Q: One.", " Two?\nA:"]),
+        ([user(A)], [A, "Q: \nA:"]),
+        (
+            [turn("system", "Be kind."), user("Hi"), turn("assistant", " Yes", A), user(B)],
+            ["Be kind.", "Q: Hi\nA:", " Yes", A, "\n", B, "Q: \nA:"],
+        ),
+    ],
+)
+def test_prompts(turns, expected):
+    assert pieces(turns, TOLD, NAMES) == expected
+
+
+def test_history_as_upstream_keeps_it():
+    """Names of image tokens instead of pictures, within one text."""
+    told = GillDraftSettings(history_images="vokens")
+    turns = [user("Hi"), turn("assistant", " Yes.", A, " no"), user("So?")]
+    assert pieces(turns, told, NAMES) == [
+        "Q: Hi\nA:",
+        f" Yes. {NAMES} no\n",
+        "Q: So?\nA:",
+    ]
+
+
+def test_templates_can_be_left_out():
+    told = GillDraftSettings(question="", answer="")
+    assert pieces([user("", A)], told, NAMES) == [A]
+    assert shown(["Q: See", A, "\nA:"]) == "Q: See<image>\nA:"
+
+
+def test_ids_follow_the_vocabulary(tokens):
+    """As OPT's 50265 are followed by <|image|> and [IMG0] to [IMG7], 50266 to 50273."""
+    own = tokens.tokenizer.get_vocab_size()
+    assert tokens.cls == own
+    assert tokens.vokens == tuple(range(own + 1, own + 9))
+    assert tokens.size == own + 9
+    assert tokens.bos == 2
+
+
+def test_white_space_around_added_names_is_taken_away(tokens):
+    plain = tokens.encode("the house")
+    assert tokens.encode(f"the house \n {NAMES}\nthe house") == [
+        *plain,
+        *tokens.vokens,
+        *plain,
+    ]
+    assert tokens.encode(" the house\n") == [*tokens.encode(" the house"), tokens.newline]
+    assert tokens.encode("a <|image|> a") == [
+        *tokens.encode("a"),
+        tokens.cls,
+        *tokens.encode("a"),
+    ]
+
+
+def test_special_names_stand_for_their_tokens_and_are_not_decoded(tokens):
+    ids = tokens.encode("a</s><pad>b")
+    assert ids[1:3] == [2, 1]
+    assert tokens.decode(ids) == "ab"
+    assert tokens.decode([tokens.cls, *tokens.encode(" red")]) == " red"
+
+
+def test_decoding_spells_as_slow_tokenizers_did(tokens):
+    first, second = tokens.vokens[:2]
+    ids = [*tokens.encode(" red"), first, second, *tokens.encode(" boat")]
+    assert tokens.decode(ids) == " red [IMG0] [IMG1]  boat"
+    assert tokens.decode(tokens.encode(" it is n't so , they 're !")) == (
+        " it isn't so, they're!"
+    )
+
+
+@given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="[<")))
+def test_text_survives(text):
+    made = Tokens(toy_tokenizer(), 8)
+    assert made.tokenizer.decode(made.encode(text)) == text
+
+
+def test_a_vocabulary_without_special_tokens_is_refused():
+    with pytest.raises(CheckpointError, match=r"lacks '</s>'"):
+        Tokens(Tokenizer(models.BPE(vocab={"a": 0}, merges=[])), 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (" a bird. a boat.", " a bird."),
+        ("\n\na bird. So\nand\n", "a bird. So\n"),
+        ("a bird", "a bird"),
+        ("...", "."),
+        ("\n", ""),
+        ("", ""),
+    ],
+)
+def test_first_sentence(text, expected):
+    assert first_sentence(text) == expected
+
+
+def limits(**changes) -> Limits:
+    base = {"context": 100, "words": 30, "words_first": 0, "images": 2}
+    return Limits(**base | {"trailing_text": False, "newline": "upstream"} | changes)
+
+
+def run(track: Track, ids: list[int]) -> Track:
+    """Feed ids until the track stops; states are counted from 0."""
+    for i, token in enumerate(ids):
+        track.read(torch.tensor([float(i)]))
+        if track.stop is not None:
+            break
+        track.take(token if track.forced is None else track.forced)
+        if track.stop is not None:
+            break
+    return track
+
+
+def image_of(track: Track) -> list[float]:
+    return track.images[-1].flatten().tolist()
+
+
+def test_states_are_read_one_step_after_each_image_token(tokens):
+    track = run(Track(10, tokens, limits()), [50, tokens.vokens[0], *[0] * 8, 51])
+    assert track.ids == [50, *tokens.vokens, 0, 51]
+    assert image_of(track) == [2, 3, 4, 5, 6, 7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("newline", "ids", "kept"),
+    [
+        ("upstream", [50, 51, "n", 52], [50, 51]),
+        ("upstream", ["n", 51, "n", 52], ["n", 51, "n", 52]),
+        ("first_line", ["n", "n", 51, "n", 52], ["n", "n", 51]),
+        ("first_line", [50, "n"], [50]),
+        ("never", [50, "n", 51], [50, "n", 51]),
+    ],
+)
+def test_where_newlines_end_an_answer(tokens, newline, ids, kept):
+    spelled = [[tokens.newline if i == "n" else i for i in some] for some in (ids, kept)]
+    track = run(Track(10, tokens, limits(newline=newline)), spelled[0])
+    assert track.ids == spelled[1]
+    assert (track.stop is Stop.LINE) == (len(kept) < len(ids))
+
+
+def test_nothing_is_written_after_the_last_image_unless_it_is_kept(tokens):
+    asked = [tokens.vokens[0], *[0] * 7]
+    ids = [*asked, 50, *asked, 51, 52]
+    track = run(Track(10, tokens, limits()), ids)
+    assert track.stop is Stop.IMAGES
+    assert track.ids == [*tokens.vokens, 50, *tokens.vokens]
+    track = run(Track(10, tokens, limits(trailing_text=True)), ids)
+    assert track.stop is None
+    assert track.ids[-2:] == [51, 52]
+    assert not track.may_ask
+
+
+def test_words_are_counted_with_images_as_one(tokens):
+    ids = [50, tokens.vokens[0], *[0] * 7, 51, 52]
+    track = run(Track(10, tokens, limits(words=3)), ids)
+    assert track.stop is Stop.WORDS
+    assert track.ids == [50, *tokens.vokens, 51]
+
+
+def test_an_image_as_the_last_word_is_finished(tokens):
+    track = run(Track(10, tokens, limits(words=1)), [tokens.vokens[0], *[0] * 9])
+    assert (track.stop, len(track.images)) == (Stop.WORDS, 1)
+    assert track.ids == list(tokens.vokens)
+
+
+@pytest.mark.parametrize(("context", "may"), [(17, False), (18, True)])
+def test_images_are_asked_for_only_where_they_fit(tokens, context, may):
+    assert Track(10, tokens, limits(context=context)).may_ask is may
+
+
+def test_a_full_context_stops(tokens):
+    track = run(Track(10, tokens, limits(context=12)), [50, 51, 52])
+    assert (track.stop, track.ids) == (Stop.CONTEXT, [50, 51])
+
+
+def test_settings_that_contradict_each_other():
+    with pytest.raises(ValueError, match=r"top_p 0\.9 has no effect at temperature 0"):
+        GillDraftSettings(top_p=0.9)

@@ -1,0 +1,107 @@
+"""A user's own stage: how it is run, and which seeds reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from trial import painter, plan_of, sample
+
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import open_experiment
+from cluster.walks import Pending, read
+from generators.base import Job, Kind, Outcome, Placement, StageSpec
+from generators.custom import custom_spec
+from generators.document import Draft, Request
+from generators.errors import UsageError
+from generators.settings import StageSettings
+
+
+class Sampler:
+    """A stage that is written as the README shows it."""
+
+    kind = "draft"
+    placement = Placement(batch_size=3, num_cpus=2)
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        raise NotImplementedError
+
+
+class Greedy(Sampler):
+    seeded = False
+
+
+def spec_of(cls: type, **overrides: Any) -> StageSpec:
+    return custom_spec(f"{__name__}:{cls.__name__}", "tiny", overrides, [Kind.DRAFT])[0]
+
+
+PLACED = {
+    "batch_size": 5,
+    "workers": 2,
+    "num_gpus": 1.0,
+    "num_cpus": 3.0,
+    "memory_gib": 4.0,
+    "batch_timeout_s": 60.0,
+    "load_timeout_s": 7200.0,
+}
+
+
+def test_how_a_stage_is_run_goes_to_its_placement_and_into_no_key() -> None:
+    assert set(PLACED) == StageSettings.placed
+    usual, placed = spec_of(Sampler), spec_of(Sampler, **PLACED, words=9)
+    assert {name: getattr(placed.placement, name) for name in PLACED} == PLACED
+    assert placed.settings == {"words": 9}
+    assert spec_of(Sampler, load_timeout_s=1).digest == usual.digest
+    assert (usual.placement.batch_size, usual.placement.num_cpus) == (3, 2)
+    assert spec_of(Sampler, batch_size=5).placement.num_cpus == 2
+
+
+@pytest.mark.parametrize("wrong", [{"batch_size": 0}, {"num_gpus": 1.5}])
+def test_a_placement_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="Sampler"):
+        spec_of(Sampler, **wrong)
+
+
+def first_jobs(write: StageSpec) -> list[Job]:
+    """What three repeats ask of the drafting stage."""
+    plan = plan_of([sample(0)], write=write, paint=[painter()], repeats=3)
+    steps = [read(walk, lambda job: None) for walk in plan.walks()]
+    return [job for step in steps if isinstance(step, Pending) for job in step.missing]
+
+
+def test_a_drafting_stage_is_given_a_seed_so_that_repeats_differ() -> None:
+    jobs = first_jobs(spec_of(Sampler))
+    assert all(isinstance(job.input, Request) and job.input.seed for job in jobs)
+    assert len({job.key for job in jobs}) == 3
+
+
+def test_a_drafting_stage_that_says_it_is_greedy_is_asked_once() -> None:
+    jobs = first_jobs(spec_of(Greedy))
+    assert len({job.key for job in jobs}) == 1
+
+
+def judge_seeds(run_seed: int, **settings: Any) -> set[int | None]:
+    """Seeds with which a run's judge, which samples, is asked about ground truths."""
+    name = f"judge:{__name__}:Sampler"
+    flags = {
+        "systems": ("gt",),
+        "scorers": (name,),
+        "weights": "tiny",
+        "seed": run_seed,
+        "models": {name: settings},
+    }
+    plan = open_experiment(load_config(None, flags)).plan
+    steps = [read(walk, lambda job: None) for walk in plan.walks()]
+    jobs = [job for step in steps if isinstance(step, Pending) for job in step.missing]
+    assert jobs
+    return {job.input.seed for job in jobs if isinstance(job.input, Request)}
+
+
+def test_the_seed_of_a_run_reaches_its_judges() -> None:
+    assert None not in judge_seeds(0)
+    assert not judge_seeds(0) & judge_seeds(5)
+    assert judge_seeds(5, seed=0) == judge_seeds(0), "a judge's own seed counts more"

@@ -1,0 +1,79 @@
+"""The digests of every named stage are those of records that people already have.
+
+A change here makes the stage's records in every run directory again. Where that is meant
+(a version was bumped because results changed), write the file again:
+`PYTHONPATH=.:tests/helpers python tests/generators/test_golden_keys.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+
+from paths import DATA
+
+from benchmarks.studies.pairwise.options import judge_stage
+from generators.base import StageSpec
+from generators.checkpoints import pinning
+from generators.natives import NATIVE
+from pipelines.artists import T2IS
+from pipelines.chat.presets import LVLMS
+from pipelines.systems import Models, resolve
+from scorers import SCORERS, resolve_scorer
+
+GOLDEN = DATA / "golden_keys.json"
+
+
+def stages(models: Models) -> Iterator[StageSpec]:
+    for name in NATIVE:
+        yield from resolve(name, models).stages
+    writer, artist = next(iter(LVLMS)), next(iter(T2IS))
+    for name in LVLMS:
+        yield from resolve(f"{name}+{artist}", models).stages
+    for name in T2IS:
+        yield from resolve(f"{writer}+{name}", models).stages
+    for name in SCORERS:
+        yield from resolve_scorer(name, models.weights, {}, models.gpu_gib).stages
+    yield judge_stage("mmie-score", models)
+
+
+def digests() -> dict[str, str]:
+    """By `name (weights)`; weights that are not here count by their names."""
+    found = {}
+    for weights in ("pretrained", "tiny"):
+        with pinning({}):
+            for spec in stages(Models(weights=weights)):
+                found[f"{spec.name} ({weights})"] = spec.digest
+    return dict(sorted(found.items()))
+
+
+def test_named_stages_keep_their_digests(monkeypatch) -> None:
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    assert digests() == json.loads(GOLDEN.read_text())
+
+
+def test_a_stage_may_move_and_be_renamed() -> None:
+    for spec in stages(Models(weights="tiny")):
+        assert spec.stage, f"{spec.name} declares no name for its keys"
+        moved = StageSpec(
+            **{
+                name: getattr(spec, name)
+                for name in ("name", "kind", "stage", "version", "identity", "weights")
+            },
+            settings=spec.settings,
+            target="elsewhere.entirely:Renamed",
+        )
+        assert moved.digest == spec.digest
+
+
+def test_declared_names_are_unique() -> None:
+    by_name: dict[tuple[str, str], set[str]] = {}
+    for spec in stages(Models(weights="tiny")):
+        by_name.setdefault((spec.stage, spec.kind), set()).add(spec.target)
+    assert {name: t for name, t in by_name.items() if len(t) > 1} == {}
+
+
+if __name__ == "__main__":
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    GOLDEN.write_text(json.dumps(digests(), indent=2) + "\n")

@@ -1,0 +1,192 @@
+"""What a name is: a preset, a prefix of the registry, or a user's class."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import open_experiment
+from benchmarks.tasks.task_set import READERS, TaskSet, load
+from generators.errors import UsageError
+from generators.registry import PREFIXES, RESERVED, Named, is_custom
+from pipelines.systems import (
+    ARTISTS,
+    WRITERS,
+    Models,
+    SystemName,
+    chat_spec,
+    is_writer,
+    parts_of,
+)
+from pipelines.systems import resolve as resolve_system
+from plait import app
+from scorers import resolve_scorer
+
+TINY = Models(weights="tiny")
+
+
+def test_every_room_maps_the_prefixes_of_the_registry() -> None:
+    assert set(WRITERS) == set(PREFIXES[Named.LVLM])
+    assert set(ARTISTS) == set(PREFIXES[Named.ARTIST])
+    assert {*READERS, "hf", "official"} == set(PREFIXES[Named.DATA])
+    assert not set(RESERVED) & {p for known in PREFIXES.values() for p in known}
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("gpt-4o+sdxl", ("gpt-4o", "sdxl", None)),
+        ("gpt-4o+sdxl@outline", ("gpt-4o", "sdxl", "outline")),
+        ("gpt-4o@text", ("gpt-4o", None, "text")),
+        ("openai:model@2026-01", ("openai:model@2026-01", None, None)),
+        ("openai:model@2026-01@text", ("openai:model@2026-01", None, "text")),
+        ("openai:model@2026-01+flux", ("openai:model@2026-01", "flux", None)),
+        ("hf:a/b@text", ("hf:a/b", None, "text")),
+        ("openai:a+b", ("openai:a+b", None, None)),
+        ("openai:a+b@text", ("openai:a+b", None, "text")),
+        ("openai:a+b+sdxl@mmie", ("openai:a+b", "sdxl", "mmie")),
+        (
+            "hf:org/name+diffusers:org/name@mmie",
+            ("hf:org/name", "diffusers:org/name", "mmie"),
+        ),
+        ("hf:a/b+diffusers:c/d+e", ("hf:a/b", "diffusers:c/d+e", None)),
+        ("mine:Writer+mine:Artist@outline", ("mine:Writer", "mine:Artist", "outline")),
+        ("gpt-4o+images:dall-e", ("gpt-4o", "images:dall-e", None)),
+        ("gpt-4o+sdxl-trubo", ("gpt-4o", "sdxl-trubo", None)),
+        ("anole", ("anole", None, None)),
+    ],
+)
+def test_names_are_split_from_the_right_at_what_is_known(
+    name: str, parts: tuple[str, str | None, str | None]
+) -> None:
+    assert parts_of(name) == SystemName(*parts)
+
+
+@pytest.mark.parametrize(
+    ("name", "custom"),
+    [
+        ("mine:Class", True),
+        ("package.module:Class", True),
+        ("hf:Model", False),
+        ("gt:no_images", False),
+        ("judge:gpt4", False),
+        ("creation:table", False),
+        ("images:toy", False),
+        ("mini:qwen", False),
+        ("mini-qwen:chat", False),
+        ("truth:shapes", False),
+        ("mine:not-a-class", False),
+        ("mine/path:Class", False),
+        ("anole", False),
+    ],
+)
+def test_a_known_or_reserved_prefix_never_names_a_module(name: str, custom: bool) -> None:
+    assert is_custom(name) is custom
+
+
+@pytest.mark.parametrize("prefix", [*RESERVED, "mini-2"])
+def test_reserved_prefixes_are_not_available_yet(prefix: str) -> None:
+    for name in (f"{prefix}:toy", f"gpt-4o+{prefix}:toy"):
+        with pytest.raises(UsageError, match=f"{prefix!r} is reserved for .*not available"):
+            resolve_system(name, TINY)
+    with pytest.raises(UsageError, match="not available yet"):
+        resolve_scorer(f"{prefix}:toy", "tiny", {})
+    with pytest.raises(UsageError, match="not available yet"):
+        load(f"{prefix}:toy")
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("opnai:gpt-4.1", "'opnai'; did you mean 'openai'? Valid: gt, hf, openai"),
+        ("opnai:gpt-4.1+sdxl", "'opnai'; did you mean 'openai'? Valid: hf, openai"),
+        ("gpt-4o+difusers:a/b", "'difusers'; did you mean 'diffusers'?"),
+        ("nowhere_at_all:Toy", "No module named 'nowhere_at_all'"),
+        ("nowhere_at_all:Toy", "openai"),
+        ("judge:gpt-4o", "names another kind of thing (scorer)"),
+        ("gpt-4o@poem", "unknown composition protocol 'poem'"),
+        ("gpt-4o+sdxl@poem", "unknown composition protocol 'poem'"),
+        ("gpt-4o@mmie", "name a text-to-image model"),
+        ("openai:a+b", "only writes text"),
+        ("hf:+sdxl", "unknown LVLM 'hf:'"),
+    ],
+)
+def test_unknown_names_list_the_known_ones(name: str, words: str) -> None:
+    with pytest.raises(UsageError) as error:
+        resolve_system(name, TINY)
+    assert words in str(error.value)
+
+
+def test_a_scorers_prefix_is_told_from_a_models() -> None:
+    with pytest.raises(UsageError, match=r"'openai' names another kind.*judge:NAME"):
+        resolve_scorer("openai:gpt-4.1", "tiny", {})
+    with pytest.raises(UsageError, match="did you mean 'judge'"):
+        resolve_scorer("jugde:gpt-4.1", "tiny", {})
+
+
+def test_an_unknown_judge_lists_all_that_can_judge() -> None:
+    with pytest.raises(UsageError) as error:
+        resolve_scorer("judge:foo", "tiny", {}, chat=lambda name: chat_spec(name, TINY))
+    for known in ("mmie-score", "anole", "gpt-4o", "hf:ORG/NAME", "module:Class"):
+        assert f"judge:{known}" in str(error.value)
+
+
+def test_unknown_data_lists_the_readers_and_a_path_may_hold_a_colon(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"'creaton'; did you mean 'creation'\?.*mllm"):
+        load_config(None, {"data": "creaton:table.tsv"})
+    folder = tmp_path / "a:b"
+    folder.mkdir()
+    assert load_config(None, {"data": str(folder)}).data == str(folder)
+
+
+def three() -> TaskSet:
+    """What `test_registry:three` names."""
+    task = load("sample")
+    return replace(task, name="three", samples=task.samples[:3])
+
+
+def test_data_may_be_a_function_of_the_users() -> None:
+    config = load_config(None, {"data": "test_registry:three", "systems": ["gt"]})
+    experiment = open_experiment(config)
+    assert (experiment.task.name, len(experiment.samples)) == ("three", 3)
+    with pytest.raises(UsageError, match=r"nowhere_at_all.*creation:PLACE"):
+        load("nowhere_at_all:tasks")
+    with pytest.raises(UsageError, match="must give a TaskSet, not a value of type str"):
+        load("platform:system")
+
+
+def test_a_composition_is_no_lvlm() -> None:
+    """A benchmark of `hf:a/b+sdxl` took it for the model `a/b+sdxl` of the Hub."""
+    assert is_writer("hf:a/b")
+    assert is_writer("openai:a+b")
+    assert not is_writer("hf:a/b+sdxl")
+    assert not is_writer("hf:a/b@text")
+
+
+@pytest.mark.parametrize(
+    ("what", "shown"),
+    [
+        ("systems", ["hf:ORG/NAME", "diffusers:ORG/NAME", "gt:CONTROL", "LVLM+T2I[@mmie"]),
+        ("scorers", ["judge:NAME"]),
+        ("data", ["creation:PLACE", "probench:PLACE", "hf:ORG/NAME@REVISION"]),
+    ],
+)
+def test_list_shows_the_prefixes(what: str, shown: list[str]) -> None:
+    done = CliRunner().invoke(app, ["list", what])
+    assert done.exit_code == 0, done.output
+    for form in shown:
+        assert form in done.output
+
+
+def test_a_reserved_prefix_is_wrong_use() -> None:
+    command = [sys.executable, "plait.py", "plan", "--system", "images:toy"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "not available yet" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -1,0 +1,206 @@
+"""The voken renderer: payloads, failures one by one, batches, the unconditional branch."""
+
+import functools
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import save
+from torch import nn
+
+from generators.base import Failure, Result
+from generators.diffusion.settings import DiffusionSettings
+from generators.document import ImageRequest, Payload
+from generators.loading.strict import randomised
+from generators.vokens.mapper import VokenMapper, packed, pre_norm_transformer, unpacked
+from generators.vokens.render import VokenRender
+from generators.vokens.settings import VokenRenderSettings
+
+pytestmark = pytest.mark.models
+
+SHAPE = (8, 24)
+
+
+def mapper(out: int = 32) -> VokenMapper:
+    with torch.device("meta"):
+        empty = VokenMapper(
+            nn.Linear(SHAPE[1], 16),
+            pre_norm_transformer(16, 4, 2, 32),
+            (77, 16),
+            nn.Linear(16, out),
+        )
+    randomised(empty, device=torch.device("cpu"), dtype=torch.float32, seed=0)
+    return empty
+
+
+def drawing(**settings) -> DiffusionSettings:
+    told = {"model": "here", "architecture": "sd15", "device": "cpu", "dtype": "float32"}
+    small = {"height": 64, "width": 64, "steps": 2, "guidance": 7.5}
+    return DiffusionSettings(**told | small | settings)
+
+
+@functools.cache
+def render(guided: bool = False, **settings) -> VokenRender:
+    """`guided` by states of its own."""
+    away = torch.zeros(SHAPE) if guided else None
+    return VokenRender(drawing(**settings), "tiny", mapper(), SHAPE, away)
+
+
+def states(seed: int) -> torch.Tensor:
+    return 3 * torch.randn(SHAPE, generator=torch.Generator().manual_seed(seed))
+
+
+def request(seed: int, noise: int | None = 5) -> ImageRequest:
+    return ImageRequest(payload=packed(states(seed)), seed=noise)
+
+
+def pixels(outcome) -> np.ndarray:
+    assert isinstance(outcome, Result), outcome
+    return outcome.value.pixels.astype(int)
+
+
+def test_payloads_survive():
+    for dtype in (torch.float32, torch.bfloat16):
+        value = states(0).to(dtype)
+        assert np.array_equal(unpacked(packed(value)), value.float().numpy())
+    assert packed(states(0)) == packed(states(0).T.contiguous().T)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"nothing", save({"codes": np.zeros((2, 2), np.float32)})]
+)
+def test_payloads_that_hold_no_states(data):
+    with pytest.raises(ValueError, match="holds no tensor 'states'"):
+        unpacked(Payload.of(data))
+
+
+def test_bad_requests_fail_alone():
+    broken = states(0).clone()
+    broken[1, 2] = torch.nan
+    outcomes = render()(
+        [
+            ImageRequest(prompt="a boat", seed=1),
+            request(1),
+            request(1, noise=None),
+            ImageRequest(payload=packed(states(0)[:7]), seed=1),
+            ImageRequest(payload=packed(broken), seed=1),
+            ImageRequest(payload=Payload.of(b"?"), seed=1),
+            request(2),
+        ]
+    )
+    reasons = [o.reason if isinstance(o, Failure) else None for o in outcomes]
+    assert reasons[0] == "the request holds no payload; this model draws from states"
+    assert reasons[2] == "the request has no seed to draw its noise from"
+    assert reasons[3] == "the payload holds states (7, 24), not (8, 24)"
+    assert reasons[4] == "the payload holds states that are not finite numbers"
+    assert reasons[5].startswith("the payload holds no tensor 'states'")
+    for outcome, alone in ((outcomes[1], request(1)), (outcomes[6], request(2))):
+        assert abs(pixels(outcome) - pixels(render()([alone])[0])).max() <= 1
+
+
+def test_no_requests_and_only_bad_ones():
+    assert render()([]) == []
+    assert isinstance(render()([ImageRequest(seed=1)])[0], Failure)
+
+
+@pytest.mark.parametrize("guided", [False, True])
+def test_neighbours_change_nothing(guided):
+    requests = [request(i, noise=i) for i in range(4)]
+    together = render(guided)(requests)
+    for one, outcome in zip(requests, together, strict=True):
+        (alone,) = render(guided)([one])
+        assert abs(pixels(alone) - pixels(outcome)).max() <= 1
+    assert abs(pixels(together[0]) - pixels(together[1])).max() > 10
+
+
+def test_states_and_noise_both_matter():
+    first, same_noise, same_states = map(
+        pixels, render()([request(1, 5), request(2, 5), request(1, 6)])
+    )
+    assert abs(first - same_noise).max() > 3
+    assert abs(first - same_states).max() > 10
+
+
+def drawn_by_hand(stage: VokenRender, index: int, **conditions) -> np.ndarray:
+    """The pipeline called as its own documentation says."""
+    generator = torch.Generator().manual_seed(5)
+    with torch.inference_mode():
+        embeddings = stage._mapper(states(index)[None])
+        picture = stage._drawer.pipeline(
+            prompt_embeds=embeddings,
+            generator=generator,
+            num_inference_steps=2,
+            guidance_scale=7.5,
+            height=64,
+            width=64,
+            output_type="np",
+            **conditions,
+        ).images[0]
+    return np.rint(picture * 255).astype(int)
+
+
+def test_guidance_leads_away_from_the_empty_prompt():
+    ours = pixels(render()([request(1)])[0])
+    text = render()._drawer.pipeline.encode_prompt("", torch.device("cpu"), 1, False)[0]
+    by_hand = drawn_by_hand(render(), 1, negative_prompt_embeds=text)
+    assert abs(ours - by_hand).max() <= 1
+
+
+def test_guidance_leads_away_from_states_of_the_models_own():
+    stage = render(guided=True)
+    ours = pixels(stage([request(1)])[0])
+    with torch.inference_mode():
+        away = stage._mapper(torch.zeros(1, *SHAPE))
+    assert abs(ours - drawn_by_hand(stage, 1, negative_prompt_embeds=away)).max() <= 1
+    assert abs(ours - pixels(render()([request(1)])[0])).max() > 3
+
+
+def test_a_negative_prompt_is_what_guidance_leads_away_from():
+    ours = pixels(render(negative_prompt="a grey wall")([request(1)])[0])
+    by_hand = drawn_by_hand(render(), 1, negative_prompt=["a grey wall"])
+    assert abs(ours - by_hand).max() <= 1
+    assert abs(ours - pixels(render()([request(1)])[0])).max() > 3
+
+
+def test_a_negative_prompt_that_would_do_nothing_is_refused():
+    with pytest.raises(ValueError, match="negative_prompt has no effect"):
+        render(guided=True, negative_prompt="a grey wall")
+
+
+def test_a_pipeline_of_another_width_is_refused():
+    with pytest.raises(ValueError, match=r"vectors of 40.*'here' reads vectors of 32"):
+        VokenRender(drawing(), "tiny", mapper(40), SHAPE)
+
+
+def test_settings_of_the_pipeline_alone():
+    told = VokenRenderSettings(model="us/native", diffusion="them/sd@abc", steps=7)
+    alone = told.drawing()
+    assert type(alone) is DiffusionSettings
+    assert (alone.model, alone.revision) == ("them/sd", "abc")
+    assert (alone.steps, alone.guidance, alone.height) == (7, 7.5, 512)
+    assert (alone.dtype, alone.architecture) == ("float16", "sd15")
+
+
+def test_settings_of_prompts_are_refused():
+    for setting in ({"prompt_prefix": "mdjrny-v4 style"}, {"max_sequence_length": 77}):
+        with pytest.raises(ValueError, match="drawn from hidden states"):
+            VokenRenderSettings(model="us/native", diffusion="them/sd", **setting)
+
+
+class Rendering(VokenRenderSettings):
+    """A native model's own stage, as its settings declare it."""
+
+    stage = "rendering"
+    target = "nowhere:Rendering"
+
+
+def test_both_checkpoints_name_the_results(tmp_path):
+    for name in ("native", "sd", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(name)
+    told = {"model": str(tmp_path / "native"), "diffusion": str(tmp_path / "sd")}
+    first = Rendering(**told).spec("r", "pretrained")
+    other = told | {"diffusion": str(tmp_path / "other")}
+    assert first.identity.count("folder:") == 2
+    assert first.digest != Rendering(**other).spec("r", "pretrained").digest
+    assert "diffusion" not in first.settings

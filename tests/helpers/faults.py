@@ -1,0 +1,179 @@
+"""Runs that are disturbed at random moments, and what must hold when they are done.
+
+python tests/helpers/faults.py --seeds 20        (`make soak`)
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import pyarrow.parquet as pq
+import typer
+from paths import CHECKOUT, HELPERS
+
+DRAFTED = 35
+"""Samples of a trial whose drafting does not raise."""
+MOST_COMMANDS = 8
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    """What was done to a run, and what came of it."""
+
+    seed: int
+    commands: int
+    worker_kills: int
+    driver_kills: int
+    records: int
+    missing: int
+    duplicated: int
+    identical: bool
+    wasted: float
+    """Records computed more than once, as a share of all."""
+
+    @property
+    def good(self) -> bool:
+        return self.identical and not self.missing and not self.duplicated
+
+
+def command(root: Path, log: Path) -> list[str]:
+    script = str(HELPERS / "trial.py")
+    return [
+        sys.executable,
+        script,
+        str(root),
+        "--sleep",
+        "0.1",
+        "--poison",
+        "--log",
+        str(log),
+    ]
+
+
+def undisturbed(root: Path, env: Mapping[str, str]) -> bytes:
+    """The leaderboard of a run that nobody disturbs."""
+    done = subprocess.run(
+        command(root, root.with_suffix(".log")),
+        env=dict(env),
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stderr  # the poisoned records fail, and are named
+    return (root / "leaderboard.json").read_bytes()
+
+
+def disturbed(
+    root: Path, env: Mapping[str, str], seed: int, expected: bytes
+) -> Disturbance:
+    """Kill workers and drivers at random moments; run the command again until it ends."""
+    rng = random.Random(seed)
+    log = root.with_suffix(".log")
+    kills: Counter[str] = Counter()
+    planned = [rng.choice(["worker", "worker", "driver"]) for _ in range(rng.randint(2, 4))]
+    commands = 0
+    while True:
+        commands += 1
+        driver = subprocess.Popen(
+            command(root, log),
+            env=dict(env),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while planned and driver.poll() is None:
+            time.sleep(rng.uniform(0.3, 2.5))
+            if planned[-1] == "driver" and driver.poll() is None:
+                driver.kill()
+            elif planned[-1] == "worker" and not kill_a_worker(rng):
+                continue
+            kills[planned.pop()] += 1
+        ended = driver.wait(timeout=120) >= 0
+        if ended and (not planned or commands >= MOST_COMMANDS):
+            break
+    return _verdict(root, log, seed, commands, kills, expected)
+
+
+def kill_a_worker(rng: random.Random) -> int:
+    """`kill -9` one of plait's workers on this machine; its pid, 0 where there is none."""
+    workers = []
+    for status in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            name = status.read_bytes().split(b"\0")[0]
+        except OSError:
+            continue
+        if name.startswith(b"ray::Worker"):
+            workers.append(int(status.parent.name))
+    if not workers:
+        return 0
+    chosen = rng.choice(sorted(workers))
+    try:
+        os.kill(chosen, signal.SIGKILL)
+    except ProcessLookupError:
+        return 0
+    return chosen
+
+
+def _verdict(
+    root: Path, log: Path, seed: int, commands: int, kills: Counter[str], expected: bytes
+) -> Disturbance:
+    manifest = json.loads((root / "manifest.json").read_text())
+    keys: Counter[str] = Counter()
+    for part in root.glob("stages/*/part-*.parquet"):
+        keys.update(pq.read_table(part, columns=["key"]).column("key").to_pylist())
+    computed = sum(int(x.split()[1]) for x in log.read_text().splitlines() if "call" in x)
+    return Disturbance(
+        seed=seed,
+        commands=commands,
+        worker_kills=kills["worker"],
+        driver_kills=kills["driver"],
+        records=len(keys),
+        missing=manifest["counts"]["missing"],
+        duplicated=sum(n - 1 for n in keys.values()),
+        identical=(root / "leaderboard.json").read_bytes() == expected,
+        wasted=computed / DRAFTED - 1,
+    )
+
+
+def main(
+    seeds: Annotated[int, typer.Option(help="How many runs to disturb.")] = 20,
+    first: Annotated[int, typer.Option(help="The first seed.")] = 0,
+) -> None:
+    """Disturb runs at random and show what became of them; 1 where one was harmed."""
+    sys.path.insert(0, str(CHECKOUT))
+    from cluster import actors
+
+    context = actors.start_local(num_cpus=4)
+    env = dict(os.environ, TRIAL_RAY=context.address_info["gcs_address"])
+    env["PYTHONPATH"] = os.pathsep.join([str(CHECKOUT), str(HELPERS)])
+    bad = 0
+    with tempfile.TemporaryDirectory() as folder:
+        expected = undisturbed(Path(folder) / "calm", env)
+        print(
+            "seed  commands  workers killed  drivers killed  records  missing  duplicated"
+            "  leaderboard  drafted again"
+        )
+        for seed in range(first, first + seeds):
+            d = disturbed(Path(folder) / f"seed{seed}", env, seed, expected)
+            same = "identical" if d.identical else "DIFFERS"
+            kills = f"{d.worker_kills:14}  {d.driver_kills:14}"
+            records = f"{d.records:7}  {d.missing:7}  {d.duplicated:10}"
+            line = f"{seed:4}  {d.commands:8}  {kills}  {records}  {same:>11}"
+            print(f"{line}  {d.wasted:12.0%}", flush=True)
+            bad += not d.good
+    print(f"{seeds - bad} of {seeds} disturbed runs ended as if undisturbed")
+    raise typer.Exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,109 @@
+"""Samples, replies and games for the tests of pairwise judging."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from paths import DATA
+
+from generators.base import Kind, Outcome, Result, StageSpec, Unscored, Walk
+from generators.document import Document, Draft, Image, Sample, Text, Turn
+from scorers.features import Style
+from scorers.pairwise.games import Aspect, Game, Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.protocol import Pairwise
+
+CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="stages:Paragraphs")
+PICTURE = Image.of(b"the question's picture")
+DRAWN = Image.of(b"the answer's picture")
+
+
+def upstream(name: str) -> Any:
+    """What the released programs made of seeded synthetic judgements."""
+    path = DATA / "pairwise_upstream.json"
+    return json.loads(path.read_text())[name]
+
+
+def document(*segments: str | Image) -> Document:
+    return Document(tuple(Text(s) if isinstance(s, str) else s for s in segments))
+
+
+def sample(*content: str | Image, id: str = "q1", **about: Any) -> Sample:
+    turns = (Turn("user", document(*content).segments),)
+    return Sample(**{"id": id, "category": "c", "field": "f", "turns": turns} | about)
+
+
+def said(text: str) -> Result[Draft]:
+    return Result(Draft((Text(text),)))
+
+
+def outcome_of(protocol: Pairwise, reply: str, aspect: Aspect = "preference") -> Any:
+    found = protocol.read(reply, aspect)
+    return Result(found) if isinstance(found, Verdict | Marks) else found
+
+
+def judged(
+    protocol: Pairwise,
+    replies: Sequence[str],
+    marks: Sequence[str] = (),
+    styles: tuple[Style, Style] | None = None,
+) -> Result[Judgement]:
+    """The judgement of replies to the pair as given, then swapped."""
+    readings = [
+        ReplyReading("preference", swapped, outcome_of(protocol, reply))
+        for swapped, reply in zip((False, True), replies, strict=False)
+    ]
+    readings += [
+        ReplyReading("factuality", swapped, outcome_of(protocol, reply, "factuality"))
+        for swapped, reply in zip((False, True), marks, strict=False)
+    ]
+    return Result(Judgement(tuple(readings), styles))
+
+
+def game(
+    question: str,
+    outcome: Outcome[Judgement],
+    first: str = "base",
+    second: str = "mine",
+    category: str = "c",
+    field: str = "f",
+) -> Game:
+    return Game(
+        question=question,
+        category=category,
+        field=field,
+        first=first,
+        second=second,
+        outcome=outcome,
+    )
+
+
+def preferred(
+    question: str,
+    forward: int | None,
+    swapped: int | None,
+    styles: tuple[Style, Style] | None = None,
+    **about: str,
+) -> Game:
+    """A game by its preferences for the answer shown first; None for an unread reply."""
+    readings = tuple(
+        ReplyReading(
+            "preference", s, Unscored("?") if p is None else Result(Verdict(str(p), p))
+        )
+        for s, p in ((False, forward), (True, swapped))
+    )
+    return game(question, Result(Judgement(readings, styles)), **about)
+
+
+def walked(walk: Walk[Any], replies: Sequence[Outcome[Any]]) -> tuple[list[Any], Any]:
+    """The jobs a one-step walk asks for, and its outcome on `replies`."""
+    try:
+        jobs = next(walk)
+    except StopIteration as stop:
+        return [], stop.value
+    try:
+        walk.send(list(replies))
+    except StopIteration as stop:
+        return jobs, stop.value
+    raise AssertionError("the walk asks twice")

@@ -1,0 +1,214 @@
+"""Boards made by hand, without models, for the tests of leaderboard and report."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from PIL import Image as Picture
+
+from benchmarks.results.board import Board
+from cluster.plan import Evaluation
+from generators.base import (
+    Failure,
+    Fault,
+    Kind,
+    NotApplicable,
+    Outcome,
+    Result,
+    Skip,
+    StageSpec,
+    Unscored,
+)
+from generators.document import Document, Image, Malformed, Sample, Score, Text, Turn
+from generators.system import System
+
+MMIE = {
+    "situational analysis": 5005,
+    "project-based learning": 11482,
+    "multi-step reasoning": 3616,
+}
+FIELDS = {
+    "situational analysis": ("literature",),
+    "project-based learning": ("art", "health", "finance"),
+    "multi-step reasoning": ("mathematics", "physics"),
+}
+FIELD_NAMES = [name for names in FIELDS.values() for name in names]
+
+
+@dataclass(frozen=True)
+class Judge:
+    """A scorer by name only: its outcomes are made by hand."""
+
+    name: str = "judge"
+    scale: str = "0-6"
+    direction: str = "higher"
+    manner: str = ""
+    rounds: int = 1
+    stages: tuple[StageSpec, ...] = ()
+
+    def judge(self, sample, document):
+        raise NotImplementedError
+
+
+def stage(name: str, weights: str | None = "pretrained") -> StageSpec:
+    """A stage that is never loaded."""
+    return StageSpec(name=name, kind=Kind.DRAFT, target="none:None", weights=weights)
+
+
+def system(name: str, weights: str | None = "pretrained") -> System:
+    """A system by name; `writer+artist` is composed."""
+    writer, _, artist = name.partition("+")
+    parts = {"writer": writer, "artist": artist} if artist else {}
+    return System(name=name, draft=stage(writer, weights), **parts)
+
+
+def picture(seed: int, side: int = 64, form: str = "PNG") -> Image:
+    """A small picture of smooth colours, another one for every seed."""
+    grid = np.mgrid[0:side, 0:side] / side
+    tint = np.random.default_rng(seed).random((3, 3, 1, 1))
+    waves = np.sin(6 * (tint[:, 0] * grid[0] + tint[:, 1] * grid[1]) + 6 * tint[:, 2])
+    pixels = (127 + 120 * waves).clip(0, 255).astype(np.uint8).transpose(1, 2, 0)
+    file = io.BytesIO()
+    Picture.fromarray(pixels).save(file, form)
+    return Image.of(file.getvalue())
+
+
+def sample(number: int, category: str = "situational analysis", field: str = "literature"):
+    """A query with one picture and a ground truth."""
+    content = (Text(f"What happens in scene {number}?"), picture(number))
+    truth = Document((Text("The truth is told."), picture(number + 10_000)))
+    turns = (Turn("user", content),)
+    name = f"Q-{number:04d}"
+    return Sample(id=name, category=category, field=field, turns=turns, reference=truth)
+
+
+def answer(*parts: str | Image) -> Result[Document]:
+    """A finished answer."""
+    return Result(Document(tuple(Text(p) if isinstance(p, str) else p for p in parts)))
+
+
+def evaluation(
+    system: str,
+    sample: Sample | Malformed,
+    score: float | Outcome[Score] | None,
+    *,
+    repeat: int = 0,
+    scorer: str = "judge",
+    document: Outcome[Document] | None = None,
+) -> Evaluation:
+    """One evaluation; `score` None for one whose document came to nothing."""
+    document = answer("Said.") if document is None else document
+    if not isinstance(document, Result):
+        return Evaluation(system, sample, repeat, document, {})
+    outcome = Result(Score(float(score))) if isinstance(score, int | float) else score
+    scores = {} if outcome is None else {scorer: outcome}
+    return Evaluation(system, sample, repeat, document, scores)
+
+
+def board(
+    evaluations: Sequence[Evaluation],
+    *,
+    systems: Sequence[System] | None = None,
+    scorers: Sequence[Judge] = (Judge(),),
+    categories: Mapping[str, int] = MMIE,
+    **options,
+) -> Board:
+    """A board of `evaluations`, with the systems they name."""
+    names = dict.fromkeys(e.system for e in evaluations)
+    return Board(
+        systems=[system(n) for n in names] if systems is None else systems,
+        scorers=scorers,
+        evaluations=evaluations,
+        categories=categories,
+        fields=FIELD_NAMES,
+        weights="pretrained",
+        **options,
+    )
+
+
+def board_of(table: Mapping[str, Sequence[float | Outcome | None]], **options) -> Board:
+    """A board of one category: each system's scores by query, an outcome, or None."""
+    found = []
+    for name, scores in table.items():
+        for i, score in enumerate(scores):
+            failed = Failure("cannot", Fault.ERROR) if score is None else None
+            found.append(evaluation(name, sample(i), score, document=failed))
+    return board(found, **options)
+
+
+def mixed_board(queries: int, names: Sequence[str], seed: int = 0, **options) -> Board:
+    """Every category, field and outcome, with pictures in the answers."""
+    rng = random.Random(seed)
+    found = []
+    for number in range(queries):
+        category = list(MMIE)[number % 3]
+        field = FIELDS[category][number // 3 % len(FIELDS[category])]
+        asked = sample(number, category, field)
+        for i, name in enumerate(names):
+            found.append(_mixed(rng, asked, name, i))
+    scorers = (Judge(), Judge("clipscore", "0-100"))
+    return board(found, scorers=scorers, **options)
+
+
+def _mixed(rng: random.Random, asked: Sample, name: str, i: int) -> Evaluation:
+    chance = rng.random()
+    if chance < 0.03:
+        return evaluation(name, asked, None, document=Failure("CUDA broke", Fault.ERROR))
+    if chance < 0.06:
+        return evaluation(name, asked, None, document=Skip("takes one picture only"))
+    words = "Then it goes on, step by step, until nothing is left to be told. " * 4
+    seed = rng.randrange(10**6)
+    said = answer(words, picture(seed, 96), f"That was it, says {name}.")
+    mean = 2.4 + 0.5 * i
+    judged: Outcome[Score] = Result(Score(min(6, max(0, round(rng.gauss(mean, 1.2))))))
+    if chance < 0.1:
+        judged = Unscored("no number follows '### Score'")
+    pairs = [{"text": words[:60], "value": rng.uniform(15, 35)} for _ in range(2)]
+    value = sum(p["value"] for p in pairs) / 2
+    clip: Outcome[Score] = Result(Score(value, {"pairs": pairs, "scaling": "100*cos"}))
+    if asked.category == "multi-step reasoning":
+        clip = NotApplicable("answers of this category need no picture")
+    return Evaluation(name, asked, 0, said, {"judge": judged, "clipscore": clip})
+
+
+MANIFEST = {
+    "status": "finished",
+    "finished": "2026-01-02T03:04:05Z",
+    "git": {"commit": "0123456789abcdef", "dirty": True},
+    "hardware": {"cpus": 2, "gpus": []},
+    "packages": {"torch": "2.10"},
+    "data": {"name": "sample"},
+    "stages": {
+        "writer-0123456789ab": {"kind": "draft", "identity": "hub:a/b@c", "weights": "tiny"}
+    },
+    "usage": {"writer": {"input_tokens": 1234}},
+}
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "</script><img src=x onerror=alert(1)>",
+    "<!--",
+    "]]>",
+    "line\u2028separator\u2029end",
+    "\u202eright to left \u05e9\u05dc\u05d5\u05dd",
+    "W" * 3000,
+    "null",
+    "nul \x00 and lone \ud800 surrogate",
+    "{{ 7 * 7 }} ${7*7}",
+)
+
+
+def at_hand(image: Image) -> bytes:
+    return image.read()
+
+
+def plain_board(queries: int):
+    """As many queries as asked for, without pictures."""
+    found = []
+    for i in range(queries):
+        asked = replace(sample(0), id=f"Q-{i:04d}", turns=(), reference=None)
+        found.append(evaluation("a", asked, i % 7, document=answer(f"Word {i}.")))
+    return board(found, categories={})

@@ -1,0 +1,291 @@
+"""Runs of the stages in `stages.py`: as functions for tests, as a process to be killed.
+
+python tests/helpers/trial.py RUN --samples 40 --address ADDRESS
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cluster.counts import StageCount
+from cluster.options import EngineOptions, StageProgress
+from cluster.plan import Evaluation, Plan, evaluations, final_lookup, outcome_name
+from cluster.records import Item, encode
+from cluster.run import RunResult, execute
+from cluster.store import Store
+from cluster.walks import Lookup, Pending, read
+from cluster.watcher import Watcher, WorkerFailure
+from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk, imported
+from generators.document import (
+    Candidate,
+    Content,
+    Document,
+    Image,
+    Sample,
+    Score,
+    Text,
+    Turn,
+)
+from generators.system import System
+
+LIGHT = Placement(num_cpus=0.1, batch_size=4)
+
+
+def writer(placement: Placement = LIGHT, **settings: Any) -> StageSpec:
+    log = settings.pop("log", None)
+    options = {} if log is None else {"log": str(log)}
+    return StageSpec(
+        name="writer",
+        kind=Kind.DRAFT,
+        target="stages:Writer",
+        settings=settings,
+        options=options,
+        placement=placement,
+    )
+
+
+def painter(hue: int = 0, placement: Placement = LIGHT, **options: Any) -> StageSpec:
+    return StageSpec(
+        name=f"painter{hue}",
+        kind=Kind.RENDER,
+        target="stages:Painter",
+        settings={"hue": hue},
+        options=options,
+        seeded=True,
+        placement=placement,
+    )
+
+
+CONDITIONER = StageSpec(
+    name="conditioner", kind=Kind.CONDITION, target="stages:Conditioner", placement=LIGHT
+)
+
+
+class Measuring:
+    """A scorer without a model."""
+
+    name = "measure"
+    scale = "0-1"
+    manner = ""
+    direction = "higher"
+    rounds = 1
+
+    def __init__(self, placement: Placement = LIGHT, **options: Any) -> None:
+        self.stage = StageSpec(
+            name="measure",
+            kind=Kind.SCORE,
+            target="stages:Measure",
+            options=options,
+            placement=placement,
+        )
+        self.stages = (self.stage,)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        return (yield [Job(self.stage, Candidate(document), sample.id)])[0]
+
+
+def sample(number: int, text: str = "", images: Sequence[Image] = ()) -> Sample:
+    content: Content = (Text(f"query {number} {text}".strip()), *images)
+    turns = (Turn("user", content),)
+    category = ("SA", "PBL", "MSR")[number % 3]
+    return Sample(id=f"{category}-{number}", category=category, field="Art", turns=turns)
+
+
+def talk(i: int) -> Sample:
+    """A conversation of two questions, the first of which has a published answer."""
+    turns = sample(i).turns
+    published = Turn("assistant", (Text("a published answer"),))
+    return replace(sample(i), turns=(*turns, published, Turn("user", (Text("And then?"),))))
+
+
+def as_asked(sample: Sample, variant: str) -> tuple[Turn, ...]:
+    return sample.turns
+
+
+def plan_of(
+    samples: Sequence[Sample],
+    *,
+    write: StageSpec | None = None,
+    paint: Sequence[StageSpec] = (),
+    measure: Placement = LIGHT,
+    seed: int = 0,
+    repeats: int = 1,
+    **measure_options: Any,
+) -> Plan:
+    write = write or writer()
+    paints = paint or (painter(0), painter(1))
+    systems = [
+        System(name=f"{write.name}+{p.name}", draft=write, render=p, artist=p.name)
+        for p in paints
+    ]
+    scorers = [Measuring(measure, **measure_options)]
+    return Plan(
+        systems=systems,
+        samples=samples,
+        scorers=scorers,
+        prompt=as_asked,
+        seed=seed,
+        repeats=repeats,
+    )
+
+
+def stage_of(spec: StageSpec) -> Any:
+    """The stage itself, in this process."""
+    return imported(spec.target)(**spec.settings)
+
+
+def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:
+    """A lookup that asks the stages themselves, without engine or store."""
+    made: dict[str, Any] = {}
+    known: dict[str, Outcome[Any]] = {} if records is None else records
+
+    def lookup(job: Job) -> Outcome[Any]:
+        if job.key not in known:
+            stage = made.setdefault(job.spec.digest, stage_of(job.spec))
+            known[job.key] = stage([job.input])[0]
+        return known[job.key]
+
+    return lookup
+
+
+def missing(plan: Plan, store: Store, *kinds: Kind) -> Job | None:
+    """The next job (of these kinds) that a run of `plan` would have to do."""
+    for walk in plan.walks():
+        found = read(walk, final_lookup(store))
+        if isinstance(found, Pending) and found.missing[0].spec.kind in (kinds or Kind):
+            return found.missing[0]
+    return None
+
+
+def filled(plan: Plan, root: Path, *kinds: Kind) -> Store:
+    """A store with every record of `plan`, or every one of these kinds."""
+    store, records = Store(root), dict[str, Outcome[Any]]()
+    lookup = answering(records)
+    for walk in plan.walks():
+        read(walk, lookup)
+    while job := missing(plan, store, *kinds):
+        item = Item(job.key, job.label, job.input)
+        store.commit(job.spec, encode(job.spec.kind, [item], [records[job.key]], 0.0))
+    return store
+
+
+class Witness(Watcher):
+    """Keeps what a run tells."""
+
+    def __init__(self) -> None:
+        self.counts: Sequence[StageCount] = ()
+        self.stages: Sequence[StageProgress] = ()
+        self.notices: list[str] = []
+        self.turns = 0
+        self.failures: list[WorkerFailure] = []
+
+    def starting(self, counts: Sequence[StageCount]) -> None:
+        self.counts = counts
+
+    def turn(self, stages: Sequence[StageProgress]) -> None:
+        self.stages = stages
+        self.turns += 1
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        self.failures.append(failure)
+
+
+def run(
+    plan: Plan, root: Path, witness: Watcher | None = None, **options: Any
+) -> RunResult:
+    settings = EngineOptions(**options)
+    return execute(plan, root, settings, {"config": {}}, witness or Witness())
+
+
+def outcomes(plan: Plan, root: Path) -> dict[tuple[str, str], Any]:
+    """(system, sample id) -> outcome of the document; fails where one is missing."""
+    found = {}
+    for evaluation in evaluations(plan, Store(root)):
+        assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
+        found[evaluation.system, evaluation.sample.id] = evaluation.document
+    return found
+
+
+def board(plan: Plan, root: Path) -> str:
+    """Everything a run found out, as text that is equal when the results are."""
+    lines = []
+    for evaluation in evaluations(plan, Store(root)):
+        assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
+        document = getattr(evaluation.document, "value", None)
+        digests = [i.digest for i in document.images] if document else []
+        score = evaluation.scores.get("measure")
+        value = getattr(score, "value", None)
+        lines.append(
+            [
+                evaluation.system,
+                evaluation.sample.id,
+                outcome_name(evaluation.document),
+                document.text if document else "",
+                digests,
+                value.value if value else None,
+            ]
+        )
+    return json.dumps(lines, indent=0)
+
+
+def write_board(plan: Plan, root: Path) -> None:
+    """leaderboard.json and its companions."""
+    from benchmarks.results.leaderboard import Board, write_leaderboard
+
+    made = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
+    board = Board(
+        systems=plan.systems,
+        scorers=plan.scorers,
+        evaluations=made,
+        categories={},
+        fields=("Art",),
+        weights="tiny",
+        missing=len(plan) - len(made),
+    )
+    write_leaderboard(board, root)
+
+
+def main(
+    root: Path,
+    samples: int = 36,
+    address: str | None = None,
+    sleep: float = 0.0,
+    spread: Annotated[bool, typer.Option("--spread", help="One CPU a worker.")] = False,
+    poison: Annotated[
+        bool, typer.Option("--poison", help="Some samples misbehave.")
+    ] = False,
+    log: Path | None = None,
+) -> None:
+    """One run of the stages in stages.py, as a process that can be killed."""
+    place = replace(LIGHT, num_cpus=1, workers=2) if spread else LIGHT
+    words = {5: "!raise", 11: "!refuse", 17: "!skip"} if poison else {}
+    write = writer(place, log=log)
+    plan = plan_of(
+        [sample(i, words.get(i, "")) for i in range(samples)],
+        write=replace(write, options=dict(write.options) | {"sleep_s": sleep}),
+        paint=[painter(0, place, sleep_s=sleep), painter(1, place)],
+    )
+    result = run(plan, root, address=address)
+    write_board(plan, root)
+    print(json.dumps({"counts": dict(result.counts), "made": result.made}))
+    raise typer.Exit(130 if result.interrupted else int(result.failed > 0))
+
+
+if __name__ == "__main__":
+    import os
+
+    if os.environ.get("TRIAL_RAY"):
+        # A standing Ray, whose workers were told where this code is when it started.
+        import ray
+
+        ray.init(os.environ["TRIAL_RAY"], logging_level="ERROR", log_to_driver=False)
+    typer.run(main)

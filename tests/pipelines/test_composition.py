@@ -1,0 +1,129 @@
+"""From an LVLM's reply to text and picture requests."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from trial import sample
+
+from benchmarks import catalogue
+from generators.checkpoints import pinning
+from generators.document import Draft, ImageRequest, Text
+from generators.errors import UsageError
+from pipelines.composition import outlined, protocol
+from pipelines.systems import Models, resolve
+
+
+def read(text: str, most: int = 4) -> list[str]:
+    """Segments in short: text as it is, pictures in brackets."""
+    segments = outlined(Draft((Text(text),)), most).segments
+    return [s.text if isinstance(s, Text) else f"[{s.prompt}]" for s in segments]
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (
+            "Once.\n<image>a red barn</image>\nThe end.",
+            ["Once.", "[a red barn]", "The end."],
+        ),
+        ("<image>a</image><image>b</image>", ["[a]", "[b]"]),
+        ("no marks at all", ["no marks at all"]),
+        ("upper <IMAGE>a cat</IMAGE> case", ["upper ", "[a cat]", " case"]),
+        ("over\n<image>two\n lines</image>\nend", ["over", "[two lines]", "end"]),
+        # Broken marks: the text always stays, the description ends with its line.
+        ("a\n<image>a dog runs\nand then b", ["a", "[a dog runs]", "and then b"]),
+        ("a <image>x <image>y</image> b", ["a ", "[x]", "[y]", " b"]),
+        ("stray </image> closing", ["stray  closing"]),
+        ("empty <image> </image> mark", ["empty ", " mark"]),
+        ("ends open <image>a hill", ["ends open ", "[a hill]"]),
+        ("ends with <image>", ["ends with "]),
+        ("", [""]),
+    ],
+)
+def test_outline(reply: str, expected: list[str]) -> None:
+    assert read(reply) == expected
+
+
+def test_marks_beyond_the_limit_are_dropped_and_their_text_is_not_drawn() -> None:
+    reply = "".join(f"t{i}\n<image>p{i}</image>\n" for i in range(6))
+    assert read(reply, most=2) == ["t0", "[p0]", "t1", "[p1]", "t2", "t3", "t4", "t5"]
+
+
+pieces = st.sampled_from(
+    ["<image>", "</image>", "a", "\n", " ", "word", "<", "image>", "/"]
+)
+
+
+@given(st.lists(pieces, max_size=30).map("".join), st.integers(1, 3))
+def test_no_reply_breaks_the_outline(reply: str, most: int) -> None:
+    draft = outlined(Draft((Text(reply),)), most)
+    assert draft.segments
+    assert len(draft.requests) <= most
+    assert all(r.prompt and r.prompt.strip() for r in draft.requests)
+    texts = [s.text for s in draft.segments if isinstance(s, Text)]
+    assert not any("</image>" in text.lower() for text in texts)
+
+
+def test_closing_marks_within_each_other_are_dropped() -> None:
+    draft = outlined(Draft((Text("a <</image>/image> b"),)), 1)
+    assert draft.segments == (Text("a  b"),)
+
+
+def test_mmie_draws_one_picture_from_the_whole_text() -> None:
+    rule = protocol("mmie")
+    draft = Draft((Text(" Two hikers rest. "),))
+    composed = rule.read(draft, sample(0))
+    assert composed.segments == (
+        Text(" Two hikers rest. "),
+        ImageRequest(prompt="Two hikers rest."),
+    )
+
+
+def test_multi_step_reasoning_stays_text() -> None:
+    rule = protocol("mmie")
+    reasoning = replace(sample(2), wants_images=False)
+    assert rule.read(Draft((Text("4"),)), reasoning).requests == ()
+
+
+def test_text_draws_nothing_and_asks_as_mmie_does() -> None:
+    """So that the ablation without pictures shares the text of the run with them."""
+    text, mmie = protocol("text"), protocol("mmie")
+    assert text.read(Draft((Text("x"),)), sample(0)).requests == ()
+    assert (text.variant, text.instruction) == (mmie.variant, mmie.instruction)
+
+
+def test_an_unknown_protocol_is_named_with_the_valid_ones() -> None:
+    with pytest.raises(ValueError, match=r"'poem'.*'text', 'mmie' and 'outline'"):
+        protocol("poem")
+
+
+def test_text_alone_needs_no_text_to_image_model() -> None:
+    models = Models(weights="tiny")
+    alone = resolve("qwen2-vl-7b@text", models)
+    named = resolve("qwen2-vl-7b+sd3@text", models)
+    pair = resolve("qwen2-vl-7b+sd3", models)
+    assert alone.name == "qwen2-vl-7b@text"
+    assert alone.stages == named.stages == pair.stages[:1]
+    assert (alone.writer, alone.artist) == ("qwen2-vl-7b", "no pictures")
+
+
+def test_text_alone_asks_for_no_weights_that_it_never_uses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither `plan` and `run`, which pin what they resolve, nor `fetch`."""
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    (tmp_path / "config.json").write_text("{}")
+    chat = f"hf:{tmp_path}"
+    for name in (f"{chat}+sd3@text", f"{chat}@text"):
+        with pinning({}) as pins:
+            resolve(name, Models(weights="pretrained"))
+        assert list(pins.known) == [f"{tmp_path}@main"]
+        assert not pins.missing
+    assert catalogue._repositories(f"{chat}+sd3@text") == []
+    with pytest.raises(UsageError, match="unknown text-to-image model 'sd33'"):
+        resolve("qwen2-vl-7b+sd33@text", Models(weights="tiny"))

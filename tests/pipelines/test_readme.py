@@ -1,0 +1,67 @@
+"""The example of `pipelines/README.md` does what the page says."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import CHECKOUT
+
+from benchmarks.runs.config import load_config
+from benchmarks.tasks.task_set import load
+from cluster.walks import read
+from generators.base import Job, Outcome, Result, imported
+from generators.document import Sample, Text
+from generators.pictures import Drawing, decode
+from generators.system import Asking, answer
+from pipelines.systems import Models, resolve
+
+PAGE = (CHECKOUT / "pipelines" / "README.md").read_text()
+
+
+def stage_by_stage(job: Job) -> Outcome[Any]:
+    """The outcome of a job, as a worker would keep it."""
+    stage = imported(job.spec.target)(**job.spec.settings, **job.spec.options)
+    (outcome,) = stage([job.input])
+    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
+        return replace(outcome, value=outcome.value.encoded())
+    return outcome  # type: ignore[no-any-return]
+
+
+def test_the_example_answers_a_query(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (tmp_path / "mine.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    (command,) = re.findall(r"`plait run ([^`]+)`", PAGE)
+    _, system, _, setting = shlex.split(command)
+    config = load_config(None, {"systems": [system]}, [setting])
+    made = resolve(system, Models(weights="tiny", overrides=config.models))
+    task = load("sample")
+    query = next(s for s in task.samples if isinstance(s, Sample) and s.wants_images)
+    outcome: Any = read(answer(made, query, Asking(task.prompt)), stage_by_stage)
+    text, picture = outcome.value.segments
+    assert isinstance(text, Text)
+    asked = " ".join(
+        s.text for s in task.prompt(query, "text")[-1].content if isinstance(s, Text)
+    )
+    assert text.text == f"{asked} {asked}"
+    assert decode(picture).size == (32, 32)
+
+
+def test_the_page_is_short() -> None:
+    lines = PAGE.splitlines()
+    assert len(lines) <= 80
+    assert max(map(len, lines)) <= 120
+
+
+def test_every_module_it_names_is_there() -> None:
+    room = CHECKOUT / "pipelines"
+    named = re.findall(r"`([a-z_]+(?:\.py|/))`", PAGE.partition("Five words")[0])
+    assert named
+    assert all((room / name).exists() for name in named)

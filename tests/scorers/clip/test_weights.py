@@ -1,0 +1,312 @@
+"""Where weights come from: layouts, strictness, QuickGELU, random weights."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import open_clip
+import pytest
+import torch
+from clipscore_helpers import (
+    candidate,
+    cosines,
+    picture,
+    pixels,
+    save_transformers_clip,
+)
+from open_clip.transform import image_transform
+from PIL import Image as Pillow
+from safetensors.torch import load_file, save_file
+
+from cluster.local import load_class
+from generators.errors import CheckpointError
+from scorers.clip.model import TINY, build, load_clip
+from scorers.clip.stage import ClipScore
+from scorers.clipscore import ClipSettings, clipscore
+
+pytestmark = pytest.mark.models
+
+DOCUMENT = [candidate("a cat on a table", picture(0), "two dogs", picture(1))]
+
+
+@pytest.fixture(scope="module")
+def toy():
+    """A toy model that differs from the tiny one."""
+    torch.manual_seed(123)
+    return build(TINY, "float32")
+
+
+def expected(toy, prefix="A photo depicts "):
+    """Cosines of DOCUMENT by `toy` itself."""
+    transform = image_transform(32, is_train=False)
+    texts = open_clip.tokenize([prefix + "a cat on a table", prefix + "two dogs"])
+    images = torch.stack([transform(pixels(i)) for i in (0, 1)])
+    with torch.no_grad():
+        v, c = toy.encode_image(images, True), toy.encode_text(texts, True)
+    return (v * c).sum(1).tolist()
+
+
+def write_open_clip(folder, model, config=TINY, **preprocess):
+    folder.mkdir(exist_ok=True)
+    about = {"model_cfg": config, "preprocess_cfg": preprocess}
+    (folder / "open_clip_config.json").write_text(json.dumps(about))
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    return folder
+
+
+def test_open_clip_folder(toy, tmp_path):
+    folder = write_open_clip(tmp_path / "clip", toy)
+    found = cosines(ClipScore(model=str(folder))(DOCUMENT)[0])
+    np.testing.assert_allclose(found, expected(toy), atol=2e-6)
+    assert not np.allclose(
+        found, cosines(ClipScore(weights="tiny")(DOCUMENT)[0]), atol=0.01
+    )
+
+
+def test_preprocessing_of_the_checkpoint_is_used(toy, tmp_path):
+    folder = write_open_clip(
+        tmp_path / "clip", toy, mean=[0.5] * 3, std=[0.25] * 3, resize_mode="squash"
+    )
+    clip = load_clip(ClipSettings(model=str(folder)), "pretrained")
+    white = clip.transform(Pillow.new("RGB", (9, 5), "white"))
+    assert white.shape == (3, 32, 32)
+    assert torch.allclose(white, torch.full_like(white, 2.0))
+    # Squashing keeps the ends of a long picture, which a crop would lose.
+    long = Pillow.new("RGB", (900, 9))
+    long.paste("white", (0, 0, 200, 9))
+    row = clip.transform(long)[0, 0]
+    assert (row[0], row[-1]) == (2.0, -2.0)
+
+
+def test_preprocessing_of_a_published_tag_is_open_clips(monkeypatch):
+    monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "ViT-L-14", TINY)
+    for tag, mean in [("laion2b_s32b_b82k", 0.5), ("datacomp_xl_s13b_b90k", 0.48145466)]:
+        clip = load_clip(ClipSettings(model=f"ViT-L-14:{tag}"), "dummy")
+        black = clip.transform(Pillow.new("RGB", (9, 9)))
+        spread = 0.5 if mean == 0.5 else 0.26862954
+        assert black[0, 0, 0].item() == pytest.approx(-mean / spread)
+
+
+@pytest.mark.parametrize("form", ["safetensors", "pt", "wrapped"])
+def test_bare_weights_file(toy, tmp_path, form, monkeypatch):
+    monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "toy", TINY)
+    path = tmp_path / f"clip.{'safetensors' if form == 'safetensors' else 'pt'}"
+    state = toy.state_dict()
+    if form == "safetensors":
+        save_file(state, path)
+    elif form == "pt":
+        torch.save(state | {"context_length": torch.tensor(77)}, path)
+    else:
+        wrapped = {f"module.{name}": value for name, value in state.items()}
+        torch.save({"epoch": 3, "state_dict": wrapped}, path)
+    stage = ClipScore(model=str(path), architecture="toy")
+    np.testing.assert_allclose(cosines(stage(DOCUMENT)[0]), expected(toy), atol=2e-6)
+
+
+def test_transformers_folder_gives_the_same_features(tmp_path):
+    model, processor = save_transformers_clip(tmp_path, seed=4, layer_norm_eps=1e-3)
+    stage = ClipScore(model=str(tmp_path), prefix="")
+    pixel = torch.from_numpy(np.array(pixels(0))).permute(2, 0, 1)
+    inputs = processor(text=["a cat on a table"], images=[pixel], return_tensors="pt")
+    with torch.no_grad():
+        image = model.get_image_features(inputs["pixel_values"]).pooler_output[0]
+        text = model.get_text_features(inputs["input_ids"]).pooler_output[0]
+    ours = stage.encoder.images([picture(0)])[picture(0).digest]
+    np.testing.assert_allclose(ours, image / image.norm(), atol=2e-6)
+    window = stage.text.read("a cat on a table").windows[0]
+    found = stage.encoder.texts([window])[window]
+    np.testing.assert_allclose(found, text / text.norm(), atol=2e-6)
+
+
+@pytest.mark.parametrize("name", ["preprocessor_config.json", "processor_config.json"])
+def test_normalisation_of_a_transformers_processor(tmp_path, name):
+    save_transformers_clip(tmp_path)
+    (tmp_path / "processor_config.json").unlink()
+    about = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3, "resample": 2}
+    nested = {"image_processor": about} if name.startswith("proc") else about
+    (tmp_path / name).write_text(json.dumps(nested))
+    clip = load_clip(ClipSettings(model=str(tmp_path)), "pretrained")
+    steps = {type(s).__name__: s for s in clip.transform.transforms}
+    assert tuple(steps["Normalize"].mean) == (0.5,) * 3
+    assert steps["Resize"].interpolation.value == "bilinear"
+
+
+def test_one_error_names_all_that_does_not_fit(toy, tmp_path):
+    folder = write_open_clip(tmp_path / "clip", toy)
+    path = folder / "open_clip_model.safetensors"
+    state = load_file(path)
+    del state["ln_final.bias"]
+    state["extra.weight"] = torch.zeros(2)
+    # open_clip itself would silently interpolate these positions.
+    state["positional_embedding"] = torch.zeros(70, 64)
+    save_file(state, path)
+    with pytest.raises(CheckpointError) as error:
+        ClipScore(model=str(folder))
+    for part in (
+        "does not fit the model",
+        "1 missing: ln_final.bias",
+        "1 unexpected: extra.weight",
+        "1 of the wrong shape: positional_embedding (70, 64), not (77, 64)",
+    ):
+        assert part in str(error.value)
+
+
+def test_transformers_weights_without_a_key_projection_are_refused(tmp_path):
+    save_transformers_clip(tmp_path)
+    path = tmp_path / "model.safetensors"
+    state = load_file(path)
+    lost = "text_model.encoder.layers.1.self_attn.k_proj.bias"
+    del state[lost]
+    save_file(state, path)
+    with pytest.raises(CheckpointError, match=lost):
+        ClipScore(model=str(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"custom_text": True}, "custom_text"),
+        ({"text_cfg": TINY["text_cfg"] | {"hf_tokenizer_name": "t5"}}, "hf_tokenizer_name"),
+        ({"text_cfg": TINY["text_cfg"] | {"vocab_size": 1000}}, "vocab_size"),
+        ({"vision_cfg": {"timm_model_name": "vit", "image_size": 32}}, "timm_model_name"),
+    ],
+)
+def test_models_with_other_tokens_or_towers_are_refused(toy, tmp_path, change, named):
+    folder = write_open_clip(tmp_path / "clip", toy, TINY | change)
+    with pytest.raises(CheckpointError, match=named):
+        ClipScore(model=str(folder))
+
+
+def test_missing_files_are_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"neither open_clip_config\.json"):
+        ClipScore(model=str(tmp_path))
+    (tmp_path / "open_clip_config.json").write_text(json.dumps({"model_cfg": TINY}))
+    with pytest.raises(CheckpointError, match=r"open_clip_model\.safetensors"):
+        ClipScore(model=str(tmp_path))
+
+
+def test_other_models_in_transformers_layout_are_refused(tmp_path):
+    save_transformers_clip(tmp_path)
+    path = tmp_path / "config.json"
+    about = json.loads(path.read_text())
+    path.write_text(json.dumps(about | {"model_type": "siglip"}))
+    with pytest.raises(CheckpointError, match="siglip"):
+        ClipScore(model=str(tmp_path))
+
+
+def test_pickled_code_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "toy", TINY)
+    ran = tmp_path / "ran"
+    path = tmp_path / "clip.pt"
+    torch.save({"state_dict": _Evil(str(ran))}, path)
+    with pytest.raises(CheckpointError, match="no file of plain tensors"):
+        ClipScore(model=str(path), architecture="toy")
+    assert not ran.exists()
+    script = torch.jit.trace(torch.nn.Linear(2, 2), torch.zeros(1, 2))
+    torch.jit.save(script, str(path))
+    with pytest.raises(CheckpointError, match="ViT-B-32:openai"):
+        ClipScore(model=str(path), architecture="toy")
+
+
+class _Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+class Hub:
+    """A Hub cache with one repository in it."""
+
+    def __init__(self, repo, folder):
+        self.repo, self.folder, self.asked = repo, folder, []
+
+    def __call__(self, repo_id, filename, revision=None):
+        from huggingface_hub.errors import EntryNotFoundError
+
+        self.asked.append((repo_id, filename, revision))
+        if repo_id != self.repo or not (self.folder / filename).is_file():
+            raise EntryNotFoundError(f"{filename} not found")
+        return str(self.folder / filename)
+
+
+def test_hub_id_loads_from_the_hub_at_its_revision(toy, tmp_path, monkeypatch):
+    folder = write_open_clip(tmp_path / "clip", toy)
+    hub = Hub("org/clip", folder)
+    monkeypatch.setattr("scorers.clip.checkpoints.hf_hub_download", hub)
+    stage = ClipScore(model="org/clip", revision="abc")
+    np.testing.assert_allclose(cosines(stage(DOCUMENT)[0]), expected(toy), atol=2e-6)
+    assert hub.asked == [
+        ("org/clip", "open_clip_config.json", "abc"),
+        ("org/clip", "open_clip_model.safetensors", "abc"),
+    ]
+    with pytest.raises(CheckpointError, match="'other/clip'"):
+        ClipScore(model="other/clip")
+
+
+def activations(model):
+    return {type(m).__name__ for m in model.modules() if "GELU" in type(m).__name__}
+
+
+def test_openai_weights_get_quick_gelu_and_laion_weights_do_not():
+    """The checkpoint's tensors do not tell; the wrong one shifts every feature."""
+    with torch.device("meta"):
+        for model, names in [
+            ("ViT-B-32:openai", {"QuickGELU"}),
+            ("ViT-B-32:laion2b_s34b_b79k", {"GELU"}),
+        ]:
+            built = open_clip.get_model_config(ClipSettings(model=model).built)
+            assert activations(build(built, "float32")) == names
+    assert activations(build(TINY, "float32")) == {"QuickGELU"}
+
+
+def test_published_tag_is_built_as_open_clip_says_whatever_its_folder_says(
+    toy, tmp_path, monkeypatch
+):
+    monkeypatch.setitem(open_clip.factory._MODEL_CONFIGS, "ViT-B-32-quickgelu", TINY)
+    folder = write_open_clip(tmp_path / "clip", toy, TINY | {"quick_gelu": False})
+    hub = Hub("timm/vit_base_patch32_clip_224.openai", folder)
+    monkeypatch.setattr("scorers.clip.checkpoints.hf_hub_download", hub)
+    clip = load_clip(ClipSettings(), "pretrained")
+    assert activations(clip.model) == {"QuickGELU"}
+
+
+def test_dummy_is_the_full_architecture_with_seeded_values():
+    stage = ClipScore(weights="dummy")
+    model = stage.encoder._clip.model
+    assert sum(p.numel() for p in model.parameters()) == 151_277_313
+    assert model.visual.image_size == (224, 224)
+    outcome = stage([candidate("a cat", picture(0, (300, 200)))])[0]
+    assert -1 < cosines(outcome)[0] < 1
+
+
+def test_tiny_and_dummy_leave_the_generator_as_it_was_and_repeat_themselves():
+    torch.manual_seed(9)
+    before = torch.random.get_rng_state()
+    one, other = (load_clip(ClipSettings(), "tiny").model for _ in range(2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    for name, value in one.state_dict().items():
+        assert torch.equal(value, other.state_dict()[name])
+    assert one.visual.conv1.weight.dtype == torch.float32
+
+
+def test_lower_precision_stays_near(toy, tmp_path):
+    folder = write_open_clip(tmp_path / "clip", toy)
+    found = cosines(ClipScore(model=str(folder), dtype="bfloat16")(DOCUMENT)[0])
+    np.testing.assert_allclose(found, expected(toy), atol=0.03)
+    assert not np.allclose(found, expected(toy), atol=1e-6)
+
+
+def test_the_stage_takes_what_its_settings_give():
+    spec = clipscore("tiny", {"long_text": "max", "prefix": ""}).stage
+    stage = load_class(spec.target)(**spec.settings, **spec.options)
+    value = stage(DOCUMENT)[0].value
+    expected = ClipScore(weights="tiny", long_text="max", prefix="")(DOCUMENT)[0].value
+    assert value == expected
+
+
+def test_unknown_architecture_lists_the_known():
+    with pytest.raises(CheckpointError, match=r"'ViT-Z'.*ViT-B-32"):
+        load_clip(ClipSettings(architecture="ViT-Z"), "dummy")

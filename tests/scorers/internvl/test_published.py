@@ -1,0 +1,190 @@
+"""Published checkpoints: strict, and clear about what does not fit."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+from internvl_helpers import Tensors, request, save, shapes, tokenizer_config
+from safetensors.torch import save_file
+
+from generators.errors import CheckpointError
+from generators.loading.files import Files
+from scorers.internvl.config import model_config, published_layout, separated
+from scorers.internvl.models import empty_model, published_tokenizer
+from scorers.internvl.settings import FULL, TINY
+from scorers.internvl.stage import MmieScore
+from scorers.internvl.template import IMAGE_TOKEN
+from scorers.internvl.toy import toy_pieces
+
+models = pytest.mark.models
+
+
+def load(folder, **told) -> MmieScore:
+    return MmieScore(model=str(folder), device="cpu", dtype="float32", **told)
+
+
+@models
+def test_full_size():
+    """The model card of OpenGVLab/InternVL2-4B: 4.15 billion parameters."""
+    model = empty_model(model_config(FULL, "full"))
+    count = sum(p.numel() for p in model.parameters())
+    published = sum(math.prod(shape) for shape in shapes(FULL).values())
+    assert count == published
+    assert round(count / 1e9, 2) == 4.15
+    assert model.config.image_seq_length == 256
+    assert model.config.text_config.rope_parameters["factor"] == 32
+
+
+@models
+def test_layout_names_exactly_the_stored_tensors():
+    told = FULL
+    stored = {n: torch.empty(s, device="meta") for n, s in shapes(told).items()}
+    names = {name for name, _ in separated(stored.items())}
+    model = empty_model(model_config(told, "full"))
+    layout = published_layout(model.state_dict())
+    assert set(layout) == names
+    assert len(names) == len(stored) + 2 * 2 * 24
+
+
+@models
+def test_every_tensor_reaches_its_place(tmp_path):
+    kept: Tensors = {}
+    stage = load(save(tmp_path, lambda tensors, _: kept.update(tensors)))
+    state = stage.judge.model.state_dict()
+    for name, value in separated(kept.items()):
+        place = published_layout(state)[name].name
+        assert torch.equal(state.pop(place), value), name
+    assert not state
+    whole = kept["vision_model.encoder.layers.1.attn.qkv.weight"]
+    attention = stage.judge.model.model.vision_tower.encoder.layer[1].attention
+    assert torch.equal(attention.k_proj.weight, whole[32:64])
+
+
+@models
+def test_dtype_and_one_file(tmp_path):
+    kept: Tensors = {}
+    save(tmp_path, lambda tensors, _: kept.update(tensors))
+    for shard in tmp_path.glob("model-*"):
+        shard.unlink()
+    (tmp_path / "model.safetensors.index.json").unlink()
+    save_file(kept, tmp_path / "model.safetensors")
+    stage = MmieScore(model=str(tmp_path), device="cpu")
+    assert stage.judge.model.lm_head.weight.dtype == torch.bfloat16
+    assert stage([request("which story")])[0].notes["finish"]
+
+
+def drop(name):
+    return lambda tensors, config: tensors.pop(name)
+
+
+def put(name, *shape):
+    return lambda tensors, config: tensors.update({name: torch.zeros(shape)})
+
+
+def tell(*path, value):
+    def change(tensors, config):
+        for part in path[:-1]:
+            config = config[part]
+        config[path[-1]] = value
+
+    return change
+
+
+def forget(*path):
+    def change(tensors, config):
+        for part in path[:-1]:
+            config = config[part]
+        del config[path[-1]]
+
+    return change
+
+
+LAYER = "vision_model.encoder.layers.0"
+
+
+@models
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (drop("mlp1.3.weight"), r"1 missing: mlp1\.3\.weight"),
+        (drop(f"{LAYER}.attn.qkv.bias"), r"3 missing: .*qkv\.bias\[k\]"),
+        (drop("language_model.lm_head.weight"), "missing: language_model.lm_head.weight"),
+        (put("vision_model.head.weight", 3), "1 unexpected: vision_model.head.weight"),
+        (put(f"{LAYER}.ls1", 31), r"ls1 \(31,\), not \(32,\)"),
+        (put(f"{LAYER}.attn.qkv.weight", 90, 32), r"qkv\.weight\[q\] \(30, 32\), not"),
+        (tell("template", value="internlm2-chat"), "template is 'internlm2-chat'"),
+        (tell("ps_version", value="v1"), "ps_version is 'v1'"),
+        (tell("select_layer", value=-4), "select_layer is -4"),
+        (tell("use_llm_lora", value=16), "merge them into the weights first"),
+        (
+            tell("llm_config", "architectures", value=["Qwen2ForCausalLM"]),
+            r"llm_config\.architectures is \['Qwen2ForCausalLM'\]",
+        ),
+        (tell("llm_config", "sliding_window", value=100), "sliding_window 100 is shorter"),
+        (tell("llm_config", "rope_scaling", "type", value="yarn"), "type 'yarn'"),
+        (
+            tell("llm_config", "rope_scaling", "long_factor", value=[1.0]),
+            "config.json of .* is invalid: .*long_factor",
+        ),
+        (tell("vision_config", "hidden_act", value=7), "config.json of .* is invalid"),
+        (forget("llm_config", "hidden_size"), "lacks llm_config.hidden_size"),
+        (forget("vision_config"), "lacks vision_config"),
+    ],
+)
+def test_what_does_not_fit_is_named(change, message, tmp_path):
+    with pytest.raises(CheckpointError, match=message):
+        load(save(tmp_path, change))
+
+
+@models
+@pytest.mark.parametrize(
+    "file",
+    [
+        "config.json",
+        "tokenizer_config.json",
+        "tokenizer.model",
+        "model-00002-of-00002.safetensors",
+    ],
+)
+def test_missing_and_truncated_files_are_named(file, tmp_path):
+    save(tmp_path)
+    data = (tmp_path / file).read_bytes()
+    (tmp_path / file).write_bytes(data[: len(data) // 2])
+    with pytest.raises(CheckpointError, match=file):
+        load(tmp_path)
+    (tmp_path / file).unlink()
+    with pytest.raises(CheckpointError, match=f"no file '{file}'"):
+        load(tmp_path)
+
+
+@models
+def test_tokens_the_vocabulary_does_not_hold(tmp_path):
+    save(tmp_path / "a", tell("llm_config", "vocab_size", value=300))
+    with pytest.raises(CheckpointError, match=r"<\|end\|>.* beyond the vocabulary of 300"):
+        load(tmp_path / "a")
+    added = tokenizer_config(toy_pieces())["added_tokens_decoder"]
+    kept = {i: t for i, t in added.items() if t["content"] != "<img>"}
+    save(tmp_path / "b", added_tokens_decoder=kept)
+    with pytest.raises(CheckpointError, match="lacks <img>"):
+        load(tmp_path / "b")
+
+
+def test_older_list_of_added_tokens(tmp_path):
+    save(tmp_path)
+    told = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    added = {t["content"]: int(i) for i, t in told.pop("added_tokens_decoder").items()}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(told))
+    with pytest.raises(CheckpointError, match=r"no file 'added_tokens\.json'"):
+        published_tokenizer(Files(str(tmp_path)))
+    (tmp_path / "added_tokens.json").write_text(json.dumps(added))
+    tokenizer = published_tokenizer(Files(str(tmp_path)))
+    assert tokenizer.id(IMAGE_TOKEN) == added["<IMG_CONTEXT>"]
+
+
+def test_sizes_are_told_as_published():
+    for told in (TINY, FULL):
+        assert set(told) <= {*FULL}
+        assert told["vision_config"]["image_size"] == told["force_image_size"]

@@ -1,0 +1,177 @@
+"""BLEU against hand-computed values, its own formula, and sacrebleu's corpus program."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+import pytest
+from clipscore_helpers import picture as png
+from hypothesis import given
+from hypothesis import strategies as st
+from trial import answering
+
+from cluster.walks import read
+from generators.base import Job, NotApplicable, Result, Unscored
+from generators.document import Candidate, Document, Image, Sample, Text, Turn
+from generators.errors import UsageError
+from scorers import resolve_scorer
+from scorers.bleu import Bleu, BleuSettings, bleu, corpus_bleu
+
+WORDS = st.lists(
+    st.sampled_from(["cat", "dog", "sat", "on", "the", "mat"]), min_size=1, max_size=12
+)
+
+
+def text_of(*parts: str | Image) -> Document:
+    return Document(tuple(Text(p) if isinstance(p, str) else p for p in parts))
+
+
+def outcome(text: str, truth: str | None, **settings):
+    reference = None if truth is None else text_of(truth)
+    return Bleu(**settings)([Candidate(text_of(text), reference=reference)])[0]
+
+
+def value(text: str, truth: str, **settings) -> float:
+    return outcome(text, truth, **settings).value.value
+
+
+@pytest.mark.parametrize(
+    ("text", "truth", "expected"),
+    [
+        # precisions 5/6, 3/5, 1/4, and 0/3 smoothed to 1/(2*3)
+        (
+            "the cat sat on the mat",
+            "the cat is on the mat",
+            100 * (5 / 6 * 3 / 5 / 4 / 6) ** 0.25,
+        ),
+        ("the cat", "the cat", 100.0),  # effective order 2
+        ("the cat", "the cat sat down", 100 * math.exp(1 - 4 / 2)),  # brevity
+        ("the the the the", "the cat", 100 * (1 / 4 / 6 / 8 / 8) ** 0.25),  # clipped
+        ("dogs bark", "the cat", 0.0),
+    ],
+)
+def test_values_by_hand(text, truth, expected):
+    assert value(text, truth) == pytest.approx(expected, rel=1e-12)
+
+
+def formula(said: list[str], true: list[str]) -> float:
+    """Sentence BLEU as Papineni et al. and Chen & Cherry (method 3) write it."""
+    if not set(said) & set(true):
+        return 0.0
+    precisions, smooth = [], 1.0
+    for n in range(1, min(4, len(said)) + 1):
+        mine, theirs = (
+            Counter(tuple(t[i : i + n]) for i in range(len(t) - n + 1))
+            for t in (said, true)
+        )
+        hits, total = sum((mine & theirs).values()), sum(mine.values())
+        if not hits:
+            smooth *= 2
+        precisions.append(hits / total if hits else 1 / (smooth * total))
+    brevity = min(1.0, math.exp(1 - len(true) / len(said)))
+    logs = sum(math.log(p) for p in precisions) / len(precisions)
+    return 100 * brevity * math.exp(logs)
+
+
+@given(WORDS, WORDS)
+def test_values_are_the_formula_in_float64(said, true):
+    assert value(" ".join(said), " ".join(true)) == pytest.approx(
+        formula(said, true), rel=1e-12, abs=1e-12
+    )
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6))
+def test_corpus_bleu_from_records_is_sacrebleus_own(pairs):
+    import sacrebleu
+
+    texts = [(" ".join(a), " ".join(b)) for a, b in pairs]
+    scores = [outcome(a, b).value for a, b in texts]
+    expected = sacrebleu.corpus_bleu([a for a, _ in texts], [[b for _, b in texts]]).score
+    assert corpus_bleu(scores) == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_corpus_bleu_of_nothing_is_nothing():
+    assert corpus_bleu([]) is None
+
+
+def test_lines_and_segments_are_no_words():
+    truth = "first the water boils - then it steams"
+    whole = outcome(truth, truth).value
+    parts = text_of("first the\nwater boils -", png(1), "then  it steams\n")
+    again = Bleu()([Candidate(parts, reference=text_of(truth))])[0].value
+    assert again == whole
+    assert whole.value == pytest.approx(100.0)
+
+
+def test_settings_reach_sacrebleu():
+    assert value("The CAT", "the cat") == 0.0
+    assert value("The CAT", "the cat", lowercase=True) == pytest.approx(100.0)
+    chinese = "\u732b\u5750\u5728\u57ab\u5b50\u4e0a", "\u732b\u5750\u5728\u6905\u5b50\u4e0a"
+    assert value(*chinese) == 0.0
+    assert 0 < value(*chinese, tokenize="zh") < 100
+    assert value("the dog", "the cat", smooth="none") == 0.0
+    signature = outcome("a b", "a b", lowercase=True).value.parts["signature"]
+    assert "case:lc" in signature
+    assert "eff:yes" in signature
+    assert "tok:13a" in signature
+
+
+def sample(truth: Document | None) -> Sample:
+    turns = (Turn("user", (Text("What next?"),)),)
+    return Sample(id="SA-1", category="SA", field="Art", turns=turns, reference=truth)
+
+
+def judged(truth: Document | None, document: Document):
+    return read(bleu("tiny", {}).judge(sample(truth), document), answering())
+
+
+def test_what_cannot_be_compared_is_no_number():
+    assert judged(None, text_of("a")) == NotApplicable("the sample has no ground truth")
+    silent = NotApplicable("the ground truth holds no text")
+    assert judged(text_of(png(1)), text_of("a")) == silent
+    assert judged(text_of(" \n"), text_of("a")) == silent
+    empty = Unscored("the document holds no text")
+    assert judged(text_of("a"), text_of(png(1))) == empty
+    # the stage says the same to whoever calls it directly
+    assert outcome("a", None) == judged(None, text_of("a"))
+    assert outcome(" ", "a") == empty
+
+
+def test_a_walk_ends_in_the_stages_score():
+    found = judged(text_of("the cat sat", png(1)), text_of("the cat", png(2), "sat"))
+    assert isinstance(found, Result)
+    assert found.value.value == pytest.approx(100.0)
+
+
+def asked(document: Document, truth: Document) -> Job:
+    (job,) = next(bleu("tiny", {}).judge(sample(truth), document))
+    return job
+
+
+def test_one_record_serves_all_pictures_drawn_to_a_text():
+    first = asked(text_of("a", png(1), "b"), text_of("c", png(2)))
+    second = asked(text_of("a", "b", png(3), png(4)), text_of("c"))
+    assert first.key == second.key
+    assert first.key != asked(text_of("a", "c"), text_of("c")).key
+    assert first.key != asked(text_of("a", "b"), text_of("d")).key
+
+
+def test_scorer_is_registered_and_has_no_weights():
+    scorer = resolve_scorer("bleu", "tiny", {"lowercase": True})
+    (stage,) = scorer.stages
+    assert (scorer.name, scorer.scale, stage.weights) == ("bleu", "0-100", None)
+    assert stage.settings["lowercase"] is True
+    assert (
+        stage.digest
+        == resolve_scorer("bleu", "dummy", {"lowercase": True}).stages[0].digest
+    )
+    assert stage.digest != resolve_scorer("bleu", "tiny", {}).stages[0].digest
+    with pytest.raises(UsageError, match="tokenize"):
+        resolve_scorer("bleu", "tiny", {"tokenize": "words"})
+
+
+def test_batches_change_nothing():
+    pairs = [("the cat sat", "a cat sat"), ("x", "y"), ("the cat sat", "a cat sat")]
+    inputs = [Candidate(text_of(a), reference=text_of(b)) for a, b in pairs]
+    assert Bleu(**BleuSettings().keyed("tiny"))(inputs) == [outcome(*p) for p in pairs]

@@ -1,0 +1,113 @@
+"""Style counts by hand, and their differences."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generators.errors import UsageError
+from scorers.features import (
+    NAMES,
+    PUBLISHED,
+    Style,
+    difference,
+    gpt_tokens,
+    style,
+    without_code,
+    words,
+)
+
+ANSWER = """# Title
+text **bold** and __bold__ and ** not bold **
+## Part
+- one
+  * two
++ three
+1. first
+ 23. second
+#no header
+####### no header
+```python
+# a comment
+- a list
+```
+"""
+
+
+def test_markup_by_hand() -> None:
+    found = style([ANSWER], images=2)
+    assert (found.headers, found.lists, found.images) == (2, 5, 2)
+    assert found.bold == 3  # `** not bold **` too: blanks are no bar to the pattern.
+
+
+def test_turns_are_counted_together() -> None:
+    found = style(["# a", "# b"])
+    assert (found.headers, found.tokens) == (2, 4)
+    assert style(["# a", "# b"], mode="official").headers == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [
+        ("", 0),
+        ("two words", 2),
+        ("don't, please!", 6),
+        ("\u4f60\u597d\u4e16\u754c", 4),
+        ("\u00e9t\u00e9 \u0440\u0443\u0441\u0441\u043a\u0438\u0439", 2),
+        ("a\u4f60b", 3),
+    ],
+)
+def test_words(text: str, n: int) -> None:
+    assert words(text) == n
+
+
+def test_official_code_removal_deletes_the_inside_everywhere() -> None:
+    assert without_code("a b ``` ``` c", "official") == "ab``````c"
+    assert without_code("x=1 ```x=1``` y", "official") == " `````` y"
+
+
+def test_code_blocks_are_removed_whole_and_nothing_else() -> None:
+    text = "a\n```py\nx ` y\n```\nb `c`\n~~~\nd\n~~~\ne"
+    assert without_code(text) == "a\n\nb `c`\n\ne"
+    assert without_code("open ``` fence") == "open ``` fence"
+
+
+def test_white_space_around_turns_counts_only_unstripped() -> None:
+    parts = [" a ", " b"]
+    assert style(parts, count=len).tokens == len("a b")
+    assert style(parts, count=len, stripped=False).tokens == len(" a   b")
+
+
+STYLES = st.builds(Style, *[st.integers(0, 10**6)] * len(NAMES))
+
+
+@given(STYLES, STYLES)
+def test_differences_are_the_formula_odd_and_bounded(a: Style, b: Style) -> None:
+    found = dict(zip(NAMES, difference(a, b), strict=True))
+    for name in NAMES:
+        x, y = getattr(a, name), getattr(b, name)
+        assert found[name] == (x - y) / (x + y + 1)
+        assert abs(found[name]) < 1
+    assert difference(b, a) == tuple(-found[name] for name in NAMES)
+    assert difference(a, b, PUBLISHED) == difference(a, b)[:4]
+
+
+def test_official_tokens_without_tiktoken_say_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *args: Any) -> Any:
+        if name == "tiktoken":
+            raise ImportError(name)
+        return real(name, *args)
+
+    monkeypatch.delitem(sys.modules, "tiktoken", raising=False)
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    with pytest.raises(UsageError, match="pip install tiktoken"):
+        gpt_tokens()

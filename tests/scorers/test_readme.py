@@ -1,0 +1,59 @@
+"""The worked example in the README of `scorers`, as a reader would run it."""
+
+from __future__ import annotations
+
+import re
+import sys
+
+import pytest
+from paths import CHECKOUT
+
+from generators.base import Job, Result, Unscored, imported
+from generators.document import Candidate, Document, Sample, Text, Turn
+from scorers import SCORERS, resolve_scorer
+from scorers.statistics.estimate import LEAST
+from scorers.statistics.means import LEAST_OF_TWO
+
+README = CHECKOUT / "scorers" / "README.md"
+
+
+@pytest.fixture
+def brevity(tmp_path, monkeypatch):
+    """The scorer of the example, written to a file as the README says."""
+    (code,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
+    (tmp_path / "brevity.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield resolve_scorer("brevity:Brevity", "pretrained", {})
+    sys.modules.pop("brevity", None)
+
+
+def document(text: str) -> Document:
+    return Document((Text(text),))
+
+
+def test_the_example_is_a_scorer_with_its_scale_and_direction(brevity):
+    assert (brevity.name, brevity.scale) == ("brevity:Brevity", "0-10000")
+    assert brevity.direction == "lower"
+    sample = Sample(id="q", category="c", field="f", turns=(Turn("user", (Text("Why?"),)),))
+    (job,) = next(brevity.judge(sample, document("So.")))
+    assert isinstance(job, Job)
+
+
+def test_the_example_scores_as_it_says(brevity):
+    stage = imported(brevity.stage.target)(**brevity.stage.settings)
+    long = Candidate(document("one two three"), reference=document("one"))
+    outcomes = stage([long, Candidate(document("one"))])
+    assert isinstance(outcomes[0], Result)
+    assert (outcomes[0].value.value, outcomes[0].value.parts) == (2.0, {"words": 3})
+    assert isinstance(outcomes[1], Unscored)
+
+
+def test_the_page_is_short_and_names_what_is_there():
+    text = README.read_text("utf-8")
+    assert len(text.splitlines()) <= 80
+    assert max(map(len, text.splitlines())) <= 120
+    for name in re.findall(r"`([a-z_]+(?:\.py|/))`", text.partition("## Five")[0]):
+        assert (README.parent / name).exists(), name
+    for target in SCORERS.values():
+        assert f"`{target.partition(':')[0].removeprefix('scorers.')}.py`" in text
+    assert f"fewer than {LEAST} values ({LEAST_OF_TWO} where" in text
