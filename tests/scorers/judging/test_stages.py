@@ -12,8 +12,8 @@ from vlm_helpers import GREEN, RED
 from cluster.local import load_class
 from generators.base import Failure, Fault, Result, Unscored
 from generators.document import Document, Draft, Text
-from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import EndpointSettings
+from pipelines.presets import LVLMS
 from pipelines.vlm.stage import VisionLanguageModel
 from scorers import resolve_scorer
 from scorers.judging.rubrics import OWN
