@@ -1,7 +1,15 @@
-"""CLIPScore (Hessel et al., EMNLP 2021): do pictures show what the text beside them says?
+"""CLIPScore and consistency: pictures against the text beside them, and each other.
 
-Settings and scorer only; the model lives in `scorers.clip.stage`. The value of a pair is
-2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip.text`).
+Settings and scorers only; the model is in `scorers.clip`. Both read the same record, so
+with equal settings they share every forward pass, and either makes the other's records.
+
+`clipscore` (Hessel et al., EMNLP 2021): a pair's value is 2.5 * max(cos, 0), a document's
+the mean over its pairs (`scorers.clip.text` says which text belongs to which picture).
+
+`consistency`: the mean cosine over all pairs of a document's pictures, from -1 to 1: style
+and subject kept from picture to picture, as criterion 6 of the MMIE paper asks (appendix
+A.9). It sees neither text nor order: pictures all copied from one other answer score as
+well.
 """
 
 from __future__ import annotations
@@ -13,7 +21,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from generators.base import Job, Kind, NotApplicable, StageSpec, Unscored, Walk, Weights
+from generators.base import (
+    Job,
+    Kind,
+    NotApplicable,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+    Weights,
+)
 from generators.checkpoints import identity, looks_like_path
 from generators.document import Candidate, Document, Sample, Score
 from generators.errors import CheckpointError
@@ -28,7 +45,7 @@ NO_PICTURE = "the document holds no picture"
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedClip:
     """A checkpoint of open_clip's list of pretrained weights."""
 
     repo: str
@@ -38,32 +55,32 @@ class Published:
     params_b: float
 
 
-PUBLISHED: dict[str, Published] = {
-    "ViT-B-32:openai": Published(
+PUBLISHED: dict[str, PublishedClip] = {
+    "ViT-B-32:openai": PublishedClip(
         "timm/vit_base_patch32_clip_224.openai", "ViT-B-32-quickgelu", 0.151
     ),
-    "ViT-B-16:openai": Published(
+    "ViT-B-16:openai": PublishedClip(
         "timm/vit_base_patch16_clip_224.openai", "ViT-B-16-quickgelu", 0.150
     ),
-    "ViT-L-14:openai": Published(
+    "ViT-L-14:openai": PublishedClip(
         "timm/vit_large_patch14_clip_224.openai", "ViT-L-14-quickgelu", 0.428
     ),
-    "ViT-L-14-336:openai": Published(
+    "ViT-L-14-336:openai": PublishedClip(
         "timm/vit_large_patch14_clip_336.openai", "ViT-L-14-336-quickgelu", 0.428
     ),
-    "ViT-B-32:laion2b_s34b_b79k": Published(
+    "ViT-B-32:laion2b_s34b_b79k": PublishedClip(
         "laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "ViT-B-32", 0.151
     ),
-    "ViT-L-14:laion2b_s32b_b82k": Published(
+    "ViT-L-14:laion2b_s32b_b82k": PublishedClip(
         "laion/CLIP-ViT-L-14-laion2B-s32B-b82K", "ViT-L-14", 0.428
     ),
-    "ViT-B-32:datacomp_xl_s13b_b90k": Published(
+    "ViT-B-32:datacomp_xl_s13b_b90k": PublishedClip(
         "laion/CLIP-ViT-B-32-DataComp.XL-s13B-b90K", "ViT-B-32", 0.151
     ),
-    "ViT-L-14:datacomp_xl_s13b_b90k": Published(
+    "ViT-L-14:datacomp_xl_s13b_b90k": PublishedClip(
         "laion/CLIP-ViT-L-14-DataComp.XL-s13B-b90K", "ViT-L-14", 0.428
     ),
-    "ViT-H-14:laion2b_s32b_b79k": Published(
+    "ViT-H-14:laion2b_s32b_b79k": PublishedClip(
         "laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "ViT-H-14", 0.986
     ),
 }
@@ -181,3 +198,39 @@ def clipscore(
     """The scorer `clipscore`, with its settings as published but for `overrides`."""
     settings = with_overrides(ClipSettings(), overrides, "clipscore")
     return ClipScorer(settings.spec("clipscore", weights, gpu_gib))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyScorer(OneStage):
+    """Scores how alike the pictures of a document are."""
+
+    stage: StageSpec
+    name: str = "consistency"
+    scale: str = "-1-1"
+    direction: Direction = "higher"
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        """The job that `clipscore` gives, and another reading of its record.
+
+        A document without text has no such record: it is Unscored.
+        """
+        if not sample.wants_images:
+            return NotApplicable("the query asks for no pictures")
+        if len(document.images) < 2:
+            return Unscored("the document holds fewer than two pictures")
+        outcome = (yield [Job(self.stage, Candidate(document), sample.id)])[0]
+        if not isinstance(outcome, Result):
+            return outcome
+        parts = outcome.value.parts
+        if parts["likeness"] is None:
+            return Unscored("fewer than two pictures have text beside them")
+        return Result(Score(parts["likeness"], {"pictures": parts["scored_pairs"]}))
+
+
+def consistency(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> ConsistencyScorer:
+    """The scorer `consistency`; `overrides` are settings of `clipscore`'s stage."""
+    settings = with_overrides(ClipSettings(), overrides, "consistency")
+    # Named as clipscore's, since a stage's records lie in a folder of its name.
+    return ConsistencyScorer(settings.spec("clipscore", weights, gpu_gib))

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from generators.errors import UsageError
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 
-Counter = Callable[[str], int]
+TokenCounter = Callable[[str], int]
 """How many tokens a text has."""
 
 NAMES = ("tokens", "headers", "lists", "bold", "images")
@@ -56,7 +56,7 @@ def words(text: str) -> int:
     return len(_WORD.findall(text))
 
 
-def gpt_tokens() -> Counter:
+def gpt_tokens() -> TokenCounter:
     """Tokens of tiktoken's encoding for gpt-3.5-turbo, as the official program counts.
 
     Raises UsageError when tiktoken is not installed or cannot load its vocabulary.
@@ -80,7 +80,7 @@ def style(
     parts: Sequence[str],
     images: int = 0,
     *,
-    count: Counter = words,
+    count: TokenCounter = words,
     mode: Mode = "corrected",
     stripped: bool = True,
 ) -> Style:

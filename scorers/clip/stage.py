@@ -11,10 +11,8 @@ import numpy as np
 from generators.base import Failure, Fault, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Score
 from generators.pictures import PictureError
-from scorers.clip.encoder import ClipEncoder, Features
-from scorers.clip.model import load_clip
-from scorers.clip.pairs import Pair, pairs_of
-from scorers.clip.text import ClipText, Reading, Tokens
+from scorers.clip.model import ClipEncoder, Features, load_clip
+from scorers.clip.text import ClipText, ImageTextPair, TextWindows, TokenIds, pairs_of
 from scorers.clipscore import NO_PICTURE, ClipSettings
 
 HESSEL_WEIGHT = 2.5
@@ -27,8 +25,8 @@ EXCERPT = 100
 class Comparison:
     """A picture, its text, and what CLIP reads of it."""
 
-    pair: Pair
-    reading: Reading
+    pair: ImageTextPair
+    reading: TextWindows
 
     @property
     def has_text(self) -> bool:
@@ -41,7 +39,7 @@ class Encoded:
     """Features of everything that a batch compares."""
 
     images: Mapping[str, Features | PictureError]
-    texts: Mapping[Tokens, Features]
+    texts: Mapping[TokenIds, Features]
 
 
 class ClipScore:

@@ -1,4 +1,9 @@
-"""Text as CLIP reads it: cleaned once, tokenized, and fitted into the context.
+"""Text as CLIP reads it: each picture's text, cleaned, tokenized, fitted to the context.
+
+A picture belongs to all text since the picture before it. Pictures with no text between
+them share one text. A document that opens with pictures gives them the text that follows,
+up to the next picture. A document without text has pairs without text, which are counted
+and not scored.
 
 Cleaning is that of OpenAI's tokenizer: ftfy, HTML entities resolved twice, white space
 collapsed, lower case. Every window ends in the one end-of-text token that CLIP pools at.
@@ -7,25 +12,73 @@ collapsed, lower case. Every window ends in the one end-of-text token that CLIP 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import open_clip
 from open_clip.tokenizer import basic_clean, whitespace_clean
 
+from generators.document import Document, Image
 from scorers.clipscore import LongText
 
-Tokens = tuple[int, ...]
+
+@dataclass(frozen=True, slots=True)
+class ImageTextPair:
+    """A picture and the text it should show."""
+
+    position: int
+    """Which picture of the document it is, from 0."""
+    image: Image
+    text: str
+    """Empty when the document holds no text."""
+
+
+def pairs_of(
+    document: Document, clean: Callable[[str], str] = str.strip
+) -> list[ImageTextPair]:
+    """One pair per picture, in order.
+
+    Text that `clean` leaves empty is no text: it parts no pictures. Several runs of
+    text in a row are joined by line breaks, as in `Document.text`.
+    """
+    pairs: list[ImageTextPair] = []
+    runs = _runs(document, clean)
+    for i, run in enumerate(runs):
+        if isinstance(run, str):
+            continue
+        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else ""
+        assert isinstance(beside, str)
+        pairs += [
+            ImageTextPair(len(pairs) + k, image, beside) for k, image in enumerate(run)
+        ]
+    return pairs
+
+
+def _runs(document: Document, clean: Callable[[str], str]) -> list[str | list[Image]]:
+    """The document as texts and groups of pictures that take turns."""
+    kept = (s if isinstance(s, Image) else clean(s.text) for s in document.segments)
+    grouped = groupby((k for k in kept if k), key=lambda k: isinstance(k, str))
+    return [_run(group) for _, group in grouped]
+
+
+def _run(group: Iterable[str | Image]) -> str | list[Image]:
+    items = list(group)
+    texts = [item for item in items if isinstance(item, str)]
+    return "\n".join(texts) if texts else [i for i in items if isinstance(i, Image)]
+
+
+TokenIds = tuple[int, ...]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _SPECIAL = re.compile(r"<(start_of_text|end_of_text)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TextWindows:
     """What CLIP is given of a text."""
 
-    windows: tuple[Tokens, ...]
+    windows: tuple[TokenIds, ...]
     """Each of at most `context` tokens, start and end of text included."""
     n_tokens: int
     """Tokens of the whole text, without prefix, start and end."""
@@ -63,7 +116,7 @@ class ClipText:
         tokens: list[int] = self._tokenizer.encode(_SPECIAL.sub(r"< \1>", text))
         return tokens
 
-    def read(self, text: str) -> Reading:
+    def read(self, text: str) -> TextWindows:
         """The windows of a cleaned text: one, unless it is long and not truncated."""
         tokens = self.encode(text)
         fits = len(tokens) <= self._room
@@ -72,9 +125,9 @@ class ClipText:
         else:
             bodies = self._packed(text)
         truncated = not fits and self._long_text == "truncate"
-        return Reading(tuple(self._window(b) for b in bodies), len(tokens), truncated)
+        return TextWindows(tuple(self._window(b) for b in bodies), len(tokens), truncated)
 
-    def _window(self, body: list[int]) -> Tokens:
+    def _window(self, body: list[int]) -> TokenIds:
         start, end = self._tokenizer.sot_token_id, self._tokenizer.eot_token_id
         return (start, *self._prefix, *body, end)
 

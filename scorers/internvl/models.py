@@ -10,7 +10,7 @@ row; here every row has the frequencies it would have alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,10 +29,17 @@ from generators.loading.strict import fill, randomised
 from generators.loading.tensors import stored_tensors
 from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.settings import FULL, TINY, MmieScoreSettings
-from scorers.internvl.template import CONTROLS
-from scorers.internvl.tiles import normalised
-from scorers.internvl.tokenizer import PhiTokenizer, added_tokens
-from scorers.internvl.toy import steered, toy_tokenizer
+from scorers.internvl.tokenizer import (
+    CONTROLS,
+    END,
+    PhiTokenizer,
+    added_tokens,
+    toy_tokenizer,
+)
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""ImageNet's, of the vision model's input."""
 
 
 class LongRope(nn.Module):
@@ -92,7 +99,7 @@ _SEED = 20_241_015
 
 
 @dataclass(frozen=True)
-class Judge:
+class JudgeModel:
     """A model that reads tiles and token ids, and the tokenizer that makes the ids."""
 
     model: Any
@@ -149,7 +156,14 @@ class Judge:
         return scores
 
 
-def load(weights: Weights, settings: MmieScoreSettings) -> Judge:
+def normalised(tiles: Tensor) -> Tensor:
+    """Grey levels as float32 (tiles, 3, side, side) with ImageNet's mean and deviation."""
+    shares = tiles.permute(0, 3, 1, 2).float() / 255
+    mean, deviation = (shares.new_tensor(v).view(1, 3, 1, 1) for v in (MEAN, DEVIATION))
+    return (shares - mean) / deviation
+
+
+def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
     """The judge; CheckpointError names what does not fit in a published checkpoint."""
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
@@ -168,7 +182,7 @@ def empty_model(config: Any) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def published(files: Files, device: torch.device, dtype: torch.dtype) -> Judge:
+def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeModel:
     """The judge of a checkpoint in the published layout."""
     source = f"checkpoint {files.model!r}"
     model = empty_model(model_config(read_json(files.need("config.json")), source))
@@ -208,7 +222,7 @@ def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
 
 def random_judge(
     described: Mapping[str, Any], device: torch.device, dtype: torch.dtype
-) -> Judge:
+) -> JudgeModel:
     """A seeded random judge of a size, with a tokenizer of our own."""
     tokenizer, words, size = toy_tokenizer()
     language = {"vocab_size": size} | described["llm_config"]
@@ -220,7 +234,19 @@ def random_judge(
     return judge
 
 
-def _ready(model: Any, tokenizer: PhiTokenizer, device: torch.device) -> Judge:
+@torch.no_grad()
+def steered(judge: Any, words: Sequence[int]) -> None:
+    """Make a random judge write nothing but `words`, and end its reply now and then.
+
+    All else has the score 0, which the best of so many words always exceeds.
+    """
+    head: Tensor = judge.model.lm_head.weight
+    silent = torch.ones(len(head), dtype=torch.bool)
+    silent[[*words, judge.tokenizer.id(END)]] = False
+    head[silent.to(head.device)] = 0.0
+
+
+def _ready(model: Any, tokenizer: PhiTokenizer, device: torch.device) -> JudgeModel:
     rope = LongRope(model.config.text_config, device)
     model.model.language_model.rotary_emb = rope
-    return Judge(model, tokenizer, rope)
+    return JudgeModel(model, tokenizer, rope)

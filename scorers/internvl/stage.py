@@ -13,15 +13,14 @@ from torch import Tensor
 from generators.base import Outcome, Result, Weights
 from generators.decoding.streams import Stream, Streams
 from generators.document import Draft, Request, Text
-from scorers.internvl.models import Judge, load
-from scorers.internvl.prompts import Pictures, Prompt, PromptWriter
+from scorers.internvl.models import JudgeModel, load
+from scorers.internvl.prompts import DecodedPictures, Grid, JudgePrompt, PromptWriter, cut
 from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.template import END, IMAGE_TOKEN
-from scorers.internvl.tiles import Grid, cut
+from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
 
 @dataclass
-class Reply:
+class WrittenReply:
     """The reply to one prompt, while it is written and after."""
 
     limit: int
@@ -46,14 +45,14 @@ class Reply:
 
 
 def replies(
-    judge: Judge, prompts: Sequence[Tensor], limits: Sequence[int], end: int
-) -> list[Reply]:
+    judge: JudgeModel, prompts: Sequence[Tensor], limits: Sequence[int], end: int
+) -> list[WrittenReply]:
     """Replies to prompts of embeddings (positions, width), all decoded together.
 
     A reply that has ended leaves the batch, and does not slow down the others.
     """
     streams = Streams(judge.decoder, judge.positions)
-    written = [Reply(limit) for limit in limits]
+    written = [WrittenReply(limit) for limit in limits]
     live = list(zip(_opened(judge, streams, prompts), written, strict=True))
     while live:
         chosen = judge.logits(streams.step()).argmax(dim=-1).tolist()
@@ -72,7 +71,7 @@ def replies(
     return written
 
 
-def _opened(judge: Judge, streams: Streams, prompts: Sequence[Tensor]) -> list[Stream]:
+def _opened(judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]) -> list[Stream]:
     """The stream of each prompt. Long ones are read apart: see `LongRope`."""
     opened: dict[int, Stream] = {}
     for long in (False, True):
@@ -97,7 +96,7 @@ class MmieScore:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         """Load the model; CheckpointError when a published checkpoint does not fit."""
         self.settings = MmieScoreSettings(**settings)
-        self.judge: Judge = load(weights, self.settings)
+        self.judge: JudgeModel = load(weights, self.settings)
         new_tokens = self.settings.new_tokens(weights)
         self.prompt = PromptWriter(self.judge, self.settings, new_tokens)
         self._threads = ThreadPoolExecutor(self.settings.readers, "pictures")
@@ -112,23 +111,25 @@ class MmieScore:
         """
         pictures = self.pictures(inputs)
         prompts = [self.prompt(request, pictures) for request in inputs]
-        ready = [prompt for prompt in prompts if isinstance(prompt, Prompt)]
+        ready = [prompt for prompt in prompts if isinstance(prompt, JudgePrompt)]
         limits = [prompt.budget.reply for prompt in ready]
         written = replies(self.judge, self.embedded(ready, pictures), limits, self.end)
         results = map(self.drafted, ready, written)
-        return [next(results) if isinstance(p, Prompt) else p for p in prompts]
+        return [next(results) if isinstance(p, JudgePrompt) else p for p in prompts]
 
-    def pictures(self, inputs: Iterable[Request]) -> Pictures:
+    def pictures(self, inputs: Iterable[Request]) -> DecodedPictures:
         """The pictures of requests, which are being decoded."""
-        return Pictures(inputs, self._threads)
+        return DecodedPictures(inputs, self._threads)
 
     @torch.inference_mode()
-    def embedded(self, prompts: Sequence[Prompt], pictures: Pictures) -> list[Tensor]:
+    def embedded(
+        self, prompts: Sequence[JudgePrompt], pictures: DecodedPictures
+    ) -> list[Tensor]:
         """What the decoder reads: (positions, width) of each prompt."""
         seen = self._seen(prompts, pictures)
         return [self._embedded(prompt, seen) for prompt in prompts]
 
-    def _seen(self, prompts: Iterable[Prompt], pictures: Pictures) -> Seen:
+    def _seen(self, prompts: Iterable[JudgePrompt], pictures: DecodedPictures) -> Seen:
         """Features of all pictures of a batch, equal ones once."""
         wanted = {
             (image.digest, grid): image
@@ -147,7 +148,7 @@ class MmieScore:
         parts = torch.split(features, [len(t) for t in tiles])
         return {k: p.flatten(0, 1) for k, p in zip(wanted, parts, strict=True)}
 
-    def _embedded(self, prompt: Prompt, seen: Seen) -> Tensor:
+    def _embedded(self, prompt: JudgePrompt, seen: Seen) -> Tensor:
         ids = torch.tensor(prompt.ids)
         inputs = self.judge.embeddings(ids)
         if prompt.images:
@@ -156,7 +157,7 @@ class MmieScore:
             inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
         return inputs
 
-    def drafted(self, prompt: Prompt, reply: Reply) -> Result[Draft]:
+    def drafted(self, prompt: JudgePrompt, reply: WrittenReply) -> Result[Draft]:
         """A written reply as the stage returns it."""
         usage = {
             "input_tokens": len(prompt.ids),
@@ -165,12 +166,12 @@ class MmieScore:
         }
         return Result(Draft((Text(self._text(reply)),)), usage, self._notes(prompt, reply))
 
-    def _text(self, reply: Reply) -> str:
+    def _text(self, reply: WrittenReply) -> str:
         """As upstream's `chat`: up to the end token's name, without white space around."""
         text = self.judge.tokenizer.decode(reply.ids)
         return text.partition(END.name)[0].strip()
 
-    def _notes(self, prompt: Prompt, reply: Reply) -> dict[str, Any]:
+    def _notes(self, prompt: JudgePrompt, reply: WrittenReply) -> dict[str, Any]:
         tokens = len(prompt.ids) + reply.tokens
         notes: dict[str, Any] = {
             "prompt": prompt.shown,

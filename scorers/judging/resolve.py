@@ -12,10 +12,15 @@ from generators.errors import UnknownName, UsageError
 from generators.names import unknown, with_overrides
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
-from scorers.judging.published import read_published
 from scorers.judging.released import Released
-from scorers.judging.rubric import DEFAULT_MODE, Mode, RubricSource, parse_rubric
 from scorers.judging.rubrics import OWN, Rubric
+from scorers.judging.sources import (
+    DEFAULT_MODE,
+    Mode,
+    RubricSource,
+    parse_rubric,
+    read_published,
+)
 
 
 class JudgeSettings(BaseModel):

@@ -10,7 +10,7 @@ from typing import Any
 from generators.base import imported
 from generators.errors import UsageError
 from generators.names import unknown
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise.protocol import Pairwise
 
 PROTOCOLS: dict[str, str] = {

@@ -16,25 +16,32 @@ from pathlib import Path
 
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
-from scorers.pairwise.content import as_content, pictures, spaced, texts, whole
 from scorers.pairwise.games import (
-    Ask,
     Aspect,
     Game,
-    Read,
+    PairQuestion,
+    PairStanding,
+    ParsedReply,
+    Standings,
+    TablePart,
     by_pair,
     counted,
+    groups,
     in_both_orders,
     preferences,
 )
-from scorers.pairwise.prompts import checked, constants
+from scorers.pairwise.prompts import (
+    as_content,
+    pictures,
+    spaced,
+    texts,
+    whole,
+)
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
-from scorers.pairwise.table import PairStanding, Part, Standings, groups
-from scorers.statistics.bootstrap import DRAWS
-from scorers.statistics.estimate import Estimate
+from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
 
 FACTUALITY = "visual_factuality"
@@ -80,7 +87,7 @@ class Creation(DualEvaluation):
 
     def requests(
         self, sample: Sample, first: Document, second: Document
-    ) -> tuple[Ask, ...]:
+    ) -> tuple[PairQuestion, ...]:
         """Both orders of the preference, and of visual factuality where it has criteria.
 
         Pictures of the question go with the preference alone; officially before all text,
@@ -88,12 +95,16 @@ class Creation(DualEvaluation):
         """
         shown = both_orders(first, second)
         asks = [
-            Ask("preference", swapped, self._preference(sample, whole(a), whole(b)))
+            PairQuestion(
+                "preference", swapped, self._preference(sample, whole(a), whole(b))
+            )
             for swapped, a, b in shown
         ]
         if sample.metadata.get(FACTUALITY):
             asks += [
-                Ask("factuality", swapped, self._factuality(sample, whole(a), whole(b)))
+                PairQuestion(
+                    "factuality", swapped, self._factuality(sample, whole(a), whole(b))
+                )
                 for swapped, a, b in shown
             ]
         return tuple(asks)
@@ -118,7 +129,7 @@ class Creation(DualEvaluation):
         filled = _filled(template, question, criteria, first, second, truth)
         return (Turn("user", filled),)
 
-    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A five-level verdict, or two marks out of 10."""
         if aspect == "preference":
             return official_creation(reply) if self.mode == "official" else level(reply)
@@ -136,7 +147,7 @@ class Creation(DualEvaluation):
         )
 
     def _row(
-        self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
+        self, pair: tuple[str, str], part: TablePart, group: str, games: list[Game]
     ) -> PairStanding:
         official = self.mode == "official"
         values = official_rewards(games) if official else corrected_rewards(games)

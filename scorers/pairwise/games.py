@@ -1,10 +1,10 @@
-"""What a judge says of two answers to one query, and the games that come of it."""
+"""Games: a judge's verdicts on two answers to one query, and the table made from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar
 
 from generators.base import (
     Failure,
@@ -16,6 +16,7 @@ from generators.base import (
 )
 from generators.document import Turn
 from scorers.features import Style
+from scorers.statistics.estimate import Estimate
 
 Aspect = Literal["preference", "factuality"]
 """What is asked: which answer is better, or how true each is to the pictures."""
@@ -32,19 +33,19 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class FactualityScores:
     """Scores out of 10 of the answer shown first and of the other."""
 
     first: float
     second: float
 
 
-Read = Verdict | Marks | Unscored | NotApplicable
+ParsedReply = Verdict | FactualityScores | Unscored | NotApplicable
 """What a reply says, or why it says nothing."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PairQuestion:
     """One conversation to put to the judge."""
 
     aspect: Aspect
@@ -55,11 +56,11 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class ReplyReading:
-    """What came of one `Ask`: a verdict or marks, or why there are none."""
+    """What came of one `PairQuestion`: a verdict or marks, or why there are none."""
 
     aspect: Aspect
     swapped: bool
-    outcome: Outcome[Verdict | Marks]
+    outcome: Outcome[Verdict | FactualityScores]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +76,12 @@ class Judgement:
         value = self._value("preference", swapped)
         return value if isinstance(value, Verdict) else None
 
-    def marks(self, swapped: bool) -> Marks | None:
+    def marks(self, swapped: bool) -> FactualityScores | None:
         """The marks given in one order of showing, as shown, where there are any."""
         value = self._value("factuality", swapped)
-        return value if isinstance(value, Marks) else None
+        return value if isinstance(value, FactualityScores) else None
 
-    def _value(self, aspect: Aspect, swapped: bool) -> Verdict | Marks | None:
+    def _value(self, aspect: Aspect, swapped: bool) -> Verdict | FactualityScores | None:
         for r in self.readings:
             if (r.aspect, r.swapped) == (aspect, swapped) and isinstance(r.outcome, Result):
                 return r.outcome.value
@@ -195,3 +196,73 @@ def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
     judged = ((g.question, g.judgement) for g in games if g.judgement is not None)
     pairs = [(question, preferences(j)) for question, j in judged]
     return [(question, values) for question, values in pairs if len(values) == 2]
+
+
+TablePart = Literal["overall", "category", "field"]
+
+
+class _Grouped(Protocol):
+    """What has a category and a field."""
+
+    @property
+    def category(self) -> str: ...
+
+    @property
+    def field(self) -> str: ...
+
+
+G = TypeVar("G", bound=_Grouped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairStanding:
+    """One system against another, or rated among all, on one group of questions."""
+
+    system: str
+    """Empty for what belongs to the group as a whole, as the effect of order."""
+    opponent: str = ""
+    """Empty where the system is rated among all."""
+    part: TablePart = "overall"
+    group: str = ""
+    """Name of the category or field."""
+    values: Mapping[str, Estimate]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        about = {"system": self.system, "opponent": self.opponent}
+        values = {name: value.as_json() for name, value in self.values.items()}
+        return about | {
+            "part": self.part,
+            "group": self.group,
+            "values": values,
+            "counts": dict(self.counts),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    """Everything a protocol says of the games it was given."""
+
+    protocol: str
+    mode: str
+    baseline: str | None
+    rows: tuple[PairStanding, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        about = {"protocol": self.protocol, "mode": self.mode, "baseline": self.baseline}
+        return about | {"rows": [row.as_json() for row in self.rows]}
+
+
+def groups(games: Sequence[G]) -> Iterator[tuple[TablePart, str, list[G]]]:
+    """All games, then those of each category, then those of each field."""
+    yield "overall", "", list(games)
+    for name in _names(g.category for g in games):
+        yield "category", name, [g for g in games if g.category == name]
+    for name in _names(g.field for g in games):
+        yield "field", name, [g for g in games if g.field == name]
+
+
+def _names(met: Iterable[str]) -> list[str]:
+    return sorted(set(met) - {""})

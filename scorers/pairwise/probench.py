@@ -14,10 +14,20 @@ from pathlib import Path
 
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.features import Counter, Style, style, words
-from scorers.judging.rubric import Mode
+from scorers.features import Style, TokenCounter, style, words
+from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
-from scorers.pairwise.content import (
+from scorers.pairwise.games import (
+    Aspect,
+    Game,
+    PairQuestion,
+    ParsedReply,
+    Standings,
+    by_pair,
+    groups,
+)
+from scorers.pairwise.probench_ratings import corrected_rows, official_row
+from scorers.pairwise.prompts import (
     as_content,
     asked,
     history,
@@ -26,12 +36,8 @@ from scorers.pairwise.content import (
     texts,
     whole,
 )
-from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair
-from scorers.pairwise.probench_ratings import corrected_rows, official_row
-from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, official_forms, official_probench
-from scorers.pairwise.table import Standings, groups
 
 TRACK = "chat_type"
 """Metadata of a sample: one of `TRACKS`; by default decided by the number of user turns."""
@@ -68,7 +74,7 @@ class ProBench(DualEvaluation):
     mode: Mode = "corrected"
     wording: Mapping[str, str] = field(default_factory=_own_wording)
     """The judge's task by track."""
-    count: Counter = words
+    count: TokenCounter = words
     """Counts tokens; the official program's is `features.gpt_tokens()`."""
     strong: int = 3
     """How often a verdict `>>` counts."""
@@ -91,7 +97,7 @@ class ProBench(DualEvaluation):
 
     def requests(
         self, sample: Sample, first: Document, second: Document
-    ) -> tuple[Ask, ...]:
+    ) -> tuple[PairQuestion, ...]:
         """Both orders of showing.
 
         The pictures of the question come first officially, else where it has them. A
@@ -100,7 +106,7 @@ class ProBench(DualEvaluation):
         of answers.
         """
         return tuple(
-            Ask("preference", swapped, self._turns(sample, a, b))
+            PairQuestion("preference", swapped, self._turns(sample, a, b))
             for swapped, a, b in both_orders(first, second)
             if not (swapped and self.first_order_only)
         )
@@ -144,7 +150,7 @@ class ProBench(DualEvaluation):
         """Only a reply without any verdict is asked for again (`isvalid_output`)."""
         return not official_forms(reply)
 
-    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A five-level verdict."""
         return official_probench(reply) if self.mode == "official" else level(reply)
 

@@ -16,10 +16,16 @@ import numpy.typing as npt
 
 from generators.base import Result, Unscored
 from scorers.features import NAMES, PUBLISHED, Style, difference
-from scorers.pairwise.games import Game, Judgement, counted, in_both_orders
-from scorers.pairwise.table import PairStanding, Part
+from scorers.pairwise.games import (
+    Game,
+    Judgement,
+    PairStanding,
+    TablePart,
+    counted,
+    in_both_orders,
+)
+from scorers.statistics.battles import INITIAL, SCALE, Battle, expected, online_elo
 from scorers.statistics.bradley_terry import Ratings, bradley_terry
-from scorers.statistics.elo import INITIAL, SCALE, Battle, expected, online_elo
 from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import mean_by_question
 
@@ -27,7 +33,7 @@ from scorers.statistics.means import mean_by_question
 def corrected_rows(
     games: Sequence[Game],
     baseline: str | None,
-    part: Part,
+    part: TablePart,
     group: str,
     *,
     strong: float,
@@ -133,7 +139,7 @@ K = 32
 
 
 def official_row(
-    pair: tuple[str, str], part: Part, group: str, games: Sequence[Game], strong: int
+    pair: tuple[str, str], part: TablePart, group: str, games: Sequence[Game], strong: int
 ) -> PairStanding:
     """The numbers of the pair's second system, with its first as the baseline.
 

@@ -22,19 +22,19 @@ from generators.content import followed_up
 from generators.document import Document, Draft, Request, Sample
 from generators.keys import derived_seed
 from scorers.features import Style
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
-    Ask,
     Aspect,
+    FactualityScores,
     Game,
     Judgement,
-    Marks,
-    Read,
+    PairQuestion,
+    ParsedReply,
     ReplyReading,
+    Standings,
     Verdict,
 )
-from scorers.pairwise.table import Standings
 
 
 class Pairwise(Protocol):
@@ -63,11 +63,11 @@ class Pairwise(Protocol):
 
     def requests(
         self, sample: Sample, first: Document, second: Document
-    ) -> tuple[Ask, ...]:
+    ) -> tuple[PairQuestion, ...]:
         """What to ask, both orders of showing; ValueError where it cannot be asked."""
         ...
 
-    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """What a reply says."""
         ...
 
@@ -152,11 +152,11 @@ def most_questions(protocol: Pairwise) -> int:
 
 def _asked_again(
     protocol: Pairwise,
-    ask: Ask,
+    ask: PairQuestion,
     reply: Outcome[Draft],
-    outcome: Outcome[Verdict | Marks],
+    outcome: Outcome[Verdict | FactualityScores],
     chat: StageSpec,
-) -> Ask | None:
+) -> PairQuestion | None:
     """What is asked after a reply that came and could not be read, if anything."""
     if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
         return None
@@ -165,14 +165,20 @@ def _asked_again(
     return ask if chat.seeded and protocol.repeats_after(reply.value.text) else None
 
 
-def _follow_up(protocol: Pairwise, ask: Ask, reply: str, problem: str) -> Ask:
+def _follow_up(
+    protocol: Pairwise, ask: PairQuestion, reply: str, problem: str
+) -> PairQuestion:
     """The conversation so far, with a turn that asks for the judgement in its form."""
     asking = prompts.AGAIN.format(problem=problem, form=protocol.form(ask.aspect))
     return replace(ask, turns=followed_up(ask.turns, reply, asking))
 
 
 def _job(
-    ask: Ask, sample: Sample, chat: StageSpec, drawing: tuple[int, int], attempt: int = 0
+    ask: PairQuestion,
+    sample: Sample,
+    chat: StageSpec,
+    drawing: tuple[int, int],
+    attempt: int = 0,
 ) -> Job:
     position = _POSITION[ask.aspect] + attempt * len(_POSITION)
     seed = derived_seed(drawing[0], sample.id, drawing[1], position)
@@ -181,12 +187,12 @@ def _job(
 
 
 def _outcome(
-    protocol: Pairwise, ask: Ask, reply: Outcome[Draft]
-) -> Outcome[Verdict | Marks]:
+    protocol: Pairwise, ask: PairQuestion, reply: Outcome[Draft]
+) -> Outcome[Verdict | FactualityScores]:
     if not isinstance(reply, Result):
         return reply
     reading = protocol.read(reply.value.text, ask.aspect)
-    return Result(reading) if isinstance(reading, Verdict | Marks) else reading
+    return Result(reading) if isinstance(reading, Verdict | FactualityScores) else reading
 
 
 def both_orders(

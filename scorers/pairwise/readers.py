@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from generators.base import NotApplicable, Unscored
-from scorers.pairwise.games import Marks, Verdict
+from scorers.pairwise.games import FactualityScores, Verdict
 
 LEVELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Five-level verdicts by how much they prefer the answer shown first."""
@@ -186,7 +186,7 @@ def official_vote(reply: str) -> Verdict | Unscored:
     return Unscored("no line that is a vote and nothing else")
 
 
-def marks(reply: str) -> Marks | Unscored:
+def marks(reply: str) -> FactualityScores | Unscored:
     """The last visual factuality score of each response, out of 10.
 
     The number stands in the line of its name; sums, ranges and decimal commas are unread.
@@ -198,14 +198,14 @@ def marks(reply: str) -> Marks | Unscored:
     values = {letter: float(m[1]) for letter, m in matches.items() if m}
     if len(values) < 2 or not all(0 <= v <= 10 for v in values.values()):
         return Unscored(f"visual factuality scores are not out of 10: {_quoted(stated)}")
-    return Marks(values["A"], values["B"])
+    return FactualityScores(values["A"], values["B"])
 
 
 def _quoted(stated: Mapping[str, str]) -> str:
     return ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
 
 
-def official_marks(reply: str) -> Marks | Unscored | NotApplicable:
+def official_marks(reply: str) -> FactualityScores | Unscored | NotApplicable:
     """Lines that begin with the score's name, freed of curly quotes and `*` alone.
 
     An empty reply counts as a question without such criteria, as officially.
@@ -220,7 +220,7 @@ def official_marks(reply: str) -> Marks | Unscored | NotApplicable:
             value = _number(bare.split(head)[1]) if bare.startswith(head) else None
             values |= {} if value is None else {letter: value}
     if len(values) == 2 and all(0 <= v <= 10 for v in values.values()):
-        return Marks(values["A"], values["B"])
+        return FactualityScores(values["A"], values["B"])
     return Unscored("no two lines `Response X Visual Factuality Score: n/10` in range")
 
 

@@ -15,10 +15,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scorers.statistics.bootstrap import DRAWS, estimate, weights
-from scorers.statistics.design import Design, design
-from scorers.statistics.elo import INITIAL, POINTS, Battle, expected
-from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.battles import (
+    INITIAL,
+    POINTS,
+    Battle,
+    BattleMatrix,
+    battle_matrix,
+    expected,
+)
+from scorers.statistics.estimate import (
+    DRAWS,
+    Estimate,
+    Floats,
+    bootstrap_estimate,
+    bootstrap_weights,
+)
 from scorers.statistics.logistic import Fitter
 
 ALWAYS = "the games that would bound it all go one way: no finite value"
@@ -54,7 +65,7 @@ def bradley_terry(
     `ridge` is the factor of half the sum of squared coefficients, in natural-log units,
     that is taken from the log likelihood; 0 for none.
     """
-    table = design(battles, anchor, style_names, order=order, keep_anchor=ridge > 0)
+    table = battle_matrix(battles, anchor, style_names, order=order, keep_anchor=ridge > 0)
     fitter = Fitter(table, ridge)
     point = fitter.fit_all()
     drawn = _drawn(fitter, draws, seed)
@@ -67,12 +78,12 @@ def _drawn(fitter: Fitter, draws: int, seed: int) -> Floats:
     NaN where a draw leaves one undefined, infinite where it leaves one without bound.
     """
     table = fitter.table
-    rounds = weights(table.questions, draws, seed)
+    rounds = bootstrap_weights(table.questions, draws, seed)
     found = [fitter.fit(table.weight * w[table.question]) for w in rounds]
     return np.array(found).reshape(draws, table.x.shape[1])
 
 
-def _told(table: Design, point: Floats, drawn: Floats, initial: float) -> Ratings:
+def _told(table: BattleMatrix, point: Floats, drawn: Floats, initial: float) -> Ratings:
     n = len(table.questions)
     base, base_drawn = _column(table, table.anchor, point, drawn)
     systems = {table.anchor: Estimate(initial, None, n, "the anchor of the scale")}
@@ -93,7 +104,7 @@ def _told(table: Design, point: Floats, drawn: Floats, initial: float) -> Rating
 
 
 def _column(
-    table: Design, system: str, point: Floats, drawn: Floats
+    table: BattleMatrix, system: str, point: Floats, drawn: Floats
 ) -> tuple[float, Floats]:
     if system not in table.systems:
         return 0.0, np.zeros(len(drawn))
@@ -107,7 +118,7 @@ def _estimate(
     """The gap and its interval on another, monotone scale."""
     if not np.isfinite(gap):
         return Estimate(None, None, n, ALWAYS)
-    found = estimate(gap, gaps, n)
+    found = bootstrap_estimate(gap, gaps, n)
     ends = found.ci95 and (scale(found.ci95[0]), scale(found.ci95[1]))
     return replace(found, value=scale(gap), ci95=ends)
 
@@ -116,7 +127,7 @@ def _percent(gap: float) -> float:
     return 100 * expected(gap, 0.0)
 
 
-def _told_effects(table: Design, point: Floats, drawn: Floats) -> dict[str, Estimate]:
+def _told_effects(table: BattleMatrix, point: Floats, drawn: Floats) -> dict[str, Estimate]:
     n, start = len(table.questions), len(table.systems)
     effects = {
         name: _estimate(float(point[start + i]), drawn[:, start + i], n, lambda g: g)

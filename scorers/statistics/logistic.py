@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 
-from scorers.statistics.design import Design
+from scorers.statistics.battles import BattleMatrix
 from scorers.statistics.estimate import Floats
 
 UNBOUNDED = 12.0
@@ -24,7 +24,7 @@ _NOTHING = 1e-7
 class Fitter:
     """Fits a design's coefficients under any weights of its battles."""
 
-    def __init__(self, table: Design, ridge: float) -> None:
+    def __init__(self, table: BattleMatrix, ridge: float) -> None:
         self.table, self.ridge = table, ridge
         self.escape = np.zeros(table.x.shape[1])
         """(columns,) a direction in which the likelihood of all games never falls."""

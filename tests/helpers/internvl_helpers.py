@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from generators.document import Image, Request, Text, Turn
 from generators.pictures import encode
-from scorers.internvl.toy import toy_pieces
+from scorers.internvl.tokenizer import toy_pieces
 
 Tensors = dict[str, torch.Tensor]
 

@@ -11,7 +11,14 @@ from paths import DATA
 from generators.base import Kind, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Image, Sample, Text, Turn
 from scorers.features import Style
-from scorers.pairwise.games import Aspect, Game, Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.games import (
+    Aspect,
+    FactualityScores,
+    Game,
+    Judgement,
+    ReplyReading,
+    Verdict,
+)
 from scorers.pairwise.protocol import Pairwise
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="stages:Paragraphs")
@@ -40,7 +47,7 @@ def said(text: str) -> Result[Draft]:
 
 def outcome_of(protocol: Pairwise, reply: str, aspect: Aspect = "preference") -> Any:
     found = protocol.read(reply, aspect)
-    return Result(found) if isinstance(found, Verdict | Marks) else found
+    return Result(found) if isinstance(found, Verdict | FactualityScores) else found
 
 
 def judged(

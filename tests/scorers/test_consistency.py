@@ -13,8 +13,7 @@ from cluster.walks import Pending, read
 from generators.base import Failure, NotApplicable, Result, Unscored
 from generators.document import Sample, Text, Turn
 from scorers import resolve_scorer
-from scorers.clipscore import clipscore
-from scorers.consistency import consistency
+from scorers.clipscore import clipscore, consistency
 
 pytestmark = pytest.mark.models
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from scorers.internvl.prompts import Budget, budgeted
 from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.tiles import Budget, budgeted
 
 WIKIHOW, SQUARE, LARGE = (460, 345), (512, 512), (1024, 1024)
 

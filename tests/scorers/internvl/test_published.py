@@ -16,8 +16,7 @@ from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.models import empty_model, published_tokenizer
 from scorers.internvl.settings import FULL, TINY
 from scorers.internvl.stage import MmieScore
-from scorers.internvl.template import IMAGE_TOKEN
-from scorers.internvl.toy import toy_pieces
+from scorers.internvl.tokenizer import IMAGE_TOKEN, toy_pieces
 
 models = pytest.mark.models
 

@@ -23,9 +23,9 @@ from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, Request, Text
 from generators.errors import UsageError
 from generators.pictures import encode
-from scorers.internvl.prompts import Prompt, PromptWriter
+from scorers.internvl.prompts import JudgePrompt, PromptWriter
 from scorers.internvl.settings import MmieScoreSettings, mmie_score
-from scorers.internvl.stage import MmieScore, Reply
+from scorers.internvl.stage import MmieScore, WrittenReply
 
 models = pytest.mark.models
 RED, WIDE = picture(1, 40, 30), picture(2, 90, 20)
@@ -55,9 +55,9 @@ def mixed() -> list[Request]:
     ]
 
 
-def prompted(stage: MmieScore, one: Request) -> Prompt:
+def prompted(stage: MmieScore, one: Request) -> JudgePrompt:
     prompt = stage.prompt(one, stage.pictures([one]))
-    assert isinstance(prompt, Prompt)
+    assert isinstance(prompt, JudgePrompt)
     return prompt
 
 
@@ -320,4 +320,4 @@ def test_a_reply_is_one_text_up_to_the_end_however_spelled(stage):
     [outcome] = stage([request("score")])
     assert [type(s) for s in outcome.value.segments] == [Text]
     ids = stage.judge.tokenizer.encode(["\n good <|end|> and more"])
-    assert stage._text(Reply(limit=99, ids=ids[1:])) == "good"
+    assert stage._text(WrittenReply(limit=99, ids=ids[1:])) == "good"

@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 from internvl_helpers import asked, picture
 
 from generators.loading.llama import AddedToken, Control
-from scorers.internvl.template import (
+from scorers.internvl.tokenizer import (
     CONTROLS,
     IMAGE_TOKEN,
+    PhiTokenizer,
     conversation,
     marked,
     shown,
     spelled_controls,
+    toy_tokenizer,
 )
-from scorers.internvl.tokenizer import PhiTokenizer
-from scorers.internvl.toy import toy_tokenizer
 
 IMAGE = picture(0, 30, 20)
 TOKENIZER, _, _ = toy_tokenizer()

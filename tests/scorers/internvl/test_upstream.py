@@ -11,9 +11,9 @@ from internvl_helpers import asked, picture
 from generators.loading.files import Files
 from generators.pictures import decode
 from scorers.internvl.models import published_tokenizer
+from scorers.internvl.prompts import closest_grid, count, cut, normalised
 from scorers.internvl.stage import MmieScore, replies
-from scorers.internvl.template import IMAGE_TOKEN, conversation, marked
-from scorers.internvl.tiles import closest_grid, count, cut, normalised
+from scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, marked
 
 models = pytest.mark.models
 ARRAYS = np.load(upstream.ARRAYS)

@@ -38,7 +38,7 @@ from generators.names import unknown
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from scorers import resolve_scorer
-from scorers.judging import published
+from scorers.judging import sources
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge, profile
 from scorers.judging.released import Released
@@ -307,7 +307,7 @@ def test_mmie_score_takes_settings_of_judge_and_model():
 
 @pytest.mark.usefixtures("own_model")
 def test_official_mode_does_not_make_pictures_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     told = {"mode": "official", "rubric": f"official:{tmp_path}"}
     found = resolve_scorer("judge:mmie-score", "tiny", told)

@@ -24,12 +24,11 @@ from benchmarks.tasks.mmie.outputs import Output, read_outputs
 from generators.base import Unscored
 from generators.document import Image
 from generators.errors import UsageError
-from scorers.judging import published
-from scorers.judging.published import DIGESTS, read_published
+from scorers.judging import sources
 from scorers.judging.released import Released, averages, find_score, flattened, percent
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from scorers.judging.rubric import RubricSource
 from scorers.judging.rubrics import Rubric
+from scorers.judging.sources import DIGESTS, RubricSource, read_published
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
 RELEASED = Released(RUBRICS)
@@ -215,7 +214,7 @@ def test_flattening_counts_what_it_leaves_out():
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch) -> Path:
     """A copy of the stand-in, taken for the released file."""
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     return tmp_path
 

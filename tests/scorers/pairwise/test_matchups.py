@@ -24,7 +24,7 @@ from cluster.store import Store
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
 from generators.document import Document, Malformed
 from generators.system import System
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.creation import FACTUALITY
 from scorers.pairwise.games import Judgement, ReplyReading, Verdict

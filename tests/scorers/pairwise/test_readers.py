@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from generators.base import NotApplicable, Unscored
 from scorers.pairwise import readers
-from scorers.pairwise.games import Marks, Verdict
+from scorers.pairwise.games import FactualityScores, Verdict
 
 
 @pytest.mark.parametrize(
@@ -156,22 +156,22 @@ def test_undecided_votes_prefer_nobody() -> None:
         (
             "Response A Visual Factuality Score: 7/10\n"
             "Response B Visual Factuality Score: 8.5/10",
-            Marks(7, 8.5),
+            FactualityScores(7, 8.5),
         ),
         (
             '- "response a visual factuality score": **3**\n'
             "- Response B Visual Factuality Score = 10 / 10",
-            Marks(3, 10),
+            FactualityScores(3, 10),
         ),
         (
             "Response A Visual Factuality Score: 1/10 at first\n"
             "Response B Visual Factuality Score: 2/10\n"
             "Response A Visual Factuality Score: 4/10",
-            Marks(4, 2),
+            FactualityScores(4, 2),
         ),
     ],
 )
-def test_marks_are_the_last_ones_given(reply: str, wanted: Marks) -> None:
+def test_marks_are_the_last_ones_given(reply: str, wanted: FactualityScores) -> None:
     assert readers.marks(reply) == wanted
 
 
@@ -225,7 +225,7 @@ def test_a_mark_is_a_number_out_of_10_in_the_line_of_its_name(
         if value is None:
             assert isinstance(found, Unscored)
         else:
-            assert found == Marks(value, 8)
+            assert found == FactualityScores(value, 8)
 
 
 def test_marks_of_both_in_one_line() -> None:
@@ -236,7 +236,7 @@ def test_marks_of_both_in_one_line() -> None:
         f"R{a}: 7/10 and R{b}: 8/10",
         f'{{"R{a}": 7, "R{b}": 8}}',
     ):
-        assert readers.marks(reply) == Marks(7, 8)
+        assert readers.marks(reply) == FactualityScores(7, 8)
 
 
 def test_marks_that_cannot_be_read_are_quoted() -> None:

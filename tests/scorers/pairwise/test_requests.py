@@ -15,7 +15,7 @@ from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Wal
 from generators.document import Content, Document, Text, Turn
 from generators.errors import UsageError
 from generators.keys import derived_seed
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise import (
     PROTOCOLS,
     creation,
@@ -25,8 +25,8 @@ from scorers.pairwise import (
     prompts,
     resolve_protocol,
 )
-from scorers.pairwise.content import describe, text_only
-from scorers.pairwise.games import Marks, Verdict
+from scorers.pairwise.games import FactualityScores, Verdict
+from scorers.pairwise.prompts import describe, text_only
 from scorers.pairwise.protocol import Pairwise, most_questions
 
 ONE = document("Once", DRAWN, "the end")
@@ -312,7 +312,7 @@ def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
     assert isinstance(protocol.read(filled), Verdict)
     marks = prompts.FACTUALITY_FORM.replace("X", "7").replace("Y", "3")
     if name == "creation":
-        assert protocol.read(marks, "factuality") == Marks(7, 3)
+        assert protocol.read(marks, "factuality") == FactualityScores(7, 3)
 
 
 @pytest.mark.parametrize("seeded", [False, True])

@@ -14,11 +14,17 @@ from pairwise_helpers import document, game, judged, preferred, sample
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from scorers.features import Style, difference
 from scorers.pairwise import PROTOCOLS, resolve_protocol
-from scorers.pairwise.games import Game, Judgement, ReplyReading, Verdict
+from scorers.pairwise.games import (
+    Game,
+    Judgement,
+    PairStanding,
+    ReplyReading,
+    Standings,
+    Verdict,
+)
 from scorers.pairwise.matchup import Matchup
-from scorers.pairwise.mllm_ratings import merged
+from scorers.pairwise.mllm_bench import merged
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
-from scorers.pairwise.table import PairStanding, Standings
 
 
 def row_of(table: Standings, system: str = "mine", group: str = "") -> PairStanding:

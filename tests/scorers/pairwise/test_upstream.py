@@ -13,12 +13,12 @@ from pairwise_helpers import document, game, judged, upstream
 
 from generators.base import NotApplicable
 from scorers.pairwise import resolve_protocol
-from scorers.pairwise.games import Game, Marks, Verdict, by_pair
-from scorers.pairwise.mllm_ratings import K, _medians, counted_battles
+from scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
+from scorers.pairwise.mllm_bench import K, _medians, counted_battles
 from scorers.pairwise.probench_ratings import _fitted, _rating, _redrawn, _told, matrices
 from scorers.pairwise.readers import LEVELS, MIRRORED
+from scorers.statistics.battles import Battle, online_elo
 from scorers.statistics.bradley_terry import bradley_terry
-from scorers.statistics.elo import Battle, online_elo
 
 CREATION = upstream("creation")
 MLLM = upstream("mllm")
@@ -45,7 +45,9 @@ def test_creation_verdicts_are_read_as_released(reply: str, form: str | None) ->
 def test_creation_marks_are_read_as_released(reply: str, scores: str | None) -> None:
     found = resolve_protocol("creation", "official").read(reply, "factuality")
     told = "NO_OBJECTIVE" if isinstance(found, NotApplicable) else None
-    assert (f"{found.first}|{found.second}" if isinstance(found, Marks) else told) == scores
+    assert (
+        f"{found.first}|{found.second}" if isinstance(found, FactualityScores) else told
+    ) == scores
 
 
 def test_creation_numbers_equal_the_merged_rating() -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from scorers.statistics.agreement import OTHER_SCALE, Pair, agreement
-from scorers.statistics.coefficients import COEFFICIENTS
+from scorers.statistics.agreement import COEFFICIENTS, OTHER_SCALE, ScoredPair, agreement
 
 LEVELS = range(7)
 
@@ -143,13 +142,15 @@ def test_scale_and_shift_change_what_they_should(rows, scale, shift):
         assert plain(name, x, y) == pytest.approx(plain(name, y, x), abs=1e-9)
 
 
-def pair(query: int, judge: float, human: float, category="SA", kind="integrated") -> Pair:
-    return Pair(
+def pair(
+    query: int, judge: float, human: float, category="SA", kind="integrated"
+) -> ScoredPair:
+    return ScoredPair(
         query=f"{category}-{query}", category=category, kind=kind, judge=judge, human=human
     )
 
 
-def sampled(n: int, noise: float, seed: int = 0, **about) -> list[Pair]:
+def sampled(n: int, noise: float, seed: int = 0, **about) -> list[ScoredPair]:
     rng = np.random.default_rng(seed)
     human = rng.integers(0, 7, n)
     judge = np.clip(human + np.round(rng.normal(0, noise, n)), 0, 6)
@@ -234,7 +235,7 @@ def test_intervals_need_queries_not_pairs():
     assert all(e.ci95 is None for e in whole.coefficients.values())
 
 
-def width(pairs: list[Pair], name: str) -> float:
+def width(pairs: list[ScoredPair], name: str) -> float:
     low, high = agreement(pairs)[0].coefficients[name].ci95
     return high - low
 
@@ -246,7 +247,7 @@ def test_queries_are_drawn_with_all_their_answers(name):
     copies = [p for p in once for _ in range(4)]
     assert width(copies, name) == pytest.approx(width(once, name), rel=1e-9)
     apart = [
-        Pair(
+        ScoredPair(
             query=f"{p.query}.{i}", category="SA", kind=p.kind, judge=p.judge, human=p.human
         )
         for i, p in enumerate(copies)

@@ -14,9 +14,15 @@ from scipy.optimize import linprog, minimize
 from scipy.stats import norm, t
 
 from scorers.statistics import bootstrap
+from scorers.statistics.battles import (
+    POINTS,
+    Battle,
+    BattleMatrix,
+    battle_matrix,
+    expected,
+    online_elo,
+)
 from scorers.statistics.bradley_terry import ALWAYS, bradley_terry
-from scorers.statistics.design import Design, design
-from scorers.statistics.elo import POINTS, Battle, expected, online_elo
 from scorers.statistics.means import mean_by_question, pooled_mean
 
 NAMES = ("base", "a", "b", "c")
@@ -160,7 +166,7 @@ def test_one_loss_in_one_order_leaves_the_interval_open() -> None:
     assert found.effects["order"].reason == "interval not bounded above"
 
 
-def unbounded(table: Design, k: int) -> bool:
+def unbounded(table: BattleMatrix, k: int) -> bool:
     """Whether a direction moves column `k` and makes no outcome less likely."""
     sides = np.concatenate([table.x[table.score > 0], -table.x[table.score < 1]])
     for sign in (1, -1):
@@ -182,7 +188,7 @@ def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None
         for order in (1, -1)[: rng.randint(1, 2)]:
             score, style = rng.choice([0, 0, 0, 0.5, 1, 1, 1]), (rng.choice([-1.0, 0, 1]),)
             games.append(battle(f"q{i}", first, second, score, order=order, style=style))
-    table = design(games, "base", ("s",))
+    table = battle_matrix(games, "base", ("s",))
     found = bradley_terry(games, "base", ("s",), draws=1)
     told = [found.systems[s] for s in table.systems]
     told += [found.effects[e] for e in table.effects]
