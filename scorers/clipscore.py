@@ -1,10 +1,14 @@
 """CLIPScore and consistency: pictures against the text beside them, and each other.
 
-Settings and scorers only; the model is in `scorers.clip`. Both read the same record, so
-with equal settings they share every forward pass, and either makes the other's records.
+Pairs, settings and scorers; the model is in `scorers.clip`. Both scorers read the same
+record: with equal settings they share every forward pass, and either makes the other's
+records.
 
 `clipscore` (Hessel et al., EMNLP 2021): a pair's value is 2.5 * max(cos, 0), a document's
-the mean over its pairs (`scorers.clip.text` says which text belongs to which picture).
+the mean over its pairs. A picture belongs to all text since the picture before it. Pictures
+with no text between them share one text. A document that opens with pictures gives them the
+text that follows, up to the next picture. A document without text has pairs without text,
+which are counted and not scored.
 
 `consistency`: the mean cosine over all pairs of a document's pictures, from -1 to 1: style
 and subject kept from picture to picture, as criterion 6 of the MMIE paper asks (appendix
@@ -14,8 +18,9 @@ well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -32,7 +37,7 @@ from generators.base import (
     Weights,
 )
 from generators.checkpoints import identity, looks_like_path
-from generators.document import Candidate, Document, Sample, Score
+from generators.document import Candidate, Document, Image, Sample, Score
 from generators.errors import CheckpointError
 from generators.names import unknown, with_overrides
 from generators.settings import Dtype, ModelSettings, unkeyed
@@ -40,7 +45,7 @@ from scorers.base import Direction, OneStage
 
 LongText = Literal["truncate", "mean", "max"]
 SHARE_OF_GPU = 0.2
-"""What a CLIP model takes of a GPU unless it is told otherwise."""
+"""Share of a GPU that a CLIP model takes by default."""
 NO_PICTURE = "the document holds no picture"
 
 
@@ -105,9 +110,9 @@ class ClipSettings(ModelSettings):
     everywhere keeps a score from depending on the machine."""
     architecture: str | None = None
     """Configuration of open_clip to build (`ViT-B-32-quickgelu`). Needed for a weights
-    file, and for `dummy` weights of a Hub id; else the checkpoint's own is taken."""
+    file, and for `dummy` weights of a Hub id; by default the checkpoint's own."""
     prefix: str = "A photo depicts "
-    """Words set before every text, as in the official code. torchmetrics sets none."""
+    """Words before every text, as in the official code; torchmetrics has none."""
     long_text: LongText = "truncate"
     """Text beyond the context: cut after its first tokens as in the official code, or
     read in windows whose features are averaged (`mean`) or whose best counts (`max`)."""
@@ -174,6 +179,51 @@ class ClipSettings(ModelSettings):
 
 
 @dataclass(frozen=True, slots=True)
+class ImageTextPair:
+    """A picture and the text it should show."""
+
+    position: int
+    """Which picture of the document it is, from 0."""
+    image: Image
+    text: str
+    """Empty when the document holds no text."""
+
+
+def pairs_of(
+    document: Document, clean: Callable[[str], str] = str.strip
+) -> list[ImageTextPair]:
+    """One pair per picture, in order.
+
+    Text that `clean` leaves empty does not count: it separates no pictures. Several runs of
+    text in a row are joined by line breaks, as in `Document.text`.
+    """
+    pairs: list[ImageTextPair] = []
+    runs = _runs(document, clean)
+    for i, run in enumerate(runs):
+        if isinstance(run, str):
+            continue
+        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else ""
+        assert isinstance(beside, str)
+        pairs += [
+            ImageTextPair(len(pairs) + k, image, beside) for k, image in enumerate(run)
+        ]
+    return pairs
+
+
+def _runs(document: Document, clean: Callable[[str], str]) -> list[str | list[Image]]:
+    """The document as texts and groups of pictures that alternate."""
+    pieces = (s if isinstance(s, Image) else clean(s.text) for s in document.segments)
+    grouped = groupby((p for p in pieces if p), key=lambda p: isinstance(p, str))
+    return [_run(group) for _, group in grouped]
+
+
+def _run(group: Iterable[str | Image]) -> str | list[Image]:
+    items = list(group)
+    texts = [item for item in items if isinstance(item, str)]
+    return "\n".join(texts) if texts else [i for i in items if isinstance(i, Image)]
+
+
+@dataclass(frozen=True, slots=True)
 class ClipScorer(OneStage):
     """Scores the pictures of a document against the text beside them."""
 
@@ -183,7 +233,7 @@ class ClipScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per document with pictures; samples that want none are not judged."""
+        """One job per document with pictures, where the query asks for any."""
         if not sample.wants_images:
             return NotApplicable("the query asks for no pictures")
         if not document.images:
@@ -195,7 +245,7 @@ class ClipScorer(OneStage):
 def clipscore(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> ClipScorer:
-    """The scorer `clipscore`, with its settings as published but for `overrides`."""
+    """The scorer `clipscore`, with its published settings except for `overrides`."""
     settings = with_overrides(ClipSettings(), overrides, "clipscore")
     return ClipScorer(settings.spec("clipscore", weights, gpu_gib))
 
@@ -210,7 +260,7 @@ class ConsistencyScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """The job that `clipscore` gives, and another reading of its record.
+        """The job of `clipscore`, with another value read from its record.
 
         A document without text has no such record: it is Unscored.
         """
@@ -232,5 +282,5 @@ def consistency(
 ) -> ConsistencyScorer:
     """The scorer `consistency`; `overrides` are settings of `clipscore`'s stage."""
     settings = with_overrides(ClipSettings(), overrides, "consistency")
-    # Named as clipscore's, since a stage's records lie in a folder of its name.
+    # Named as clipscore's, since a stage's records are in a folder of its name.
     return ConsistencyScorer(settings.spec("clipscore", weights, gpu_gib))

@@ -79,7 +79,7 @@ _PLAIN_TEXT = {"vocab_size": 49408, "pool_type": "argmax"}
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A loaded model and how it wants its pictures."""
+    """A loaded model and its preprocessing of pictures."""
 
     model: Any
     """`open_clip.CLIP` in evaluation mode."""
@@ -135,7 +135,7 @@ def architecture(name: str) -> Mapping[str, Any]:
     config = open_clip.get_model_config(name)
     if config is None:
         raise CheckpointError(
-            f"open_clip knows no architecture {name!r}; it lists "
+            f"open_clip has no architecture {name!r}; it lists "
             f"{', '.join(n for n in open_clip.list_models() if n.startswith('ViT'))}"
         )
     return dict(config)
@@ -207,19 +207,19 @@ class Memo(Generic[K, V, F]):
         self._size = size
         self._recent: OrderedDict[K, F] = OrderedDict()
 
-    def __call__(self, wanted: Mapping[K, V]) -> dict[K, F]:
+    def __call__(self, inputs: Mapping[K, V]) -> dict[K, F]:
         """The result of every key; those not remembered are computed in groups."""
-        found = {k: self._recent[k] for k in wanted if k in self._recent}
-        missing = [k for k in wanted if k not in found]
+        results = {k: self._recent[k] for k in inputs if k in self._recent}
+        missing = [k for k in inputs if k not in results]
         for first in range(0, len(missing), self._group):
             keys = missing[first : first + self._group]
-            results = self._compute([wanted[k] for k in keys])
-            found.update(zip(keys, results, strict=True))
-        self._remember(found)
-        return found
+            computed = self._compute([inputs[k] for k in keys])
+            results.update(zip(keys, computed, strict=True))
+        self._remember(results)
+        return results
 
-    def _remember(self, found: Mapping[K, F]) -> None:
-        for key, result in found.items():
+    def _remember(self, results: Mapping[K, F]) -> None:
+        for key, result in results.items():
             self._recent[key] = result
             self._recent.move_to_end(key)
         while len(self._recent) > self._size:

@@ -1,9 +1,4 @@
-"""Text as CLIP reads it: each picture's text, cleaned, tokenized, fitted to the context.
-
-A picture belongs to all text since the picture before it. Pictures with no text between
-them share one text. A document that opens with pictures gives them the text that follows,
-up to the next picture. A document without text has pairs without text, which are counted
-and not scored.
+"""Text as CLIP reads it: cleaned once, tokenized, and fitted into the context.
 
 Cleaning is that of OpenAI's tokenizer: ftfy, HTML entities resolved twice, white space
 collapsed, lower case. Every window ends in the one end-of-text token that CLIP pools at.
@@ -12,61 +7,13 @@ collapsed, lower case. Every window ends in the one end-of-text token that CLIP 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import groupby
 
 import open_clip
 from open_clip.tokenizer import basic_clean, whitespace_clean
 
-from generators.document import Document, Image
 from scorers.clipscore import LongText
-
-
-@dataclass(frozen=True, slots=True)
-class ImageTextPair:
-    """A picture and the text it should show."""
-
-    position: int
-    """Which picture of the document it is, from 0."""
-    image: Image
-    text: str
-    """Empty when the document holds no text."""
-
-
-def pairs_of(
-    document: Document, clean: Callable[[str], str] = str.strip
-) -> list[ImageTextPair]:
-    """One pair per picture, in order.
-
-    Text that `clean` leaves empty is no text: it parts no pictures. Several runs of
-    text in a row are joined by line breaks, as in `Document.text`.
-    """
-    pairs: list[ImageTextPair] = []
-    runs = _runs(document, clean)
-    for i, run in enumerate(runs):
-        if isinstance(run, str):
-            continue
-        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else ""
-        assert isinstance(beside, str)
-        pairs += [
-            ImageTextPair(len(pairs) + k, image, beside) for k, image in enumerate(run)
-        ]
-    return pairs
-
-
-def _runs(document: Document, clean: Callable[[str], str]) -> list[str | list[Image]]:
-    """The document as texts and groups of pictures that take turns."""
-    kept = (s if isinstance(s, Image) else clean(s.text) for s in document.segments)
-    grouped = groupby((k for k in kept if k), key=lambda k: isinstance(k, str))
-    return [_run(group) for _, group in grouped]
-
-
-def _run(group: Iterable[str | Image]) -> str | list[Image]:
-    items = list(group)
-    texts = [item for item in items if isinstance(item, str)]
-    return "\n".join(texts) if texts else [i for i in items if isinstance(i, Image)]
-
 
 TokenIds = tuple[int, ...]
 
@@ -76,7 +23,7 @@ _SPECIAL = re.compile(r"<(start_of_text|end_of_text)>", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class TextWindows:
-    """What CLIP is given of a text."""
+    """What CLIP reads of a text."""
 
     windows: tuple[TokenIds, ...]
     """Each of at most `context` tokens, start and end of text included."""
@@ -93,7 +40,7 @@ class ClipText:
         self, prefix: str = "", long_text: LongText = "truncate", context: int = 77
     ) -> None:
         self._tokenizer = open_clip.SimpleTokenizer()
-        # `clean` has resolved entities already; a third time would be once too often.
+        # `clean` has resolved entities already; a third time would be one too many.
         self._tokenizer.clean_fn = _lowered
         self._long_text = long_text
         self._prefix = self.encode(self.clean(prefix))

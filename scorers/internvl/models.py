@@ -43,7 +43,7 @@ DEVIATION = (0.229, 0.224, 0.225)
 
 
 class LongRope(nn.Module):
-    """Takes the place of `Phi3Model.rotary_emb`."""
+    """Replaces `Phi3Model.rotary_emb`."""
 
     short: Tensor
     long: Tensor
@@ -70,9 +70,10 @@ class LongRope(nn.Module):
 
     @contextmanager
     def prompts(self, long: bool) -> Iterator[None]:
-        """Within, all prompts read at once are long ones, or all are short ones.
+        """A context in which all prompts read at once are long, or all are short.
 
-        What a row is told by its position alone: padding reaches beyond short prompts.
+        Positions do not decide here: a long prompt has early ones too, and padding reaches
+        beyond short prompts.
         """
         self._long_prompts = long
         try:
@@ -95,7 +96,7 @@ class LongRope(nn.Module):
 
 
 _SEED = 20_241_015
-"""Of the random weights; one whose tiny judge writes varied replies that end."""
+"""Seed of the random weights, chosen so that the tiny judge's replies vary and end."""
 
 
 @dataclass(frozen=True)
@@ -133,10 +134,10 @@ class JudgeModel:
     @torch.inference_mode()
     def features(self, tiles: Tensor, at_once: int) -> Tensor:
         """The decoder's (tiles, tokens, width) for grey levels (tiles, side, side, 3)."""
-        where = self.model.lm_head.weight
+        head = self.model.lm_head.weight
         parts = [
             self.model.get_image_features(
-                normalised(part.to(where.device)).to(where.dtype), return_dict=True
+                normalised(part.to(head.device)).to(head.dtype), return_dict=True
             ).pooler_output
             for part in torch.split(tiles, at_once)
         ]
@@ -146,8 +147,8 @@ class JudgeModel:
     def embeddings(self, ids: Tensor) -> Tensor:
         """The decoder's embeddings of ids."""
         embed = self.decoder.get_input_embeddings()
-        found: Tensor = embed(ids.to(embed.weight.device))
-        return found
+        rows: Tensor = embed(ids.to(embed.weight.device))
+        return rows
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -202,17 +203,17 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeMo
 def published_tokenizer(files: Files) -> PhiTokenizer:
     """The tokenizer of a checkpoint, from the files transformers 4.37 reads."""
     config = read_json(files.need("tokenizer_config.json"))
-    listed = None
+    ids = None
     if "added_tokens_decoder" not in config:
-        listed = read_json(files.need("added_tokens.json"))
+        ids = read_json(files.need("added_tokens.json"))
     model = files.need("tokenizer.model").read_bytes()
-    return PhiTokenizer(model, config, added_tokens(config, listed))
+    return PhiTokenizer(model, config, added_tokens(config, ids))
 
 
 def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
-    lacking = [c.name for c in CONTROLS if c.name not in tokenizer.names]
-    if lacking:
-        raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(lacking)}")
+    missing = [c.name for c in CONTROLS if c.name not in tokenizer.names]
+    if missing:
+        raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")
     beyond = [c.name for c in CONTROLS if tokenizer.id(c) >= rows]
     if beyond:
         raise CheckpointError(
@@ -221,12 +222,12 @@ def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
 
 
 def random_judge(
-    described: Mapping[str, Any], device: torch.device, dtype: torch.dtype
+    sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
 ) -> JudgeModel:
-    """A seeded random judge of a size, with a tokenizer of our own."""
+    """A random judge of the given sizes, with the toy tokenizer."""
     tokenizer, words, size = toy_tokenizer()
-    language = {"vocab_size": size} | described["llm_config"]
-    config = model_config({**described, "llm_config": language}, "our own size")
+    language = {"vocab_size": size} | sizes["llm_config"]
+    config = model_config({**sizes, "llm_config": language}, "the built-in size")
     model = empty_model(config)
     randomised(model, device=device, dtype=dtype, seed=_SEED)
     judge = _ready(model, tokenizer, device)
@@ -236,9 +237,9 @@ def random_judge(
 
 @torch.no_grad()
 def steered(judge: Any, words: Sequence[int]) -> None:
-    """Make a random judge write nothing but `words`, and end its reply now and then.
+    """Make a random judge write nothing but `words`, and sometimes end its reply.
 
-    All else has the score 0, which the best of so many words always exceeds.
+    All other tokens score 0, which the best of so many words always exceeds.
     """
     head: Tensor = judge.model.lm_head.weight
     silent = torch.ones(len(head), dtype=torch.bool)

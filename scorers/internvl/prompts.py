@@ -42,14 +42,14 @@ Grid = tuple[int, int]
 def grids(least: int, most: int) -> tuple[Grid, ...]:
     """All grids of `least` to `most` tiles, the smaller ones first."""
     sides = range(1, most + 1)
-    found = [(c, r) for c in sides for r in sides if least <= c * r <= most]
-    return tuple(sorted(found, key=math.prod))
+    shapes = [(c, r) for c in sides for r in sides if least <= c * r <= most]
+    return tuple(sorted(shapes, key=math.prod))
 
 
 def closest_grid(size: tuple[int, int], least: int, most: int, side: int) -> Grid:
     """The grid whose shape is closest to that of a picture of `size` (width, height).
 
-    Of grids of equal shape the larger one is taken while the picture has more than half
+    Of grids of equal shape the larger one is used while the picture has more than half
     of its pixels. `side` is that of a tile, in pixels.
     """
     width, height = size
@@ -109,7 +109,7 @@ def budgeted(
 
     Under `fit_context` the tile maximum of all pictures is lowered, one by one, until the
     prompt and `reply_room` fit the context, and the reply is held within it; where even
-    the fewest tiles do not fit, those are taken and the context is exceeded.
+    the fewest tiles do not fit, those are used and the context is exceeded.
     `new_tokens` is the longest reply, `side` a tile's in pixels, `positions` the most
     tokens the model can hold.
     """
@@ -127,7 +127,7 @@ def budgeted(
 
 
 class DecodedPictures:
-    """The pictures of one batch, each decoded once however often it is asked for."""
+    """The pictures of one batch, each decoded once."""
 
     def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
         """Those of `requests`, decoded by `threads`."""
@@ -199,7 +199,7 @@ class PromptWriter:
         )
 
     def _expanded(self, ids: Sequence[int], tiles: Sequence[int]) -> Iterator[int]:
-        """Ids with one image token a picture, as ids with all of them."""
+        """Ids with each picture's image token repeated for all its tiles."""
         counts = iter(tiles)
         for i in ids:
             times = next(counts) * self._judge.tile_tokens if i == self._image_id else 1

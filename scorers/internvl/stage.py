@@ -36,7 +36,7 @@ class WrittenReply:
         return len(self.ids) + self.ended
 
     def take(self, token: int, end: int) -> bool:
-        """Take the next token; whether the reply goes on."""
+        """Append the next token; returns whether the reply continues."""
         if token == end:
             self.ended = True
             return False
@@ -55,11 +55,11 @@ def replies(
     written = [WrittenReply(limit) for limit in limits]
     live = list(zip(_opened(judge, streams, prompts), written, strict=True))
     while live:
-        chosen = judge.logits(streams.step()).argmax(dim=-1).tolist()
+        best = judge.logits(streams.step()).argmax(dim=-1).tolist()
         # Rows move when streams close: read them all before.
-        taken = [(stream, reply, chosen[stream.row]) for stream, reply in live]
+        following = [(stream, reply, best[stream.row]) for stream, reply in live]
         live, tokens = [], []
-        for stream, reply, token in taken:
+        for stream, reply, token in following:
             if reply.take(token, end):
                 live.append((stream, reply))
                 tokens.append(token)
@@ -82,7 +82,7 @@ def _opened(judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]) -> l
     return [opened[i] for i in range(len(prompts))]
 
 
-Seen = dict[tuple[str, Grid], Tensor]
+GridFeatures = dict[tuple[str, Grid], Tensor]
 """Features (positions, width) of a picture in a grid, by its digest."""
 
 
@@ -118,7 +118,7 @@ class MmieScore:
         return [next(results) if isinstance(p, JudgePrompt) else p for p in prompts]
 
     def pictures(self, inputs: Iterable[Request]) -> DecodedPictures:
-        """The pictures of requests, which are being decoded."""
+        """The pictures of requests; decoding starts at once."""
         return DecodedPictures(inputs, self._threads)
 
     @torch.inference_mode()
@@ -126,34 +126,36 @@ class MmieScore:
         self, prompts: Sequence[JudgePrompt], pictures: DecodedPictures
     ) -> list[Tensor]:
         """What the decoder reads: (positions, width) of each prompt."""
-        seen = self._seen(prompts, pictures)
-        return [self._embedded(prompt, seen) for prompt in prompts]
+        features_of = self._features(prompts, pictures)
+        return [self._embedded(prompt, features_of) for prompt in prompts]
 
-    def _seen(self, prompts: Iterable[JudgePrompt], pictures: DecodedPictures) -> Seen:
+    def _features(
+        self, prompts: Iterable[JudgePrompt], pictures: DecodedPictures
+    ) -> GridFeatures:
         """Features of all pictures of a batch, equal ones once."""
-        wanted = {
+        images = {
             (image.digest, grid): image
             for prompt in prompts
             for image, grid in zip(prompt.images, prompt.budget.grids, strict=True)
         }
         side, thumbnail = self.judge.tile_side, self.settings.thumbnail
-        if not wanted:
+        if not images:
             return {}
 
         def read(key: tuple[str, Grid]) -> Tensor:
-            return cut(pictures(wanted[key]), key[1], side, thumbnail)
+            return cut(pictures(images[key]), key[1], side, thumbnail)
 
-        tiles = list(self._threads.map(read, wanted))
+        tiles = list(self._threads.map(read, images))
         features = self.judge.features(torch.cat(tiles), self.settings.tiles_at_once)
         parts = torch.split(features, [len(t) for t in tiles])
-        return {k: p.flatten(0, 1) for k, p in zip(wanted, parts, strict=True)}
+        return {k: p.flatten(0, 1) for k, p in zip(images, parts, strict=True)}
 
-    def _embedded(self, prompt: JudgePrompt, seen: Seen) -> Tensor:
+    def _embedded(self, prompt: JudgePrompt, features_of: GridFeatures) -> Tensor:
         ids = torch.tensor(prompt.ids)
         inputs = self.judge.embeddings(ids)
         if prompt.images:
             keys = zip(prompt.images, prompt.budget.grids, strict=True)
-            features = [seen[image.digest, grid] for image, grid in keys]
+            features = [features_of[image.digest, grid] for image, grid in keys]
             inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
         return inputs
 

@@ -1,7 +1,7 @@
 """The judge's text: the `phi3-chat` template, Phi-3's LLaMA tokenizer, and a toy tokenizer.
 
 The template is that of internvl/conversation.py (OpenGVLab/InternVL@2410d1d; separator
-style MPT) and `chat` of modeling_internvl_chat.py. Pictures stand where the request has
+style MPT) and `chat` of modeling_internvl_chat.py. Pictures are where the request has
 them: upstream looks for the letters `<image>` in the prompt, so that such letters in a
 question or an answer shift all pictures after them.
 
@@ -65,13 +65,13 @@ def conversation(turns: Sequence[Turn], system: str) -> list[PromptPart]:
 
 def marked(parts: Iterable[PromptPart]) -> list[str | Control]:
     """Each picture as its control tokens, with one image token in place of many."""
-    found: list[str | Control] = []
+    pieces: list[str | Control] = []
     for part in parts:
         if isinstance(part, Image):
-            found += [BEGIN_IMAGE, IMAGE_TOKEN, END_IMAGE]
+            pieces += [BEGIN_IMAGE, IMAGE_TOKEN, END_IMAGE]
         else:
-            found.append(part)
-    return found
+            pieces.append(part)
+    return pieces
 
 
 def shown(parts: Iterable[PromptPart]) -> str:
@@ -122,11 +122,11 @@ class PhiTokenizer(LlamaTokenizer):
         return tuple(self.added)
 
     def encode(self, parts: Sequence[str | Control]) -> list[int]:
-        """Ids of text and control tokens in order, with whatever a sequence begins with."""
+        """Ids of text and control tokens, with those that begin and end a sequence."""
         return [*self._first, *self._lead(parts), *super().encode(parts), *self._last]
 
     def _lead(self, parts: Sequence[str | Control]) -> list[int]:
-        """The space before the first word; it stays before tokens of no special role."""
+        """The space before the first word, also before control tokens without a role."""
         if self._legacy or not parts:
             return []
         first = parts[0]
@@ -153,9 +153,9 @@ class PhiTokenizer(LlamaTokenizer):
         return ids[len(self.pieces.encode(guard)) :]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; special tokens and ids without a name are left out.
+        """The text of ids, without special tokens and ids that have no name.
 
-        Other added tokens stand by their names, between spaces.
+        Other added tokens appear by their names, between spaces.
         """
         special = {self._id(name) for name in self._special if name in self.added}
         size = self.pieces.size
@@ -181,12 +181,12 @@ class PhiTokenizer(LlamaTokenizer):
 
 
 def added_tokens(
-    config: Mapping[str, Any], listed: Mapping[str, int] | None = None
+    config: Mapping[str, Any], ids: Mapping[str, int] | None = None
 ) -> list[AddedToken]:
     """The added tokens of a `tokenizer_config.json`, or of an older `added_tokens.json`."""
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
-        return [AddedToken(name, i) for name, i in (listed or {}).items()]
+        return [AddedToken(name, i) for name, i in (ids or {}).items()]
     return [
         AddedToken(t["content"], int(i), bool(t.get("lstrip")), bool(t.get("rstrip")))
         for i, t in decoder.items()
@@ -194,7 +194,7 @@ def added_tokens(
 
 
 def _special_names(config: Mapping[str, Any]) -> frozenset[str]:
-    """Names of tokens with a role of their own, which decoding leaves out."""
+    """Names of tokens with a special role, which decoding omits."""
     roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     named = [config.get(role, default) for role, default in roles.items()]
     named += [config.get("pad_token"), *config.get("additional_special_tokens", ())]
@@ -214,13 +214,13 @@ first second third last one two three each both all some more less than between 
 0 1 2 3 4 5 6 ### . , :
 """
 WORDS = tuple(_VERDICTS.split())
-"""What toy models write; now and then it looks like a verdict."""
+"""What toy models write; sometimes it looks like a verdict."""
 
 _SPACE = "\u2581"
 _PIECES = 1400
 """Most pieces of the toy vocabulary; 259 of them are bytes and SentencePiece's own."""
 _REPEATS = 20
-"""How often the rubrics are read for every time our words are."""
+"""How often the rubrics are in the training text for each copy of our words."""
 
 
 @functools.cache

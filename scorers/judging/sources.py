@@ -59,10 +59,10 @@ class RubricSource:
         return path / inside if path.is_dir() else path
 
     def keep(self, folder: Path) -> None:
-        """Copy the released prompts into `folder`, unless they are there already.
+        """Copy the released prompts into `folder`, unless it has them already.
 
-        Records are found by what was asked, so a run cannot be read without the texts it
-        was judged by. All files that pass for the released one hold the same texts.
+        Records are named by their requests, so a run cannot be read without the texts it
+        was judged by. Every accepted file holds the same texts.
         """
         copy, file = folder / PROMPTS, self.file()
         if file is not None and not copy.exists():
@@ -137,7 +137,7 @@ def _parsed(file: Path) -> ast.Module:
     except OSError as error:
         raise UsageError(
             f"rubric {str(file)!r}: {error.strerror}; it must be {PROMPTS} of "
-            "github.com/Lillianwei-h/MMIE, or the folder it lies in"
+            "github.com/Lillianwei-h/MMIE, or the folder that holds it"
         ) from None
     except (SyntaxError, ValueError) as error:
         raise UsageError(f"rubric {str(file)!r} is not Python: {error}") from None
@@ -160,15 +160,18 @@ def _checked(category: str, templates: Mapping[str, str], file: Path) -> Rubric:
 
 def _templates(module: ast.Module) -> dict[str, str]:
     """What `get_prompt` returns, by the letters it looks for in an id."""
-    named: dict[str, str] = {}
+    strings: dict[str, str] = {}
     for node in module.body:
-        if isinstance(node, ast.Assign) and (text := _text(node.value, named)) is not None:
-            named |= {t.id: text for t in node.targets if isinstance(t, ast.Name)}
+        if (
+            isinstance(node, ast.Assign)
+            and (text := _text(node.value, strings)) is not None
+        ):
+            strings |= {t.id: text for t in node.targets if isinstance(t, ast.Name)}
     functions = [n for n in module.body if isinstance(n, ast.FunctionDef)]
     branches = (b for f in functions if f.name == "get_prompt" for b in _branches(f))
     templates: dict[str, str] = {}
     for category, value in branches:
-        if (text := _text(value, named)) is not None:
+        if (text := _text(value, strings)) is not None:
             templates.setdefault(category, text)
     return templates
 
@@ -178,19 +181,19 @@ def _branches(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]
     for node in ast.walk(function):
         if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
             continue
-        letters, ended = node.test.left, node.body[-1]
-        if isinstance(letters, ast.Constant) and isinstance(ended, ast.Return):
-            yield str(letters.value), ended.value
+        letters, last = node.test.left, node.body[-1]
+        if isinstance(letters, ast.Constant) and isinstance(last, ast.Return):
+            yield str(letters.value), last.value
 
 
-def _text(node: ast.expr | None, named: Mapping[str, str]) -> str | None:
-    """The string that constants, names and `+` come to; None for anything else."""
+def _text(node: ast.expr | None, strings: Mapping[str, str]) -> str | None:
+    """The value of a string expression of constants, names and `+`; None for any other."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else None
     if isinstance(node, ast.Name):
-        return named.get(node.id)
+        return strings.get(node.id)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        left, right = _text(node.left, named), _text(node.right, named)
+        left, right = _text(node.left, strings), _text(node.right, strings)
         return None if left is None or right is None else left + right
     return None
 
@@ -198,9 +201,9 @@ def _text(node: ast.expr | None, named: Mapping[str, str]) -> str | None:
 def constants(path: Path, inside: str) -> dict[str, Any]:
     """Module-level literals of a Python file by name, as data.
 
-    `path` is the file, or a checkout in which it lies at `inside`. `name[key] = literal`
-    is read as an entry of the dictionary `name`; anything that is not a literal is passed
-    over. Raises UsageError when there is no such file or it is no Python.
+    `path` is the file, or a checkout that holds it at `inside`. `name[key] = literal`
+    is read as an entry of the dictionary `name`; anything that is not a literal is
+    skipped. Raises UsageError where the file is missing or is not Python.
     """
     file = path / inside if path.is_dir() else path
     try:
@@ -223,21 +226,21 @@ def _assign(literals: dict[str, Any], target: ast.expr, value: ast.expr) -> None
             entries = literals.setdefault(target.value.id, {})
             entries[ast.literal_eval(target.slice)] = literal
     except (ValueError, TypeError):
-        return  # Computed when the module runs, and none of our business.
+        return  # Computed when the module runs: not a literal.
 
 
 def checked(
     texts: Mapping[str, Any], digests: Mapping[str, str], where: Path
 ) -> dict[str, str]:
     """The texts named in `digests`; UsageError for one that is not the published one."""
-    for name, wanted in digests.items():
+    for name, expected in digests.items():
         text = texts.get(name)
         if not isinstance(text, str):
             raise UsageError(f"{where} has no prompt {name!r}")
         digest = hashlib.sha256(text.encode()).hexdigest()
-        if digest != wanted:
+        if digest != expected:
             raise UsageError(
                 f"prompt {name!r} of {where} is not the published one: its sha256 begins "
-                f"with {digest[:12]}, not with {wanted[:12]}"
+                f"with {digest[:12]}, not with {expected[:12]}"
             )
     return {name: texts[name] for name in digests}

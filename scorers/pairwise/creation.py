@@ -209,12 +209,12 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     own = [own for own, _ in _all_marks(games)]
     other = [other for _, other in _all_marks(games)]
     replies = counted(games, "factuality")
-    asked = sum(2 for g in games if g.judgement is not None)
+    replies_expected = sum(2 for g in games if g.judgement is not None)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
     return {
         "reward": _share(sum(POINTS * p for p in verdicts), len(verdicts)),
         "win_rate": _share(100 * sum(p > 0 for p in verdicts), len(verdicts)),
-        "preference_parse_ok": _share(len(verdicts), asked),
+        "preference_parse_ok": _share(len(verdicts), replies_expected),
         "visual_factuality": _share(sum(own), len(own)),
         "visual_factuality_of_opponent": _share(sum(other), len(other)),
         "visual_factuality_parse_ok": _share(len(own), len(own) + missing),

@@ -26,7 +26,7 @@ Aspect = Literal["preference", "factuality"]
 class Verdict:
     """Which of two answers a judge prefers."""
 
-    said: str
+    word: str
     """The protocol's own word: `A>>B`, `Answer1`, `unable to decide: situation one`."""
     preference: int
     """From -2 to 2; positive is for the answer shown first."""
@@ -41,7 +41,7 @@ class FactualityScores:
 
 
 ParsedReply = Verdict | FactualityScores | Unscored | NotApplicable
-"""What a reply says, or why it says nothing."""
+"""What a reply says, or why it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ class PairQuestion:
 
 @dataclass(frozen=True, slots=True)
 class ReplyReading:
-    """What came of one `PairQuestion`: a verdict or marks, or why there are none."""
+    """The outcome of one `PairQuestion`: a verdict or marks, or why there are none."""
 
     aspect: Aspect
     swapped: bool
@@ -65,7 +65,7 @@ class ReplyReading:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Everything a judge said of one pair of answers."""
+    """A judge's readings of one pair of answers."""
 
     readings: tuple[ReplyReading, ...]
     styles: tuple[Style, Style] | None = None
@@ -97,7 +97,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Game:
-    """Two systems' answers to one question, and what was made of them."""
+    """Two systems' answers to one question, and the judgement of them."""
 
     question: str
     """The sample's id: the unit that intervals draw again."""
@@ -108,7 +108,7 @@ class Game:
     outcome: Outcome[Judgement]
     """Not a result where an answer is missing or the pair cannot be asked about."""
     tokens: tuple[int | None, int | None] = (None, None)
-    """Of each answer that there is, judged or not, where the protocol looks at style."""
+    """Of each answer that exists, judged or not, where the protocol looks at style."""
 
     @property
     def judgement(self) -> Judgement | None:
@@ -134,7 +134,7 @@ class Game:
         return self.flipped if self.second == baseline else self
 
 
-_NAMES = {
+_OUTCOME_NAMES = {
     Unscored: "unread",
     NotApplicable: "not_applicable",
     Skip: "skipped",
@@ -145,7 +145,7 @@ _NAMES = {
 def by_pair(
     games: Iterable[Game], baseline: str | None
 ) -> dict[tuple[str, str], list[Game]]:
-    """Games by (first, second), told so that the baseline is always the first."""
+    """Games by (first, second), named so that the baseline is always the first."""
     pairs: dict[tuple[str, str], list[Game]] = {}
     for game in games:
         named = game.versus(baseline)
@@ -156,10 +156,10 @@ def by_pair(
 
 
 def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
-    """Questions, pairs of answers and replies by what became of them.
+    """Questions, pairs of answers and replies by their outcomes.
 
-    `questions` counts one that was repeated once. `unjudged` are pairs lacking one of the
-    two answers; of the judged pairs, `both_orders`, `one_order` and `no_order` tell in how
+    `questions` counts a repeated question once. `unjudged` are pairs lacking one of the
+    two answers; of the judged pairs, `both_orders`, `one_order` and `no_order` say in how
     many orders of showing the reply could be read; `read`, `unread`, `failed`, ... count
     the replies themselves.
     """
@@ -167,7 +167,7 @@ def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, i
     questions = len({g.question for g in games})
     counts = {"questions": questions, "unjudged": len(games) - len(judged)}
     counts |= dict.fromkeys(("both_orders", "one_order", "no_order", "read"), 0)
-    counts |= dict.fromkeys(_NAMES.values(), 0)
+    counts |= dict.fromkeys(_OUTCOME_NAMES.values(), 0)
     for judgement in judged:
         readings = [r for r in judgement.readings if r.aspect == aspect]
         read = sum(isinstance(r.outcome, Result) for r in readings)
@@ -175,7 +175,7 @@ def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, i
         counts["read"] += read
         for reading in readings:
             if not isinstance(reading.outcome, Result):
-                counts[_NAMES[type(reading.outcome)]] += 1
+                counts[_OUTCOME_NAMES[type(reading.outcome)]] += 1
     return counts
 
 
@@ -191,7 +191,7 @@ def preferences(judgement: Judgement) -> list[int]:
 def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
     """(question, preferences for the second) of the games read in both orders.
 
-    One order alone would let the judge's liking for a position into the mean.
+    One order alone would let the judge's position bias into the mean.
     """
     judged = ((g.question, g.judgement) for g in games if g.judgement is not None)
     pairs = [(question, preferences(j)) for question, j in judged]
@@ -242,7 +242,7 @@ class PairStanding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standings:
-    """Everything a protocol says of the games it was given."""
+    """The results of a protocol over its games."""
 
     protocol: str
     mode: str
@@ -264,5 +264,5 @@ def groups(games: Sequence[G]) -> Iterator[tuple[TablePart, str, list[G]]]:
         yield "field", name, [g for g in games if g.field == name]
 
 
-def _names(met: Iterable[str]) -> list[str]:
-    return sorted(set(met) - {""})
+def _names(values: Iterable[str]) -> list[str]:
+    return sorted(set(values) - {""})

@@ -80,10 +80,9 @@ class MllmBench(DualEvaluation):
     @classmethod
     def published(cls, path: Path) -> MllmBenchWording:
         """The prompts of the user's copy of `prompts.py`; UsageError unless published."""
-        found = checked(constants(path, "scripts/prompts.py"), _DIGESTS, path)
-        role, template, reference = (found[name] for name in _DIGESTS)
-        # Put together as the program does: the role is not a template, and the criteria
-        # follow the last line without a line break.
+        released = checked(constants(path, "scripts/prompts.py"), _DIGESTS, path)
+        role, template, reference = (released[name] for name in _DIGESTS)
+        # As the program: the role is not a template, and no line break precedes criteria.
         escaped = role.replace("{", "{{").replace("}", "}}")
         return MllmBenchWording(escaped + template + "{criteria}", reference)
 
@@ -100,9 +99,8 @@ class MllmBench(DualEvaluation):
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
         kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))
-        criteria = filled(
-            self.wording.criteria, {"reference": as_content(sample.criteria or "")}
-        )
+        reference = {"reference": as_content(sample.criteria or "")}
+        criteria = filled(self.wording.criteria, reference)
         fields = {
             "question": question,
             "type": kind,
@@ -122,7 +120,7 @@ class MllmBench(DualEvaluation):
         return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
-        """Whatever is not a vote is asked again in the next round."""
+        """Always: the question is asked again until the reply is a vote."""
         return True
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
@@ -131,14 +129,14 @@ class MllmBench(DualEvaluation):
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Wins, ties and losses of each pair's second system, then ratings of all."""
-        played = by_pair(games, baseline)
+        pairs = by_pair(games, baseline)
         rows = [
-            self._row(pair, part, group, found)
-            for pair, own in played.items()
-            for part, group, found in groups(own)
+            self._row(pair, part, group, members)
+            for pair, own in pairs.items()
+            for part, group, members in groups(own)
         ]
         rate = official_elo if self.mode == "official" else corrected_elo
-        rows += rate(played, baseline, self.draws)
+        rows += rate(pairs, baseline, self.draws)
         return Standings(
             protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
         )
@@ -160,15 +158,15 @@ class MllmBench(DualEvaluation):
 
 FIRST, SECOND, TIE = "first", "second", "tie"
 UNDECIDED = "unable to decide"
-DRAWN = (SITUATION_ONE, SITUATION_TWO, UNDECIDED, TIE)
+NEITHER = (SITUATION_ONE, SITUATION_TWO, UNDECIDED, TIE)
 """Results for neither system."""
 
 
 def merged(judgement: Judgement) -> str | None:
     """The result of two votes (`parse_output` of scripts/evaluate.py); None without both.
 
-    Equal votes stand; one for a system and one undecided are for the system; one for each
-    system is a tie; the two undecided situations are plainly undecided.
+    Equal votes count as they are; one for a system and one undecided are for the system;
+    one for each system is a tie; the two undecided situations are plainly undecided.
     """
     votes = {_voted(judgement, swapped) for swapped in (False, True)}
     if None in votes:
@@ -185,7 +183,7 @@ def _voted(judgement: Judgement, swapped: bool) -> str | None:
     if verdict is None:
         return None
     if verdict.preference == 0:
-        return SITUATION_ONE if verdict.said == SITUATION_ONE else SITUATION_TWO
+        return SITUATION_ONE if verdict.word == SITUATION_ONE else SITUATION_TWO
     return SECOND if (verdict.preference > 0) == swapped else FIRST
 
 
@@ -199,7 +197,7 @@ def tally(games: Sequence[Game]) -> dict[str, int]:
     """Results by class: for the second system, for the first, and the others."""
     counted = Counter(result for _, result in results(games))
     counts = {"win": counted[SECOND], "lose": counted[FIRST]}
-    return counts | {name: counted[name] for name in DRAWN}
+    return counts | {name: counted[name] for name in NEITHER}
 
 
 def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
@@ -207,10 +205,8 @@ def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
     merged = results(games)
     n, count = len(merged), Counter(result for _, result in merged)
     if n == 0:
-        return dict.fromkeys(
-            ("win_rate", "tie_rate", "lose_rate"),
-            Estimate(None, None, 0, "no two votes read"),
-        )
+        missing = Estimate(None, None, 0, "no two votes read")
+        return dict.fromkeys(("win_rate", "tie_rate", "lose_rate"), missing)
     ties = n - count[FIRST] - count[SECOND]
     shares = {"win_rate": count[SECOND], "tie_rate": ties, "lose_rate": count[FIRST]}
     return {name: Estimate(100 * k / n, None, n) for name, k in shares.items()}
@@ -232,10 +228,12 @@ K = 4
 ROUNDS = 1000
 SEED = 42
 
-Played = Mapping[tuple[str, str], Sequence[Game]]
+GamesByPair = Mapping[tuple[str, str], Sequence[Game]]
 
 
-def official_elo(played: Played, baseline: str | None, draws: int) -> list[PairStanding]:
+def official_elo(
+    pairs: GamesByPair, baseline: str | None, draws: int
+) -> list[PairStanding]:
     """Online Elo over counts of merged votes, and the median of 1000 resamplings.
 
     The pairs are taken in the order given, where the program takes files in the order of
@@ -243,11 +241,11 @@ def official_elo(played: Played, baseline: str | None, draws: int) -> list[PairS
     either side, and undecided votes enter not at all. Resampled are the counts, not the
     votes. Both numbers are rounded half up as printed.
     """
-    battles = [b for pair, games in played.items() for b in counted_battles(pair, games)]
+    battles = [b for pair, games in pairs.items() for b in counted_battles(pair, games)]
     online, medians = online_elo(battles, K), _medians(battles)
     rows = []
     for system, rating in sorted(online.items(), key=lambda item: -item[1]):
-        # Every vote stands in two battles.
+        # Every vote is in two battles.
         votes = round(sum(b.weight for b in battles if system in (b.first, b.second)) / 2)
         median = medians.get(system)
         values = {"elo": _printed(rating, votes), "elo_median": _printed(median, votes)}
@@ -273,14 +271,14 @@ def counted_battles(pair: tuple[str, str], games: Sequence[Game]) -> list[Battle
 
 
 def _medians(battles: Sequence[Battle]) -> dict[str, float]:
-    """Median of each system's rating over the rounds in which it was drawn."""
+    """Median of each system's rating over the resamplings that contain it."""
     random, n = np.random.RandomState(SEED), len(battles)
-    drawn: dict[str, list[float]] = {}
+    samples: dict[str, list[float]] = {}
     for _ in range(ROUNDS if n else 0):
-        chosen = random.choice(n, size=n, replace=True)
-        for system, rating in online_elo([battles[i] for i in chosen], K).items():
-            drawn.setdefault(system, []).append(rating)
-    return {system: float(np.median(ratings)) for system, ratings in drawn.items()}
+        rows = random.choice(n, size=n, replace=True)
+        for system, rating in online_elo([battles[i] for i in rows], K).items():
+            samples.setdefault(system, []).append(rating)
+    return {system: float(np.median(ratings)) for system, ratings in samples.items()}
 
 
 def _printed(rating: float | None, votes: int) -> Estimate:
@@ -289,20 +287,20 @@ def _printed(rating: float | None, votes: int) -> Estimate:
     return Estimate(float(int(rating + 0.5)), None, votes)
 
 
-def corrected_elo(played: Played, baseline: str | None, draws: int) -> list[PairStanding]:
+def corrected_elo(
+    pairs: GamesByPair, baseline: str | None, draws: int
+) -> list[PairStanding]:
     """Bradley-Terry ratings of merged results on the Elo scale, the anchor at 1000.
 
     Every question counts once; ties and everything undecided are half a win of either
     side. Without a baseline the first system by name is the anchor.
     """
     battles = [
-        Battle(
-            question=question, first=first, second=second, score=_SCORES.get(result, 0.5)
-        )
-        for (first, second), games in played.items()
-        for question, result in results(games)
+        Battle(question=question, first=first, second=second, score=_SCORES.get(r, 0.5))
+        for (first, second), games in pairs.items()
+        for question, r in results(games)
     ]
-    names = sorted({name for pair in played for name in pair})
+    names = sorted({name for pair in pairs for name in pair})
     if not names:
         return []
     anchor = baseline if baseline in names else names[0]

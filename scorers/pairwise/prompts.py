@@ -181,7 +181,7 @@ what it shows on the whole, what kind of picture it is, who and what is in it, t
 and the mood, how people and things relate to each other, and any writing in it, word for \
 word.
 """
-"""Asks for the description that stands for the pictures in a text-only variant."""
+"""Asks for the description that replaces the pictures in a text-only variant."""
 
 
 def spaced(content: Content) -> Content:
@@ -212,13 +212,13 @@ def whole(answer: Document) -> Content:
     return spaced(answer.segments)
 
 
-def asked(sample: Sample) -> tuple[Turn, ...]:
+def user_turns(sample: Sample) -> tuple[Turn, ...]:
     """The user's turns."""
     return tuple(t for t in sample.turns if t.role == "user")
 
 
 def history(sample: Sample) -> Content:
-    """Everything said before the last user turn, each turn under its speaker's name."""
+    """All turns before the last user turn, each under its speaker's name."""
     last = max(i for i, t in enumerate(sample.turns) if t.role == "user")
     segments: list[Content] = []
     for turn in sample.turns[:last]:
@@ -239,7 +239,7 @@ _BEFORE = (
 def text_only(sample: Sample, description: str | None = None) -> Sample:
     """`sample` without pictures and with `description` after its last user turn's text.
 
-    The description is taken from the sample's metadata where none is given. Raises
+    The default is the description in the sample's metadata. Raises
     ValueError where a sample with pictures has none.
     """
     if not pictures(sample.question):
@@ -255,9 +255,9 @@ def text_only(sample: Sample, description: str | None = None) -> Sample:
 
 
 def _described(turn: Turn, description: str) -> Turn:
-    kept = spaced(tuple(s for s in turn.content if isinstance(s, Text)))
+    text = spaced(tuple(s for s in turn.content if isinstance(s, Text)))
     added = f"\n{_BEFORE}{description}" if description else ""
-    return Turn(turn.role, joined((*kept, Text(added))))
+    return Turn(turn.role, joined((*text, Text(added))))
 
 
 def describe(sample: Sample, chat: StageSpec, seed: int | None = None) -> Walk[str]:

@@ -54,7 +54,7 @@ class Pairwise(Protocol):
 
     @property
     def attempts(self) -> int:
-        """How often at most one question is asked, the first time included."""
+        """Most times one question is asked, the first included."""
         ...
 
     def repeats_after(self, reply: str) -> bool:
@@ -72,7 +72,7 @@ class Pairwise(Protocol):
         ...
 
     def form(self, aspect: Aspect) -> str:
-        """How a reply must end, for asking again."""
+        """How a reply must end, for follow-up questions."""
         ...
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
@@ -107,33 +107,33 @@ def judged(
     sample: Sample,
     answers: tuple[Document, Document],
     chat: StageSpec,
-    drawing: tuple[int, int],
+    sampling: tuple[int, int],
     styles: tuple[Style, Style] | None = None,
 ) -> Walk[Judgement]:
-    """Ask `chat` everything `protocol` wants to know of a pair, all at once.
+    """Ask `chat` all of `protocol`'s questions about a pair at once.
 
-    In corrected mode what cannot be read is asked for once more, then left unscored; in
+    In corrected mode an unreadable reply is followed up once, then left unscored; in
     official mode the question itself is repeated as often as the released program does,
     with another seed. A stage that decodes greedily would give the same reply and is not
-    asked again. `drawing` is (seed, repeat). Every reading keeps its own outcome; a pair
+    asked again. `sampling` is (seed, repeat). Every reading has its own outcome; a pair
     that cannot be asked about is a failure of the input.
     """
     try:
         asks = protocol.requests(sample, *answers)
     except ValueError as error:
         return Failure(str(error))
-    replies = yield [_job(a, sample, chat, drawing) for a in asks]
+    replies = yield [_job(a, sample, chat, sampling) for a in asks]
     outcomes = [_outcome(protocol, a, r) for a, r in zip(asks, replies, strict=True)]
     unread = dict(enumerate(zip(asks, replies, strict=True)))
     for attempt in range(1, protocol.attempts):
         again = {
             i: following
             for i, (ask, reply) in unread.items()
-            if (following := _asked_again(protocol, ask, reply, outcomes[i], chat))
+            if (following := _next_question(protocol, ask, reply, outcomes[i], chat))
         }
         if not again:
             break
-        replies = yield [_job(a, sample, chat, drawing, attempt) for a in again.values()]
+        replies = yield [_job(a, sample, chat, sampling, attempt) for a in again.values()]
         unread = dict(zip(again, zip(again.values(), replies, strict=True), strict=True))
         outcomes = [
             _outcome(protocol, asks[i], unread[i][1]) if i in unread else outcome
@@ -146,18 +146,18 @@ def judged(
 
 
 def most_questions(protocol: Pairwise) -> int:
-    """Most questions about a pair one after another or, asked again, at once."""
+    """Upper bound on the rounds of questions about a pair."""
     return 1 + 2 * len(_POSITION) * (protocol.attempts - 1)
 
 
-def _asked_again(
+def _next_question(
     protocol: Pairwise,
     ask: PairQuestion,
     reply: Outcome[Draft],
     outcome: Outcome[Verdict | FactualityScores],
     chat: StageSpec,
 ) -> PairQuestion | None:
-    """What is asked after a reply that came and could not be read, if anything."""
+    """The question after an unreadable reply; None where nothing more is asked."""
     if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
         return None
     if protocol.mode == "corrected":
@@ -169,19 +169,19 @@ def _follow_up(
     protocol: Pairwise, ask: PairQuestion, reply: str, problem: str
 ) -> PairQuestion:
     """The conversation so far, with a turn that asks for the judgement in its form."""
-    asking = prompts.AGAIN.format(problem=problem, form=protocol.form(ask.aspect))
-    return replace(ask, turns=followed_up(ask.turns, reply, asking))
+    message = prompts.AGAIN.format(problem=problem, form=protocol.form(ask.aspect))
+    return replace(ask, turns=followed_up(ask.turns, reply, message))
 
 
 def _job(
     ask: PairQuestion,
     sample: Sample,
     chat: StageSpec,
-    drawing: tuple[int, int],
+    sampling: tuple[int, int],
     attempt: int = 0,
 ) -> Job:
     position = _POSITION[ask.aspect] + attempt * len(_POSITION)
-    seed = derived_seed(drawing[0], sample.id, drawing[1], position)
+    seed = derived_seed(sampling[0], sample.id, sampling[1], position)
     request = Request(ask.turns, seed if chat.seeded else None)
     return Job(chat, request, sample.id, f"{ask.aspect} {sample.id}")
 
@@ -217,13 +217,13 @@ class DualEvaluation(Pairwise, Protocol):
         return False
 
     def form(self, aspect: Aspect) -> str:
-        """That of the protocol's verdicts; five levels where it has none of its own."""
+        """That of the protocol's verdicts; five levels by default."""
         if aspect == "factuality":
             return prompts.FACTUALITY_FORM
         return prompts.FORMS.get(self.name, prompts.LEVEL_FORM)
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
-        """None: most protocols do not look at style."""
+        """None, since most protocols do not look at style."""
         return None
 
     def styles(self, first: Document, second: Document) -> tuple[Style, Style] | None:

@@ -20,11 +20,11 @@ import numpy.typing as npt
 from scorers.statistics.estimate import (
     DRAWS,
     Estimate,
+    Floats,
     bootstrap_estimate,
     bootstrap_weights,
 )
 
-Floats = npt.NDArray[np.float64]
 _FLAT = 1e-12
 """A variance below this share of the mean square is rounding, not spread."""
 _BLOCK = 512
@@ -79,9 +79,9 @@ def spearman(x: Floats, y: Floats, w: Floats) -> Floats:
 def _ranks(x: Floats, w: Floats) -> Floats:
     """(draws, pairs) mean ranks among the pairs as drawn, about their mean."""
     _, level = np.unique(x, return_inverse=True)
-    drawn = _summed(w, level)
-    below = np.cumsum(drawn, axis=1) - drawn
-    ranks: Floats = below + (drawn + 1) / 2 - (w.sum(1, keepdims=True) + 1) / 2
+    counts = _summed(w, level)
+    below = np.cumsum(counts, axis=1) - counts
+    ranks: Floats = below + (counts + 1) / 2 - (w.sum(1, keepdims=True) + 1) / 2
     return ranks[:, level]
 
 
@@ -95,12 +95,12 @@ def _summed(w: Floats, level: npt.NDArray[np.intp]) -> Floats:
 def kendall(x: Floats, y: Floats, w: Floats) -> Floats:
     """Kendall's tau-b: concordant less discordant pairs of pairs, corrected for ties."""
     cells, cell = np.unique(np.stack([x, y], axis=1), axis=0, return_inverse=True)
-    drawn = _summed(w, cell)
+    counts = _summed(w, cell)
     net = np.zeros(len(w))
     for start in range(0, len(cells), _BLOCK):
         rows = slice(start, start + _BLOCK)
         same = np.prod([np.sign(v[rows, None] - v) for v in cells.T], axis=0)
-        net += ((drawn @ same.T) * drawn[:, rows]).sum(1)
+        net += ((counts @ same.T) * counts[:, rows]).sum(1)
     return _ratio(net, np.sqrt(_apart(x, w) * _apart(y, w)))
 
 
@@ -144,7 +144,7 @@ class Coefficient:
     title: str
     function: _Function
     one_scale: bool
-    """Whether it says anything of two series on different scales."""
+    """Whether it compares the values themselves, so that both series must use one scale."""
 
 
 COEFFICIENTS: Mapping[str, Coefficient] = {
@@ -167,7 +167,7 @@ class ScoredPair:
     """One document that a judge and people have scored."""
 
     query: str
-    """The sample's id: the unit that intervals draw again."""
+    """The sample's id: the unit that intervals resample."""
     category: str
     kind: str
     """Kind of the model that wrote it: `interleaved`, `integrated`, ..."""
@@ -211,35 +211,34 @@ def agreement(
 
     The coefficients are those of the MMIE paper (Tables 5, 6 and 11: cosine similarity,
     MSE, MAE, Pearson over the vectors of scores) and three of rank and class. Intervals
-    draw queries again, with all systems' answers to them. Coefficients that compare
+    resample queries, with all systems' answers to them. Coefficients that compare
     values themselves are left out unless both use `one_scale`.
     """
     # In one order, since sums of floats and the draws of a set must not depend on it.
     ordered = sorted(pairs, key=lambda p: (p.query, p.kind, p.judge, p.human))
     queries, query = np.unique([p.query for p in ordered], return_inverse=True)
-    drawn = bootstrap_weights(queries.tolist(), draws, seed)[:, query]
-    found = []
+    resampled = bootstrap_weights(queries.tolist(), draws, seed)[:, query]
+    results = []
     for category, kind in _groups(ordered):
         member = [_belongs(p, category, kind) for p in ordered]
-        chosen = [p for p, kept in zip(ordered, member, strict=True) if kept]
-        values = _coefficients(chosen, drawn[:, np.array(member)], one_scale)
-        asked = len({p.query for p in chosen})
-        found.append(
+        members = [p for p, is_member in zip(ordered, member, strict=True) if is_member]
+        values = _coefficients(members, resampled[:, np.array(member)], one_scale)
+        results.append(
             Agreement(
                 category=category,
                 kind=kind,
-                pairs=len(chosen),
-                queries=asked,
+                pairs=len(members),
+                queries=len({p.query for p in members}),
                 coefficients=values,
             )
         )
-    return found
+    return results
 
 
 def _groups(pairs: Sequence[ScoredPair]) -> Iterator[tuple[str | None, str | None]]:
     """Everything, then each kind, then each category and its kinds.
 
-    Kinds are told apart only where there are several.
+    Kinds are groups only where there are several.
     """
     if not pairs:
         return
@@ -249,8 +248,8 @@ def _groups(pairs: Sequence[ScoredPair]) -> Iterator[tuple[str | None, str | Non
     yield from ((None, kind) for kind in kinds)
     for category in sorted({p.category for p in pairs}):
         yield category, None
-        there = {p.kind for p in pairs if p.category == category}
-        yield from ((category, kind) for kind in kinds if kind in there)
+        present = {p.kind for p in pairs if p.category == category}
+        yield from ((category, kind) for kind in kinds if kind in present)
 
 
 def _belongs(pair: ScoredPair, category: str | None, kind: str | None) -> bool:
@@ -258,7 +257,7 @@ def _belongs(pair: ScoredPair, category: str | None, kind: str | None) -> bool:
 
 
 def _coefficients(
-    pairs: Sequence[ScoredPair], drawn: Floats, one_scale: bool
+    pairs: Sequence[ScoredPair], resampled: Floats, one_scale: bool
 ) -> dict[str, Estimate]:
     judge = np.array([p.judge for p in pairs], dtype=np.float64)
     human = np.array([p.human for p in pairs], dtype=np.float64)
@@ -267,8 +266,8 @@ def _coefficients(
     def value(coefficient: Coefficient) -> Estimate:
         if coefficient.one_scale and not one_scale:
             return Estimate(None, None, len(pairs), OTHER_SCALE)
-        found = estimated(coefficient.function, judge, human, drawn, queries)
-        return replace(found, n=len(pairs))
+        estimate = estimated(coefficient.function, judge, human, resampled, queries)
+        return replace(estimate, n=len(pairs))
 
     return {name: value(c) for name, c in COEFFICIENTS.items()}
 
@@ -277,18 +276,18 @@ def estimated(
     function: Callable[[Floats, Floats, Floats], Floats],
     judge: Floats,
     human: Floats,
-    drawn: Floats,
+    resampled: Floats,
     queries: int,
 ) -> Estimate:
     """A coefficient of the pairs as they are, with the interval of its draws."""
     plain = float(function(judge, human, np.ones((1, len(judge))))[0])
     if np.isnan(plain):
         return Estimate(None, None, queries, _undefined(judge, human))
-    return bootstrap_estimate(plain, function(judge, human, drawn), queries)
+    return bootstrap_estimate(plain, function(judge, human, resampled), queries)
 
 
 def _undefined(judge: Floats, human: Floats) -> str:
-    who = {"judge": judge, "people": human}
-    flat = [name for name, values in who.items() if np.unique(values).size < 2]
-    said = " and ".join(flat) or "judge or people"
-    return f"undefined: {said} gave one score to all"
+    series = {"judge": judge, "people": human}
+    flat = [name for name, values in series.items() if np.unique(values).size < 2]
+    raters = " and ".join(flat) or "judge or people"
+    return f"undefined: {raters} gave one score to all"

@@ -22,7 +22,7 @@ POINTS = SCALE / math.log(10)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Battle:
-    """A game on one question; everything is told from the side of `first`."""
+    """A game on one question; everything is seen from the side of `first`."""
 
     question: str
     first: str
@@ -37,7 +37,7 @@ class Battle:
 
     @property
     def flipped(self) -> "Battle":
-        """The same game told from the other side."""
+        """The same game seen from the other side."""
         return replace(
             self,
             first=self.second,
@@ -49,7 +49,7 @@ class Battle:
 
     @property
     def upright(self) -> "Battle":
-        """The game told from the side whose name sorts first."""
+        """The game seen from the side whose name sorts first."""
         return self if self.first <= self.second else self.flipped
 
 
@@ -121,12 +121,12 @@ def battle_matrix(
     """
     upright = sorted((b.upright for b in battles if b.first != b.second), key=_sorting)
     reached = _reached(upright, anchor)
-    kept = [b for b in upright if b.first in reached]
+    connected = [b for b in upright if b.first in reached]
     systems = tuple(sorted(s for s in reached if keep_anchor or s != anchor))
-    questions = tuple(sorted({b.question for b in kept}))
+    questions = tuple(sorted({b.question for b in connected}))
     place = {q: i for i, q in enumerate(questions)}
-    strengths = _strengths(kept, systems)
-    names, columns = _effects(kept, style_names, order)
+    strengths = _strengths(connected, systems)
+    names, columns = _effects(connected, style_names, order)
     x, effects = _independent(strengths, names, columns, shift=keep_anchor)
     everyone = {s for b in battles for s in (b.first, b.second)}
     return BattleMatrix(
@@ -136,9 +136,9 @@ def battle_matrix(
         effects=effects,
         dropped=tuple(n for n in names if n not in effects),
         x=x,
-        score=np.array([b.score for b in kept]),
-        weight=np.array([b.weight for b in kept]),
-        question=np.array([place[b.question] for b in kept], dtype=np.int64),
+        score=np.array([b.score for b in connected]),
+        weight=np.array([b.weight for b in connected]),
+        question=np.array([place[b.question] for b in connected], dtype=np.int64),
         questions=questions,
     )
 
@@ -186,12 +186,12 @@ def _effects(
 def _independent(
     x: Floats, names: Sequence[str], columns: Sequence[Floats], shift: bool
 ) -> tuple[Floats, tuple[str, ...]]:
-    """`x` with those columns beside it that can be told apart from the ones before."""
-    kept: list[str] = []
+    """`x` with those further columns that are independent of the ones before."""
+    independent: list[str] = []
     rank = x.shape[1] - int(shift)  # With the anchor's column, all may move together.
     for name, column in zip(names, columns, strict=True):
         wider = np.column_stack([x, column])
-        if len(column) and np.linalg.matrix_rank(wider) == rank + len(kept) + 1:
+        if len(column) and np.linalg.matrix_rank(wider) == rank + len(independent) + 1:
             x = wider
-            kept.append(name)
-    return x, tuple(kept)
+            independent.append(name)
+    return x, tuple(independent)

@@ -82,28 +82,28 @@ def _stream(question: str, draws: int, seed: int) -> Floats:
     return generator.poisson(1.0, draws).astype(np.float64)
 
 
-def bootstrap_estimate(value: float, drawn: Floats, questions: int) -> Estimate:
-    """`value` with the interval of its draws; NaN marks draws in which it is undefined.
+def bootstrap_estimate(value: float, samples: Floats, questions: int) -> Estimate:
+    """`value` with the interval of its `samples`, NaN where a draw leaves it undefined.
 
-    Percentiles stand at the level of Student's t instead of the normal's, for the short
+    Percentiles are taken at the level of Student's t instead of the normal's, for the short
     tails of a bootstrap of few questions (Hesterberg 2015, The American Statistician).
     """
     if questions < LEAST:
         return Estimate(value, None, questions, TOO_FEW)
-    known = drawn[~np.isnan(drawn)]
-    if len(known) < 0.9 * len(drawn):
+    defined = samples[~np.isnan(samples)]
+    if len(defined) < 0.9 * len(samples):
         return Estimate(value, None, questions, "undefined in over 10% of the draws")
     tail = _tail(questions - 1)
-    # Not interpolated: between a finite and an infinite draw there is no number.
-    low = float(np.quantile(known, tail, method="lower"))
-    high = float(np.quantile(known, 1 - tail, method="higher"))
+    # Not interpolated: there is no number between a finite and an infinite sample.
+    low = float(np.quantile(defined, tail, method="lower"))
+    high = float(np.quantile(defined, 1 - tail, method="higher"))
     if reason := _reason(low, high):
         return Estimate(value, None, questions, reason)
     return Estimate(value, (low, high), questions, "", METHOD)
 
 
 def _reason(low: float, high: float) -> str:
-    """Why these ends are no interval."""
+    """Why these ends make no interval; empty where they do."""
     if not np.isfinite([low, high]).all():
         side = "below" if np.isfinite(high) else "above" if np.isfinite(low) else "at all"
         return f"interval not bounded {side}"

@@ -98,7 +98,7 @@ class Sideways:
 
 
 def named(cls: type) -> str:
-    return f"test_scorer_scales:{cls.__name__}"
+    return f"{cls.__module__}:{cls.__name__}"
 
 
 def test_a_users_scorer_declares_both_or_is_unbounded_and_better_higher():

@@ -10,8 +10,8 @@ from internvl_helpers import asked, picture
 
 from generators.loading.files import Files
 from generators.pictures import decode
-from scorers.internvl.models import published_tokenizer
-from scorers.internvl.prompts import closest_grid, count, cut, normalised
+from scorers.internvl.models import normalised, published_tokenizer
+from scorers.internvl.prompts import closest_grid, count, cut
 from scorers.internvl.stage import MmieScore, replies
 from scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, marked
 

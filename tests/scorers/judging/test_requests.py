@@ -13,7 +13,7 @@ from generators.base import NotApplicable
 from generators.content import joined
 from generators.document import Document, Image, Text
 from scorers.judging.corrected import NOTHING, UNKNOWN, Corrected
-from scorers.judging.replies import RubricQuestion, asked_again
+from scorers.judging.replies import RubricQuestion, follow_up
 from scorers.judging.rubrics import OWN, Rubric
 
 PLAIN = Rubric("t", "Q({question})A({answer})T({gt_answer})", "FORM")
@@ -136,7 +136,7 @@ def test_requests_about_one_query_begin_alike(category):
 
 def test_asking_again_keeps_what_was_said():
     first = asked("a").request(7)
-    again = asked_again(first, "Nice!", "there is no score", PLAIN, 8)
+    again = follow_up(first, "Nice!", "there is no score", PLAIN, 8)
     assert again.turns[: len(first.turns)] == first.turns
     assert [t.role for t in again.turns] == ["user", "assistant", "user"]
     assert again.turns[1].content == (Text("Nice!"),)
@@ -144,7 +144,7 @@ def test_asking_again_keeps_what_was_said():
     assert "there is no score" in last
     assert last.endswith("FORM")
     assert (first.seed, again.seed) == (7, 8)
-    assert asked_again(first, "", "x", PLAIN, None).turns[1].content[0].text
+    assert follow_up(first, "", "x", PLAIN, None).turns[1].content[0].text
 
 
 def test_neighbouring_texts_are_joined():

@@ -50,7 +50,7 @@ def test_a_reply_that_is_cut_is_told_as_cut(server: Server, tmp_path: Path) -> N
     assert "are final" not in done.output
     for outcome in outcomes(tmp_path / "run"):
         assert isinstance(outcome, Unscored)
-        assert outcome.reason.startswith("the reply is cut at the model's longest: ")
+        assert outcome.reason.startswith("the reply is cut at the model's maximum length: ")
     first = reopen(tmp_path / "run").samples[0].id
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run"), first]).output
     assert "reply: ### Feedback" in shown

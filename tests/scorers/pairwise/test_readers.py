@@ -40,7 +40,7 @@ def test_levels_are_read_however_dressed(reply: str, preference: int) -> None:
     found = readers.level(reply)
     assert isinstance(found, Verdict)
     assert found.preference == preference
-    assert readers.LEVELS[found.said] == preference
+    assert readers.LEVELS[found.word] == preference
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ ALL_FOUR = "\n".join(readers.VOTES)
 def test_votes(reply: str, corrected: str | None, official: str | None) -> None:
     for read, wanted in ((readers.vote, corrected), (readers.official_vote, official)):
         found = read(reply)
-        assert (found.said if isinstance(found, Verdict) else None) == wanted
+        assert (found.word if isinstance(found, Verdict) else None) == wanted
 
 
 def test_undecided_votes_prefer_nobody() -> None:

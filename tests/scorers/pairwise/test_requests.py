@@ -299,7 +299,7 @@ def test_only_what_is_unread_is_repeated_officially() -> None:
     rounds = [said("Answer1"), said("?")], [said("Answer2")]
     steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *rounds)
     assert [len(jobs) for jobs in steps] == [2, 1]
-    votes = [r.outcome.value.said for r in outcome.value.readings]
+    votes = [r.outcome.value.word for r in outcome.value.readings]
     assert votes == ["Answer1", "Answer2"]
 
 

@@ -15,7 +15,13 @@ from generators.base import NotApplicable
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
 from scorers.pairwise.mllm_bench import K, _medians, counted_battles
-from scorers.pairwise.probench_ratings import _fitted, _rating, _redrawn, _told, matrices
+from scorers.pairwise.probench_ratings import (
+    _fitted,
+    _official_battles,
+    _rating,
+    _resampled,
+    matrices,
+)
 from scorers.pairwise.readers import LEVELS, MIRRORED
 from scorers.statistics.battles import Battle, online_elo
 from scorers.statistics.bradley_terry import bradley_terry
@@ -134,13 +140,13 @@ def test_probench_style_counts_equal_the_released_ones(case: dict) -> None:
 
 @pytest.mark.parametrize("case", PROBENCH)
 def test_probench_ratings_equal_the_released_fit(case: dict) -> None:
-    battles = [b for g in probench_games(case) for b in _told(g, 3)]
+    battles = [b for g in probench_games(case) for b in _official_battles(g, 3)]
     assert len(battles) == case["battles"]
     x, y = matrices(battles)
     coefficients = _fitted(x, y)
     assert _rating(coefficients) == pytest.approx(case["rating"], abs=1e-3)
     assert coefficients[2:] == pytest.approx(case["style"], abs=1e-5)
-    drawn = _redrawn(x, y, np.array([b.score == 0.5 for b in battles]))
+    drawn = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
     ends = [case["lower"], case["upper"]]
     assert np.percentile(drawn, [2.5, 97.5]) == pytest.approx(ends, abs=1e-2)
 

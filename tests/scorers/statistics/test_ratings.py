@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.stats import norm, t
 
-from scorers.statistics import bootstrap
 from scorers.statistics.battles import (
     POINTS,
     Battle,
@@ -23,6 +22,7 @@ from scorers.statistics.battles import (
     online_elo,
 )
 from scorers.statistics.bradley_terry import ALWAYS, bradley_terry
+from scorers.statistics.estimate import METHOD, bootstrap_estimate, bootstrap_weights
 from scorers.statistics.means import mean_by_question, pooled_mean
 
 NAMES = ("base", "a", "b", "c")
@@ -254,29 +254,29 @@ def test_means_and_their_intervals() -> None:
 
 
 def test_draws_of_a_question_do_not_depend_on_others() -> None:
-    one = bootstrap.weights(["x", "y"], 50)
-    other = bootstrap.weights(["y", "z", "x"], 50)
+    one = bootstrap_weights(["x", "y"], 50)
+    other = bootstrap_weights(["y", "z", "x"], 50)
     assert (one[:, 0] == other[:, 2]).all()
     assert (one[:, 1] == other[:, 0]).all()
-    assert bootstrap.weights(["x"], 4000).mean() == pytest.approx(1, abs=0.05)
+    assert bootstrap_weights(["x"], 4000).mean() == pytest.approx(1, abs=0.05)
 
 
 def test_an_interval_never_ends_between_a_number_and_infinity() -> None:
     # The 97.5th percentile falls between the 97th and the 98th of 100 draws.
     drawn = np.array([float(i) for i in range(97)] + [math.inf] * 3)
-    assert bootstrap.estimate(1.0, drawn, 1000).reason == "interval not bounded above"
-    assert bootstrap.estimate(1.0, -drawn, 1000).reason == "interval not bounded below"
+    assert bootstrap_estimate(1.0, drawn, 1000).reason == "interval not bounded above"
+    assert bootstrap_estimate(1.0, -drawn, 1000).reason == "interval not bounded below"
     drawn[97] = 97.0
-    assert bootstrap.estimate(1.0, drawn, 1000).ci95 == (2.0, 97.0)
+    assert bootstrap_estimate(1.0, drawn, 1000).ci95 == (2.0, 97.0)
     drawn[:11] = math.nan
-    assert "undefined" in bootstrap.estimate(1.0, drawn, 1000).reason
+    assert "undefined" in bootstrap_estimate(1.0, drawn, 1000).reason
 
 
 def test_percentiles_stand_at_the_level_of_students_t() -> None:
     drawn = np.arange(100_001.0)
     for questions in (6, 30):
         tail = norm.cdf(t.ppf(0.025, questions - 1))
-        low, high = bootstrap.estimate(0.0, drawn, questions).ci95
+        low, high = bootstrap_estimate(0.0, drawn, questions).ci95
         assert low == pytest.approx(100_000 * tail, abs=1)
         assert high == pytest.approx(100_000 * (1 - tail), abs=1)
 
@@ -337,10 +337,10 @@ def test_a_system_that_always_wins_is_searched_for_once(
 
 
 def test_draws_that_are_all_equal_are_no_interval() -> None:
-    found = bootstrap.estimate(2.5, np.full(1000, 2.5), 30)
+    found = bootstrap_estimate(2.5, np.full(1000, 2.5), 30)
     assert (found.value, found.ci95) == (2.5, None)
     assert found.reason == "the same in all draws: no interval"
-    assert bootstrap.estimate(2.5, np.linspace(2, 3, 1000), 30).method == bootstrap.METHOD
+    assert bootstrap_estimate(2.5, np.linspace(2, 3, 1000), 30).method == METHOD
 
 
 def test_a_pooled_mean_takes_the_values_of_a_question_together() -> None:
@@ -364,7 +364,7 @@ def test_a_pooled_mean_of_unequal_questions_has_the_width_of_the_bootstrap() -> 
     found = pooled_mean(names, values)
     own = {n: [v for m, v in zip(names, values, strict=True) if m == n] for n in level}
     sums = np.array([[sum(v), len(v)] for v in own.values()])
-    drawn = bootstrap.weights(list(own), 4000) @ sums
+    drawn = bootstrap_weights(list(own), 4000) @ sums
     wanted = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
     assert found.value == pytest.approx(np.mean(values))
     assert found.ci95 == pytest.approx(wanted, abs=0.01)
