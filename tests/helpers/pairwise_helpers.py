@@ -41,13 +41,13 @@ def sample(*content: str | Image, id: str = "q1", **about: Any) -> Sample:
     return Sample(**{"id": id, "category": "c", "field": "f", "turns": turns} | about)
 
 
-def said(text: str) -> Result[Draft]:
+def draft_of(text: str) -> Result[Draft]:
     return Result(Draft((Text(text),)))
 
 
 def outcome_of(protocol: Pairwise, reply: str, aspect: Aspect = "preference") -> Any:
-    found = protocol.read(reply, aspect)
-    return Result(found) if isinstance(found, Verdict | FactualityScores) else found
+    result = protocol.read(reply, aspect)
+    return Result(result) if isinstance(result, Verdict | FactualityScores) else result
 
 
 def judged(

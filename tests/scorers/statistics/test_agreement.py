@@ -74,11 +74,11 @@ def test_weights_are_copies_and_values_are_the_libraries(rows, name):
     assume(len(np.unique(one)) > 1 and len(np.unique(two)) > 1)
     with np.errstate(all="ignore"):
         expected = library(name, one, two)
-    drawn = np.stack([weight, np.ones(len(x), int)]).astype(float)
-    found = COEFFICIENTS[name].function(x.astype(float), y.astype(float), drawn)
+    samples = np.stack([weight, np.ones(len(x), int)]).astype(float)
+    result = COEFFICIENTS[name].function(x.astype(float), y.astype(float), samples)
     if math.isfinite(expected):
-        assert found[0] == pytest.approx(expected, abs=1e-7)
-        assert found[1] == pytest.approx(plain(name, x, y), nan_ok=True, abs=1e-12)
+        assert result[0] == pytest.approx(expected, abs=1e-7)
+        assert result[1] == pytest.approx(plain(name, x, y), nan_ok=True, abs=1e-12)
 
 
 def test_kappa_of_real_values_is_lins_concordance():
@@ -111,9 +111,9 @@ def test_correlations_with_one_score_for_all_are_undefined(name, flat):
 @settings(deadline=None)
 def test_rounding_is_no_spread(level, weight):
     x, y = np.array([level] * 5 + [7.5]), np.arange(6.0)
-    for drawn in ([*weight, 0], [*weight, 0][::-1]):
-        w = np.array([drawn], dtype=float)
-        ends = (x, y) if drawn[-1] == 0 else (x[::-1], y)
+    for samples in ([*weight, 0], [*weight, 0][::-1]):
+        w = np.array([samples], dtype=float)
+        ends = (x, y) if samples[-1] == 0 else (x[::-1], y)
         assert np.isnan(COEFFICIENTS["pearson"].function(*ends, w))
         assert np.isnan(COEFFICIENTS["kappa"].function(ends[0], ends[0], w))
     assert math.isnan(plain("pearson", [level] * 5, y[:5]))
@@ -165,8 +165,8 @@ def test_groups_are_all_kinds_categories_and_both():
         *sampled(6, 1, category="PBL", kind="integrated", seed=1),
         *sampled(5, 1, category="PBL", kind="interleaved", seed=2),
     ]
-    found = {(a.category, a.kind): a for a in agreement(pairs, draws=50)}
-    assert {key: a.pairs for key, a in found.items()} == {
+    result = {(a.category, a.kind): a for a in agreement(pairs, draws=50)}
+    assert {key: a.pairs for key, a in result.items()} == {
         (None, None): 19,
         (None, "integrated"): 14,
         (None, "interleaved"): 5,
@@ -176,8 +176,8 @@ def test_groups_are_all_kinds_categories_and_both():
         ("SA", None): 8,
         ("SA", "integrated"): 8,
     }
-    assert found["PBL", None].queries == 6
-    for (category, kind), a in found.items():
+    assert result["PBL", None].queries == 6
+    for (category, kind), a in result.items():
         chosen = [
             p for p in pairs if category in (None, p.category) and kind in (None, p.kind)
         ]
@@ -188,8 +188,8 @@ def test_groups_are_all_kinds_categories_and_both():
 
 
 def test_one_kind_alone_is_not_told_apart():
-    found = agreement(sampled(6, 1, category="SA"), draws=50)
-    assert [(a.category, a.kind) for a in found] == [(None, None), ("SA", None)]
+    result = agreement(sampled(6, 1, category="SA"), draws=50)
+    assert [(a.category, a.kind) for a in result] == [(None, None), ("SA", None)]
 
 
 def test_no_pair_no_group():
