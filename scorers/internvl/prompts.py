@@ -2,7 +2,7 @@
 
 Tiles follow `dynamic_preprocess` and `build_transform` (main.py, Lillianwei-h/MMIE@eb0fd6e;
 the same in OpenGVLab/InternVL): the grid whose shape is closest to the picture's, bicubic
-resizing to it, and the whole picture as a thumbnail. DecodedPictures come from
+resizing to it, and the whole picture as a thumbnail. Pictures come from
 `generators.pictures`, upright and with transparency over white, where upstream drops both
 silently.
 """

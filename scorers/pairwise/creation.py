@@ -94,20 +94,20 @@ class Creation(DualEvaluation):
         in corrected mode where the question has them.
         """
         shown = both_orders(first, second)
-        asks = [
+        questions = [
             PairQuestion(
                 "preference", swapped, self._preference(sample, whole(a), whole(b))
             )
             for swapped, a, b in shown
         ]
         if sample.metadata.get(FACTUALITY):
-            asks += [
+            questions += [
                 PairQuestion(
                     "factuality", swapped, self._factuality(sample, whole(a), whole(b))
                 )
                 for swapped, a, b in shown
             ]
-        return tuple(asks)
+        return tuple(questions)
 
     def _preference(
         self, sample: Sample, first: Content, second: Content

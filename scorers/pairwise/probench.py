@@ -147,7 +147,7 @@ class ProBench(DualEvaluation):
         return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
-        """Only a reply without any verdict is user_turns for again (`isvalid_output`)."""
+        """Only a reply without any verdict is asked for again (`isvalid_output`)."""
         return not official_forms(reply)
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:

@@ -119,28 +119,29 @@ def judged(
     that cannot be asked about is a failure of the input.
     """
     try:
-        asks = protocol.requests(sample, *answers)
+        questions = protocol.requests(sample, *answers)
     except ValueError as error:
         return Failure(str(error))
-    replies = yield [_job(a, sample, chat, sampling) for a in asks]
-    outcomes = [_outcome(protocol, a, r) for a, r in zip(asks, replies, strict=True)]
-    unread = dict(enumerate(zip(asks, replies, strict=True)))
+    replies = yield [_job(q, sample, chat, sampling) for q in questions]
+    outcomes = [_outcome(protocol, q, r) for q, r in zip(questions, replies, strict=True)]
+    unread = dict(enumerate(zip(questions, replies, strict=True)))
     for attempt in range(1, protocol.attempts):
         again = {
             i: following
-            for i, (ask, reply) in unread.items()
-            if (following := _next_question(protocol, ask, reply, outcomes[i], chat))
+            for i, (question, reply) in unread.items()
+            if (following := _next_question(protocol, question, reply, outcomes[i], chat))
         }
         if not again:
             break
-        replies = yield [_job(a, sample, chat, sampling, attempt) for a in again.values()]
+        replies = yield [_job(q, sample, chat, sampling, attempt) for q in again.values()]
         unread = dict(zip(again, zip(again.values(), replies, strict=True), strict=True))
         outcomes = [
-            _outcome(protocol, asks[i], unread[i][1]) if i in unread else outcome
+            _outcome(protocol, questions[i], unread[i][1]) if i in unread else outcome
             for i, outcome in enumerate(outcomes)
         ]
     readings = (
-        ReplyReading(a.aspect, a.swapped, o) for a, o in zip(asks, outcomes, strict=True)
+        ReplyReading(q.aspect, q.swapped, o)
+        for q, o in zip(questions, outcomes, strict=True)
     )
     return Result(Judgement(tuple(readings), styles))
 
@@ -152,7 +153,7 @@ def most_questions(protocol: Pairwise) -> int:
 
 def _next_question(
     protocol: Pairwise,
-    ask: PairQuestion,
+    question: PairQuestion,
     reply: Outcome[Draft],
     outcome: Outcome[Verdict | FactualityScores],
     chat: StageSpec,
@@ -161,37 +162,37 @@ def _next_question(
     if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
         return None
     if protocol.mode == "corrected":
-        return _follow_up(protocol, ask, reply.value.text, outcome.reason)
-    return ask if chat.seeded and protocol.repeats_after(reply.value.text) else None
+        return _follow_up(protocol, question, reply.value.text, outcome.reason)
+    return question if chat.seeded and protocol.repeats_after(reply.value.text) else None
 
 
 def _follow_up(
-    protocol: Pairwise, ask: PairQuestion, reply: str, problem: str
+    protocol: Pairwise, question: PairQuestion, reply: str, problem: str
 ) -> PairQuestion:
     """The conversation so far, with a turn that asks for the judgement in its form."""
-    message = prompts.AGAIN.format(problem=problem, form=protocol.form(ask.aspect))
-    return replace(ask, turns=followed_up(ask.turns, reply, message))
+    message = prompts.AGAIN.format(problem=problem, form=protocol.form(question.aspect))
+    return replace(question, turns=followed_up(question.turns, reply, message))
 
 
 def _job(
-    ask: PairQuestion,
+    question: PairQuestion,
     sample: Sample,
     chat: StageSpec,
     sampling: tuple[int, int],
     attempt: int = 0,
 ) -> Job:
-    position = _POSITION[ask.aspect] + attempt * len(_POSITION)
+    position = _POSITION[question.aspect] + attempt * len(_POSITION)
     seed = derived_seed(sampling[0], sample.id, sampling[1], position)
-    request = Request(ask.turns, seed if chat.seeded else None)
-    return Job(chat, request, sample.id, f"{ask.aspect} {sample.id}")
+    request = Request(question.turns, seed if chat.seeded else None)
+    return Job(chat, request, sample.id, f"{question.aspect} {sample.id}")
 
 
 def _outcome(
-    protocol: Pairwise, ask: PairQuestion, reply: Outcome[Draft]
+    protocol: Pairwise, question: PairQuestion, reply: Outcome[Draft]
 ) -> Outcome[Verdict | FactualityScores]:
     if not isinstance(reply, Result):
         return reply
-    reading = protocol.read(reply.value.text, ask.aspect)
+    reading = protocol.read(reply.value.text, question.aspect)
     return Result(reading) if isinstance(reading, Verdict | FactualityScores) else reading
 
 

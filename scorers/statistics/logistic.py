@@ -22,7 +22,7 @@ _NOTHING = 1e-7
 
 
 class Fitter:
-    """Fits a design's coefficients under any weights of its battles."""
+    """Fits the coefficients of a matrix under any weights of its battles."""
 
     def __init__(self, table: BattleMatrix, ridge: float) -> None:
         self.table, self.ridge = table, ridge
@@ -154,7 +154,7 @@ def _runs(sides: Floats, direction: Floats) -> Floats:
 
     The directions that lose no outcome are a cone, which is of full width in the space
     where the outcomes that none of them makes more likely stay as they are: every
-    coefficient that varies there escaping off.
+    coefficient that varies there runs off.
     """
     from scipy.linalg import null_space
 
