@@ -1,4 +1,4 @@
-"""Tiny checkpoints in the layout of MMIE/MMIE-Score, written down from its sources."""
+"""Tiny checkpoints in the layout of MMIE/MMIE-Score, after its sources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PICTURES = ("<img>", "</img>", "<IMG_CONTEXT>")
 
 
 def config(vocabulary: int) -> dict[str, Any]:
-    """`config.json` of a toy with everything a published one has to say."""
+    """`config.json` of a toy with every field of a published one."""
     return {
         "architectures": ["InternVLChatModel"],
         "auto_map": {"AutoModel": "modeling_internvl_chat.InternVLChatModel"},

@@ -1,4 +1,4 @@
-"""Queries, documents and a judge that says what it is told to, for the judging tests."""
+"""Queries, documents and a judge with scripted replies, for the judging tests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def get_prompt(data_id):
     else:
         print("?")
 '''
-"""A prompts.py of the released one's shape, in words of our own."""
+"""A prompts.py of the released one's shape, in our own words."""
 
 STAND_IN_TEXTS = {
     "SA": "Story. Reply with ### Score\nand a number.# Q\n{question}\n# A\n{answer}\n# F\n",
@@ -57,7 +57,7 @@ STAND_IN_TEXTS = {
 
 
 def stand_in_digests() -> dict[str, str]:
-    """To be put in the place of the released ones."""
+    """Digests that replace the released ones."""
     return {k: hashlib.sha256(t.encode()).hexdigest() for k, t in STAND_IN_TEXTS.items()}
 
 
@@ -98,7 +98,7 @@ Reply = str | Outcome[Draft]
 def converse(
     asking: RubricJudge, sample: Sample, document: Document, replies: Sequence[Reply]
 ) -> tuple[list[Job], Outcome[Score]]:
-    """The jobs a judge asks for when it is given `replies`, and what it ends in."""
+    """A judge's jobs when it is given `replies`, and its outcome."""
     walk = asking.judge(sample, document)
     jobs: list[Job] = []
     given = iter(replies)

@@ -27,7 +27,7 @@ DRAWN = Image.of(b"the answer's picture")
 
 
 def upstream(name: str) -> Any:
-    """What the released programs made of seeded synthetic judgements."""
+    """Results of the released programs on seeded synthetic judgements."""
     path = DATA / "pairwise_upstream.json"
     return json.loads(path.read_text())[name]
 
