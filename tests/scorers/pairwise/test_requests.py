@@ -69,7 +69,7 @@ def test_pictures_of_answers_stand_where_the_answers_have_them(
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "wanted"),
+    ("name", "mode", "expected"),
     [
         ("creation", "corrected", "See\n<Q>\nand write"),
         ("mllm-bench", "corrected", "See\n<Q>\nand write"),
@@ -266,7 +266,7 @@ def test_second_questions_have_seeds_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "unread", "wanted"),
+    ("name", "unread", "expected"),
     [
         ("mllm-bench", "no vote", 3),
         ("probench", "no verdict", 3),

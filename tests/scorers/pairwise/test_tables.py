@@ -135,7 +135,7 @@ def voted(forward: str | None, swapped: str | None) -> Judgement:
 
 
 @pytest.mark.parametrize(
-    ("forward", "swapped", "wanted"),
+    ("forward", "swapped", "expected"),
     [
         ("Answer1", "Answer2", "first"),
         ("Answer2", "Answer1", "second"),
