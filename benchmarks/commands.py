@@ -35,7 +35,7 @@ from generators.files import write_whole
 from generators.names import unknown
 from pipelines.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.rubric import parse_mode, parse_rubric
+from scorers.judging.sources import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 
