@@ -22,7 +22,7 @@ from generators.base import (
     Walk,
 )
 from generators.document import Document, Malformed, Sample, Score
-from generators.system import Asking, Prompter, System, answer
+from generators.system import Prompter, Repetition, System, answer
 from scorers.base import ItemOutcome, PlanItem, Scorer, admitted
 
 DocumentRequest = tuple[System, Sample | Malformed, int]
@@ -134,7 +134,8 @@ class Plan:
         """The first part of an evaluation: the document of one system."""
         if isinstance(sample, Malformed):
             return Failure(sample.reason, Fault.BAD_INPUT)
-        return (yield from answer(system, sample, Asking(self.prompt, self.seed, repeat)))
+        repetition = Repetition(self.prompt, self.seed, repeat)
+        return (yield from answer(system, sample, repetition))
 
 
 @dataclass(frozen=True, kw_only=True)

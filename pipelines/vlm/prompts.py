@@ -11,7 +11,7 @@ import jinja2
 from PIL import Image as Pillow
 
 from generators.base import Failure, Skip
-from generators.decoding.requests import unseeded
+from generators.content import unseeded
 from generators.document import Request, Text, Turn
 from generators.pictures import PictureError, decode
 from pipelines.chat.settings import ChatSettings

@@ -267,7 +267,7 @@ def test_values_that_are_no_picture_fail_alone(value, message):
 @pytest.fixture
 def compiled(monkeypatch):
     """Stages believe that they are compiled; the real compiler takes half a minute."""
-    monkeypatch.setattr("generators.diffusion.pipeline.compile_denoiser", lambda _: None)
+    monkeypatch.setattr("generators.diffusion.drawer.compile_denoiser", lambda _: None)
     return lambda name, size: stage(name, compile=True, batch_size=size)
 
 
@@ -313,19 +313,19 @@ def test_scheduler_by_name():
         stage("sdxl", scheduler="Eulr")
 
 
-def test_scheduler_that_mixes_neighbours_is_refused(tmp_path):
+def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
     pipeline = tiny_pipeline("flux")
     pipeline.scheduler.register_to_config(stochastic_sampling=True)
     pipeline.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="neighbours"):
+    with pytest.raises(ValueError, match="depend on their batch"):
         from_folder(tmp_path, "flux")
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "message"),
     [
-        ("openjourney", {"max_sequence_length": 128}, "takes no max_sequence_length"),
-        ("flux", {"negative_prompt": "fog"}, "FluxPipeline takes no negative_prompt"),
+        ("openjourney", {"max_sequence_length": 128}, "does not take max_sequence_length"),
+        ("flux", {"negative_prompt": "fog"}, "FluxPipeline does not take negative_prompt"),
         ("sdxl", {"offload": "model"}, "offload needs a GPU"),
         ("sdxl", {"device_map": "balanced"}, "device_map needs a GPU"),
     ],

@@ -17,7 +17,7 @@ from generators.document import Document
 from generators.errors import UsageError
 from generators.files import write_whole
 from scorers.features import words
-from scorers.pairwise.games import Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.games import FactualityScores, Judgement, ReplyReading, Verdict
 from scorers.pairwise.matchup import Matchup
 
 
@@ -129,7 +129,7 @@ def _said(reading: ReplyReading) -> dict[str, Any]:
     match outcome.value:
         case Verdict(said, preference):
             return {"outcome": "done", "said": said, "preference": preference}
-        case Marks(first, second):
+        case FactualityScores(first, second):
             return {"outcome": "done", "marks": (first, second)}
 
 
