@@ -214,7 +214,7 @@ def test_a_walk_stands_still_at_the_first_unknown_job() -> None:
 def test_a_plan_counts_shared_jobs_once_and_bounds_what_follows(tmp_path: Path) -> None:
     plan = plan_of([sample(i) for i in range(5)], paint=[painter(0), painter(1)])
     counts = {c.spec.name: c for c in count(plan, Store(tmp_path))}
-    assert (counts["writer"].asked, counts["writer"].distinct) == (10, 5)
+    assert (counts["writer"].requests, counts["writer"].distinct) == (10, 5)
     assert counts["writer"].to_run == 5
     assert [counts[f"painter{i}"].later for i in (0, 1)] == [5, 5]
     assert counts["measure"].later == 10
