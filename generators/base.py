@@ -1,4 +1,4 @@
-"""What a stage is, how its outcomes are told apart, and how a job names its result.
+"""What a stage is, the outcomes it can give, and how a job names its result.
 
 A stage is one plain class: `__init__` loads the model, `__call__` gives one outcome per
 input, in order; raising condemns the batch. It knows nothing of Ray, files or other
@@ -33,7 +33,7 @@ class Kind(StrEnum):
     DRAFT = "draft"
     """Request -> Draft: an LVLM, a native model's LM, a judge."""
     CONDITION = "condition"
-    """ImageRequest -> Payload: turns a request into what its decoder reads (Emu2)."""
+    """ImageRequest -> Payload: turns a request into its decoder's input (Emu2)."""
     RENDER = "render"
     """ImageRequest -> Image: a text-to-image model or a native image decoder."""
     SCORE = "score"
@@ -56,19 +56,19 @@ class Fault(StrEnum):
 
     @property
     def final(self) -> bool:
-        """Whether issuing the command again would only meet the same end."""
+        """Whether running again would fail the same way."""
         return self in (Fault.BAD_INPUT, Fault.REFUSED, Fault.UNSAFE)
 
 
 @dataclass(frozen=True, slots=True)
 class Result(Generic[T]):
-    """A stage did what it was asked."""
+    """A stage's answer to one input."""
 
     value: T
     usage: Mapping[str, float] = field(default_factory=dict)
     """Countable cost: input_tokens, output_tokens, images, steps, ..."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What a reader of the result should know: the exact prompt, truncation, ..."""
+    """Details for readers of the result: the exact prompt, truncation, ..."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ class Unscored:
 
 @dataclass(frozen=True, slots=True)
 class NotApplicable:
-    """The scorer does not speak about such queries (CLIPScore on reasoning)."""
+    """The scorer does not apply to such queries (CLIPScore on reasoning)."""
 
     reason: str
 
@@ -109,8 +109,8 @@ Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
 class Stage(Protocol[In, Out]):
     """The contract of a stage. `concurrent` stages take calls from several threads.
 
-    A stage with a ceiling on its usage has `continue_from(usage)`: it is told, once loaded,
-    what its records have used before.
+    A stage with a ceiling on its usage has `continue_from(usage)`, which is called once it
+    is loaded, with what its records have used before.
     """
 
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
@@ -147,7 +147,7 @@ class StageSpec:
     """A stage before it is loaded: what it is, what names its results, how it is run."""
 
     name: str
-    """For people: the name of its folder, of its progress bar."""
+    """Shown to people, in its folder and its progress bar."""
     kind: Kind
     target: str
     """`module:Class`, imported only where the stage is hosted."""
@@ -190,7 +190,7 @@ class StageSpec:
 
 
 def imported(target: str) -> Any:
-    """What `module:name` names; ImportError or AttributeError where it names nothing."""
+    """The object `module:name`; ImportError or AttributeError where there is none."""
     module, _, name = target.partition(":")
     return getattr(importlib.import_module(module), name)
 
@@ -202,10 +202,10 @@ class Job:
     spec: StageSpec
     input: StageInput
     label: str
-    """The sample's id, for people; not part of the key."""
+    """The sample's id, shown to people; not part of the key."""
     group: str = ""
-    """Jobs of one group begin alike, and are sent together where that is possible: what
-    they share is then computed once, here or by a server. Not part of the key."""
+    """Inputs of one group begin alike and are sent together where possible, so that what
+    they share is computed once, here or by a server. Not part of the key."""
 
     @cached_property
     def key(self) -> str:
@@ -214,7 +214,7 @@ class Job:
 
     @cached_property
     def size(self) -> int:
-        """A rough length of the input in characters, to batch like with like."""
+        """A rough length of the input in characters, to batch inputs of like length."""
         if not isinstance(self.input, Request):
             return 0
         texts = (s for t in self.input.turns for s in t.content)

@@ -17,10 +17,10 @@ _EDGE_BYTES = 1 << 16
 
 
 def fingerprint(folder: Path) -> str:
-    """Digest of a checkpoint folder: names and sizes of all files, content of the small.
+    """Digest of a checkpoint folder: names and sizes of all files, content of small ones.
 
     Of files over 1 MiB only the first and last 64 KiB are read: hashing 150 GB at every
-    start would cost minutes, and safetensors keep their tensor index at the head.
+    start would take minutes, and safetensors keep their tensor index at the head.
     """
     state = hashlib.sha256()
     files = [p for p in sorted(folder.rglob("*")) if p.is_file()]
@@ -43,12 +43,12 @@ def _hidden(path: Path) -> bool:
 
 @dataclass
 class Pins:
-    """Which weights were meant when a run was planned."""
+    """The exact weights that a run was planned with."""
 
     known: dict[str, str] = field(default_factory=dict)
     """`model@revision` -> identity."""
     missing: list[str] = field(default_factory=list)
-    """What could not be pinned, and why; filled instead of raising."""
+    """What could not be pinned, and why; collected instead of raised."""
 
 
 _pins: contextvars.ContextVar[Pins | None] = contextvars.ContextVar("pins", default=None)
@@ -56,10 +56,10 @@ _pins: contextvars.ContextVar[Pins | None] = contextvars.ContextVar("pins", defa
 
 @contextlib.contextmanager
 def pinning(known: Mapping[str, str]) -> Iterator[Pins]:
-    """Within this context models keep the identities `known`, and new ones are noted.
+    """Within this context models keep the identities `known`; new ones are added.
 
-    Weights that cannot be pinned are listed in `Pins.missing` and get an identity that
-    no record has, so that everything else can still be planned.
+    Weights that cannot be pinned are listed in `Pins.missing` and get an identity that no
+    record has, so that everything else can still be planned.
     """
     pins = Pins(dict(known))
     token = _pins.set(pins)
@@ -128,7 +128,7 @@ def _commit(repo_id: str, revision: str | None) -> str:
     try:
         sha = HfApi().model_info(repo_id, revision=revision, timeout=10).sha
     except Exception as error:
-        # Whatever HTTP library the Hub client uses, its errors come through unchanged.
+        # The errors of the Hub client's HTTP library come through unchanged.
         raise CheckpointError(
             f"weights {repo_id!r} (revision {revision or 'main'}) are not in the Hub "
             f"cache, and the Hub did not answer ({first_line(error)}). Name a folder, or "
@@ -148,6 +148,6 @@ def _cached_commit(repo_id: str, revision: str) -> str | None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message, or its kind where it says nothing."""
+    """The first line of an error's message, or its class where it has none."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".") if lines else type(error).__name__

@@ -9,7 +9,7 @@ from generators.base import Failure
 from generators.document import Content, Image, Request, Text, Turn
 
 EMPTY_REPLY = "(empty reply)"
-"""Stands for a reply of no text: chat templates refuse an empty turn."""
+"""Replaces a reply without text: chat templates refuse an empty turn."""
 
 
 def joined(segments: Iterable[Text | Image]) -> Content:
@@ -57,7 +57,7 @@ def unseeded(request: Request, sampled: bool) -> Failure | None:
 
 
 def empty(content: Iterable[Text | Image]) -> Failure | None:
-    """The failure of content that is white space at most."""
+    """The failure of content with neither pictures nor text but white space."""
     if any(isinstance(s, Image) or s.text.strip() for s in content):
         return None
     return Failure("the request holds neither text nor pictures")

@@ -1,9 +1,9 @@
 """A user's own stage, named `module:Class`: a plain class, no registration.
 
-Class attributes say what the engine has to know: `kind` ("draft", "render" or "score"),
-and where they apply `version` (bump it when results change) and `placement`. A stage that
-drafts or renders is given a seed with every input; `seeded = False` says that its results
-do not depend on one, so that repeats share them.
+Class attributes hold what the engine needs to know: `kind` ("draft", "render" or
+"score"), and where they apply `version` (bump it when results change) and `placement`. A
+stage that drafts or renders is given a seed with every input; `seeded = False` says that
+its results do not depend on one, so that repeats share them.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ def custom_spec(
 
 
 def _placement(name: str, cls: Any, overrides: Mapping[str, Any]) -> Placement:
-    """How the class asks to be run, with what the user says of it instead."""
-    given = {k: v for k, v in overrides.items() if k in StageSettings.placed}
-    checked = validated(StageSettings, given, name)
+    """The class's own placement with the user's overrides."""
+    placed = {k: v for k, v in overrides.items() if k in StageSettings.placed}
+    checked = validated(StageSettings, placed, name)
     own: Placement = getattr(cls, "placement", Placement())
-    return replace(own, **{k: getattr(checked, k) for k in given})
+    return replace(own, **{k: getattr(checked, k) for k in placed})
 
 
 def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
@@ -84,20 +84,20 @@ def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
 
 
 def custom_system(name: str, weights: Weights, overrides: Mapping[str, Any]) -> System:
-    """A system whose one stage drafts; pictures it has drawn itself pass through."""
+    """A system whose one stage drafts, and may draw its own pictures."""
     draft, _ = custom_spec(name, weights, overrides, [Kind.DRAFT])
-    passing = StageSpec(
+    as_drawn = StageSpec(
         name="as-drawn",
         kind=Kind.RENDER,
         stage="as-drawn",
         target="generators.custom:AsDrawn",
         placement=Placement(num_cpus=0.25, batch_size=32),
     )
-    return System(name=name, draft=draft, render=passing, max_images=4)
+    return System(name=name, draft=draft, render=as_drawn, max_images=4)
 
 
 def drawn(picture: "Picture") -> ImageRequest:
-    """For stages that draw while they write: a request that is answered already."""
+    """A request for a picture that a stage has drawn while it wrote."""
     import numpy as np
     from safetensors.numpy import save
 
@@ -108,13 +108,13 @@ def drawn(picture: "Picture") -> ImageRequest:
 
 
 class AsDrawn:
-    """Renders the requests that `drawn` made: the picture is in the payload."""
+    """Renders the requests of `drawn`: the picture is in the payload."""
 
     def __init__(self, **_: Any) -> None:
         pass
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
-        """The pictures as they were drawn."""
+        """The pictures in the payloads."""
         return [Result(self._unpacked(request)) for request in inputs]
 
     def _unpacked(self, request: ImageRequest) -> Image:

@@ -1,7 +1,7 @@
 """Text, pictures, drafts, documents and samples: the values that flow between stages.
 
-Standard library only, so that every room may import it for nothing. All values are
-frozen. Bytes travel as a `Blob`: known by their digest, at hand or still to be read.
+Standard library only, so that importing it costs nothing. All values are frozen. Bytes
+are a `Blob`, known by its digest, whose data may still have to be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """Bytes known by their SHA-256: at hand in `data`, or to be read from `place`."""
+    """Bytes known by their SHA-256: in `data`, or still to be read from `place`."""
 
     digest: str
     data: bytes | None = field(default=None, repr=False, compare=False)
@@ -38,7 +38,7 @@ class Blob:
         return cls(hashlib.sha256(data).hexdigest(), data)
 
     def read(self) -> bytes:
-        """The bytes; ValueError when they have not been brought to hand."""
+        """The bytes; ValueError when they have not been read yet."""
         if self.data is None:
             raise ValueError(f"bytes {self.digest[:12]} are still at {self.place}")
         return self.data
@@ -77,9 +77,9 @@ class ImageRequest:
     payload: Payload | None = None
     """What a native model's image decoder draws from."""
     context: Content = ()
-    """What the picture is conditioned on beside the prompt (Emu2-Gen reads images)."""
+    """What the picture is conditioned on besides the prompt (Emu2-Gen reads images)."""
     seed: int | None = None
-    """Seed of the picture's own noise; None while the draft is not yet numbered."""
+    """Seed of the picture's noise; None until the draft's requests have their seeds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Score:
     value: float
     """On the scorer's own scale."""
     parts: Mapping[str, Any] = field(default_factory=dict)
-    """What the value was made of: per pair, per criterion, other scalings."""
+    """Components of the value: per pair, per criterion, other scalings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,22 +184,22 @@ class Sample:
     reference: Document | None = None
     """The ground truth; enters only scorer keys."""
     criteria: str | None = None
-    """What a judge is told to look for in answers to this very query."""
+    """What a judge should look for in answers to this query."""
     wants_images: bool = True
     """Whether an answer is expected to hold pictures (not in multi-step reasoning)."""
     metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
     def openings(self) -> tuple[tuple[Turn, ...], ...]:
-        """The turns up to each of the user's, without what came before or was answered."""
-        found: list[tuple[Turn, ...]] = []
-        said: tuple[Turn, ...] = ()
+        """The new turns up to each turn of the user, without turns of the assistant."""
+        openings: list[tuple[Turn, ...]] = []
+        turns: tuple[Turn, ...] = ()
         for turn in self.turns:
-            said += () if turn.role == "assistant" else (turn,)
+            turns += () if turn.role == "assistant" else (turn,)
             if turn.role == "user":
-                found.append(said)
-                said = ()
-        return tuple(found)
+                openings.append(turns)
+                turns = ()
+        return tuple(openings)
 
     @property
     def question(self) -> Content:

@@ -1,6 +1,6 @@
-"""The errors that people can mend: one root, each class with the exit status it ends in.
+"""The errors that users can fix: one root, each class with its exit status.
 
-* PlaitError                a message for people, printed without a traceback
+* PlaitError                a message for users, printed without a traceback
   * UsageError              2: something named does not exist or is not allowed
     * UnknownName           2: a name that is not one of the valid ones
   * CheckpointError         2: weights that cannot be found, pinned or read
@@ -16,8 +16,8 @@
   * EndpointError           1: an endpoint that cannot be used
   * NoDocument              1: a system that was called from Python and gave no answer
 
-Rooms that alone raise an error define it. Anything else that is raised is a defect of
-plait's, and is shown with its traceback. Standard library only.
+An error that only one package raises is defined there. Any other exception is a defect
+of plait, and is shown with its traceback. Standard library only.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from typing import ClassVar
 
 
 class PlaitError(Exception):
-    """A failure that people can mend: the message says what is wrong and what is valid."""
+    """A failure that users can fix: the message says what is wrong and what is valid."""
 
     exit_status: ClassVar[int] = 1
-    """What the command line exits with: 2 for wrong use, 1 for what stopped a run."""
+    """Exit status of the command line: 2 for wrong use, 1 for what stopped a run."""
 
 
 class UsageError(PlaitError, ValueError):

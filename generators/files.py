@@ -11,15 +11,15 @@ from pathlib import Path
 from generators.errors import WriteError
 
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
-"""What file systems say that cannot flush a folder; their renames need no flush."""
+"""Errors of file systems that cannot flush a folder; their renames need no flush."""
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Write `content` to `path` under another name, flush it, and rename.
 
     Folders are made where they are missing. Lone surrogates, which models do emit and
-    UTF-8 lacks, are written as escapes. What can be made again at any time need not be
-    `durable`: it is not flushed to the disk. Raises WriteError and leaves nothing behind.
+    UTF-8 lacks, are written as escapes. A file that can be made again at any time need not
+    be `durable`, that is, flushed to the disk. Raises WriteError and leaves nothing behind.
     """
     data = (
         content.encode("utf-8", "backslashreplace") if isinstance(content, str) else content
@@ -38,7 +38,7 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
 
 
 def write_error(folder: Path, error: OSError) -> WriteError:
-    """What `error` means for whoever wants to write into `folder`."""
+    """`error`, raised on writing into `folder`, as a WriteError."""
     if isinstance(error, WriteError):
         return error
     number = error.errno or errno.EIO

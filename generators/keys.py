@@ -34,15 +34,15 @@ _NAMES: dict[type, str] = {
     Text: "Text",
     Turn: "Turn",
 }
-"""What each value that enters a key is called there. These names never change, whatever
-becomes of the classes: a changed name would make every record of every run again."""
+"""Names in keys of the values that enter them. They never change, even if a class is
+renamed: with another name every record of every run would be made again."""
 _FIELDS: dict[type, tuple[str, ...]] = {
     kind: tuple(f.name for f in fields(kind)) for kind in _NAMES
 }
 
 
 def canonical(value: Any) -> Any:
-    """`value` as plain JSON data in which equal content is written in one way only.
+    """`value` as plain JSON data in which equal content has only one form.
 
     Input values become objects without their empty fields, so that a field added later
     with an empty default changes no existing digest; blobs are named by their digest.

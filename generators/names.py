@@ -1,4 +1,4 @@
-"""Names and settings checked: errors say what would have been right."""
+"""Checks names and settings; errors list the valid ones."""
 
 from __future__ import annotations
 

@@ -48,11 +48,11 @@ def part_settings(
         if not any(key in known for known in fields.values()):
             valid = {f for known in fields.values() for f in known} | set(stages)
             raise unknown(f"key in {where}", key, valid)
-    told = {}
+    parts = {}
     for name, settings in stages.items():
-        of_all = {k: v for k, v in shared.items() if k in fields[name]}
+        common = {k: v for k, v in shared.items() if k in fields[name]}
         own = overrides.get(name, {})
         if not isinstance(own, Mapping):
             raise UsageError(f"{where}.{name} must hold settings, not {own!r}")
-        told[name] = with_overrides(settings, of_all | dict(own), f"{where}.{name}")
-    return told
+        parts[name] = with_overrides(settings, common | dict(own), f"{where}.{name}")
+    return parts

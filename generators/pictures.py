@@ -1,4 +1,4 @@
-"""Encoded pictures in, RGB pixels out, and back.
+"""Encoded pictures to RGB pixels and back.
 
 Every stage reads pictures through `decode`, so that a rotated phone photo, a palette
 GIF or a CMYK scan looks the same to every model and every judge.
@@ -23,7 +23,7 @@ MAX_PIXELS = 89_478_485
 """Larger pictures are refused as decompression bombs; Pillow warns from here on."""
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-"""What is read. Pillow knows more, but hands some of it to programs outside (EPS)."""
+"""Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
 
 
 _TURNS = {
@@ -35,7 +35,7 @@ _TURNS = {
     7: Pillow.Transpose.TRANSVERSE,
     8: Pillow.Transpose.ROTATE_90,
 }
-"""What brings a picture of each EXIF orientation upright."""
+"""EXIF orientation -> the transposition that turns such a picture upright."""
 
 
 class PictureError(PlaitError, ValueError):
@@ -88,7 +88,7 @@ def _upright(picture: Pillow.Image) -> Pillow.Image:
         orientation: Any = picture.getexif().get(ExifTags.Base.Orientation)
         turn = _TURNS.get(orientation)
     except Exception:
-        # Metadata beyond reading says nothing of the pixels, which are there already.
+        # Broken metadata does not matter: the pixels have been read.
         return picture
     return picture if turn is None else picture.transpose(turn)
 

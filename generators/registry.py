@@ -2,8 +2,8 @@
 
 A name is a plain one (`anole`), `PREFIX:REST` with a prefix of this list (`hf:ORG/NAME`),
 or `dotted.module:Class`, a user's own class. A prefix of the list, reserved ones included,
-never names a module. The rooms above map each prefix to what it makes; this module says
-which there are, and imports none of them.
+never names a module. The packages above map each prefix to what it makes; this module
+lists the prefixes, and imports none of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from generators.names import unknown
 
 
 class Named(StrEnum):
-    """What a name may name."""
+    """Kinds of things that have names."""
 
     LVLM = "LVLM"
     ARTIST = "text-to-image model"
@@ -76,7 +76,7 @@ RESERVED: Mapping[str, str] = {
     "truth": "data sets with known truth",
     "mini": "small models trained for the quickstart",
 }
-"""Prefixes that will mean something, and what; so will all that begin with `mini-`."""
+"""Prefixes for later versions, and their meaning; `mini-*` is reserved too."""
 
 CUSTOM = "module:Class"
 """The form of a user's own class."""
@@ -102,14 +102,14 @@ def has_prefix(name: str, kind: Named) -> bool:
 
 
 def is_custom(name: str) -> bool:
-    """Whether `name` has the form of a user's class, and no prefix that means otherwise."""
+    """Whether `name` has the form of a user's class, and no prefix with another meaning."""
     prefix = name.partition(":")[0]
     known = any(prefix in prefixes for prefixes in PREFIXES.values())
     return not known and not is_reserved(name) and bool(_CUSTOM.fullmatch(name))
 
 
 def is_reserved(name: str) -> bool:
-    """Whether `name` begins with a prefix that is kept for later."""
+    """Whether `name` begins with a prefix that is reserved for later."""
     prefix, colon, _ = name.partition(":")
     return bool(colon) and (prefix in RESERVED or prefix.startswith("mini-"))
 

@@ -1,4 +1,4 @@
-"""Settings of a stage: which of them name its results, and which only say how it runs."""
+"""Settings of a stage: those that enter the keys of results, and those that do not."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def unkeyed(default: Any, **constraints: Any) -> Any:
 
 
 class StageSettings(BaseModel):
-    """What every stage can be told. Subclasses add fields, which enter the key."""
+    """Settings of every stage. Subclasses add fields, which enter the key."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
     kind: ClassVar[Kind]
     stage: ClassVar[str]
-    """Names the stage in result keys for good: never changed, wherever its class moves."""
+    """Name of the stage in result keys: it never changes, even if its class moves."""
     target: ClassVar[str]
     """`module:Class` of the stage; its constructor takes these fields by name."""
     version: ClassVar[int] = 1
@@ -64,7 +64,7 @@ class StageSettings(BaseModel):
         """Ray gives a share of one GPU, or whole ones."""
         if num_gpus is not None and num_gpus > 1 and num_gpus != int(num_gpus):
             raise ValueError(
-                f"{num_gpus:g} is no number of GPUs: a share up to 1, or whole ones"
+                f"{num_gpus:g} is not a valid number of GPUs: up to 1, or a whole one"
             )
         return num_gpus
 
@@ -85,7 +85,7 @@ class StageSettings(BaseModel):
         return ""
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Device memory of one replica, weights and working room; 0 when unknown."""
+        """Device memory of one replica, weights and working memory; 0 when unknown."""
         return 0.0
 
     def is_seeded(self) -> bool:
@@ -108,11 +108,11 @@ class StageSettings(BaseModel):
         )
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        # No model, no GPU, unless one is asked for.
+        # A stage without a model has a GPU only on request.
         return self.num_gpus or 0.0
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """The stage these settings describe, under the name people know it by."""
+        """The stage that these settings describe, shown to people as `name`."""
         return StageSpec(
             name=name,
             kind=self.kind,
@@ -158,7 +158,7 @@ class ModelSettings(StageSettings):
         return float(max(1, math.ceil(estimate / gpu_gib))) if self.spans_gpus else 1.0
 
     def per_record_gib(self) -> float:
-        """Device memory that each record of a batch takes beside the weights."""
+        """Device memory that each record of a batch takes besides the weights."""
         return 0.0
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
@@ -178,8 +178,8 @@ class ModelSettings(StageSettings):
 
     def _companions(self) -> dict[str, str]:
         """Identity of each companion in use, by the field that names it."""
-        told = {name: getattr(self, name) for name in self.companions}
-        return {n: identity(*with_revision(m)) for n, m in told.items() if m is not None}
+        models = {name: getattr(self, name) for name in self.companions}
+        return {n: identity(*with_revision(m)) for n, m in models.items() if m is not None}
 
     def options(self, weights: Weights) -> dict[str, Any]:
         """As for every stage, with revisions pinned to their commits."""
@@ -192,12 +192,12 @@ class ModelSettings(StageSettings):
         return options | {name: i.removeprefix("hub:") for name, i in pinned.items()}
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Weights, a fifth for working room, and what the records of a batch take."""
+        """Weights with a fifth for working memory, and what the records of a batch take."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
         width = 4 if self.dtype == "float32" else 2
-        held = self.params_b * 1e9 * width * 1.2 / 2**30
-        return held + self.per_record_gib() * self.batch_size
+        weights_gib = self.params_b * 1e9 * width * 1.2 / 2**30
+        return weights_gib + self.per_record_gib() * self.batch_size
 
 
 def _is_keyed(settings: StageSettings, name: str) -> bool:

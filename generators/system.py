@@ -42,19 +42,19 @@ def as_drafted(draft: Draft, sample: Sample) -> Draft:
 
 @dataclass(frozen=True, kw_only=True)
 class System:
-    """A named chain draft -> [condition ->] render, and the pure functions between."""
+    """A named chain draft -> [condition ->] render, with the pure functions between."""
 
     name: str
     draft: StageSpec | None
     """None where the documents are given: the ground truth, or another tool's outputs."""
     answers: Mapping[str, Document | Skip | Failure] | None = None
-    """Given documents by sample id, or why there is none; None for the ground truth of
+    """Given documents, or why there is none, by sample id; None for the ground truth of
     each sample."""
     condition: StageSpec | None = None
     render: StageSpec | None = None
     variant: Variant = "interleaved"
     instruction: str | None = None
-    """Said as the system's turn, before questions that want pictures in the answer."""
+    """The system turn before questions whose answers should hold pictures."""
     compose: Callable[[Draft, Sample], Draft] = as_drafted
     max_images: int = 1
     """Most pictures in one draft, for upper bounds in a plan."""
@@ -89,16 +89,16 @@ class Repetition:
 
 @dataclass
 class _Progress:
-    """What one walk has made so far."""
+    """What one walk has produced so far."""
 
     drafts: int = 0
     images: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
-    """By the stage's name, one entry for each of its records that noted anything."""
+    """By the stage's name, one entry for each of its records that has notes."""
 
-    def note(self, stage: StageSpec, noted: Mapping[str, Any]) -> None:
-        if noted:
-            self.notes.setdefault(stage.name, []).append(dict(noted))
+    def note(self, stage: StageSpec, notes: Mapping[str, Any]) -> None:
+        if notes:
+            self.notes.setdefault(stage.name, []).append(dict(notes))
 
 
 def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
@@ -107,25 +107,25 @@ def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Docum
     Every turn of the user is answered after the system's own answers to earlier ones.
     """
     if system.draft is None:
-        return _given(system, sample)
+        return _given_document(system, sample)
     progress = _Progress()
     answers: list[Content] = []
-    said: tuple[Turn, ...] = ()
+    turns: tuple[Turn, ...] = ()
     for opening in sample.openings:
-        said += opening
-        heard = replace(sample, turns=said)
-        written = yield from _written(system, heard, repetition, progress)
-        if not isinstance(written, Result):
-            return written
-        answers.append(written.value)
-        said += (Turn("assistant", written.value),)
+        turns += opening
+        so_far = replace(sample, turns=turns)
+        reply = yield from _reply(system, so_far, repetition, progress)
+        if not isinstance(reply, Result):
+            return reply
+        answers.append(reply.value)
+        turns += (Turn("assistant", reply.value),)
     return Result(Document.of(answers), notes=progress.notes)
 
 
-def _written(
+def _reply(
     system: System, sample: Sample, repetition: Repetition, progress: _Progress
 ) -> Walk[Content]:
-    """The answer to the last turn, made in as many rounds as the system takes."""
+    """The answer to the last turn, in as many rounds as the system takes."""
     assert system.draft is not None
     written: Content = ()
     for _ in range(system.rounds):
@@ -135,23 +135,23 @@ def _written(
             return drafted
         progress.drafts += 1
         progress.note(system.draft, drafted.notes)
-        draft = _numbered(system, sample, repetition, drafted.value, progress.images)
+        draft = _with_seeds(system, sample, repetition, drafted.value, progress.images)
         images = yield from _pictures(system, draft.requests, sample, progress)
         if not isinstance(images, Result):
             return images
         progress.images += len(images.value)
-        written += _assembled(draft, images.value)
+        written += _assemble(draft, images.value)
     return Result(written)
 
 
-def _given(system: System, sample: Sample) -> Outcome[Document]:
-    given: Document | Skip | Failure | None = sample.reference
-    lacking = "the sample has no ground truth"
+def _given_document(system: System, sample: Sample) -> Outcome[Document]:
+    document: Document | Skip | Failure | None = sample.reference
+    reason = "the sample has no ground truth"
     if system.answers is not None:
-        given, lacking = system.answers.get(sample.id), "no answer of it is given"
-    if given is None:
-        return Skip(lacking)
-    return Result(given) if isinstance(given, Document) else given
+        document, reason = system.answers.get(sample.id), "no answer is given for it"
+    if document is None:
+        return Skip(reason)
+    return Result(document) if isinstance(document, Document) else document
 
 
 def _request(
@@ -167,10 +167,10 @@ def _request(
     return Request(turns, seed)
 
 
-def _numbered(
+def _with_seeds(
     system: System, sample: Sample, repetition: Repetition, draft: Draft, drawn: int
 ) -> Draft:
-    """The composed draft with each request given the seed of its position."""
+    """The composed draft; each request has the seed of its position."""
     seeded = system.render is not None and system.render.seeded
     segments: list[Text | ImageRequest] = []
     for segment in system.compose(draft, sample).segments:
@@ -192,7 +192,7 @@ def _pictures(
     if system.render is None:
         raise ValueError(f"system {system.name!r} asks for pictures but renders none")
     if system.condition is not None:
-        # Conditioning draws no noise, so the picture's seed is none of its business.
+        # Conditioning draws no noise, so the picture's seed stays out of its key.
         jobs = [Job(system.condition, replace(r, seed=None), sample.id) for r in requests]
         payloads = yield jobs
         if stopped := _first_not_done(payloads):
@@ -217,6 +217,6 @@ def _first_not_done(outcomes: list[Outcome[Any]]) -> Outcome[Any] | None:
     return next((o for o in outcomes if not isinstance(o, Result)), None)
 
 
-def _assembled(draft: Draft, images: tuple[Image, ...]) -> Content:
+def _assemble(draft: Draft, images: tuple[Image, ...]) -> Content:
     rendered = iter(images)
     return tuple(s if isinstance(s, Text) else next(rendered) for s in draft.segments)

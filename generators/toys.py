@@ -1,4 +1,4 @@
-"""What tiny models share: their words, and a vocabulary in which each is one token."""
+"""What tiny models share: their words, and vocabularies in which each is one token."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Spelling:
     ) -> tuple[dict[str, int], list[tuple[str, str]]]:
         """Ids of all tokens, those of `first` before the words, and the words' merges.
 
-        Filled up with made-up words to `size` tokens where one is given.
+        Padded with made-up words to `size` tokens where one is given.
         """
         names = [*first]
         merges: list[tuple[str, str]] = []
@@ -61,6 +61,6 @@ class Spelling:
 
 
 BYTE_LEVEL = Spelling("\u0120")
-"""As byte-level BPE has them."""
+"""Of byte-level BPE."""
 PIECES = Spelling("\u2581")
-"""As SentencePiece has them."""
+"""Of SentencePiece."""

@@ -36,13 +36,13 @@ def marks(prompt: Tensor) -> Marks:
     """The marks of embeddings (positions, width).
 
     Weighted sums of the values' bits, in whole numbers, which no order of summation
-    changes; unlike embeddings meet in one of 2**64 numbers by chance only.
+    changes; different embeddings have the same mark only by chance, one in 2**64.
     """
     bits = prompt.contiguous().view(_WHOLE[prompt.element_size()]).long()
     random = torch.Generator().manual_seed(0)
     weights = torch.randint(-(2**63), 2**63 - 1, (prompt.shape[1],), generator=random)
-    found: Marks = (bits * weights.to(prompt.device)).sum(dim=-1).cpu().numpy()
-    return found
+    sums: Marks = (bits * weights.to(prompt.device)).sum(dim=-1).cpu().numpy()
+    return sums
 
 
 def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
@@ -65,16 +65,18 @@ def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
     """The first prompt with those that share enough with it, then the first that is left.
 
     `prompts` are by index, from position `start` on. A part is as long as its least alike
-    member allows; a prompt of no company is a part of its own, whole.
+    member allows; a prompt that shares too little is a part by itself, whole.
     """
     left = list(prompts)
     while left:
-        part = _led(prompts, left, start)
+        part = _part_of_first(prompts, left, start)
         yield part
         left = [i for i in left if i not in part.members]
 
 
-def _led(prompts: Mapping[int, Marks], left: Sequence[int], start: int) -> PrefixPart:
+def _part_of_first(
+    prompts: Mapping[int, Marks], left: Sequence[int], start: int
+) -> PrefixPart:
     """The part that the first prompt shares with most others, if that is worth a pass.
 
     What it shares with fewer of them follows at the next level.
@@ -97,13 +99,13 @@ def _in_common(one: Marks, other: Marks) -> int:
 
 def passes(level: Iterable[PrefixPart]) -> list[list[PrefixPart]]:
     """The parts of one level, the longest first, in passes of little padding."""
-    found: list[list[PrefixPart]] = []
+    batches: list[list[PrefixPart]] = []
     padding = 0
     for part in sorted(level, key=len, reverse=True):
-        more = len(found[-1][0]) - len(part) if found else WORTH
+        more = len(batches[-1][0]) - len(part) if batches else WORTH
         if padding + more >= WORTH:
-            found.append([])
+            batches.append([])
             padding = more = 0
-        found[-1].append(part)
+        batches[-1].append(part)
         padding += more
-    return found
+    return batches

@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 class KeyValueRows:
-    """The cache as transformers' attention layers see it: `update` by layer.
+    """A cache for transformers' attention layers, which call `update`.
 
     Keys and values of a layer are (rows, heads, columns, head size), allocated when the
     first tokens arrive and enlarged when rows or columns run out.
@@ -37,7 +37,7 @@ class KeyValueRows:
 
     def _enlarged(self, old: Tensor) -> Tensor:
         rows, heads, columns, size = old.shape
-        # Zeros, not whatever memory held: a masked NaN is still a NaN.
+        # Zeros, not uninitialised memory: a masked NaN is still a NaN.
         new = old.new_zeros(self._rows, heads, self._columns, size)
         new[:rows, :, :columns] = old
         return new
@@ -102,7 +102,7 @@ class KeyValueRows:
         _, heads, _, size = states.shape
         return states.new_zeros(self._rows, heads, self._columns, size)
 
-    # Asked for by transformers' mask builder in a prefill, where nothing precedes.
+    # For transformers' mask builder, in a prefill, where nothing precedes.
     is_compileable = False
 
     def get_query_offset(self, layer_idx: int = 0) -> int:

@@ -31,8 +31,8 @@ class Sampler:
         """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1)."""
         if self.greedy:
             return logits.argmax(dim=-1)
-        kept = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
-        return drawn(kept.softmax(dim=-1), uniforms)
+        limited = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
+        return drawn(limited.softmax(dim=-1), uniforms)
 
 
 def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:

@@ -31,7 +31,7 @@ class Streams:
     """The streams in flight over one decoder of transformers (LLaMA, OPT, Chameleon).
 
     Streams are driven by embeddings, so that ids, image features and regressed vectors
-    are all the same to them.
+    are all alike to them.
     """
 
     def __init__(self, decoder: Any, context: int) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Files:
-    """What a model's folder or Hub repository holds."""
+    """The files of a model's folder or Hub repository."""
 
     model: str
     revision: str | None = None
@@ -203,21 +203,21 @@ def in_safetensors(
 
 
 def in_pickle(path: Path, *below: str) -> Mapping[str, Any]:
-    """What `torch.save` wrote; of nested mappings the one at `below`.
+    """The mapping that `torch.save` wrote, or the one nested in it at `below`.
 
     It is memory-mapped unless the file is compressed or of torch < 1.6.
 
     Only tensors and plain containers are unpickled. CheckpointError for anything else,
     for broken files, and where `below` is not there.
     """
-    found: Any = _unpickled(path)
+    content: Any = _unpickled(path)
     for name in below:
-        if not isinstance(found, Mapping) or name not in found:
+        if not isinstance(content, Mapping) or name not in content:
             raise CheckpointError(f"{path} holds no {name!r}")
-        found = found[name]
-    if not isinstance(found, Mapping):
-        raise CheckpointError(f"{path} holds a {type(found).__name__}, not named tensors")
-    return found
+        content = content[name]
+    if not isinstance(content, Mapping):
+        raise CheckpointError(f"{path} holds a {type(content).__name__}, not named tensors")
+    return content
 
 
 def shape_of(
@@ -226,7 +226,7 @@ def shape_of(
     """Shape of a stored tensor.
 
     Raises CheckpointError, in which `source` names the file, when it is missing, is not a
-    tensor, or has not `rank` dimensions.
+    tensor, or does not have `rank` dimensions.
     """
     if name not in stored:
         raise CheckpointError(f"{source} lacks {name}")
@@ -257,7 +257,7 @@ def _unpickled(path: Path) -> Any:
 
 
 def _is_mappable(path: Path) -> bool:
-    """Whether the tensors lie in the file as they are in memory.
+    """Whether the file holds the tensors as they are in memory.
 
     Files of torch < 1.6 are not zip archives, and others may have been compressed.
     """

@@ -64,7 +64,7 @@ class LlamaPieces:
 
     @property
     def named(self) -> Mapping[str, int]:
-        """Ids of the three pieces with a role of their own."""
+        """Ids of the three pieces with a special role."""
         sp = self.processor
         return {BOS: sp.bos_id(), EOS: sp.eos_id(), UNKNOWN: sp.unk_id()}
 
@@ -78,7 +78,7 @@ class LlamaPieces:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """An added token in its own right, as opposed to its name in a text."""
+    """An added token itself, as opposed to its name in a text."""
 
     name: str
 
@@ -103,7 +103,7 @@ class LlamaTokenizer:
         self.added = {token.name: token for token in added}
 
     def id(self, control: Control) -> int:
-        """The id of an added token; CheckpointError when the tokenizer has none such."""
+        """The id of an added token; CheckpointError if the tokenizer does not have it."""
         if control.name not in self.added:
             raise CheckpointError(f"the tokenizer has no added token {control.name!r}")
         return self.added[control.name].id

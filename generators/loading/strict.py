@@ -26,7 +26,7 @@ def same(tensor: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The parameter a stored tensor fills, and how the one becomes the other."""
+    """The parameter that a stored tensor fills, and how the tensor is changed for it."""
 
     name: str
     change: Callable[[Tensor], Tensor] = same
@@ -81,10 +81,10 @@ def fill(
     """Put every stored tensor into its place in `module`, on `device` as `dtype`.
 
     `module` may be on the meta device: parameters are replaced, never copied twice.
-    Names in `tolerated` (and below them) may be there or not. Buffers that are not part
+    Names in `tolerated`, and names below them, are ignored. Buffers that are not part
     of the state dict (rotary frequencies) stay on the meta device: see `revived`.
     Raises CheckpointError that names every key that is missing, unexpected, mis-shaped or
-    of something else than a tensor.
+    not a tensor.
     """
     shapes = {name: value.shape for name, value in module.state_dict().items()}
     differences = _Differences()
@@ -100,8 +100,8 @@ def fill(
             continue
         value = _changed(place.change, tensor)
         if value is None or value.shape != shapes[place.name]:
-            wanted = tuple(shapes[place.name])
-            differences.misshapen.append(f"{key} {tuple(tensor.shape)}, not {wanted}")
+            expected = tuple(shapes[place.name])
+            differences.misshapen.append(f"{key} {tuple(tensor.shape)}, not {expected}")
             continue
         home = device if isinstance(device, torch.device) else device(place.name)
         _assign(module, place.name, value.to(home, dtype).contiguous())
@@ -155,7 +155,7 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
 
 
 def revived(module: nn.Module, config: Any, device: torch.device) -> None:
-    """Rebuild rotary embeddings that were made on the meta device, where they are lost."""
+    """Rebuild rotary embeddings that were made, without values, on the meta device."""
     for name, child in list(module.named_modules()):
         if name.endswith("rotary_emb"):
             owner, _, leaf = name.rpartition(".")

@@ -65,7 +65,7 @@ def test_revisions_are_read_of_hub_ids_only(name, model, revision):
 def test_gpus_are_a_share_of_one_or_whole():
     assert Paired(num_gpus=0.2).num_gpus == 0.2
     assert Paired(num_gpus=3).num_gpus == 3
-    with pytest.raises(ValueError, match=r"1\.5 is no number of GPUs"):
+    with pytest.raises(ValueError, match=r"1\.5 is not a valid number of GPUs"):
         Paired(num_gpus=1.5)
 
 

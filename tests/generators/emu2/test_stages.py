@@ -223,13 +223,13 @@ def test_unconditional_vectors_are_computed_once(monkeypatch):
     from generators.emu2 import condition as module
 
     calls = []
-    usual = module.regressed
+    usual = module.regress
 
-    def noted(model, prompts):
+    def counting(model, prompts):
         calls.append(len(prompts))
         return usual(model, prompts)
 
-    monkeypatch.setattr(module, "regressed", noted)
+    monkeypatch.setattr(module, "regress", counting)
     stage = Emu2Condition(weights="tiny", device="cpu")
     for _ in range(2):
         stage([ImageRequest("a bird"), ImageRequest("a cup"), ImageRequest("a table")])

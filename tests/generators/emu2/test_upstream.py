@@ -11,7 +11,7 @@ from generators.emu2.condition import Emu2Condition, request_parts
 from generators.emu2.draft import Emu2Draft
 from generators.emu2.network import encoder_input
 from generators.emu2.prompts import chat_parts
-from generators.emu2.reading import embeddings, pack_vectors, read, unpack_vectors
+from generators.emu2.reading import embeddings, pack_vectors, read_prompt, unpack_vectors
 from generators.emu2.render import Emu2Render
 
 pytestmark = pytest.mark.models
@@ -82,7 +82,7 @@ def test_pictures_are_prepared_and_seen_as_upstream(i, arrays, chat):
 
 def prompt_of(stage, request):
     parts = chat_parts(request, stage.settings)
-    return read(stage.model, parts, stage.settings.max_new_tokens, stage.context)
+    return read_prompt(stage.model, parts, stage.settings.max_new_tokens, stage.context)
 
 
 def test_prompts_are_the_same_ids(arrays, chat):
@@ -137,7 +137,7 @@ def test_vectors_and_where_guidance_starts_from(arrays, gen):
 def test_ids_gen_reads(arrays, gen):
     for i, request in enumerate(requests()[:-1]):
         parts = request_parts(request)
-        ids = read(gen.model, parts, 3, gen.context, begins_picture=True).ids
+        ids = read_prompt(gen.model, parts, 3, gen.context, begins_picture=True).ids
         assert list(ids) == arrays[f"gen_ids_{i}"].tolist()
 
 

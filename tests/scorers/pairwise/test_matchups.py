@@ -83,7 +83,7 @@ def test_a_duel_says_why_there_is_nothing_to_compare(tmp_path: Path) -> None:
     pairs = [d.pair for d in matchups_of(tmp_path)]
     assert [type(p) for p in pairs] == [Result, Result, Result, Failure, Skip]
     assert pairs[3] == Failure("a: row 3: duplicate id")
-    assert pairs[4] == Skip("b: no answer of it is given")
+    assert pairs[4] == Skip("b: no answer is given for it")
     stage = StageSpec(name="w", kind=Kind.DRAFT, target="comparing_helpers:Writer")
     run_plan = replace(
         plan(), systems=[given("a", "x", "q0"), System(name="c", draft=stage)]
@@ -150,7 +150,7 @@ def test_comparisons_are_counted_beside_documents(tmp_path: Path) -> None:
     (one, *_) = [
         c for c in compared(pair_plan, Store(tmp_path)) if isinstance(c, ComparedPair)
     ]
-    assert one.subject == Skip("b: no answer of it is given")
+    assert one.subject == Skip("b: no answer is given for it")
     assert (one.judgement, one.verdicts) == (one.subject, ())
 
 
