@@ -16,7 +16,7 @@ from generators.base import Outcome, Result
 from generators.diffusion.builds import build_pipeline
 from generators.document import ImageRequest
 from generators.pictures import Drawing
-from pipelines.artists import T2IS
+from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
 CPU = torch.device("cpu")

@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from generators.base import Kind
 from generators.errors import CheckpointError
-from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
+from pipelines.presets import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
 
 ROOT = CHECKOUT
 
 
 def test_planning_imports_no_model_library():
     code = (
-        "import sys; from pipelines.artists import T2IS;"
+        "import sys; from pipelines.presets import T2IS;"
         "specs = [s.spec(n, w) for n, s in T2IS.items() for w in ('tiny', 'dummy')];"
         "heavy = {'torch', 'transformers', 'diffusers', 'numpy'} & set(sys.modules);"
         "print(len(specs), sorted(heavy))"
