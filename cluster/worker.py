@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,6 +22,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from cluster.committer import Committer
+from cluster.local import load_stage
 from cluster.records import Item, Row, encode, rows_of
 from cluster.run_log import redirect_stderr
 from cluster.store import DamagedPart, StoreError, read_blob
@@ -32,7 +33,6 @@ from generators.base import (
     Skip,
     StageInput,
     StageSpec,
-    imported,
 )
 from generators.document import Blob, Request, with_blobs
 
@@ -68,17 +68,6 @@ class Receipt:
     """Parts that inputs should have been read from and that are damaged."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """What its records have used in all: tokens, images, cost."""
-
-
-def load_class(target: str) -> Callable[..., Any]:
-    """The class that `module:Class` names; ValueError says what is wrong with it."""
-    module, separator, name = target.partition(":")
-    if not separator:
-        raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
-    try:
-        return imported(target)  # type: ignore[no-any-return]
-    except AttributeError:
-        raise ValueError(f"module {module!r} has no class {name!r}") from None
 
 
 _NO_ITEM = Item("", "", Request(()))
@@ -138,8 +127,7 @@ class Worker:
 
     def _build(self) -> Any:
         os.environ.update(self._secrets)
-        make = load_class(self.spec.target)
-        stage = make(**{**self.spec.settings, **self.spec.options})
+        stage = load_stage(self.spec)
         if self._used and hasattr(stage, "continue_from"):
             stage.continue_from(self._used)
         return stage

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.speed.whole import Stages, Whole, at_hand
+from benchmarks.speed.whole import Whole
 from benchmarks.tasks.controls import CONTROLS, Pool
 from benchmarks.tasks.task_set import load
+from cluster.local import LocalStages, at_hand
 from generators.base import Job, StageInput, StageSpec
 from generators.document import Document, ImageRequest, Sample, Text, with_blobs
 from generators.errors import UsageError
@@ -115,7 +116,7 @@ class _Earlier:
 
     def __init__(self, wanted: StageSpec) -> None:
         self._wanted = wanted
-        self._stages = Stages()
+        self._stages = LocalStages()
 
     def asked(self, walk: Any) -> list[StageInput]:
         """What the walk asks of the wanted stage; nothing where it ends before."""

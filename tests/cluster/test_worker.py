@@ -14,8 +14,9 @@ import pytest
 from trial import LIGHT, writer
 
 from cluster import worker
+from cluster.local import load_class
 from cluster.records import Item
-from cluster.worker import Receipt, Worker, load_class
+from cluster.worker import Receipt, Worker
 from generators.base import Result
 from generators.document import Draft, Image, Request, Text, Turn
 

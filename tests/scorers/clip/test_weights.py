@@ -19,7 +19,7 @@ from open_clip.transform import image_transform
 from PIL import Image as Pillow
 from safetensors.torch import load_file, save_file
 
-from cluster.worker import load_class
+from cluster.local import load_class
 from generators.errors import CheckpointError
 from scorers.clip.model import TINY, build, load_clip
 from scorers.clip.stage import ClipScore

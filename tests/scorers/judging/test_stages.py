@@ -9,7 +9,7 @@ from endpoint_helpers import Answer, asking, completion, error, serving
 from judging_helpers import judge_of, picture, reply_of, sample, through
 from vlm_helpers import GREEN, RED
 
-from cluster.worker import load_class
+from cluster.local import load_class
 from generators.base import Failure, Fault, Result, Unscored
 from generators.document import Document, Draft, Text
 from pipelines.chat.presets import LVLMS
