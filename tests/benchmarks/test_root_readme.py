@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import click
 import pytest
 import typer
 from paths import CHECKOUT
@@ -54,19 +53,14 @@ def commands() -> Iterator[list[str]]:
         yield shlex.split(line, comments=True)[1:]
 
 
-def parse(words: list[str]) -> None:
+def parse(words: Sequence[str]) -> None:
     """Parse a command line as `plait` does, without running it."""
-    command: click.Command = typer.main.get_command(plait.app)
-    context: click.Context | None = None
-    while True:
-        context = command.make_context(command.name, list(words), parent=context)
-        if not isinstance(command, click.Group):
-            return
-        _, chosen, words = command.resolve_command(
-            context, [*context._protected_args, *context.args]
-        )
-        assert chosen is not None
-        command = chosen
+    command: Any = typer.main.get_command(plait.app)
+    while choices := getattr(command, "commands", None):
+        name, *words = words
+        assert name in choices, f"{name!r} is not one of {', '.join(choices)}"
+        command = choices[name]
+    command.make_context(command.name, list(words))
 
 
 @pytest.mark.parametrize("words", list(commands()), ids=" ".join)
@@ -74,15 +68,23 @@ def test_every_command_is_one_that_plait_understands(words: list[str]) -> None:
     parse(words)
 
 
-def test_a_command_that_does_not_exist_is_noticed() -> None:
-    for words in (["reprot", "RUN"], ["run", "--sistem", "gt"], ["verify"]):
-        with pytest.raises(click.UsageError):
-            parse(words)
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("reprot RUN", "'reprot' is not one of run, "),
+        ("run --sistem gt", "No such option"),
+        ("verify", "Missing"),
+        ("run --mode so", "'so' is not one of"),
+    ],
+)
+def test_a_wrong_command_is_noticed(line: str, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        parse(line.split())
 
 
 def test_all_commands_are_in_the_table() -> None:
-    named = {words[0] for words in commands()}
-    assert named >= set(typer.main.get_command(plait.app).commands)  # type: ignore[attr-defined]
+    program: Any = typer.main.get_command(plait.app)
+    assert {words[0] for words in commands()} == set(program.commands)
 
 
 def test_the_page_is_short() -> None:
@@ -184,3 +186,14 @@ def test_a_model_a_scorer_and_data_of_the_users(
     assert (scorer.scale, scorer.direction) == ("0-10000", "lower")
     score: Any = read(scorer.judge(query, document), stage_by_stage)
     assert score.value.value == len(document.text)
+
+
+@pytest.mark.models
+def test_plait_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = (b for b in blocks("python") if b.startswith("import plait"))
+    exec(code, {})
+    assert capsys.readouterr().out.startswith("scored ")
+    assert (tmp_path / "runs" / "gt" / "report.html").exists()
