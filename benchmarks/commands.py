@@ -26,17 +26,16 @@ from benchmarks.runs.experiment import Experiment, reopen, superseded
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import RunPlan, show_plan
 from cluster.counts import count
-from cluster.options import EngineOptions
-from cluster.plan import Evaluation
+from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import unknown
-from pipelines.chat.presets import retirements
+from pipelines.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.rubric import parse_mode, parse_rubric
+from scorers.judging.sources import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 

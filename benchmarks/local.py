@@ -33,7 +33,7 @@ from generators.errors import PlaitError, UsageError
 from generators.names import unknown
 from generators.pictures import encode
 from generators.registry import is_custom
-from generators.system import Asking, Prompter, System, answer
+from generators.system import Prompter, Repetition, System, answer
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -129,7 +129,7 @@ class LocalSystem:
         """One answer per query, whatever came of it; all advance together, in batches."""
         asked = [self._asked(query) for query in queries]
         walks = [
-            answer(self.system, sample, Asking(query.prompt, self.seed))
+            answer(self.system, sample, Repetition(query.prompt, self.seed))
             for query in asked
             if isinstance(sample := query.sample, Sample)
         ]

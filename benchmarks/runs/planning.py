@@ -16,7 +16,7 @@ from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, superseded
 from cluster.counts import StageCount, count
 from cluster.store import Store
-from pipelines.chat.presets import retirements
+from pipelines.presets import retirements
 
 _COUNTS = ("asked", "shared", "done", "to run", "then up to", "batch")
 """Headings of the numbers of `_row`."""
@@ -55,7 +55,7 @@ class RunPlan:
             made_again=[str(change) for change in superseded(experiment, store)],
             retired=list(retirements(experiment.plan.stages, date.today())),
             malformed=list(_malformed(experiment)),
-            shared=[_sharing(c) for c in counts if c.asked > c.distinct],
+            shared=[_sharing(c) for c in counts if c.requests > c.distinct],
         )
 
     @property
@@ -85,8 +85,8 @@ class RunPlan:
 def _row(tally: StageCount) -> list[str]:
     """Stage, kind, the numbers of `_COUNTS`, and what one worker needs."""
     numbers = (
-        tally.asked,
-        tally.asked - tally.distinct,
+        tally.requests,
+        tally.requests - tally.distinct,
         tally.done,
         tally.distinct - tally.done,
         tally.later,
@@ -135,7 +135,7 @@ def _malformed(experiment: Experiment) -> Iterator[str]:
 
 def _sharing(tally: StageCount) -> str:
     return (
-        f"{tally.spec.name}: asked for {tally.asked:,} times, made once each "
+        f"{tally.spec.name}: asked for {tally.requests:,} times, made once each "
         f"({tally.distinct:,} records)"
     )
 

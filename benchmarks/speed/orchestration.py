@@ -11,6 +11,7 @@ This measures the scheduler; it predicts nothing about the speed of a model.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import statistics
@@ -25,6 +26,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
@@ -38,8 +40,6 @@ METHODS = ("plait", "loop", "ActorPool", "Ray Data")
 SLEEPS_MS = (0, 10, 50, 200)
 ACTORS = 2
 BATCH_SIZE = 8
-_TICKS = 100.0
-"""Clock ticks a second in /proc/*/stat, on every Linux that Ray supports."""
 
 
 class Sleeper:
@@ -108,8 +108,7 @@ def jobs_of(spec: StageSpec, samples: Sequence[Sample]) -> list[Job]:
 
 def with_plait(spec: StageSpec, samples: list[Sample], root: Path) -> None:
     """The engine as `plait run` uses it: lock, manifest, walks, resume."""
-    from cluster.options import EngineOptions
-    from cluster.plan import Plan
+    from cluster.plan import EngineOptions, Plan
     from cluster.run import execute
     from cluster.watcher import Watcher
 
@@ -221,24 +220,11 @@ class CpuClock:
 
 def _descendants() -> Iterator[tuple[int, float]]:
     """(pid, CPU seconds) of this process and everything it has started."""
-    import os
-
-    parents, used = {}, {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = stat.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        pid = int(stat.parent.name)
-        parents[pid] = int(fields[1])
-        used[pid] = (int(fields[11]) + int(fields[12])) / _TICKS
-    ours = {os.getpid()}
-    grown = True
-    while grown:
-        more = {p for p, parent in parents.items() if parent in ours} - ours
-        ours |= more
-        grown = bool(more)
-    return ((pid, used[pid]) for pid in ours if pid in used)
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            times = process.cpu_times()
+            yield process.pid, times.user + times.system
 
 
 @contextmanager

@@ -10,21 +10,21 @@ from cluster.local import LocalStages, drive, metered
 from cluster.walks import together
 from generators.base import Outcome, Result
 from generators.document import Document, Sample
-from generators.system import Asking, Prompter, System, answer
+from generators.system import Prompter, Repetition, System, answer
 
 
 class Whole:
     """Answers samples with a system: the walks of all samples advance together."""
 
     def __init__(self, system: System, prompt: Prompter) -> None:
-        self._system, self._asking = system, Asking(prompt)
+        self._system, self._repetition = system, Repetition(prompt)
         self._stages = LocalStages()
 
     def __call__(self, samples: Sequence[Sample]) -> list[Outcome[Document]]:
         """One document per sample; its usage is that of all its stages."""
         used: list[Counter[str]] = [Counter() for _ in samples]
         walks = [
-            metered(answer(self._system, sample, self._asking), usage)
+            metered(answer(self._system, sample, self._repetition), usage)
             for sample, usage in zip(samples, used, strict=True)
         ]
         outcomes = drive(together(walks), self._stages.outcomes)

@@ -14,7 +14,7 @@ from generators.base import Job, StageInput, StageSpec
 from generators.document import Document, ImageRequest, Sample, Text, with_blobs
 from generators.errors import UsageError
 from generators.names import unknown
-from generators.system import Asking, System, answer
+from generators.system import Repetition, System, answer
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -59,7 +59,7 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
     spec = getattr(system, part) or _no_part(name, part, system)
     earlier = _Earlier(spec)
     prompt = load("sample").prompt
-    walks = [answer(system, sample, Asking(prompt)) for sample in samples]
+    walks = [answer(system, sample, Repetition(prompt)) for sample in samples]
     return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
 
 

@@ -21,7 +21,7 @@ from benchmarks.tasks.task_set import READERS
 from generators.errors import UsageError
 from generators.natives import NATIVE
 from plait import app
-from scorers.judging import published
+from scorers.judging import sources
 
 TRUTH = ["--system", "gt", "--weights", "tiny", "--limit", "3"]
 NO_SCORERS = ["--set", "scorers=[]"]
@@ -119,7 +119,7 @@ def test_a_mode_is_checked_whether_or_not_a_judge_asks(
     words = ["plan", *TRUTH, *NO_SCORERS, "--mode", "official"]
     with pytest.raises(UsageError, match="needs the released rubrics"):
         plait(*words)
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (here / "prompts.py").write_text(STAND_IN)
     assert plait(*words, "--rubric", "official:prompts.py").exit_code == 0
 

@@ -13,8 +13,8 @@ from benchmarks.studies.agreement.ratings import RatingsByRater, Unit
 from benchmarks.studies.agreement.rows import Value, ends_of
 from generators.errors import UsageError
 from scorers.base import bounds
-from scorers.statistics.agreement import Pair, agreement
-from scorers.statistics.bootstrap import DRAWS
+from scorers.statistics.agreement import ScoredPair, agreement
+from scorers.statistics.estimate import DRAWS
 from scorers.statistics.preferences import (
     Measures,
     Preferred,
@@ -103,8 +103,8 @@ def _scored(side: Matched, scale: str, settings: Settings) -> dict[str, Any]:
     }
 
 
-def _pair(match: RatedUnit) -> Pair:
-    return Pair(
+def _pair(match: RatedUnit) -> ScoredPair:
+    return ScoredPair(
         query=match.unit.id,
         category=match.about.category,
         kind=match.about.kind,
@@ -113,7 +113,9 @@ def _pair(match: RatedUnit) -> Pair:
     )
 
 
-def _mapped(pair: Pair, ends: tuple[float, float], onto: tuple[float, float]) -> Pair:
+def _mapped(
+    pair: ScoredPair, ends: tuple[float, float], onto: tuple[float, float]
+) -> ScoredPair:
     share = (pair.judge - ends[0]) / (ends[1] - ends[0])
     return replace(pair, judge=onto[0] + share * (onto[1] - onto[0]))
 
@@ -149,10 +151,10 @@ def _scored_people(
     ratings: Sequence[tuple[str, Mapping[str, float]]], settings: Settings
 ) -> dict[str, Any]:
     """Each annotator beside the mean of the others."""
-    pairs: dict[str, list[Pair]] = {}
+    pairs: dict[str, list[ScoredPair]] = {}
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):
-            pair = Pair(query=query, category="", kind="", judge=own, human=others)
+            pair = ScoredPair(query=query, category="", kind="", judge=own, human=others)
             pairs.setdefault(name, []).append(pair)
     coefficients = {}
     for name in sorted(pairs):

@@ -18,7 +18,7 @@ from benchmarks.studies.bias.scores import Scored, joined
 from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
 from cluster.store import Store
 from generators.files import write_whole
-from scorers.judging.rubric import OWN_WORDING, RubricSource
+from scorers.judging.sources import OWN_WORDING, RubricSource
 
 NAME = "bias"
 _REMARK = (

@@ -28,8 +28,8 @@ from benchmarks.tasks.reading.shelf import Shelf
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
-from scorers.pairwise.content import DESCRIPTION, text_only
 from scorers.pairwise.creation import FACTUALITY
+from scorers.pairwise.prompts import DESCRIPTION, text_only
 
 NAME = "creation-mmbench"
 WRITER = "gpt-4o-1120"
