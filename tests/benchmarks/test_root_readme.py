@@ -24,9 +24,8 @@ from generators.document import Document, Sample
 from generators.natives import NATIVE
 from generators.pictures import Drawing
 from generators.registry import PREFIXES, Named
-from generators.system import Asking, answer
-from pipelines.artists import T2IS
-from pipelines.chat.presets import LVLMS, RETIRED
+from generators.system import Repetition, answer
+from pipelines.presets import LVLMS, RETIRED, T2IS
 from pipelines.systems import Models, resolve
 from scorers import SCORERS, resolve_scorer
 
@@ -178,7 +177,7 @@ def test_a_model_a_scorer_and_data_of_the_users(
     task = load(config.data)
     (query,) = (sample for sample in task.samples if isinstance(sample, Sample))
     system = resolve(*config.systems, Models(weights="tiny", overrides=config.models))
-    outcome: Any = read(answer(system, query, Asking(task.prompt)), stage_by_stage)
+    outcome: Any = read(answer(system, query, Repetition(task.prompt)), stage_by_stage)
     document: Document = outcome.value
     assert document.text.strip() == "An echo. An echo."
     assert len(document.images) == 1
