@@ -25,6 +25,7 @@ from benchmarks.options import (
     Address,
     Mode,
     Out,
+    Protocol,
     Remake,
     Rubric,
     Run,
@@ -213,10 +214,7 @@ def agreement(
 @app.command()
 def compare(
     run: Run,
-    protocol: Annotated[
-        Literal["creation", "mllm-bench", "probench"],
-        typer.Option(help="The published protocol of comparison."),
-    ],
+    protocol: Protocol,
     judge: Annotated[str, typer.Option(help="mmie-score, gpt-4o, hf:..., openai:...")],
     baseline: Annotated[
         str | None,

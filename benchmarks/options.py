@@ -62,6 +62,23 @@ Remake = Annotated[
     bool, typer.Option(help="Make records of an earlier version of a stage again.")
 ]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
+_PROTOCOLS = ("creation", "mllm-bench", "probench")
+
+
+def _protocol(name: str) -> str:
+    if name not in _PROTOCOLS and ":" not in name:
+        valid = ", ".join(_PROTOCOLS)
+        raise typer.BadParameter(f"{name!r} is not one of {valid} or module:Class.")
+    return name
+
+
+Protocol = Annotated[
+    str,
+    typer.Option(
+        callback=_protocol,
+        help=f"How pairs are judged: {', '.join(_PROTOCOLS)}, or module:Class.",
+    ),
+]
 
 
 def _declared(

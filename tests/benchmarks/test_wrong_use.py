@@ -249,6 +249,11 @@ def test_flags_with_few_values_name_them(
         assert choice in done.output
 
 
+def test_compare_takes_a_protocol_of_the_users() -> None:
+    with pytest.raises(UsageError, match="'nowhere_at_all:Mine' cannot be imported"):
+        plait("compare", "x", "--judge", "y", "--protocol", "nowhere_at_all:Mine")
+
+
 def test_run_and_plan_have_the_same_options() -> None:
     shown = [plait(command, "--help").output for command in ("run", "plan")]
     options = [output[output.index("Arguments:") :] for output in shown]
