@@ -317,7 +317,7 @@ def orchestration(
 )
 def stage(context: typer.Context) -> None:
     """How fast one stage is at several batch sizes, without Ray (--help for options)."""
-    from benchmarks.speed import main as measured
+    from benchmarks.speed import stage as measured
 
     raise typer.Exit(measured.main(context.args))
 

@@ -17,7 +17,6 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from benchmarks.results.as_released import as_released
 from benchmarks.results.board import (
     DOCUMENT_OUTCOMES,
     SCORE_OUTCOMES,
@@ -27,7 +26,7 @@ from benchmarks.results.board import (
 )
 from benchmarks.results.leaderboard_pages import latex, markdown, terminal
 from benchmarks.results.reasons import FAILURES, failures_csv, reasons
-from benchmarks.results.standings import Standing, standing
+from benchmarks.results.standings import Standing, as_released, standing
 from generators.files import write_whole
 from scorers.statistics.estimate import Estimate
 

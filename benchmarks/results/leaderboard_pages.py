@@ -12,7 +12,7 @@ from benchmarks.results import leaderboard_tables as tables_of
 from benchmarks.results.board import Board
 from benchmarks.results.reasons import FAILURES
 from benchmarks.results.table import ResultTable, escaped, plain, printable
-from benchmarks.results.tables import (
+from benchmarks.results.wording import (
     ABOUT_CONTROLS,
     ABOUT_FAILURES,
     Row,

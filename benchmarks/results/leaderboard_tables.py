@@ -9,9 +9,10 @@ import math
 from collections.abc import Iterator, Sequence
 
 from benchmarks.results.board import Board
-from benchmarks.results.criteria import profiles
+from benchmarks.results.standings import profiles
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.results.tables import (
+from benchmarks.results.validity import checks
+from benchmarks.results.wording import (
     AVERAGES,
     COUNTS,
     Row,
@@ -27,7 +28,6 @@ from benchmarks.results.tables import (
     result_cell,
     title_of,
 )
-from benchmarks.results.validity import checks
 from scorers.base import Scorer
 from scorers.judging.judge import CriterionMean
 

@@ -1,15 +1,21 @@
-"""What one scorer says of all systems: every mean and every difference, with intervals."""
+"""What one scorer says of all systems: means, differences, criteria, released averages."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks.results.board import Board, Query
+from generators.base import Result
+from generators.document import Score
+from scorers.base import Scorer
+from scorers.judging.judge import CriterionMean, RubricJudge, profile
+from scorers.judging.released import Released, averages, percent
 from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import Stratum, mean, paired, stratified
 
@@ -111,3 +117,52 @@ def _weighted(
 def _differences(board: Board, values: Floats) -> list[tuple[str, str, Estimate]]:
     columns = list(zip((s.name for s in board.systems), values.T, strict=True))
     return [(a, b, mean(paired(x, y))) for (a, x), (b, y) in combinations(columns, 2)]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One judge's verdicts on one category."""
+
+    category: str
+    criteria: tuple[str, ...]
+    systems: Mapping[str, Mapping[str, CriterionMean]]
+    """By system, by criterion; a criterion on which none was read is left out."""
+
+
+def profiles(board: Board, scorer: str) -> list[Profile]:
+    """By category; none where the scorer gives no verdicts on criteria."""
+    scores: dict[str, dict[str, list[Score]]] = {}
+    for evaluation in board.evaluations:
+        outcome = evaluation.scores.get(scorer)
+        if isinstance(outcome, Result) and "criteria" in outcome.value.parts:
+            systems = scores.setdefault(evaluation.sample.category, {})
+            systems.setdefault(evaluation.system, []).append(outcome.value)
+    found = [_profile(category, systems) for category, systems in scores.items()]
+    return [p for p in found if p.criteria]
+
+
+def _profile(category: str, scores: Mapping[str, list[Score]]) -> Profile:
+    systems = {name: profile(given) for name, given in scores.items()}
+    criteria = dict.fromkeys(c for means in systems.values() for c in means)
+    # The penalty is no criterion, and stands last.
+    names = sorted(criteria, key="penalty".__eq__)
+    return Profile(category, tuple(names), systems)
+
+
+def as_released(board: Board, scorer: Scorer, system: str) -> dict[str, Any] | None:
+    """n, averages of raw scores (0 to 6, rounded as printed) and the paper's percent.
+
+    Over all repeats, as a file with every answer would give. None for other judges.
+    """
+    if not isinstance(scorer, RubricJudge) or not isinstance(scorer.examiner, Released):
+        return None
+    scores = [
+        (evaluation.sample.id, outcome.value.parts["raw"])
+        for evaluation in board.evaluations
+        if evaluation.system == system
+        and isinstance(outcome := evaluation.scores.get(scorer.name), Result)
+    ]
+    found = averages(scores)
+    shown = None if found.average is None else round(percent(found.average), 2)
+    about = {"n": found.n, "average": found.average, "percent": shown}
+    return about | dict(found.kinds)

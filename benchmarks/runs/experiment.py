@@ -10,14 +10,16 @@ from typing import Any
 
 from benchmarks.results.leaderboard import Board
 from benchmarks.runs.config import OFFICIAL, RunConfig
-from benchmarks.runs.recorded import (
+from benchmarks.runs.run_directory import (
     RecordedStages,
     Supersession,
+    former_config,
+    is_run,
+    read_manifest,
     scorer_with_stage,
     stage_facts,
     with_stages,
 )
-from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.published import is_published, published

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks.speed.device import peak_memory, synchronise
-from benchmarks.speed.traffic import weight_traffic
+from benchmarks.speed.device import peak_memory, synchronise, weight_traffic
 from generators.base import Outcome, Result, StageSpec, imported
 from generators.errors import UsageError
 

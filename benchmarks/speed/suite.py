@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchmarks.speed.main import exit_status
+from benchmarks.speed.stage import exit_status
 from generators.names import unknown
 
 Random = Literal["dummy", "tiny"]
@@ -64,14 +64,14 @@ MEASUREMENTS: Mapping[str, Sequence[str]] = {
         *("--set", "remembered=0"),
     ),
 }
-"""Name -> arguments of `benchmarks.speed`."""
+"""Name -> arguments of `plait bench stage`."""
 
 
 def run(name: str, weights: str, out: Path) -> int:
     """Make one measurement; the exit status of its process."""
     words = [*MEASUREMENTS[name], "--weights", weights, "--out", str(out / f"{name}.json")]
     print(f"== {name}: {' '.join(words)}", flush=True)
-    command = [sys.executable, "-m", "benchmarks.speed", *words]
+    command = [sys.executable, "-m", "benchmarks.speed.stage", *words]
     return subprocess.run(command, check=False).returncode
 
 

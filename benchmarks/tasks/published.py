@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from benchmarks.tasks.reading import hub
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, malformed
+from benchmarks.tasks.reading.sources import snapshot
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Malformed, Sample, Turn
 from generators.names import unknown
@@ -147,8 +147,8 @@ def located(place: str, patterns: tuple[str, ...]) -> tuple[Path, str | None]:
     there is no such data.
     """
     if place.startswith(HUB):
-        snapshot = hub.snapshot(place, patterns)
-        return snapshot, snapshot.name
+        folder = snapshot(place, patterns)
+        return folder, folder.name
     path = Path(place).expanduser().absolute()
     if not path.exists():
         raise TaskError(f"no data at {place!r}")

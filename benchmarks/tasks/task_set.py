@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie import reader, source
+from benchmarks.tasks.mmie import reader
 from benchmarks.tasks.mmie.categories import CATEGORIES, FIELDS
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
 from benchmarks.tasks.reading import checks
-from benchmarks.tasks.reading.album import Album
+from benchmarks.tasks.reading.pictures import Album
 from benchmarks.tasks.reading.rules import TaskError
 from generators.base import imported
 from generators.document import Document, Malformed, Sample
@@ -35,10 +35,10 @@ __all__ = [
 Samples = Sequence[Sample | Malformed]
 
 READERS: Mapping[str, str] = {
-    "creation": "benchmarks.tasks.creation_mmbench.reader:load",
-    "creation-text": "benchmarks.tasks.creation_mmbench.reader:load_text_only",
-    "mllm-bench": "benchmarks.tasks.mllm_bench.reader:load",
-    "probench": "benchmarks.tasks.probench.reader:load",
+    "creation": "benchmarks.tasks.creation_mmbench:load",
+    "creation-text": "benchmarks.tasks.creation_mmbench:load_text_only",
+    "mllm-bench": "benchmarks.tasks.mllm_bench:load",
+    "probench": "benchmarks.tasks.probench:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 
@@ -108,20 +108,20 @@ def load(
     if prefix is not None and prefix in READERS:
         return _of_another(prefix, data.partition(":")[2], prompts, cache)
     wording = mmie_prompts(prompts)
-    place = source.locate(data, cache)
-    album = Album(place.root, cache, place.also)
-    reading = reader.read(place.rows, album, on_progress)
+    source = reader.locate(data, cache)
+    album = Album(source.root, cache, source.also)
+    reading = reader.read(source.rows, album, on_progress)
     about = {
-        "name": place.name,
+        "name": source.name,
         "source": data,
-        "revision": place.revision,
+        "revision": source.revision,
         "digest": reading.digest,
         "rows": len(reading.samples),
         "malformed": dict(reading.broken),
         "prompts": wording.digest,
     }
     return TaskSet(
-        name=place.name,
+        name=source.name,
         samples=reading.samples,
         prompt=wording,
         categories=CATEGORIES,

@@ -15,7 +15,7 @@ from paths import CHECKOUT
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from benchmarks.tasks.reading import hub
+from benchmarks.tasks.reading import sources
 from benchmarks.tasks.reading.rules import TaskError
 from benchmarks.tasks.task_set import READERS
 from generators.errors import UsageError
@@ -150,7 +150,7 @@ def test_advice_about_access_is_about_the_repository_asked_for(
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
     with pytest.raises(TaskError) as error:
-        hub.snapshot(f"hf:{name}", ("*",))
+        sources.snapshot(f"hf:{name}", ("*",))
     assert ("MMIE/MMIE asks for access" in str(error.value)) is its_own
     assert "hf auth login" in str(error.value)
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.results.board import Board, key_of, score_outcome, score_value, weights_of
 from benchmarks.results.report.gallery import Shown
-from benchmarks.results.tables import decimals
+from benchmarks.results.wording import decimals
 from cluster.plan import Evaluation, outcome_name
 from generators.base import Failure, Outcome, Result
 from generators.document import Content, Document, Image, Malformed, Sample, Score

@@ -17,7 +17,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from benchmarks.results import tables
+from benchmarks.results import wording
 from benchmarks.results.board import Board, key_of
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.reasons import FAILURES
@@ -29,9 +29,8 @@ from benchmarks.results.report.entries import (
     entries_of,
     index_of,
 )
-from benchmarks.results.report.facts import facts_of
 from benchmarks.results.report.gallery import Gallery, Read
-from benchmarks.results.report.panels import panel_of
+from benchmarks.results.report.panels import facts_of, panel_of
 from benchmarks.results.validity import checks
 from generators.files import write_whole
 
@@ -120,10 +119,10 @@ def _page(
         rows=rows,
         panels=[panel_of(board, rows, s, queries) for s in board.scorers],
         checks=[check.as_json() for check in checks(board)],
-        tables=tables,
+        wording=wording,
         failures=FAILURES,
-        methods=tables.interval_methods(rows),
-        counted=tables.counts_shown(rows),
+        methods=wording.interval_methods(rows),
+        counted=wording.counts_shown(rows),
         entries=len(entries),
         queries_shown=len(queries),
         pictures=len(gallery.shown),

@@ -13,9 +13,14 @@ from benchmarks.results.table import ResultTable, estimate_text, markdown_page
 from benchmarks.runs.experiment import reopen
 from benchmarks.studies.bias import observations, scores
 from benchmarks.studies.bias.observations import Section
-from benchmarks.studies.bias.preferences import lengths, self_preference
 from benchmarks.studies.bias.scores import Scored, joined
-from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
+from benchmarks.studies.bias.verdicts import (
+    lengths,
+    positions,
+    repeatability,
+    rewording,
+    self_preference,
+)
 from cluster.store import Store
 from generators.files import write_whole
 from scorers.judging.rubric import OWN_WORDING, RubricSource

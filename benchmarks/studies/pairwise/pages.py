@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from benchmarks.results.board import RANDOM
 from benchmarks.results.table import ResultTable, estimate_text, markdown_page
-from benchmarks.results.tables import kind_text, reason_text
+from benchmarks.results.wording import kind_text, reason_text
 from benchmarks.studies.pairwise.judgements import (
     Judged,
     QuestionsAsked,

@@ -30,7 +30,7 @@ from report_helpers import (
 
 from benchmarks.results.report import ReportSettings, write_report
 from benchmarks.results.report.entries import as_script, entries_of, plain
-from benchmarks.results.report.facts import facts_of
+from benchmarks.results.report.panels import facts_of
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from generators.document import Document, Image, Malformed, Score, Text
 

@@ -11,7 +11,7 @@ from judging_helpers import STAND_IN, stand_in_digests
 from typer.testing import CliRunner
 
 from benchmarks.runs.experiment import reopen
-from benchmarks.tasks.mmie.source import SAMPLE
+from benchmarks.tasks.mmie.reader import SAMPLE
 from generators.errors import UsageError
 from plait import app
 from scorers.judging import published

@@ -12,7 +12,7 @@ from trial import as_asked, filled, painter, sample, writer
 
 from benchmarks import commands
 from benchmarks.runs.config import load_config
-from benchmarks.runs.recorded import (
+from benchmarks.runs.run_directory import (
     RecordedStages,
     recorded_digest,
     stage_facts,

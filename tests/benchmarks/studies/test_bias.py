@@ -22,8 +22,13 @@ from benchmarks.studies.bias.observations import (
     rank_correlation,
     upright,
 )
-from benchmarks.studies.bias.preferences import lengths, self_preference
-from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
+from benchmarks.studies.bias.verdicts import (
+    lengths,
+    positions,
+    repeatability,
+    rewording,
+    self_preference,
+)
 from benchmarks.studies.pairwise.judgements import Ruling, Side, write_rulings
 
 JUDGE = JudgeIdentity("gpt-4o", "creation", "corrected", "w1", "s1")

@@ -12,10 +12,10 @@ from scipy import stats
 from trial import Measuring, as_asked, sample
 from typer.testing import CliRunner
 
-from benchmarks.studies import differences
 from benchmarks.results.board import Board
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
+from benchmarks.studies import differences
 from benchmarks.studies.differences import FinishedRun, run_difference
 from benchmarks.tasks.task_set import TaskSet
 from cluster.plan import Evaluation

@@ -1,24 +1,24 @@
-"""MLLM-Bench's repository as a task set: data/questions.json, pictures, answer files.
+"""MLLM-Bench's repository as a task set: 420 questions about a picture, on six levels.
 
-Layout of FreedomIntelligence/MLLM-Bench@403f82c9. One published row holds an address for
-its question type; it is kept as it is.
+Read are data/questions.json, the pictures, and the answer files anchor.json and
+data/<model>.json, in the layout of FreedomIntelligence/MLLM-Bench@403f82c9. One published
+row holds a web address as its question type; it is kept as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mllm_bench.answers import Answers, answer_files, id_text
 from benchmarks.tasks.mmie.reader import load_rows
 from benchmarks.tasks.mmie.rows import Picture, get, of_type
 from benchmarks.tasks.published import Entry, Known, digest_of, gathered, located, task_set
-from benchmarks.tasks.reading.album import Album
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError
+from benchmarks.tasks.reading.pictures import Album
+from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
 from benchmarks.tasks.task_set import TaskSet
-from generators.document import Sample, Text, Turn
+from generators.document import Document, Sample, Text, Turn
 from scorers.pairwise.mllm_bench import QUESTION_TYPE
 
 NAME = "mllm-bench"
@@ -90,3 +90,51 @@ def _sample(row: Mapping[str, Any], id: str, album: Album) -> Sample:
         wants_images=False,
         metadata={k: v for k, v in about.items() if isinstance(v, str) and v},
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answers:
+    """What the answer files of a folder hold."""
+
+    paths: tuple[Path, ...]
+    by_writer: Mapping[str, Mapping[str, Document]]
+    unread: Mapping[str, str]
+    """Files that are no answer files, and why."""
+
+    def of(self, id: str) -> dict[str, Document]:
+        """All answers to one question, by writer."""
+        return {w: by_id[id] for w, by_id in self.by_writer.items() if id in by_id}
+
+
+def answer_files(folder: Path, besides: str) -> Answers:
+    """The answers in the JSON files of `folder`, but for the file `besides`."""
+    paths, answers, unread = [], dict[str, dict[str, Document]](), dict[str, str]()
+    for path in sorted(folder.glob("*.json")):
+        if path.name == besides:
+            continue
+        try:
+            rows = [_answer(row) for row in load_rows(path)[0]]
+        except (TaskError, RowError) as error:
+            unread[path.name] = str(error)
+            continue
+        paths.append(path)
+        for writer, id, document in rows:
+            answers.setdefault(writer, {})[id] = document
+    return Answers(paths=tuple(paths), by_writer=answers, unread=unread)
+
+
+def _answer(value: Any) -> tuple[str, str, Document]:
+    row = of_type(value, dict, "the answer")
+    id = id_text(row.get("unique_idx"))
+    if id is None:
+        raise RowError(Rule.ID, f"unique_idx is {shown(row.get('unique_idx'))}")
+    writer = get(row, "gen_model_id", str, "the answer")
+    answer = get(row, "answer", str, "the answer")
+    return writer, id, Document((Text(answer),) if answer else ())
+
+
+def id_text(value: Any) -> str | None:
+    """An id as text; None for what is none."""
+    number = isinstance(value, int) and not isinstance(value, bool)
+    word = isinstance(value, str) and value.strip() != "" and value.isprintable()
+    return str(value) if number or word else None

@@ -1,4 +1,8 @@
-"""Picture files of a data folder: confined to it, really decoded, known by digest."""
+"""Pictures of a task set: confined to its folder, really decoded, identified by digest.
+
+`PictureFolder` reads picture files that rows name; `PictureCache` keeps pictures that come
+inside a file, so that every worker can read them.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +19,10 @@ from stat import S_ISREG
 from benchmarks.tasks.mmie.rows import Parts, Picture
 from benchmarks.tasks.reading import checks
 from benchmarks.tasks.reading.checks import Check
-from benchmarks.tasks.reading.rules import RowError, Rule, shown
+from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
 from generators.document import Content, Image
+from generators.errors import WriteError
+from generators.files import write_whole
 from generators.pictures import BombError, PictureError, decode
 
 Progress = Callable[[int, int], None]
@@ -156,3 +162,42 @@ def _judged(data: bytes, size: int, mtime_ns: int) -> Check:
     except PictureError as error:
         return Check(size, mtime_ns, digest, Rule.UNDECODABLE, str(error))
     return Check(size, mtime_ns, digest)
+
+
+@dataclass(frozen=True, slots=True)
+class Shelf:
+    """A folder that holds pictures under the SHA-256 of their bytes."""
+
+    folder: Path
+
+    def keep(self, data: bytes) -> Image:
+        """The picture, known by its place; RowError for bytes that are no picture.
+
+        What stands on the shelf has been decoded before and is not decoded again. Raises
+        TaskError where the folder cannot be written.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.folder / digest[:2] / digest
+        if not path.is_file():
+            _refuse_unreadable(data)
+            _write(path, data)
+        return Image(digest, place=str(path))
+
+
+def _refuse_unreadable(data: bytes) -> None:
+    try:
+        decode(data)
+    except BombError as error:
+        raise RowError(Rule.BOMB, str(error)) from None
+    except PictureError as error:
+        raise RowError(Rule.UNDECODABLE, str(error)) from None
+
+
+def _write(path: Path, data: bytes) -> None:
+    try:
+        # What a crash of the machine takes is read from its source again.
+        write_whole(path, data, durable=False)
+    except WriteError as error:
+        raise TaskError(
+            f"pictures cannot be kept: {error}; set XDG_CACHE_HOME to a folder with room"
+        ) from error

@@ -14,8 +14,8 @@ from typing import Any
 
 from benchmarks.tasks.mmie.rows import get, id_of, of_type
 from benchmarks.tasks.published import Entry, Known, digest_of, gathered, located, task_set
+from benchmarks.tasks.reading.pictures import Shelf
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
-from benchmarks.tasks.reading.shelf import Shelf
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.pairwise.probench import TRACK, TRACKS

@@ -1,7 +1,7 @@
 """How fast one stage is at several batch sizes, without Ray and without a store.
 
     plait bench stage --system anole --weights tiny --batches 1,4,16
-    python -m benchmarks.speed --system sdxl-turbo --weights dummy --batches 1,2,4,8
+    python -m benchmarks.speed.stage --system sdxl-turbo --weights dummy --batches 1,2,4,8
 
 The stage is loaded in this process and computes the same queries of the bundled sample set
 in every way: as upstream's loop does, where one is written, and at each batch size. `dummy`
