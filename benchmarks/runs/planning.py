@@ -1,4 +1,4 @@
-"""What a run would do, on the terminal: its jobs, what is shared, done and missing."""
+"""`plait plan`: the jobs of a run, what is shared and done, and what is missing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pipelines.chat.presets import retirements
 
 
 def show_plan(experiment: Experiment, console: Console, *, remake: bool) -> bool:
-    """Show what a run would do; whether it would refuse to start.
+    """Show what a run would do; return whether it would refuse to start.
 
-    It would where keys or weights are missing, or where records would be made again and
+    It refuses where keys or weights are missing, or where records would be made again and
     `remake` is not given.
     """
     config = experiment.config
@@ -73,7 +73,7 @@ def _need(tally: StageCount) -> str:
 
 
 def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
-    """What `run` would refuse to start without: keys and weights that jobs need."""
+    """Missing keys and weights that jobs need."""
     left = {c.spec.name for c in counts if c.to_run}
     needs = [
         f"{stage} needs {', '.join(names)} in the environment"

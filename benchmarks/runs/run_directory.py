@@ -28,7 +28,7 @@ __all__ = ["former_config", "is_run", "read_manifest"]
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of the run at `root`; UsageError where there is none to be read."""
+    """The manifest of the run at `root`; UsageError where none can be read."""
     path = root / MANIFEST
     try:
         manifest = json.loads(path.read_text())
@@ -51,12 +51,12 @@ def former_config(
 
 
 Recorded = Mapping[str, Any]
-"""What a manifest says of one stage."""
+"""A manifest's entry for one stage."""
 
 
 @dataclass(frozen=True, slots=True)
 class Supersession:
-    """A stage whose records in a run directory would not be found by today's keys."""
+    """A stage whose records in a run directory are not found by today's keys."""
 
     spec: StageSpec
     """As it is today."""
@@ -76,12 +76,15 @@ class Supersession:
             if self.recorded.get(name) != today[name]
         ]
         if self.spec.seeded and not _was_seeded(self.spec, self.recorded):
-            changes.append("its inputs have seeds now, unless it says seeded = False")
-        return "; ".join(changes) or "an earlier plait named its results otherwise"
+            changes.append("its inputs have seeds now, unless it sets seeded = False")
+        return (
+            "; ".join(changes)
+            or "an earlier version of plait named its results differently"
+        )
 
 
 def stage_facts(spec: StageSpec) -> dict[str, Any]:
-    """What a manifest says of one stage."""
+    """A manifest's entry for one stage."""
     return {
         "digest": spec.digest,
         "kind": spec.kind.value,
@@ -99,7 +102,7 @@ def stage_facts(spec: StageSpec) -> dict[str, Any]:
 def recorded_digest(facts: Recorded) -> str:
     """Digest under which a run keeps a stage's records.
 
-    Manifests without one are of the time when the class's place stood in it.
+    Manifests without one are older, from when the digest contained the class's module.
     """
     if "digest" in facts:
         return str(facts["digest"])
@@ -108,7 +111,7 @@ def recorded_digest(facts: Recorded) -> str:
 
 
 class RecordedStages:
-    """The stages of one manifest, found by what people call them."""
+    """The stages of one manifest, by name and by digest."""
 
     def __init__(self, manifest: Mapping[str, Any]) -> None:
         self._by_name: dict[tuple[str, str], list[Recorded]] = defaultdict(list)
@@ -119,9 +122,9 @@ class RecordedStages:
             self._by_digest[recorded_digest(facts)] = facts
 
     def former(self, spec: StageSpec) -> Recorded | None:
-        """What the run recorded of `spec`, where today's keys are other ones.
+        """The run's entry for `spec`, where today's keys differ from the recorded ones.
 
-        None too where several stages had its name, so that none is the former one.
+        None too where several stages had its name, so that it is not clear which one.
         """
         same = self._by_digest.get(spec.digest)
         if same is not None:
@@ -136,7 +139,7 @@ class RecordedStages:
         return spec if facts is None else _as_recorded(spec, facts)
 
     def superseded(self, stages: Iterable[StageSpec], store: Store) -> list[Supersession]:
-        """The stages that have records which today's keys do not find."""
+        """The stages whose records are not found by today's keys."""
         changes = []
         for spec in stages:
             facts = self.former(spec)
@@ -155,8 +158,8 @@ def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
 def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
     """Whether a run's inputs of `spec` had seeds.
 
-    Where its manifest does not say, a user's drafting stage had none unless its class said
-    so.
+    Where its manifest does not say, inputs of a user's drafting stage had none unless its
+    class sets `seeded`.
     """
     if "seeded" in facts:
         return bool(facts["seeded"])

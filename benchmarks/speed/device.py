@@ -1,4 +1,4 @@
-"""What the machine is and can do: its name, its memory's speed, its peak use."""
+"""The device: its name, bandwidth and peak memory, and the weights that a call reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COPIES = 9
 
 
 def device() -> torch.device:
-    """Where stages told `auto` compute."""
+    """The device that `auto` means."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -32,7 +32,7 @@ def device_name() -> str:
 
 
 def synchronise() -> None:
-    """Wait until the GPU has done what it was told."""
+    """Wait until the GPU is idle."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -61,7 +61,7 @@ class Peak:
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[Peak]:
-    """The peak of what runs inside; on a CPU what was there before counts too."""
+    """The peak of what runs inside; on a CPU it includes what was resident before."""
     gc.collect()
     peak = Peak()
     if torch.cuda.is_available():
@@ -92,7 +92,7 @@ class Traffic:
 
 @contextmanager
 def weight_traffic() -> Iterator[Traffic]:
-    """Count the weights read by all modules that run inside; slows them down."""
+    """Count the bytes of weights read by all modules that run inside; slows them down."""
     traffic = Traffic()
 
     def count(module: nn.Module, _: Any) -> None:

@@ -191,7 +191,7 @@ def test_modules_in_the_current_folder_are_found(here: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("own_tasks:nothing", "must give a TaskSet, not a value of type list"),
+        ("own_tasks:nothing", "must return a TaskSet, not a value of type list"),
         ("own_tasks:queris", "has no attribute 'queris'"),
         ("nowhere_at_all:queries", "No module named 'nowhere_at_all'.*probench:PLACE"),
     ],

@@ -1,4 +1,4 @@
-"""What the template shows: the tables and plots of one scorer, and the facts of the run."""
+"""What the template shows of a scorer (tables and plots) and of the run (its facts)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _absent_intervals(scores: Sequence[tuple[str, Mapping[str, Any]]]) -> list[s
 def _difference(
     pairs: Mapping[tuple[str, str], Mapping[str, Any]], a: str, b: str
 ) -> dict[str, Any] | None:
-    """Mean of `a` - `b`, whichever way round it was taken; None for a system by itself."""
+    """Mean of `a` - `b`, in whichever direction it is stored; None for one system."""
     if (a, b) in pairs:
         return dict(pairs[a, b])
     pair = pairs.get((b, a))
@@ -71,7 +71,7 @@ def _difference(
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Facts of a run in the order they are shown; whatever a manifest lacks is left out."""
+    """Facts of a run in the order shown; what a manifest lacks is left out."""
 
     general: dict[str, str]
     stages: list[dict[str, str]]
@@ -79,7 +79,7 @@ class Facts:
 
 
 def facts_of(manifest: Mapping[str, Any]) -> Facts:
-    """The facts a reader looks for first; the page shows the whole manifest below."""
+    """The facts that readers look for first; the page shows the whole manifest below."""
     facts = {
         "status": _text(manifest.get("status")),
         "started": _text(manifest.get("started")),

@@ -49,19 +49,19 @@ class RatedUnit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Matched:
-    """What came of setting one judge beside the people."""
+    """One judge's ratings matched with people's."""
 
     judge: str
     matches: list[RatedUnit]
     no_score: Counter[str]
     """Rated by people, known to the judge's side, and without a score: by reason."""
     unmatched: Mapping[Unit, str]
-    """Rated by people and not among the judge's documents at all, and what is unknown."""
+    """Rated by people but not among the judge's documents, by what is unknown."""
     not_annotated: int
     """Scored by the judge, rated by nobody."""
 
     def counts(self) -> dict[str, Any]:
-        """Every unit of either side, by what became of it."""
+        """Every unit of either side, by outcome."""
         lost = Counter(self.unmatched.values())
         annotated = len(self.matches) + self.no_score.total() + len(self.unmatched)
         return {
@@ -75,7 +75,7 @@ class Matched:
 
 
 def matched(judges: RatingsByRater, people: RatingsByRater) -> list[Matched]:
-    """People's ratings beside each judge's, in the order of the judges' names."""
+    """People's ratings matched with each judge's, in the order of the judges' names."""
     rated = by_unit(people)
     names = sorted({*judges.values, *judges.missing})
     return [_matched(name, judges, people, rated) for name in names]
@@ -133,7 +133,7 @@ def _about(unit: Unit, judges: RatingsByRater, people: RatingsByRater) -> About:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class AgreementSettings:
     """How agreement is computed."""
 
     human_scale: str = "0-6"
@@ -146,9 +146,9 @@ class Settings:
 
 
 def compared(
-    judges: RatingsByRater, people: RatingsByRater, settings: Settings
+    judges: RatingsByRater, people: RatingsByRater, settings: AgreementSettings
 ) -> dict[str, Any]:
-    """Everything there is to say, in plain form; UsageError where nothing matches."""
+    """All measures as plain data; UsageError where nothing matches."""
     if judges.form != people.form:
         raise UsageError(
             f"people gave each a {people.form} and judges a {judges.form}; both files need "
@@ -180,7 +180,7 @@ def _nothing_in_common(judges: RatingsByRater, people: RatingsByRater) -> str:
 
 
 def _judge(
-    side: Matched, judges: RatingsByRater, form: str, settings: Settings
+    side: Matched, judges: RatingsByRater, form: str, settings: AgreementSettings
 ) -> dict[str, Any]:
     about: dict[str, Any] = {"judge": side.judge, "counts": side.counts()}
     if form == "preference":
@@ -192,7 +192,7 @@ def _judge(
     return about | _scored(side, judges.scales.get(side.judge, ""), settings)
 
 
-def _scored(side: Matched, scale: str, settings: Settings) -> dict[str, Any]:
+def _scored(side: Matched, scale: str, settings: AgreementSettings) -> dict[str, Any]:
     human_ends, ends = ends_of(settings.human_scale), bounds(scale)
     mapped = settings.rescale and ends is not None and ends != human_ends
     pairs = [_pair(m) for m in side.matches]
@@ -237,9 +237,11 @@ def _voted(match: RatedUnit) -> Voted:
 
 
 def _people(
-    people: RatingsByRater, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
+    people: RatingsByRater,
+    rated: Mapping[Unit, Mapping[str, Value]],
+    settings: AgreementSettings,
 ) -> dict[str, Any]:
-    """How well people agree with one another: what a judge can hope for."""
+    """How well people agree with one another: the best a judge can reach."""
     if people.form == "vote":
         votes = [(u.id, cast(Mapping[str, Vote], v)) for u, v in rated.items()]
         return _all_plain(mllm_people(votes))
@@ -250,9 +252,9 @@ def _people(
 
 
 def _scored_people(
-    ratings: Sequence[tuple[str, Mapping[str, float]]], settings: Settings
+    ratings: Sequence[tuple[str, Mapping[str, float]]], settings: AgreementSettings
 ) -> dict[str, Any]:
-    """Each annotator beside the mean of the others."""
+    """Each annotator compared with the mean of the others."""
     pairs: dict[str, list[Pair]] = {}
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):

@@ -1,4 +1,4 @@
-"""`plait bias`: what a run's judgements say of its judges."""
+"""`plait bias`: the bias of a run's judges, from their judgements."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from scorers.judging.rubric import OWN_WORDING, RubricSource
 NAME = "bias"
 _REMARK = (
     "Means with 95% intervals by question; n is the number of questions. From "
-    "the judgements that are recorded; nothing is asked."
+    "recorded judgements only; no judge is asked."
 )
 
 
 def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) -> int:
     """Write `bias.{json,md}` of the run in `root` and show the tables.
 
-    `rubric` is `official:PATH` where judgements by the released MMIE rubrics are to be
-    looked for. UsageError when `root` is not a run.
+    `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
+    UsageError when `root` is not a run.
     """
     tables = sections(root, rubric=rubric)
     content = {section.name: section.as_json() for section in tables}

@@ -1,4 +1,4 @@
-"""What verdicts show of a judge: how steady they are, and what in answers it prefers."""
+"""What verdicts show about a judge: how consistent they are, and what they prefer."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _stays(named: Ruling, swapped: Ruling) -> bool:
 
 
 def agreement(label: str, unit: str, sets: Sequence[Values]) -> list[Finding]:
-    """How alike two or more sets of values about the same things are.
+    """How similar two or more sets of values about the same things are.
 
     Keys begin with the question. Every pair of sets counts where both have a value.
     """
@@ -85,7 +85,7 @@ def agreement(label: str, unit: str, sets: Sequence[Values]) -> list[Finding]:
 
 
 def repeatability(rulings: Rulings) -> Section:
-    """Does the judge say the same when asked the same with another seed?"""
+    """Is the verdict the same when the same is asked with another seed?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
     for judge, lines in rulings.items():
@@ -107,7 +107,7 @@ def repeatability(rulings: Rulings) -> Section:
 
 
 def rewording(rulings: Rulings) -> Section:
-    """Does the judge say the same when worded, laid out or read otherwise?"""
+    """Is the verdict the same with another wording, layout or reading?"""
     findings: list[Finding] = []
     absent = [] if rulings else [NO_PAIRS]
     by_model: dict[tuple[str, str, str], list[JudgeIdentity]] = defaultdict(list)
@@ -129,14 +129,14 @@ def rewording(rulings: Rulings) -> Section:
                 absent.append(f"{label}: no reply about the same pair was read in both")
     return Section(
         name="rewording",
-        title="Wording and mode: the same pair, asked or read otherwise",
+        title="Wording and mode: the same pair, asked or read differently",
         findings=tuple(findings),
         absent=tuple(absent),
     )
 
 
 def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
-    """In what two ways of asking one model differ: wording, mode, or both."""
+    """How two ways of asking one model differ: in wording, mode, or both."""
     wordings = [judge.wording[:6] for judge in (one, other)]
     if one.wording == other.wording:
         return f"modes {one.mode} and {other.mode}, one wording {wordings[0]}"
@@ -245,7 +245,7 @@ def self_preference(preferences: PreferencesByJudge) -> Section:
         if not same:
             absent.append(
                 f"{judge.label}: no judge of another family has judged the same pairs, so "
-                "its liking cannot be told from the answers' quality"
+                "its preference cannot be distinguished from the answers' quality"
             )
             continue
         findings += _beside_others(judge, own, same)
@@ -268,7 +268,7 @@ def _own_second(m: Preference, own: str) -> Preference | None:
 def _by_others(
     preferences: PreferencesByJudge, judge: JudgeIdentity, own: str
 ) -> Mapping[tuple[str, int, str, str], float]:
-    """What judges of other families, asked in the same way, say on average."""
+    """The mean verdict of judges of other families, asked in the same way."""
     shares: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
     for other, games in preferences.items():
         alike = (other.protocol, other.mode) == (judge.protocol, judge.mode)

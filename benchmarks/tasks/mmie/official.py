@@ -22,7 +22,7 @@ from benchmarks.tasks.mmie.categories import category_of, field_of
 from benchmarks.tasks.mmie.reader import failure, load_rows
 from benchmarks.tasks.mmie.rows import (
     Parts,
-    Picture,
+    PictureSource,
     content,
     get,
     id_of,
@@ -31,7 +31,7 @@ from benchmarks.tasks.mmie.rows import (
     stated_categories,
 )
 from benchmarks.tasks.reading import checks
-from benchmarks.tasks.reading.pictures import Album
+from benchmarks.tasks.reading.pictures import PictureFolder
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError
 from generators.document import Content, Document, Image, Malformed, Sample, Text, Turn
 from generators.files import write_whole
@@ -71,7 +71,7 @@ def export(
 
 
 def claim(out: Path) -> None:
-    """Make the folder `out`, or take it where it is empty; TaskError where it is not."""
+    """Make the folder `out`, or accept it if empty; TaskError where it is not."""
     if out.exists() and not out.is_dir():
         raise TaskError(f"{out} is a file; an export needs a folder")
     if out.is_dir() and any(out.iterdir()):
@@ -81,7 +81,7 @@ def claim(out: Path) -> None:
 
 @dataclass
 class _Pictures:
-    """Writes pictures as they are first met, `images/0.png`, `images/1.jpg`, ..."""
+    """Writes pictures in the order of first use: `images/0.png`, `images/1.jpg`, ..."""
 
     out: Path
     read: Callable[[Image], bytes]
@@ -120,9 +120,9 @@ def _truth(
     sample: Sample, items: list[dict[str, str | None]]
 ) -> list[dict[str, str | None]]:
     """The ground truth, whose first item keeps a text that was null or empty."""
-    told = sample.metadata.get(FIRST_TRUTH)
-    if told is not None and (not items or items[0]["text"] != json.loads(told)):
-        items = [{"text": json.loads(told), "image": None}, *items]
+    first = sample.metadata.get(FIRST_TRUTH)
+    if first is not None and (not items or items[0]["text"] != json.loads(first)):
+        items = [{"text": json.loads(first), "image": None}, *items]
     return items or [{"text": None, "image": None}]
 
 
@@ -155,21 +155,21 @@ class Broken(NamedTuple):
 
     row: Malformed
     model: str | None
-    """Whose answer it should have been, where it says so."""
+    """The model it names, if any."""
 
 
 def read_outputs(folder: Path, *, cache: Path | None = None) -> list[Output | Broken]:
-    """Answers in the official format, in file order; rows that break a rule as Broken.
+    """Answers in the official format, in file order; rows that break a rule as `Broken`.
 
     `folder` holds `data.json`, or is the JSON file itself. An answer may be a plain
     string. Raises TaskError when there is no such file or it holds no list.
     """
     path = folder if folder.is_file() else folder / FILE
     values, _ = load_rows(path)
-    album = Album(path.absolute().parent, cache or checks.default_folder())
+    album = PictureFolder(path.absolute().parent, cache or checks.default_folder())
     parsed = [_parsed(value) for value in values]
     _refuse_repeated(parsed)
-    album.check(p for row in parsed if isinstance(row, _Parsed) for p in row.pictures)
+    album.check_all(p for row in parsed if isinstance(row, _Parsed) for p in row.pictures)
     return [_output(i, row, values[i], album) for i, row in enumerate(parsed)]
 
 
@@ -185,9 +185,9 @@ class _Parsed:
     metadata: Mapping[str, str]
 
     @property
-    def pictures(self) -> tuple[Picture, ...]:
+    def pictures(self) -> tuple[PictureSource, ...]:
         parts = (*self.question, *self.answer, *self.reference)
-        return tuple(p for p in parts if isinstance(p, Picture))
+        return tuple(p for p in parts if isinstance(p, PictureSource))
 
 
 def _parsed(value: Any) -> _Parsed | RowError:
@@ -227,7 +227,7 @@ def _refuse_repeated(parsed: list[_Parsed | RowError]) -> None:
 
 
 def _output(
-    position: int, row: _Parsed | RowError, value: Any, album: Album
+    position: int, row: _Parsed | RowError, value: Any, album: PictureFolder
 ) -> Output | Broken:
     try:
         if isinstance(row, RowError):

@@ -1,4 +1,4 @@
-"""Data from elsewhere on this machine: data sets of the Hub, and packed pictures."""
+"""Data brought to a local folder: snapshots of Hub data sets, unpacked archives."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from benchmarks.tasks.reading.rules import TaskError
 def snapshot(data: str, patterns: Sequence[str]) -> Path:
     """Folder `.../snapshots/<commit>` of `hf:ORG/NAME[@REVISION]`.
 
-    The files that match `patterns` are there. Without a network the cached snapshot of
-    the revision is taken. Raises TaskError for an id that is not valid, and when neither
-    the Hub nor the cache has the data.
+    It holds the files that match `patterns`. Without a network the cached snapshot of the
+    revision is used. Raises TaskError for an id that is not valid, and when neither the
+    Hub nor the cache has the data.
     """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HFValidationError
@@ -38,7 +38,7 @@ def snapshot(data: str, patterns: Sequence[str]) -> Path:
     except HFValidationError as error:
         raise TaskError(f"{data!r} is not the name of a data set: {error}") from None
     except Exception as error:
-        # The Hub's client raises errors of its own, of its HTTP library and of the OS.
+        # The Hub's client raises its own errors, those of its HTTP library, and OSErrors.
         raise TaskError(_explained(name, revision, error)) from error
     return Path(path)
 
@@ -60,9 +60,9 @@ def _explained(name: str, revision: str, error: Exception) -> str:
 def unpacked(archive: Path, cache: Path) -> Path:
     """A folder whose `images/` holds the pictures of `archive`.
 
-    Archives with and without a leading `images/` are taken. Only files are made, no links
-    and no devices. Raises TaskError for a damaged archive, one that names files outside,
-    and where `cache` cannot be written.
+    Archives with and without a leading `images/` are accepted. Only regular files are
+    written, no links and no devices. Raises TaskError for an archive that is damaged or
+    names files outside its folder, and where `cache` cannot be written.
     """
     target = cache / "unpacked" / _name(archive)
     if target.is_dir():
@@ -86,9 +86,11 @@ def _name(archive: Path) -> str:
 
 
 def _unpack(archive: Path, target: Path) -> None:
-    """Unpack beside `target` and rename, so that it is there whole or not at all."""
-    with tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as made:
-        folder = Path(made) / "whole"
+    """Unpack beside `target` and rename, so that it is complete or absent."""
+    with tempfile.TemporaryDirectory(
+        dir=target.parent, ignore_cleanup_errors=True
+    ) as temporary:
+        folder = Path(temporary) / "complete"
         (folder / "images").mkdir(parents=True)
         try:
             _extract(archive, folder)
@@ -97,7 +99,7 @@ def _unpack(archive: Path, target: Path) -> None:
         try:
             folder.rename(target)
         except OSError:
-            if not target.is_dir():  # else somebody was faster
+            if not target.is_dir():  # else another process was faster
                 raise
 
 

@@ -187,7 +187,7 @@ def test_another_mode_or_rubric_of_a_judge_that_is_there_is_refused(root: Path) 
     refusal = "released rubrics, official mode, but our rubrics, corrected mode in the run"
     with pytest.raises(UsageError, match=refusal):
         plait(*words, JUDGE, *AS_RELEASED)
-    with pytest.raises(UsageError, match=f"{JUDGE} would ask or read otherwise"):
+    with pytest.raises(UsageError, match=f"{JUDGE} would ask or read replies differently"):
         plait(*words, JUDGE, "--set", f'models."{JUDGE}".retries=3')
     with pytest.raises(UsageError, match=refusal):
         plait(*words[:-1], "--set", "scorers=[]", *AS_RELEASED)
