@@ -20,13 +20,16 @@ define install
 			--constraint constraints.txt --editable '$(1)'
 endef
 
-.PHONY: quickstart test check soak bench constraints clean
+.PHONY: quickstart test test-all check soak bench constraints clean
 
 quickstart: $(VENV)/.installed  ## answer the bundled sample set and show the report
 	$(BIN)/plait run
 
-test: $(VENV)/.installed-dev  ## all tests
-	$(BIN)/python -m pytest
+test: $(VENV)/.installed-dev  ## the tests, except the slow ones
+	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup -m "not slow"
+
+test-all: test  ## the slow tests too
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m slow
 
 check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff check .

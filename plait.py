@@ -4,8 +4,11 @@
     plait plan CONFIG.toml         what a run would do
     plait report RUN               tables and page of a run directory
 
+From Python, `import plait` gives what `benchmarks.api` exports: `plait.open_run("runs/x")`.
+
 This module only reads the command line; what commands do is in `benchmarks.commands`,
-which is imported when a command runs, so that `--help` answers at once.
+which is imported when a command runs, so that `--help` answers at once. The Python API is
+imported when it is first used.
 """
 
 from __future__ import annotations
@@ -37,6 +40,7 @@ from generators.errors import PlaitError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from benchmarks.api import *  # noqa: F403
     from benchmarks.runs.config import RunConfig
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
@@ -77,9 +81,9 @@ def program(
         sys.path.append(here)
 
 
-@app.command()
+@app.command("run")
 @with_run_options
-def run(config: RunConfig, remake: bool) -> int:
+def run_command(config: RunConfig, remake: bool) -> int:
     """Answer queries, score the answers, write tables and page.
 
     Without arguments: the bundled sample set, one native and one composite system, tiny
@@ -92,9 +96,9 @@ def run(config: RunConfig, remake: bool) -> int:
     return commands.run(config, _console(), remake=remake)
 
 
-@app.command()
+@app.command("plan")
 @with_run_options
-def plan(config: RunConfig, remake: bool) -> int:
+def plan_command(config: RunConfig, remake: bool) -> int:
     """Show what `run` would do, and what it needs.
 
     Jobs by stage, with those that are shared or done; GPUs and memory; missing API keys
@@ -339,14 +343,31 @@ def orchestration(
 
 
 @bench.command(
+    "stage",
     context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     add_help_option=False,
 )
-def stage(context: typer.Context) -> None:
+def stage_command(context: typer.Context) -> None:
     """Measure one stage at several batch sizes, without Ray."""
     from benchmarks.speed import stage as measured
 
     raise typer.Exit(measured.main(context.args))
+
+
+def __getattr__(name: str) -> Any:
+    """The Python API, imported when it is first used."""
+    if not name.startswith("_"):
+        from benchmarks import api
+
+        if name in api.__all__:
+            return getattr(api, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    from benchmarks import api
+
+    return sorted({*globals(), *api.__all__})
 
 
 def _console() -> "Console":

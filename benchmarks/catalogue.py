@@ -16,9 +16,8 @@ from generators.errors import CheckpointError, UsageError
 from generators.names import unknown
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
-from pipelines.artists import T2IS
-from pipelines.chat.presets import LVLMS, RETIRED
 from pipelines.chat.settings import ChatSettings
+from pipelines.presets import LVLMS, RETIRED, T2IS
 from pipelines.systems import (
     Models,
     artist_spec,

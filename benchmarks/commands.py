@@ -24,19 +24,18 @@ from benchmarks.runs.config import (
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
 from benchmarks.runs.joining import joined
-from benchmarks.runs.planning import show_plan
+from benchmarks.runs.planning import RunPlan, show_plan
 from cluster.counts import count
-from cluster.options import EngineOptions
-from cluster.plan import Evaluation
+from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
 from generators.base import Failure, Fault, Weights
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import unknown
-from pipelines.chat.presets import retirements
+from pipelines.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.rubric import parse_mode, parse_rubric
+from scorers.judging.sources import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 _LONG = 500
@@ -48,10 +47,24 @@ def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
 
     With `remake`, records of an earlier version of a stage are made again.
     """
+    return exit_status(execute_config(config, console, remake=remake))
+
+
+def execute_config(
+    config: RunConfig, console: Console, *, remake: bool = False
+) -> RunResult:
+    """Do what `run` does; the result as a value."""
     experiment = _opened(config, console, remake=remake)
     if not remake:
         _refuse_to_remake(experiment)
     return _execute(experiment, console, only_scorers=False)
+
+
+def exit_status(result: RunResult) -> int:
+    """What a command that executed a plan ends with."""
+    if result.interrupted:
+        return INTERRUPTED
+    return FAILED_RECORDS if result.failed else FINISHED
 
 
 def _refuse_to_remake(experiment: Experiment) -> None:
@@ -80,7 +93,7 @@ def score(
         values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, values, flags["set"]), console)
     _refuse_to_score_as_before(experiment)
-    return _execute(experiment, console, only_scorers=True)
+    return exit_status(_execute(experiment, console, only_scorers=True))
 
 
 def _refuse_to_score_as_before(experiment: Experiment) -> None:
@@ -131,7 +144,7 @@ def _judge_changes(
     return {"models": dict.fromkeys(judges, values)}
 
 
-def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> int:
+def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> RunResult:
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
     root = experiment.config.root
     _refuse_unless_writable(root)
@@ -161,9 +174,7 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     finally:
         display.close()
     _conclude(experiment, root, result, console)
-    if result.interrupted:
-        return INTERRUPTED
-    return FAILED_RECORDS if result.failed else FINISHED
+    return result
 
 
 def _refuse_unless_writable(root: Path) -> None:
@@ -269,9 +280,14 @@ def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
     Exit status 2 where `run` would refuse to start: keys or weights are missing, or
     records would be made again and `remake` is not given.
     """
-    experiment = _opened(config, console, remake=remake)
-    refused = show_plan(experiment, console, remake=remake)
-    return WRONG_USE if refused else FINISHED
+    planned = plan_config(config, console, remake=remake)
+    show_plan(planned, console)
+    return FINISHED if planned.ready(remake=remake) else WRONG_USE
+
+
+def plan_config(config: RunConfig, console: Console, *, remake: bool = False) -> RunPlan:
+    """What `run` would do, as a value."""
+    return RunPlan.of(_opened(config, console, remake=remake))
 
 
 # ------------------------------------------------------------- report and export

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 # Deaths of workers are expected here and reported by plait itself.
@@ -26,7 +27,7 @@ from generators.base import StageSpec
 from generators.errors import PlaitError
 
 CHECKOUT = Path(__file__).resolve().parents[1]
-"""The folder of the code, which Ray ships to nodes that have never seen it."""
+"""The folder of the code, which Ray ships to nodes that do not have it."""
 
 _QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
@@ -47,8 +48,8 @@ WorkerLost = (*ActorDied, ray.exceptions.RayError)
 def connected(address: str | None) -> Iterator[None]:
     """A connection to the cluster at `address`, or a local one for as long as needed.
 
-    With an address the code is shipped as `working_dir`, unless this process itself
-    runs inside a submitted job, whose working directory the workers inherit.
+    With an address the code is shipped: plait's own as `working_dir`, a user's imported
+    modules as `py_modules`. Inside a submitted job workers inherit its working directory.
     """
     if ray.is_initialized():
         yield
@@ -64,7 +65,7 @@ def connected(address: str | None) -> Iterator[None]:
 
 
 def is_local(address: str | None) -> bool:
-    """Whether a run with this address has a Ray of its own, which never grows."""
+    """Whether a run with this address starts its own Ray, which never grows."""
     return address is None and "RAY_ADDRESS" not in os.environ and not _inside_job()
 
 
@@ -108,7 +109,11 @@ def _join(address: str | None, *, ship: bool) -> None:
     _refuse_unreachable(named)
     runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
     if ship:
-        runtime_env |= {"working_dir": str(CHECKOUT), "excludes": _NOT_SHIPPED}
+        runtime_env |= {
+            "working_dir": str(CHECKOUT),
+            "py_modules": user_modules(),
+            "excludes": _NOT_SHIPPED,
+        }
     try:
         ray.init(
             address=address or "auto",
@@ -116,6 +121,10 @@ def _join(address: str | None, *, ship: bool) -> None:
             log_to_driver=False,
             logging_level="ERROR",
         )
+    except ray.exceptions.RuntimeEnvSetupError as error:
+        raise ClusterError(
+            f"code cannot be sent to the Ray cluster at {named!r}: {error}"
+        ) from error
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise ClusterError(f"no Ray cluster answers at {named!r}: {error}") from error
 
@@ -131,7 +140,7 @@ def _refuse_unreachable(address: str) -> None:
 
 
 def _located(address: str) -> str:
-    """The address, or where the head is that Ray finds for `auto` on this machine."""
+    """The address; for `auto`, that of the head which Ray finds on this machine."""
     if address != "auto":
         return address
     try:
@@ -139,15 +148,39 @@ def _located(address: str) -> str:
     except ConnectionError:
         raise ClusterError(
             "no Ray cluster runs on this machine; name one with --address HOST:PORT, or "
-            "leave the address out for a Ray of the command's own"
+            "leave the address out to start a local Ray"
         ) from None
 
 
 def _import_path() -> list[str]:
     """Where this process finds code that is not installed: local workers look there."""
     installed = (sys.prefix, sys.base_prefix)
-    own = [p for p in sys.path if p and not p.startswith(installed)]
-    return list(dict.fromkeys([str(CHECKOUT), *own]))
+    folders = [p for p in sys.path if p and not p.startswith(installed)]
+    return list(dict.fromkeys([str(CHECKOUT), *folders]))
+
+
+def user_modules() -> list[str]:
+    """Files and package folders of imported modules that are a user's own, as `mine.py`.
+
+    They are neither installed nor part of the checkout, so other nodes do not have them.
+    The driver has imported every class that is named `module:Class`, and with it what
+    that module needs from its folder.
+    """
+    folders = {os.path.abspath(p) for p in _import_path()} - {str(CHECKOUT)}
+    top_level = [m for name, m in sorted(sys.modules.items()) if "." not in name]
+    sources = [source for m in top_level if (source := _source(m)) is not None]
+    return [str(s) for s in dict.fromkeys(sources) if str(s.parent) in folders]
+
+
+def _source(module: ModuleType) -> Path | None:
+    """The file of a module, or the folder of a package; None for any other kind."""
+    places = list(getattr(module, "__path__", ()))
+    if not places and module.__name__ != "__main__":
+        places = [getattr(module, "__file__", None) or ""]
+    if len(places) != 1:
+        return None
+    source = Path(os.path.abspath(places[0]))
+    return source if source.is_dir() or source.suffix == ".py" else None
 
 
 class ClusterError(PlaitError, RuntimeError):
@@ -219,6 +252,10 @@ def result(ref: Any) -> Any:
     return ray.get(ref)
 
 
-def versions() -> Mapping[str, str]:
-    """Versions for the manifest."""
-    return {"ray": ray.__version__}
+def cause_of_death(message: str) -> str:
+    """The line of Ray's message that says why a worker died."""
+    lines = [line.strip() for line in message.splitlines() if line.strip()]
+    words = ("killed", "exit", "died", "memory", "disconnect", "dead")
+    causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
+    reason = next(causes, lines[0] if lines else "no reason given")
+    return reason.partition(" Some common causes include")[0]

@@ -68,8 +68,8 @@ class Allocator:
             return self._explain(queue, need, waited)
         if any(r.state == "stopping" for r in self.pool.replicas):
             return []
-        if unneeded := self._to_stop_for(queue, need):
-            for replica in unneeded:
+        if to_stop := self._to_stop_for(queue, need):
+            for replica in to_stop:
                 self.pool.stop(replica)
             return []
         if self.pool.is_held_back(queue) or (self.pool.replicas and waited < _QUIET_WAIT_S):
@@ -80,13 +80,13 @@ class Allocator:
         """The fewest idle workers of one node whose end frees `need`."""
         candidates: list[list[Replica]] = []
         for node, free in self.pool.free_for(queue).items():
-            chosen: list[Replica] = []
+            selected: list[Replica] = []
             for replica in filter(self._may_stop, self.pool.replicas):
                 if replica.handle.node == node and need.gains(free, replica.need):
-                    chosen.append(replica)
+                    selected.append(replica)
                     free += replica.need
             if need.fits(free):
-                candidates.append(chosen)
+                candidates.append(selected)
         return min(candidates, key=len, default=[])
 
     def _may_stop(self, replica: Replica) -> bool:
@@ -99,7 +99,7 @@ class Allocator:
         return any(need.fits(n.total) for n in self.pool.nodes)
 
     def _explain(self, queue: StageQueue, need: Resources, waited: float) -> list[Event]:
-        """Say what is missing; give the stage up when no node can ever have it."""
+        """Report what is missing; give the stage up when no node can ever provide it."""
         nodes, options = self.pool.nodes, self.pool.options
         if not nodes:
             return []

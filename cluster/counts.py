@@ -1,4 +1,4 @@
-"""How many jobs a plan has, stage by stage: known, shared, done, and still to come."""
+"""How many jobs a plan has, stage by stage: known, shared, done, and later ones."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class StageCount:
     """The jobs of one stage, as a plan shows them."""
 
     spec: StageSpec
-    asked: int = 0
-    """How often systems ask for a job; more than `distinct` where they share."""
+    requests: int = 0
+    """How often jobs are requested; more than `distinct` where systems share them."""
     distinct: int = 0
     """Different jobs known so far."""
     done: int = 0
@@ -44,7 +44,7 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     counts = {s.digest: StageCount(s) for s in plan.stages}
     final = final_lookup(store)
     counted = _counting(final, counts)
-    for system, sample, repeat in plan.asked():
+    for system, sample, repeat in plan.requests():
         steps: list[list[Job]] = []
         walk = noted(plan.answer(system, sample, repeat), steps)
         outcome = read(walk, final if only_scorers else counted)
@@ -64,7 +64,7 @@ def _counting(final: Lookup, counts: dict[str, StageCount]) -> Lookup:
     def lookup(job: Job) -> Outcome[Any] | None:
         outcome = final(job)
         tally = counts[job.spec.digest]
-        tally.asked += 1
+        tally.requests += 1
         if job.key not in tally.keys:
             tally.keys.add(job.key)
             tally.distinct += 1
@@ -128,5 +128,5 @@ def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:
 
 
 def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
-    """In how many steps of a walk `stage` was asked."""
+    """In how many steps of a walk `stage` had a job."""
     return sum(any(j.spec.digest == stage.digest for j in jobs) for jobs in steps)

@@ -1,4 +1,4 @@
-"""One driver per run directory: a lock file that shows signs of life."""
+"""One driver per run directory: a lock file with a heartbeat."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import psutil  # type: ignore[import-untyped]
+
 from generators.errors import PlaitError
 from generators.files import write_error
 
 _BEAT_S = 5.0
 _STALE_S = 60.0
+_SLACK_S = 1.0
+"""The clock may be set between reading the time of boot and that of a start."""
 
 
 class RunInUse(PlaitError, RuntimeError):
@@ -27,11 +31,14 @@ class RunInUse(PlaitError, RuntimeError):
 
 
 def _self_description() -> dict[str, Any]:
-    """Who holds the lock. The last two say within what the process id means anything."""
+    """Who holds the lock. The last two tell where the process id is valid.
+
+    psutil knows neither: two containers of one host share its name and time of boot.
+    """
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
-        "started": _process_start(os.getpid()),
+        "started_s": _process_start(os.getpid()),
         "boot": _read("/proc/sys/kernel/random/boot_id"),
         "namespace": _link("/proc/self/ns/pid"),
     }
@@ -49,14 +56,23 @@ def _link(path: str) -> str:
     return ""
 
 
-def _process_start(pid: int) -> str:
-    """Start time of a process, which tells it from a later one with the same id."""
-    fields = _read(f"/proc/{pid}/stat").rpartition(")")[2].split(" ")
-    return fields[20] if len(fields) > 20 else ""
+def _process_start(pid: int) -> float | None:
+    """When a process started, in seconds since boot; None where there is none.
+
+    It tells a process from a later one with the same id, and unlike the time of day it
+    stays the same when the clock is set.
+    """
+    try:
+        # In this order: older versions of psutil add the time of boot that was read last.
+        boot = psutil.boot_time()
+        since_boot: float = psutil.Process(pid).create_time() - boot
+    except psutil.Error:
+        return None
+    return round(since_boot, 2)
 
 
 class RunLock:
-    """Held from `with` to its end; RunInUse when somebody alive holds it already.
+    """Held inside a `with` block; RunInUse when a running process holds it already.
 
     WriteError names the run directory and the cause where the lock cannot be written.
     """
@@ -64,17 +80,17 @@ class RunLock:
     def __init__(self, root: Path) -> None:
         self.path = root / "run.lock"
         self.lost = False
-        """Set when another driver has taken the lock from this one."""
+        """Set when another driver has taken over the lock."""
         self._mine = json.dumps(_self_description() | {"token": uuid.uuid4().hex})
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> "RunLock":
         for _ in range(5):
-            if self._taken():
+            if self._acquire():
                 self._thread.start()
                 return self
-        raise RunInUse(f"{self.path} changes hands; try again in a moment")
+        raise RunInUse(f"{self.path} keeps changing; try again in a moment")
 
     def __exit__(
         self,
@@ -85,19 +101,19 @@ class RunLock:
         self._stop.set()
         self._thread.join()
         if self._is_mine():
-            # On a disk that went read-only the lock stays, and must not hide why.
+            # On a disk that became read-only the lock stays; the cause is reported.
             with contextlib.suppress(OSError):
                 self.path.unlink(missing_ok=True)
 
-    def _taken(self) -> bool:
-        """Take the lock, or make way for the next try; RunInUse, WriteError."""
+    def _acquire(self) -> bool:
+        """Take the lock, or clear the way for the next attempt; RunInUse, WriteError."""
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             if self._create():
                 return True
             self._refuse_or_break()
         except OSError as error:
-            # The reader wants to know of the disk, not of a file that is ours alone.
+            # Users should read about the disk, not about an internal file.
             raise write_error(self.path.parent, error) from error
         return False
 
@@ -110,7 +126,7 @@ class RunLock:
             with os.fdopen(handle, "w") as file:
                 file.write(self._mine)
         except OSError:
-            # An empty lock of nobody's would stand in the way until it is stale.
+            # An empty lock would block the directory until it is stale.
             self.path.unlink(missing_ok=True)
             raise
         return True
@@ -126,17 +142,17 @@ class RunLock:
         if age_s < _STALE_S and not _is_dead(holder):
             raise RunInUse(
                 f"run directory {self.path.parent} is in use by process "
-                f"{holder.get('pid')} on {holder.get('host')} (last sign of life "
+                f"{holder.get('pid')} on {holder.get('host')} (last heartbeat "
                 f"{max(age_s, 0):.0f} s ago). Wait for it, stop it, or name another "
                 "directory with --out."
             )
-        grave = self.path.with_suffix(f".{uuid.uuid4().hex}")
+        removed = self.path.with_suffix(f".{uuid.uuid4().hex}")
         with contextlib.suppress(FileNotFoundError, FileExistsError):
-            self.path.rename(grave)
-            if _holder(grave) != holder:
-                # Somebody else broke it first and holds it now: give it back.
-                os.link(grave, self.path)
-            grave.unlink(missing_ok=True)
+            self.path.rename(removed)
+            if _holder(removed) != holder:
+                # Another driver broke it first and holds it now: give it back.
+                os.link(removed, self.path)
+            removed.unlink(missing_ok=True)
 
     def _now(self) -> float:
         """The file system's own clock, which may differ from this machine's."""
@@ -152,7 +168,7 @@ class RunLock:
         except FileNotFoundError:
             return False
         except OSError:
-            # A file server that falters has given the lock to nobody.
+            # A file server that fails for a moment gives the lock to nobody.
             return True
 
     def _beat(self) -> None:
@@ -165,7 +181,7 @@ class RunLock:
 
 
 def _holder(path: Path) -> dict[str, Any]:
-    """Who holds the lock; nothing is known of a holder that crashed while writing it."""
+    """Who holds the lock; empty for a holder that crashed while writing it."""
     with contextlib.suppress(ValueError):
         holder = json.loads(path.read_bytes())
         return holder if isinstance(holder, dict) else {}
@@ -177,4 +193,7 @@ def _is_dead(holder: dict[str, Any]) -> bool:
     here = _self_description()
     if any(holder.get(k) != here[k] for k in ("host", "boot", "namespace")):
         return False
-    return _process_start(int(holder.get("pid", 0))) != holder.get("started")
+    if not isinstance(holder.get("started_s"), float):
+        return False  # written by an earlier version: its heartbeat decides
+    start_s = _process_start(int(holder["pid"]))
+    return start_s is None or abs(start_s - holder["started_s"]) > _SLACK_S

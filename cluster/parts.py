@@ -1,9 +1,9 @@
-"""One part of the store: a Parquet file that is whole, or proved damaged when it is read.
+"""The parts of the store: Parquet files, written whole and checked whenever they are read.
 
 A part is named by the digest of its bytes, and every page in it carries a checksum that
 is compared whenever the page is read. Parts of earlier versions have neither and are
 read as they are. Errors are kept apart: `DamagedPart` is proof that the bytes are not
-those that were written; any other trouble (no permission, a file server that falters)
+those that were written; any other problem (no permission, a file server that fails)
 is a `StoreError` and says nothing about the bytes.
 """
 
@@ -65,7 +65,7 @@ def write_part(folder: Path, table: pa.Table) -> Path:
     try:
         write_whole(part, data)
     except OSError as error:
-        advice = "make room" if error.errno in _FULL else "mend that"
+        advice = "free some space" if error.errno in _FULL else "solve that"
         raise StoreError(
             f"{error}. Everything committed before is kept: {advice} and run the same "
             "command again."
@@ -74,7 +74,7 @@ def write_part(folder: Path, table: pa.Table) -> Path:
 
 
 def _rows_per_group(table: pa.Table) -> int:
-    """Rows that make about 1 MiB: whoever wants one picture reads its whole group."""
+    """Rows that make about 1 MiB: reading one picture reads its whole group."""
     row_bytes: int = max(1, table.nbytes // max(1, table.num_rows))
     return max(1, min(_MOST_ROWS_PER_GROUP, _GROUP_BYTES // row_bytes))
 
@@ -87,10 +87,10 @@ def named_digest(part: Path) -> str | None:
 
 @contextmanager
 def reading(part: str) -> Iterator[None]:
-    """Tell damage of `part` from everything else that can go wrong while it is read.
+    """Tell damage of `part` from all other errors while it is read.
 
     Raises DamagedPart only where the bytes themselves are proved wrong. A part that is
-    gone stays a FileNotFoundError: another process may have joined it with others.
+    gone stays a FileNotFoundError: another process may have compacted it.
     """
     try:
         yield
@@ -98,7 +98,7 @@ def reading(part: str) -> Iterator[None]:
         raise
     except OSError as error:
         forget_open_parts()
-        # Parquet's own complaints carry no error number of the operating system.
+        # Errors raised by Parquet itself have no error number.
         if error.errno is None and not os.path.isdir(part):
             raise DamagedPart(part, _first_line(error)) from error
         cause = os.strerror(error.errno) if error.errno else str(error)
@@ -117,7 +117,7 @@ def _first_line(error: Exception) -> str:
 
 def open_part(part: str) -> pq.ParquetFile:
     """A part to be read from, with its checksums compared."""
-    # Not mapped into memory: there, an error of the disk ends the whole process.
+    # Not memory-mapped: a disk error would then end the whole process.
     return pq.ParquetFile(part, page_checksum_verification=True)
 
 
@@ -167,3 +167,73 @@ def _group_of(
 def forget_open_parts() -> None:
     """Close the parts that are held open for reading single cells."""
     _opened.cache_clear()
+
+
+def stage_folders(root: Path) -> list[Path]:
+    """The folders of all stages under `root`; StoreError when they cannot be read."""
+    return sorted(_listed(root / "stages"))
+
+
+def parts_in(folder: Path) -> list[Path]:
+    """The parts in the folder of a stage; StoreError when it cannot be read."""
+    names = ((p.name, p) for p in _listed(folder))
+    return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
+
+
+def _listed(folder: Path) -> list[Path]:
+    # Path.glob would take a folder that may not be read for an empty one.
+    try:
+        return [folder / name for name in os.listdir(folder)]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        raise StoreError(f"folder {folder} cannot be read: {error.strerror}") from error
+
+
+class Committer:
+    """Commits tables that arrive at about the same time as one part.
+
+    The thread that holds the lock writes for all that wait: an endpoint that answers a
+    hundred requests at once costs one fsync, and no answer waits for a batch to fill.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._queue: list[_PendingTable] = []
+        self._queue_lock = threading.Lock()
+        self._writing = threading.Lock()
+
+    def commit(self, table: pa.Table) -> tuple[str, int]:
+        """The part that now holds `table`, and the row it starts at."""
+        entry = _PendingTable(table)
+        with self._queue_lock:
+            self._queue.append(entry)
+        with self._writing:
+            if entry.part is None and entry.error is None:
+                self._write_all()
+        if entry.error is not None:
+            raise entry.error
+        assert entry.part is not None
+        return entry.part, entry.first
+
+    def _write_all(self) -> None:
+        with self._queue_lock:
+            entries, self._queue = self._queue, []
+        try:
+            part = str(write_part(self.folder, pa.concat_tables(e.table for e in entries)))
+        except StoreError as error:
+            for entry in entries:
+                entry.error = error
+            return
+        first = 0
+        for entry in entries:
+            entry.part, entry.first = part, first
+            first += entry.table.num_rows
+
+
+class _PendingTable:
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.part: str | None = None
+        self.first = 0
+        self.error: StoreError | None = None

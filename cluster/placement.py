@@ -1,13 +1,19 @@
-"""Where workers fit: arithmetic over the resources of nodes, without Ray."""
+"""Which nodes can host a worker: free resources, and deaths while loading; without Ray."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 
+from cluster.stage_queue import StageQueue
 from generators.base import Placement
 
 _ROUNDING = 1e-6
+MOST_DEATHS = 3
+"""Deaths while loading, on one node that lives on, after which a stage is not loadable."""
+SETTLING_S = 45.0
+"""How long a node must outlive a worker before the death counts; Ray takes up to half a
+minute to notice that a node is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +76,11 @@ class Node:
 
 
 def free_resources(
-    nodes: Iterable[Node], taken: Iterable[tuple[str, Resources]]
+    nodes: Iterable[Node], used: Iterable[tuple[str, Resources]]
 ) -> dict[str, Resources]:
-    """What is left on each node once the placed replicas are counted."""
+    """The free resources of each node; `used` are (node, amount)."""
     free = {n.id: n.total for n in nodes}
-    for node, need in taken:
+    for node, need in used:
         if node in free:
             free[node] = free[node] - need
     return free
@@ -84,3 +90,60 @@ def best_node(need: Resources, free: Mapping[str, Resources]) -> str | None:
     """The fullest node on which `need` fits, to keep wide gaps for wide models."""
     fitting = [node for node, resources in free.items() if need.fits(resources)]
     return min(fitting, key=lambda n: (free[n].gpus, free[n].cpus, n), default=None)
+
+
+@dataclass
+class _Deaths:
+    """Deaths of one stage's workers while loading on one node."""
+
+    counted: int = 0
+    last_at: float | None = None
+    """When the last of them was noticed, until it is counted."""
+    reason: str = ""
+
+
+@dataclass
+class LoadingDeaths:
+    """Deaths of workers that were still loading, to see when the stage is the cause.
+
+    A model too large for a machine's memory kills its worker on any machine, at every
+    attempt. A machine that is taken away kills one as well, and may still be listed for
+    some seconds; that says nothing about the stage.
+    """
+
+    clock: Callable[[], float]
+    settling_s: float = SETTLING_S
+    """0 where nodes do not come and go."""
+    _deaths: dict[tuple[StageQueue, str], _Deaths] = field(default_factory=dict)
+
+    def add(self, stage: StageQueue, node: str, reason: str) -> None:
+        """A worker of `stage` died on `node` before it was ready."""
+        deaths = self._deaths.setdefault((stage, node), _Deaths())
+        deaths.last_at, deaths.reason = self.clock(), reason
+
+    def clear(self, stage: StageQueue) -> None:
+        """A worker of `stage` has loaded: its earlier deaths no longer count."""
+        for key in [key for key in self._deaths if key[0] is stage]:
+            del self._deaths[key]
+
+    def avoided(self, stage: StageQueue) -> set[str]:
+        """Nodes where the stage lost a worker, until they have proved to be alive."""
+        return {
+            node
+            for (other, node), deaths in self._deaths.items()
+            if other is stage and deaths.last_at is not None
+        }
+
+    def unloadable(self, alive: Collection[str]) -> dict[StageQueue, str]:
+        """Stages that died too often on a node still `alive`, with the reason."""
+        now = self.clock()
+        for key in [key for key in self._deaths if key[1] not in alive]:
+            del self._deaths[key]
+        for deaths in self._deaths.values():
+            if deaths.last_at is not None and now - deaths.last_at >= self.settling_s:
+                deaths.counted, deaths.last_at = deaths.counted + 1, None
+        return {
+            stage: f"{deaths.reason}, {MOST_DEATHS} times in a row while loading"
+            for (stage, _), deaths in self._deaths.items()
+            if deaths.counted >= MOST_DEATHS
+        }

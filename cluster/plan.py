@@ -1,4 +1,4 @@
-"""Systems x samples x scorers, and comparisons, as walks; how far the store takes them."""
+"""A plan: systems x samples x scorers, and comparisons, as walks; and reading it back."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from generators.base import (
     Walk,
 )
 from generators.document import Document, Malformed, Sample, Score
-from generators.system import Asking, Prompter, System, answer
+from generators.system import Prompter, Repetition, System, answer
 from scorers.base import ItemOutcome, PlanItem, Scorer, admitted
 
-Asked = tuple[System, Sample | Malformed, int]
-"""A system, a query and the number of its repeat, from 0: what asks for one document."""
+DocumentRequest = tuple[System, Sample | Malformed, int]
+"""A system, a query and the number of its repeat, from 0: one document to be made."""
 Scores = dict[str, Outcome[Score]]
 """The outcome of every scorer for one document, by the scorer's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One system's answer to one sample, and what every scorer said of it."""
+    """One system's answer to one sample, and the outcome of every scorer."""
 
     system: str
     sample: Sample | Malformed
@@ -48,13 +48,13 @@ class Evaluation:
 
     @property
     def verdicts(self) -> tuple[Outcome[Score], ...]:
-        """What every scorer said."""
+        """The outcome of every scorer."""
         return tuple(self.scores.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """Everything a run is asked for."""
+    """Everything a run is to make."""
 
     systems: Sequence[System]
     samples: Sequence[Sample | Malformed]
@@ -63,7 +63,7 @@ class Plan:
     seed: int = 0
     repeats: int = 1
     comparisons: Sequence[PlanItem] = ()
-    """Pairs of answers that are there already, to be judged."""
+    """Pairs of existing answers to be judged."""
 
     @property
     def stages(self) -> list[StageSpec]:
@@ -86,21 +86,21 @@ class Plan:
         for system in self.systems:
             chain = [stage.digest for stage in system.stages]
             again = talks or system.rounds > 1
-            for i, own in enumerate(chain):
-                feeders[own].update(chain if again else chain[:i])
+            for i, stage_digest in enumerate(chain):
+                feeders[stage_digest].update(chain if again else chain[:i])
         answering = set(feeders)
         for scorer in self.scorers:
             chain = [stage.digest for stage in scorer.stages]
-            for i, own in enumerate(chain):
-                feeders[own].update(answering, chain[:i])
+            for i, stage_digest in enumerate(chain):
+                feeders[stage_digest].update(answering, chain[:i])
         feeders |= {s.digest: set() for c in self.comparisons for s in c.stages}
-        return {own: before - {own} for own, before in feeders.items()}
+        return {digest: before - {digest} for digest, before in feeders.items()}
 
     def __len__(self) -> int:
         documents = len(self.systems) * len(self.samples) * self.repeats
         return documents + len(self.comparisons)
 
-    def asked(self) -> Iterator[Asked]:
+    def requests(self) -> Iterator[DocumentRequest]:
         """Every (system, sample, repeat); systems that share a stage adjoin."""
         for repeat in range(self.repeats):
             for sample in self.samples:
@@ -110,15 +110,15 @@ class Plan:
     def walks(self) -> Iterator[Walk[Any]]:
         """One walk per (system, sample, repeat), and one per comparison.
 
-        The first end in an `Evaluation`, the others in what is `ItemOutcome`.
+        The first end in an `Evaluation`, the others in an `ItemOutcome`.
         """
-        yield from (self.evaluation(*what) for what in self.asked())
+        yield from (self.evaluation(*request) for request in self.requests())
         yield from (comparison.walk() for comparison in self.comparisons)
 
     def evaluation(
         self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Evaluation]:
-        """The whole walk: an answer, and where there is one, what all scorers say."""
+        """The whole walk: an answer, and where there is one, its scores."""
         document = yield from self.answer(system, sample, repeat)
         scores: Scores = {}
         if isinstance(document, Result) and isinstance(sample, Sample):
@@ -134,7 +134,24 @@ class Plan:
         """The first part of an evaluation: the document of one system."""
         if isinstance(sample, Malformed):
             return Failure(sample.reason, Fault.BAD_INPUT)
-        return (yield from answer(system, sample, Asking(self.prompt, self.seed, repeat)))
+        repetition = Repetition(self.prompt, self.seed, repeat)
+        return (yield from answer(system, sample, repetition))
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """How the engine runs; none of it changes a result."""
+
+    address: str | None = None
+    """Ray address; None for a local Ray that lives as long as the command."""
+    placement_timeout_s: float = 600.0
+    """How long a stage may wait for resources before it is given up."""
+    grace_s: float = 10.0
+    """How long an interrupted run waits for batches in flight."""
+    max_cost: float | None = None
+    """What all endpoints together may cost over the life of the run directory."""
+    only_scorers: bool = False
+    """Score existing documents and make no new ones."""
 
 
 def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
@@ -170,8 +187,8 @@ def evaluations(
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
-    for what in plan.asked():
-        outcome = read(plan.evaluation(*what), lookup)
+    for request in plan.requests():
+        outcome = read(plan.evaluation(*request), lookup)
         if isinstance(outcome, Pending):
             yield outcome
         elif isinstance(outcome, Result):

@@ -1,7 +1,7 @@
-"""Is there a Ray head at an address? Asked in seconds, before Ray itself is.
+"""Whether a Ray head answers at an address; known in seconds, before Ray is started.
 
-`ray.init` tries a dead address for a quarter of an hour, and says of a head that wants a
-token only that it could not connect.
+`ray.init` tries a dead address for a quarter of an hour, and reports a head that needs a
+token only as a failed connection.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def unreachable(address: str, environ: Mapping[str, str] = os.environ) -> str | 
 
     Args:
         address: `HOST:PORT` of a head, or `ray://HOST:PORT` of its client server.
-        environ: Where a token for the head would be named.
+        environ: Environment variables, which may name a token for the head.
     """
     host, port = _host_and_port(address)
     if port is None:
@@ -44,7 +44,7 @@ def _connection_refusal(host: str, port: int) -> str | None:
     try:
         socket.create_connection((host.strip("[]"), port), _LIMIT_S).close()
     except socket.gaierror:
-        return f"no host {host!r} is known here"
+        return f"host {host!r} is unknown on this machine"
     except TimeoutError:
         return (
             f"nothing answered within {_LIMIT_S:g} s (a firewall, or a host that is down)"
@@ -55,7 +55,7 @@ def _connection_refusal(host: str, port: int) -> str | None:
 
 
 def _head_refusal(target: str, environ: Mapping[str, str]) -> str | None:
-    """What the head itself says, first without a token and then with the user's."""
+    """Why the head refuses a driver, without a token or with the user's."""
     status = _status(target, None)
     if status == "UNAUTHENTICATED":
         return _token_refusal(target, environ)
@@ -73,12 +73,12 @@ def _token_refusal(target: str, environ: Mapping[str, str]) -> str | None:
     )
     token = _token(environ)
     if token is None:
-        return f"the head wants an authentication token: {advice}"
+        return f"the head needs an authentication token: {advice}"
     if _status(target, token) == "UNAUTHENTICATED":
         return f"the head does not accept your authentication token: {advice}"
     if environ.get("RAY_AUTH_MODE", "token") != "token":
         mode = environ["RAY_AUTH_MODE"]
-        return f"the head wants an authentication token, but RAY_AUTH_MODE is {mode!r}"
+        return f"the head needs an authentication token, but RAY_AUTH_MODE is {mode!r}"
     return None
 
 
@@ -98,7 +98,7 @@ def _status(target: str, token: str | None) -> str:
     import grpc  # type: ignore[import-untyped]
 
     metadata = [] if token is None else [("authorization", f"Bearer {token}")]
-    # No proxy: Ray's own connections take none.
+    # Ray's own connections use no proxy.
     options = [("grpc.enable_http_proxy", 0)]
     with grpc.insecure_channel(target, options=options) as channel:
         call = channel.unary_unary(_CHECK_ALIVE)

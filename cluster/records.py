@@ -39,7 +39,7 @@ _COMMON = [
     ("seconds", pa.float64()),
     ("at", pa.int64()),
 ]
-_OWN: dict[Kind, list[tuple[str, pa.DataType]]] = {
+_COLUMNS: dict[Kind, list[tuple[str, pa.DataType]]] = {
     Kind.DRAFT: [
         ("text", pa.string()),
         ("segments", pa.string()),
@@ -59,7 +59,7 @@ LIGHT: dict[Kind, tuple[str, ...]] = {
     Kind.RENDER: ("digest",),
     Kind.SCORE: ("value", "parts"),
 }
-"""Columns small enough to be held for every record; the rest is read when needed."""
+"""Columns small enough to keep in memory for every record; others are read if needed."""
 
 _HEAD = ("key", "outcome", "fault", "reason", "at")
 
@@ -80,13 +80,13 @@ def _huggingface(fields: list[tuple[str, pa.DataType]]) -> dict[bytes, bytes]:
 
 
 SCHEMAS: dict[Kind, pa.Schema] = {
-    kind: pa.schema(_COMMON + own, metadata=_huggingface(_COMMON + own))
-    for kind, own in _OWN.items()
+    kind: pa.schema(_COMMON + columns, metadata=_huggingface(_COMMON + columns))
+    for kind, columns in _COLUMNS.items()
 }
 
 
-class Row(NamedTuple):
-    """What is held in memory of one record, and where the rest of it stands."""
+class RecordRow(NamedTuple):
+    """The part of a record that is kept in memory, and where the rest is stored."""
 
     outcome: str
     fault: str | None
@@ -103,7 +103,7 @@ class Row(NamedTuple):
         """Whether running the command again leaves the record as it is."""
         return self.fault is None or Fault(self.fault).final
 
-    def supersedes(self, other: "Row") -> bool:
+    def supersedes(self, other: "RecordRow") -> bool:
         """Final beats retryable; the first final record and the last failure stay."""
         if self.final != other.final:
             return self.final
@@ -144,7 +144,7 @@ def _head(outcome: Outcome[Any]) -> dict[str, Any]:
         case NotApplicable(reason):
             about = {"outcome": "not_applicable", "reason": reason}
         case _:
-            raise TypeError(f"a stage gave {type(outcome).__name__}, not an outcome")
+            raise TypeError(f"a stage returned {type(outcome).__name__}, not an outcome")
     for name in ("usage", "notes"):
         about[name] = _json(dict(about.get(name, {})))
     return about | {"reason": _storable(about.get("reason"))}
@@ -172,11 +172,11 @@ def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
             return {"digest": value.digest, "payload": [value.read()]}
         case Kind.RENDER:
             # A `Drawing` is encoded here, off the compute path.
-            drawn = value if isinstance(value, Image) else value.encoded()
-            path = f"{drawn.digest[:16]}.{_extension(drawn.read())}"
-            image = {"bytes": drawn.read(), "path": path}
+            image = value if isinstance(value, Image) else value.encoded()
+            path = f"{image.digest[:16]}.{_extension(image.read())}"
+            cell = {"bytes": image.read(), "path": path}
             prompt = _storable(getattr(item.input, "prompt", None))
-            return {"digest": drawn.digest, "image": image, "prompt": prompt}
+            return {"digest": image.digest, "image": cell, "prompt": prompt}
         case Kind.SCORE:
             return {"value": float(value.value), "parts": _json(dict(value.parts))}
 
@@ -205,14 +205,14 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
     return {"text": text, "segments": _json(segments), "payload": payloads}
 
 
-def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, Row]:
-    """What to hold in memory of a part's records; `table` starts at row `first`."""
+def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
+    """The records of a part, as kept in memory; `table` starts at row `first`."""
     columns = [table.column(name).to_pylist() for name in (*_HEAD, *LIGHT[kind])]
     rows = {}
     for i, (key, outcome, fault, reason, at, *light) in enumerate(
         zip(*columns, strict=True), start=first
     ):
-        rows[key] = Row(outcome, fault, reason, at, tuple(light), part, i)
+        rows[key] = RecordRow(outcome, fault, reason, at, tuple(light), part, i)
     return rows
 
 
@@ -221,10 +221,10 @@ def head_columns(kind: Kind) -> list[str]:
     return [*_HEAD, *LIGHT[kind]]
 
 
-def decode(kind: Kind, row: Row) -> Outcome[Any]:
+def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
     """The outcome a record holds; large bytes stay in the store until they are read.
 
-    Raises DamagedPart where what was stored cannot be made sense of.
+    Raises DamagedPart where the stored values are not valid.
     """
     match row.outcome:
         case "skipped":
@@ -239,7 +239,7 @@ def decode(kind: Kind, row: Row) -> Outcome[Any]:
         return _result(kind, row)
 
 
-def _result(kind: Kind, row: Row) -> Result[Any]:
+def _result(kind: Kind, row: RecordRow) -> Result[Any]:
     where = f"{row.part}#{row.row}"
     match kind:
         case Kind.DRAFT:
@@ -252,10 +252,10 @@ def _result(kind: Kind, row: Row) -> Result[Any]:
             return Result(Score(row.light[0], json.loads(row.light[1])))
 
 
-def _draft(stored: str, where: str) -> Draft:
+def _draft(segments_json: str, where: str) -> Draft:
     segments: list[Text | ImageRequest] = []
     item = 0
-    for about in json.loads(stored):
+    for about in json.loads(segments_json):
         if about["type"] == "text":
             segments.append(Text(about["text"]))
             continue

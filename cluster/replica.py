@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import math
 import time
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cluster.actors import Handle
+from cluster.manifest import now
 from cluster.placement import Resources
+from cluster.records import Item
 from cluster.stage_queue import Batch, StageQueue
+from cluster.store import read_blob
+from cluster.watcher import FailureKind, WorkerFailure
 from cluster.worker import WorkerInfo
+from generators.base import Fault
+from generators.document import Blob, with_blobs
 
 State = Literal["starting", "loading", "ready", "stopping"]
 
@@ -19,6 +27,7 @@ _SHORT_BATCH_S = 0.02
 _IN_FLIGHT_SHORT = 6
 """The same, where a batch takes less time than a message and its reply."""
 _HANG_MARGIN_S = 60.0
+_STOPPING_LIMIT_S = 30.0
 
 
 @dataclass(eq=False)
@@ -31,7 +40,7 @@ class Replica:
     since: float = field(default_factory=time.monotonic)
     """When it entered its state."""
     last_heard: float = field(default_factory=time.monotonic)
-    """When it last returned a receipt, or was sent a batch after being idle."""
+    """When it last returned a receipt, or received a batch after being idle."""
     info: WorkerInfo | None = None
     shared: bool = True
     """Whether driver and worker see the same run directory."""
@@ -66,3 +75,52 @@ class Replica:
         if placement.endpoint is not None:
             return placement.concurrency - others
         return _IN_FLIGHT if self.busy_s > _SHORT_BATCH_S else _IN_FLIGHT_SHORT
+
+    def time_limit_s(self, placement_timeout_s: float) -> float:
+        """Seconds it may stay in its state; unlimited once it is ready."""
+        limits: Mapping[State, float] = {
+            "starting": placement_timeout_s,
+            "loading": self.queue.spec.placement.load_timeout_s,
+            "stopping": _STOPPING_LIMIT_S,
+        }
+        return limits.get(self.state, math.inf)
+
+    def items_of(self, batch: Batch) -> list[Item]:
+        """The jobs of a batch as they are sent, with all bytes it cannot read itself."""
+        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
+        if self.shared and self.info is not None and self.info.sees_data:
+            return items
+        inline = _inlining(self.shared)
+        return [i._replace(input=with_blobs(i.input, inline)) for i in items]
+
+    def failure(
+        self, fault: Fault | None, reason: str, batches: Sequence[Batch]
+    ) -> WorkerFailure:
+        """The report that it was lost; `fault` is None where its node was lost."""
+        kinds: Mapping[Fault | None, FailureKind] = {
+            Fault.DIED: "died",
+            Fault.TIMEOUT: "timed out",
+        }
+        return WorkerFailure(
+            at=now(),
+            stage=self.queue.spec.name,
+            host=self.info.host if self.info else f"node {self.handle.node[:8]}",
+            kind=kinds.get(fault, "lost with its node"),
+            reason=reason,
+            records=sum(len(batch.jobs) for batch in batches),
+        )
+
+
+def _inlining(shared: bool) -> Callable[[Blob], Blob]:
+    """A function that includes the bytes which the worker cannot read itself."""
+
+    def inline(blob: Blob) -> Blob:
+        in_store = blob.place is not None and ".parquet#" in blob.place
+        if blob.data is not None or (in_store and shared):
+            return blob
+        try:
+            return replace(blob, data=read_blob(blob))
+        except OSError:
+            return blob  # the worker reports which record lacks it
+
+    return inline

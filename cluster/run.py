@@ -1,12 +1,10 @@
-"""One run from lock to manifest: what is missing is made, what is there stays."""
+"""One run from lock to manifest: makes the missing records and keeps the others."""
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,23 +14,27 @@ from typing import Any
 
 from cluster.counts import count
 from cluster.lock import RunInUse, RunLock
-from cluster.manifest import environment, now, write_json
-from cluster.options import EngineOptions
-from cluster.plan import Evaluation, Plan, compared, evaluations, outcome_name
-from cluster.run_log import RunLog
+from cluster.manifest import environment, now, totals_of, usage_of, write_json
+from cluster.plan import (
+    EngineOptions,
+    Evaluation,
+    Plan,
+    compared,
+    evaluations,
+)
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.walks import Pending
-from cluster.watcher import Watcher
+from cluster.watcher import RunLog, Watcher
 from scorers.base import ItemOutcome
 
 MANIFEST = "manifest.json"
 _MOST_REPAIRS = 3
-"""Times that damaged parts are made again under one command."""
+"""How often one command makes damaged parts again."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunResult:
-    """What a command did to a run directory."""
+    """The result of running a plan."""
 
     counts: Mapping[str, int]
     """Documents: planned, done, failed, skipped; judgements: unscored, ..."""
@@ -43,20 +45,20 @@ class RunResult:
     seconds: float
     interrupted: bool = False
     evaluations: Sequence[Evaluation | Pending] = field(default=(), repr=False)
-    """What is known of every document the plan asks for, in its order."""
+    """The evaluation of every planned document, in the plan's order."""
 
 
 @dataclass
 class _Stopper:
-    """Turns signals into a wish to stop; a second signal is not waited for."""
+    """Remembers the first signal, to stop in order; the second one stops at once."""
 
-    wanted: bool = False
+    requested: bool = False
     on_stop: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.wanted:
+        if self.requested:
             raise KeyboardInterrupt
-        self.wanted = True
+        self.requested = True
         self.on_stop()
 
 
@@ -85,7 +87,7 @@ def execute(
 ) -> RunResult:
     """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
 
-    `about` goes to the manifest as it is: resolved config, data revision, digests. With
+    `about` goes to the manifest unchanged: resolved config, data revision, digests. With
     `notes`, the documents of the result carry what their stages noted.
     """
     began = time.monotonic()
@@ -112,7 +114,7 @@ def execute(
 
 @dataclass
 class _Work:
-    """Makes what is missing, again where parts turn out damaged, and reads it all back."""
+    """Makes the missing records, again where parts are damaged, and reads all back."""
 
     plan: Plan
     store: Store
@@ -146,7 +148,7 @@ class _Work:
         """Whether damaged parts were set aside, so that there is work again."""
         if not self.store.set_aside([*damaged, *self.store.suspects]):
             return False
-        # One is seldom alone, and each of the others would cost a run of its own.
+        # Damage is seldom limited to one part, and each would cost another pass.
         self.watcher.notice("all other parts of the run are being checked")
         self.store.check_all(self.plan.stages)
         return True
@@ -179,10 +181,10 @@ class _Work:
                 on_turn=self.watcher.turn,
                 on_notice=self.watcher.notice,
                 on_failure=self.watcher.worker_failed,
-                should_stop=lambda: stopper.wanted or self.lock.lost,
+                should_stop=lambda: stopper.requested or self.lock.lost,
             )
             stopper.on_stop = lambda: self.watcher.notice(
-                "stopping: batches in flight are taken in; once more to leave at once"
+                "stopping after the batches in flight; interrupt again to stop at once"
             )
             try:
                 scheduler.run()
@@ -192,40 +194,3 @@ class _Work:
                 self.interrupted = True
             finally:
                 self.made += scheduler.made
-
-
-def totals_of(found: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
-    """Outcomes of documents or pairs and of judgements, over all a plan asks for."""
-    documents = Counter[str]()
-    scores = Counter[str]()
-    for one in found:
-        if isinstance(one, Pending):
-            documents["missing"] += 1
-        else:
-            documents[outcome_name(one.subject)] += 1
-            scores.update(outcome_name(verdict) for verdict in one.verdicts)
-    totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
-    return {
-        "planned": len(found),
-        **totals,
-        "scored": scores["done"],
-        "unscored": scores["unscored"],
-        "not_applicable": scores["not_applicable"],
-        "failed_scores": scores["failed"],
-        "skipped_scores": scores["skipped"],
-    }
-
-
-def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
-    """Tokens, images, steps and busy seconds by the stages' names, over all records."""
-    usage: dict[str, dict[str, float]] = {}
-    for spec in plan.stages:
-        total = usage.setdefault(spec.name, defaultdict(float))
-        for record in store.columns(spec, ["usage", "seconds"]):
-            for name, amount in json.loads(record["usage"]).items():
-                total[name] += amount
-            total["busy_seconds"] += record["seconds"] or 0.0
-    return {
-        name: {k: round(v, 3) for k, v in sorted(total.items())}
-        for name, total in usage.items()
-    }

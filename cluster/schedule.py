@@ -1,4 +1,4 @@
-"""The scheduler: walks request records, queues form batches, workers on Ray make them.
+"""The scheduler: walks request records, queues form batches, workers compute them.
 
 One loop in one thread. Each turn opens walks, allocates workers, sends batches, collects
 receipts, and reports progress.
@@ -13,14 +13,13 @@ from itertools import chain
 from typing import Any
 
 from cluster.allocation import Allocator
-from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Asked, Plan, final_lookup, outcome_name
+from cluster.plan import DocumentRequest, EngineOptions, Plan, final_lookup, outcome_name
 from cluster.records import Item, decode, encode
-from cluster.spending import Spending
 from cluster.stage_queue import FailedJobs, StageQueue
 from cluster.store import Store
+from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
-from cluster.watcher import WorkerFailure
+from cluster.watcher import StageProgress, WorkerFailure
 from cluster.worker import Receipt
 from cluster.workers import Event, WorkerPool
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
@@ -35,7 +34,7 @@ _TURN_S = 0.2
 
 
 class Interrupted(Exception):
-    """The run was asked to stop; everything committed stands."""
+    """The run was asked to stop; everything committed is kept."""
 
 
 class Scheduler:
@@ -63,8 +62,8 @@ class Scheduler:
         self._noticed: set[str] = set()
         self._ranks = {s.digest: i for i, s in enumerate(plan.stages)}
         self._feeders = plan.feeders
-        self._asked: Iterator[Asked | PlanItem]
-        self._asked = chain(plan.asked(), plan.comparisons)
+        self._requests: Iterator[DocumentRequest | PlanItem]
+        self._requests = chain(plan.requests(), plan.comparisons)
         self._more_walks = True
         self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         self._failed_now: set[str] = set()
@@ -126,13 +125,13 @@ class Scheduler:
     def _open_walks(self) -> None:
         until = time.monotonic() + _OPENING_S
         while self._more_walks and time.monotonic() < until:
-            asked = next(self._asked, None)
-            if asked is None:
+            request = next(self._requests, None)
+            if request is None:
                 self._more_walks = False
-            elif not isinstance(asked, tuple):
-                self._advance(Walker(asked.walk()))
-            elif not self.options.only_scorers or self._has_document(*asked):
-                self._advance(Walker(self.plan.evaluation(*asked)))
+            elif not isinstance(request, tuple):
+                self._advance(Walker(request.walk()))
+            elif not self.options.only_scorers or self._has_document(*request):
+                self._advance(Walker(self.plan.evaluation(*request)))
 
     def _has_document(
         self, system: System, sample: Sample | Malformed, repeat: int
@@ -159,9 +158,9 @@ class Scheduler:
         return decode(job.spec.kind, row)
 
     def _request(self, job: Job, walker: Walker[Any]) -> None:
-        asked_before = job.key in self._waiting
+        is_queued = job.key in self._waiting
         self._waiting[job.key].append(walker)
-        if asked_before:
+        if is_queued:
             return
         queue = self._queue_of(job.spec)
         queue.keys.add(job.key)
@@ -236,7 +235,7 @@ class Scheduler:
         return sum(queue.made for queue in self._queues.values())
 
     def progress(self) -> list[StageProgress]:
-        """Where every stage stands, in chain order."""
+        """The progress of every stage, in chain order."""
         queues = sorted(self._queues.values(), key=lambda q: q.rank)
         return [self._progress_of(queue) for queue in queues]
 

@@ -1,4 +1,4 @@
-"""The waiting jobs of one stage, and what becomes of the jobs of a batch that failed."""
+"""The waiting jobs of one stage, and how the jobs of a failed batch are tried again."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from generators.base import Failure, Fault, Job, StageSpec
 
 DEATHS_TO_QUARANTINE = 3
-"""Deaths of workers that had nothing but one record, before it is not tried again."""
+"""Deaths of workers that had only this record, before it is not tried again."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,7 +46,7 @@ class StageQueue:
     first_made_at: float | None = None
     """When its first record was made."""
     usage: dict[str, float] = field(default_factory=dict)
-    """What its records made by this command have used: tokens, images, cost."""
+    """Usage of the records made by this command: tokens, images, cost."""
     unusable: str | None = None
     """Why no more of its records can be made, once that is known."""
     unusable_fault: Fault = Fault.NOT_LOADED
@@ -54,7 +54,7 @@ class StageQueue:
     max_workers: int | None = None
     """Number of workers beyond which another could not be started."""
     unplaced: int = 0
-    """Workers in a row that were never placed although resources seemed free."""
+    """How many workers in a row were never placed although resources seemed free."""
     waiting_since: float | None = None
     """When its jobs began to wait for a worker."""
     _heap: list[tuple[str, int, int, Job]] = field(default_factory=list)
@@ -90,8 +90,8 @@ class StageQueue:
         if not growing:
             share = math.ceil(len(self._heap) / max(1, workers))
             size = min(size, max(share, math.ceil(size / 2)))
-        taken = min(size, len(self._heap))
-        jobs = tuple(heapq.heappop(self._heap)[-1] for _ in range(taken))
+        count = min(size, len(self._heap))
+        jobs = tuple(heapq.heappop(self._heap)[-1] for _ in range(count))
         return Batch(jobs) if jobs else None
 
     def drain(self) -> list[Job]:
@@ -103,7 +103,7 @@ class StageQueue:
         return jobs
 
     def put_back(self, batch: Batch) -> None:
-        """Queue a batch again that was never computed, for no fault of its own."""
+        """Queue a batch again that was never computed."""
         self._retries.appendleft(batch)
 
     def batch_raised(self, batch: Batch, error: str) -> FailedJobs:
@@ -138,7 +138,7 @@ class StageQueue:
             self._retries.append(Batch(batch.jobs, alone=True))
             return []
         times = self._deaths.pop(job.key)
-        message = f"{reason}; set aside after {times} attempts that each ended so"
+        message = f"{reason}; not tried again after {times} attempts that ended this way"
         return [(job, Failure(message, fault))]
 
     def _split(self, batch: Batch, alone: bool = False) -> None:
@@ -154,7 +154,7 @@ class StageQueue:
             self.first_made_at = self.first_made_at or time.monotonic()
 
     def used(self, usage: Mapping[str, float]) -> None:
-        """Add what a batch has used."""
+        """Add the usage of a batch."""
         for name, amount in usage.items():
             self.usage[name] = self.usage.get(name, 0.0) + amount
 

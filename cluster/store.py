@@ -12,7 +12,6 @@ import contextlib
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache
@@ -21,17 +20,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from cluster.checking import check_part
 from cluster.parts import (
     DamagedPart,
     StoreError,
     forget_open_parts,
+    parts_in,
     read_cell,
     read_part,
     reading,
+    stage_folders,
     write_part,
 )
-from cluster.records import SCHEMAS, Row, head_columns, rows_of
+from cluster.records import SCHEMAS, RecordRow, head_columns, rows_of
+from cluster.verify import check_part
 from generators.base import StageSpec
 from generators.document import Blob
 
@@ -61,7 +62,7 @@ def read_blob(blob: Blob) -> bytes:
     if blob.data is not None:
         return blob.data
     if blob.place is None:
-        raise StoreError(f"bytes {blob.digest[:12]} have no place to be read from")
+        raise StoreError(f"bytes {blob.digest[:12]} have no place to read them from")
     part, in_store, cell_name = blob.place.rpartition(".parquet#")
     if not in_store:
         data = Path(blob.place).read_bytes()
@@ -82,11 +83,11 @@ def _stored(part: str, cell_name: str, digest: str) -> bytes:
 
 
 class BlobReader:
-    """`read_blob` for readers that go on after an error: remembers what was damaged."""
+    """`read_blob` for readers that continue after an error: remembers damaged parts."""
 
     def __init__(self) -> None:
         self.damage: dict[str, DamagedPart] = {}
-        """By part, what was first found."""
+        """By part, the first damage that was noticed."""
 
     def __call__(self, blob: Blob) -> bytes:
         """The bytes of `blob`; raises what `read_blob` raises."""
@@ -103,7 +104,7 @@ def _notes(part: str) -> pa.ChunkedArray:
     return read_part(Path(part), ["notes"]).column(0)
 
 
-def notes_of(row: Row) -> dict[str, Any]:
+def notes_of(row: RecordRow) -> dict[str, Any]:
     """What a stage noted about one record: the exact prompt, truncation, ..."""
     with reading(row.part):
         return json.loads(_notes(row.part)[row.row].as_py() or "{}")  # type: ignore[no-any-return]
@@ -114,7 +115,7 @@ class Store:
 
     A store that `repairs` sets damaged parts aside, so that their records are made again;
     any other leaves them in place and counts their records as missing. Either way
-    `on_notice` is told, which by default writes to the terminal.
+    `on_notice` is called with a message, by default one that writes to the terminal.
     """
 
     def __init__(
@@ -128,46 +129,46 @@ class Store:
         self.repairs = repairs
         self.on_notice = on_notice
         self.notices: list[str] = []
-        """What a user was told about the state the store was found in."""
+        """Messages about the state of the store."""
         self.suspects: set[str] = set()
-        """Parts that a worker found damaged."""
-        self._rows: dict[str, dict[str, Row]] = {}
+        """Parts that a worker reported damaged."""
+        self._rows: dict[str, dict[str, RecordRow]] = {}
 
     def folder(self, spec: StageSpec) -> Path:
         """Where the parts of `spec` are kept."""
         return self.root / "stages" / spec.folder
 
-    def rows(self, spec: StageSpec) -> Mapping[str, Row]:
-        """What is known of every record of `spec`, by key; read from disk once."""
+    def rows(self, spec: StageSpec) -> Mapping[str, RecordRow]:
+        """Every record of `spec` by key, without large columns; read from disk once."""
         if spec.digest not in self._rows:
             self._rows[spec.digest] = self._load(spec)
         return self._rows[spec.digest]
 
-    def add(self, spec: StageSpec, rows: Mapping[str, Row]) -> None:
-        """Take note of records that a worker or the driver has just committed."""
+    def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
+        """Index records that a worker or the driver has just committed."""
         _merge(self.rows(spec), rows)  # type: ignore[arg-type]
 
-    def commit(self, spec: StageSpec, table: pa.Table) -> dict[str, Row]:
-        """Write records here, in this process, and take note of them."""
+    def commit(self, spec: StageSpec, table: pa.Table) -> dict[str, RecordRow]:
+        """Write records in this process and index them."""
         part = write_part(self.folder(spec), table)
         rows = rows_of(spec.kind, table, str(part))
         self.add(spec, rows)
         return rows
 
-    def _load(self, spec: StageSpec) -> dict[str, Row]:
+    def _load(self, spec: StageSpec) -> dict[str, RecordRow]:
         for _ in range(_MOST_LOOKS):
-            known: dict[str, Row] = {}
+            known: dict[str, RecordRow] = {}
             try:
                 for part in self.parts(spec):
                     _merge(known, self._heads(spec, part))
             except FileNotFoundError:
-                # A run that is under way has just joined its parts: look again.
+                # A running command has just compacted its parts: look again.
                 continue
             return known
         raise StoreError(f"{self.folder(spec)} changes while it is read; try again")
 
-    def _heads(self, spec: StageSpec, part: Path) -> dict[str, Row]:
-        """What is held of a part's records; nothing where it is proved damaged."""
+    def _heads(self, spec: StageSpec, part: Path) -> dict[str, RecordRow]:
+        """The records of a part; none where it is proved damaged."""
         try:
             table = read_part(part, head_columns(spec.kind))
             with reading(str(part)):
@@ -185,7 +186,7 @@ class Store:
             self.on_notice(text)
 
     def set_aside(self, parts: Iterable[str]) -> int:
-        """Rename those of `parts` that this process, too, finds damaged; how many."""
+        """Rename those of `parts` that are damaged for this process too; how many."""
         return sum(self._set_aside(Path(part)) for part in sorted(set(parts)))
 
     def check_all(self, specs: Iterable[StageSpec]) -> int:
@@ -199,7 +200,7 @@ class Store:
         except FileNotFoundError:
             return False
         if damage is None:
-            self._notice(f"part {part} was reported damaged, but here it is intact")
+            self._notice(f"part {part} was reported damaged, but is intact on this machine")
             return False
         if not self.repairs or not part.is_relative_to(self.root):
             self._notice(str(DamagedPart(str(part), damage)))
@@ -221,17 +222,17 @@ class Store:
             ) from error
 
     def _forget(self) -> None:
-        """Read the records anew when they are next asked for."""
+        """Read the records again when they are needed."""
         self._rows.clear()
         self.suspects.clear()
         forget_open_parts()
         _notes.cache_clear()
 
     def parts(self, spec: StageSpec) -> list[Path]:
-        """The parts of `spec`, in whichever folder of that digest they lie."""
+        """The parts of `spec`, in all folders with its digest."""
         suffix = f"-{spec.digest[:12]}"
-        own = (f for f in stage_folders(self.root) if f.name.endswith(suffix))
-        return sorted(part for folder in own for part in parts_in(folder))
+        folders = [f for f in stage_folders(self.root) if f.name.endswith(suffix)]
+        return sorted(part for folder in folders for part in parts_in(folder))
 
     def columns(self, spec: StageSpec, names: list[str]) -> Iterator[dict[str, Any]]:
         """The named columns (and `key`) of every record that is not superseded."""
@@ -263,7 +264,7 @@ class Store:
         except OSError as error:
             folder = self.folder(spec)
             raise StoreError(
-                f"parts of {folder} cannot be joined: {error.strerror or error}. All "
+                f"parts of {folder} cannot be compacted: {error.strerror or error}. All "
                 "records are kept; run the same command again."
             ) from error
 
@@ -271,7 +272,7 @@ class Store:
         small = [p for p in self.parts(spec) if p.stat().st_size < _SMALL_PART_BYTES]
         if len(small) < 2:
             return
-        # A worker that was stopped may have committed what it could not report.
+        # A worker that was stopped may have committed records without reporting them.
         self._rows.pop(spec.digest, None)
         self.rows(spec)
         for group in _groups([part for part in small if part.exists()]):
@@ -281,20 +282,20 @@ class Store:
 
     def _join(self, spec: StageSpec, parts: list[Path]) -> None:
         rows = self.rows(spec)
-        kept = []
+        tables = []
         for part in parts:
             table = read_part(part, SCHEMAS[spec.kind].names).cast(SCHEMAS[spec.kind])
             keys = table.column("key").to_pylist()
             live = [i for i, k in enumerate(keys) if rows[k][-2:] == (str(part), i)]
-            kept.append(table.take(pa.array(live, pa.int64())))
-        joined = write_part(self.folder(spec), pa.concat_tables(kept))
+            tables.append(table.take(pa.array(live, pa.int64())))
+        joined = write_part(self.folder(spec), pa.concat_tables(tables))
         for part in parts:
-            # Equal content has an equal name: all of one part may have stood alone.
+            # Equal content has an equal name: the joined part may be one of them.
             if part != joined:
                 part.unlink(missing_ok=True)
 
 
-def _merge(known: dict[str, Row], new: Mapping[str, Row]) -> None:
+def _merge(known: dict[str, RecordRow], new: Mapping[str, RecordRow]) -> None:
     for key, row in new.items():
         if key not in known or row.supersedes(known[key]):
             known[key] = row
@@ -312,24 +313,3 @@ def _groups(parts: list[Path]) -> Iterator[list[Path]]:
             group, size = [], 0
     if len(group) > 1:
         yield group
-
-
-def stage_folders(root: Path) -> list[Path]:
-    """The folders of all stages under `root`; StoreError when they cannot be read."""
-    return sorted(_listed(root / "stages"))
-
-
-def parts_in(folder: Path) -> list[Path]:
-    """The parts that lie in the folder of a stage; StoreError when it cannot be read."""
-    names = ((p.name, p) for p in _listed(folder))
-    return sorted(p for n, p in names if n.startswith("part-") and n.endswith(".parquet"))
-
-
-def _listed(folder: Path) -> list[Path]:
-    # Path.glob would take a folder that may not be read for an empty one.
-    try:
-        return [folder / name for name in os.listdir(folder)]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
-    except OSError as error:
-        raise StoreError(f"folder {folder} cannot be read: {error.strerror}") from error

@@ -1,22 +1,88 @@
-"""What the records of a stage have cost, for ceilings that outlive a worker."""
+"""What the records of a run have used and cost, and when no more may be paid."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from cluster.store import Store
+from cluster.worker import Receipt
 from generators.base import StageSpec
+
+_PRICES = ("price_per_million_input", "price_per_million_output")
+
+
+class Spending:
+    """Adds up the `cost` of all records of a run, those of earlier commands included.
+
+    Requests in flight when the ceiling is reached are still paid.
+    """
+
+    def __init__(self, ceiling: float | None) -> None:
+        self.ceiling = ceiling
+        self.spent = 0.0
+        self._paid: set[str] = set()
+        """Digests of stages that have reported a cost."""
+        self._unknown: str | None = None
+        """A stage with prices whose server does not report its usage."""
+
+    def count_records(self, store: Store, stages: Iterable[StageSpec]) -> None:
+        """Count what the records of `stages` have cost, where there is a ceiling."""
+        if self.ceiling is None:
+            return
+        for spec in stages:
+            for record in store.columns(spec, ["usage"]):
+                self._add(spec, json.loads(record["usage"]).get("cost"))
+
+    def count_receipt(self, spec: StageSpec, receipt: Receipt) -> None:
+        """Count what one batch has cost."""
+        cost = receipt.usage.get("cost")
+        self._add(spec, cost)
+        answered = any(row.outcome == "done" for row in receipt.rows.values())
+        if cost is None and answered and _has_prices(spec):
+            self._unknown = spec.name
+
+    def _add(self, spec: StageSpec, cost: Any) -> None:
+        if cost is not None:
+            self.spent += float(cost)
+            self._paid.add(spec.digest)
+
+    def is_paid(self, spec: StageSpec) -> bool:
+        """Whether requests of a stage cost money, as far as is known."""
+        return spec.digest in self._paid or _has_prices(spec)
+
+    def exhausted(self) -> str | None:
+        """Why no more may be paid; None below the ceiling."""
+        if self.ceiling is None:
+            return None
+        if self._unknown is not None:
+            return (
+                f"budget reached: the server of {self._unknown} reports no token usage, "
+                "so engine.max_cost cannot be enforced"
+            )
+        if self.spent >= self.ceiling:
+            return (
+                f"budget reached: {self.spent:.4g} spent in this run; "
+                f"engine.max_cost is {self.ceiling:g}"
+            )
+        return None
+
+
+def _has_prices(spec: StageSpec) -> bool:
+    priced = any(spec.options.get(name) for name in _PRICES)
+    return spec.placement.endpoint is not None and priced
 
 
 def committed_usage(root: Path, spec: StageSpec) -> dict[str, float]:
     """Tokens and other usage of all records of `spec` under `root`, by name.
 
-    What was in flight when a worker died was paid for and is not known here.
+    Requests in flight when a worker died were paid for and are not included.
     """
     total: Counter[str] = Counter()
-    # Damaged parts are told of, and set aside, by the run's own store.
+    # The run's own store reports damaged parts and sets them aside.
     store = Store(root, on_notice=lambda text: None)
     for record in store.columns(spec, ["usage"]):
         total.update(json.loads(record["usage"]))

@@ -1,4 +1,4 @@
-"""Every part and every picture of a store looked at once; changes nothing.
+"""Whether parts are intact: every byte of every column, and the digests inside them.
 
 for stage in verify(Path("runs/mine")):
     print(stage.name, stage.records, [str(p.part) for p in stage.damaged])
@@ -6,21 +6,149 @@ for stage in verify(Path("runs/mine")):
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from cluster.checking import PartCheck, check_part
-from cluster.parts import named_digest
-from cluster.store import parts_in, stage_folders
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cluster.parts import (
+    DamagedPart,
+    named_digest,
+    open_part,
+    parts_in,
+    read_part,
+    reading,
+    stage_folders,
+)
+from cluster.records import SCHEMAS
+from generators.base import Kind
+from generators.pictures import PictureError, decode
+
+_BLOCK = 1 << 22
+_JSON = ("usage", "notes", "segments", "parts")
+
+
+@dataclass(slots=True)
+class PartCheck:
+    """The result of checking one part."""
+
+    part: Path
+    records: int | None = None
+    """Their number; None where not even that can be read."""
+    pictures: int = 0
+    """Pictures whose digest was compared."""
+    undecodable: list[str] = field(default_factory=list)
+    """Keys of records whose bytes are intact but cannot be decoded as a picture."""
+    keys: frozenset[str] | None = None
+    """Keys of its records; None where they cannot be read."""
+    damage: str | None = None
+    """What is wrong with the bytes; None for an intact part."""
+
+
+def check_part(part: Path, *, pictures: bool = False) -> PartCheck:
+    """Read all of a part; with `pictures`, decode them too. Changes nothing.
+
+    Raises FileNotFoundError for a part that is gone, StoreError where it cannot be read.
+    """
+    check = PartCheck(part)
+    _read_keys(check)
+    try:
+        with reading(str(part)):
+            with open_part(str(part)) as file:
+                _check_groups(file, check, pictures)
+            _compare_name(part)
+    except DamagedPart as damage:
+        check.damage = damage.reason
+    return check
+
+
+def _read_keys(check: PartCheck) -> None:
+    try:
+        keys = read_part(check.part, ["key"]).column(0).to_pylist()
+    except DamagedPart:
+        return
+    check.records, check.keys = len(keys), frozenset(keys)
+
+
+def _check_groups(file: pq.ParquetFile, check: PartCheck, pictures: bool) -> None:
+    kind = _kind_of(set(file.schema_arrow.names))
+    check.records = file.metadata.num_rows
+    for group in range(file.metadata.num_row_groups):
+        table: pa.Table = file.read_row_group(group)
+        table.validate(full=True)
+        for record in table.to_pylist():
+            _check_record(kind, record)
+            if kind is Kind.RENDER and record["image"] is not None:
+                check.pictures += 1
+                if pictures and not _is_picture(record["image"]["bytes"]):
+                    check.undecodable.append(record["key"])
+
+
+def _kind_of(columns: set[str]) -> Kind | None:
+    """The kind of stage whose columns these are; None for those of another version."""
+    same = (kind for kind, schema in SCHEMAS.items() if set(schema.names) == columns)
+    return next(same, None)
+
+
+def _check_record(kind: Kind | None, record: Mapping[str, Any]) -> None:
+    """ValueError for text that is not valid JSON, and for bytes with another digest."""
+    for name in _JSON:
+        json.loads(record.get(name) or "{}")
+    for digest, data in _digests(kind, record):
+        if data is None or hashlib.sha256(data).hexdigest() != digest:
+            raise ValueError(f"bytes of record {record['key']} have another digest")
+
+
+def _digests(
+    kind: Kind | None, record: Mapping[str, Any]
+) -> list[tuple[str, bytes | None]]:
+    """(digest, bytes) of every picture and payload of one record."""
+    if kind is None or record["outcome"] != "done":
+        return []
+    match kind:
+        case Kind.RENDER:
+            return [(record["digest"], (record["image"] or {}).get("bytes"))]
+        case Kind.CONDITION:
+            return [(record["digest"], (record["payload"] or [None])[0])]
+        case Kind.DRAFT:
+            segments = json.loads(record["segments"])
+            digests = [s["payload"] for s in segments if s.get("payload") is not None]
+            return list(zip(digests, record["payload"] or (), strict=True))
+    return []
+
+
+def _is_picture(data: bytes) -> bool:
+    try:
+        decode(data)
+    except PictureError:
+        return False
+    return True
+
+
+def _compare_name(part: Path) -> None:
+    """ValueError where a part's bytes do not have the digest in its name."""
+    expected = named_digest(part)
+    if expected is None:
+        return
+    digest = hashlib.sha256()
+    with part.open("rb") as file:
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    if digest.hexdigest() != expected:
+        raise ValueError("its bytes are not those that were written")
 
 
 @dataclass(frozen=True, slots=True)
 class StageCheck:
-    """What a look at all parts of one stage showed."""
+    """The results of checking all parts of one stage."""
 
     name: str
     """The folder of the stage."""
@@ -43,12 +171,12 @@ class StageCheck:
 
     @property
     def undecodable(self) -> list[str]:
-        """Keys of pictures that are as their stage made them and cannot be decoded."""
+        """Keys of records whose bytes are intact but cannot be decoded as a picture."""
         return [key for check in self.checks for key in check.undecodable]
 
     @property
     def lost(self) -> int:
-        """Records that would be made again: those that no intact part holds as well."""
+        """Number of records to be made again: those that are in no intact part."""
         intact = [c.keys for c in self.checks if c.damage is None and c.keys is not None]
         named = [check.keys for check in self.damaged if check.keys is not None]
         unnamed = sum(c.records or 0 for c in self.damaged if c.keys is None)

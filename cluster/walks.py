@@ -84,17 +84,18 @@ def together(
 ) -> Generator[list[Job], list[Outcome[Any]], list[Outcome[Any]]]:
     """Run several walks side by side; the outcomes of all, in order."""
     ended: dict[int, Outcome[Any]] = {}
-    asked: dict[int, list[Job]] = {}
+    requests: dict[int, list[Job]] = {}
     answers: dict[int, list[Outcome[Any]] | None] = dict.fromkeys(range(len(walks)))
     while len(ended) < len(walks):
         for i, answer in answers.items():
             try:
-                asked[i] = next(walks[i]) if answer is None else walks[i].send(answer)
+                step = next(walks[i]) if answer is None else walks[i].send(answer)
+                requests[i] = step
             except StopIteration as stop:
                 ended[i] = stop.value
-                asked.pop(i, None)
+                requests.pop(i, None)
         answers = {}
-        if asked:
-            sent = iter((yield [job for jobs in asked.values() for job in jobs]))
-            answers = {i: [next(sent) for _ in jobs] for i, jobs in asked.items()}
+        if requests:
+            sent = iter((yield [job for jobs in requests.values() for job in jobs]))
+            answers = {i: [next(sent) for _ in jobs] for i, jobs in requests.items()}
     return [ended[i] for i in range(len(walks))]

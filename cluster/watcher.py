@@ -1,20 +1,52 @@
-"""Who watches a run, and what there is to see beside its numbers."""
+"""Progress and failures of a run as a watcher sees them, and `run.log` of its directory.
+
+The log holds notices, failures of workers, and what workers write to stderr. Every worker
+writes its stderr to a file of its own, which costs it nothing; a thread of the driver
+gathers these files into the log. Workers that share no folder with the driver leave
+theirs to Ray's own logs.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+import contextlib
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal
 
 from cluster.counts import StageCount
-from cluster.options import StageProgress
+from cluster.lock import RunInUse
+from cluster.manifest import now
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
 
 
 @dataclass(frozen=True, slots=True)
+class StageProgress:
+    """Progress of one stage."""
+
+    name: str
+    total: int
+    outcomes: Mapping[str, int]
+    made: int
+    """Records made by this command."""
+    workers: int
+    state: str
+    """`waiting`, `loading`, `running`, `idle` or `unusable`."""
+    seconds: float
+    """Since the stage's first record was made."""
+    usage: Mapping[str, float] = field(default_factory=dict)
+    """Tokens, images, steps and cost of the records made by this command."""
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerFailure:
-    """A worker that was lost with work in hand, or before it had any."""
+    """A worker that was lost, with batches in flight or before it had any."""
 
     at: str
     """UTC, ISO 8601."""
@@ -23,13 +55,13 @@ class WorkerFailure:
     kind: FailureKind
     reason: str
     records: int
-    """How many records it had in hand."""
+    """How many records it had in flight."""
 
     def __str__(self) -> str:
         text = f"worker of {self.stage} on {self.host} {self.kind}: {self.reason}"
         if not self.records:
             return text
-        return f"{text} ({self.records:,} record{'s' * (self.records > 1)} in hand)"
+        return f"{text} ({self.records:,} record{'s' * (self.records > 1)} in flight)"
 
     def as_json(self) -> dict[str, Any]:
         """As the manifest keeps it."""
@@ -37,16 +69,134 @@ class WorkerFailure:
 
 
 class Watcher:
-    """Sees how a run goes; does nothing itself. The command line draws."""
+    """Is notified of what happens in a run; this one ignores it all."""
 
     def starting(self, counts: Sequence[StageCount]) -> None:
-        """Called once, before Ray is started, with what there is to do."""
+        """Called once, before Ray is started, with the jobs that are planned."""
 
     def turn(self, stages: Sequence[StageProgress]) -> None:
         """Called a few times a second."""
 
     def notice(self, text: str) -> None:
-        """Something the user should know now."""
+        """Called with a message for the user."""
 
     def worker_failed(self, failure: WorkerFailure) -> None:
-        """A worker died or timed out; another takes its place where one can."""
+        """Called when a worker died or timed out; it is replaced where possible."""
+
+
+LOG = "run.log"
+STDERR_FOLDER = ".stderr"
+_GATHERED_EVERY_S = 2.0
+_LARGEST_READ = 1 << 20
+_MOST_LISTED = 1000
+"""Failures of workers that the manifest lists; the log has them all."""
+
+
+def redirect_stderr(root: Path, stage: str) -> None:
+    """Send the stderr of this process, native libraries included, to the run's log."""
+    safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in stage)
+    with contextlib.suppress(OSError):
+        folder = root / STDERR_FOLDER
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{safe[:60]} {socket.gethostname()} {os.getpid()}"
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        os.dup2(handle, 2)
+        os.close(handle)
+    with contextlib.suppress(AttributeError, OSError):
+        sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+
+
+class RunLog(Watcher):
+    """Writes the log and passes everything on to another watcher; a context manager."""
+
+    def __init__(self, root: Path, watcher: Watcher) -> None:
+        self.path = root / LOG
+        self.watcher = watcher
+        self.failures: list[WorkerFailure] = []
+        self._folder = root / STDERR_FOLDER
+        self._offsets: dict[Path, int] = {}
+        self._guard = threading.Lock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._gather_often, daemon=True)
+
+    def __enter__(self) -> "RunLog":
+        self._write(f"run started by process {os.getpid()} on {socket.gethostname()}")
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stop.set()
+        self._thread.join()
+        # A driver that took the run over has workers that still write.
+        self._gather(last=not isinstance(error, RunInUse))
+        self._write("run ended" if error is None else f"run ended: {error!r}")
+
+    # ------------------------------------------------------------------ as a watcher
+
+    def starting(self, counts: Sequence[StageCount]) -> None:
+        """Pass on."""
+        self.watcher.starting(counts)
+
+    def turn(self, stages: Sequence[StageProgress]) -> None:
+        """Pass on; the log does not record progress."""
+        self.watcher.turn(stages)
+
+    def notice(self, text: str) -> None:
+        """Log and pass on."""
+        self._write(text)
+        self.watcher.notice(text)
+
+    def worker_failed(self, failure: WorkerFailure) -> None:
+        """Log, keep for the manifest, and pass on."""
+        self._write(str(failure))
+        self.failures.append(failure)
+        self.watcher.worker_failed(failure)
+
+    def about_failures(self) -> dict[str, Any]:
+        """The manifest's entry on failed workers."""
+        first = [failure.as_json() for failure in self.failures[:_MOST_LISTED]]
+        return {"total": len(self.failures), "listed": first}
+
+    # --------------------------------------------------------------------- gathering
+
+    def _gather_often(self) -> None:
+        while not self._stop.wait(_GATHERED_EVERY_S):
+            self._gather()
+
+    def _gather(self, *, last: bool = False) -> None:
+        """Append what workers have written since; with `last`, remove their files."""
+        with contextlib.suppress(OSError):
+            for file in sorted(self._folder.iterdir()):
+                self._gather_file(file, last=last)
+            if last:
+                self._folder.rmdir()
+
+    def _gather_file(self, file: Path, *, last: bool) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := self._unread(file, last=last):
+                self._write(chunk.decode(errors="replace"), file.name)
+            if last:
+                file.unlink()
+
+    def _unread(self, file: Path, *, last: bool) -> bytes:
+        """The next whole lines of a file; its unfinished line too where it is the last."""
+        offset = self._offsets.get(file, 0)
+        with file.open("rb") as source:
+            source.seek(offset)
+            chunk = source.read(_LARGEST_READ)
+        if not last and len(chunk) < _LARGEST_READ:
+            chunk = chunk[: chunk.rfind(b"\n") + 1]
+        self._offsets[file] = offset + len(chunk)
+        return chunk
+
+    def _write(self, text: str, source: str = "plait") -> None:
+        head = f"{now()} {source}: "
+        lines = "".join(f"{head}{line}\n" for line in text.splitlines())
+        # A full disk must not end a run because of its log; the store reports it.
+        with self._guard, contextlib.suppress(OSError), self.path.open("a") as file:
+            file.write(lines)

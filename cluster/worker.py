@@ -1,4 +1,4 @@
-"""Hosts one stage in one process: brings inputs to hand, computes, commits the results.
+"""Hosts one stage in one process: reads its inputs, computes, commits the results.
 
 While one batch computes, the next one's inputs are read and the last one's results are
 written, each in its own thread; only the stage itself is never entered twice at a time
@@ -13,7 +13,7 @@ import socket
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -21,10 +21,11 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from cluster.committer import Committer
-from cluster.records import Item, Row, encode, rows_of
-from cluster.run_log import redirect_stderr
+from cluster.local import load_stage
+from cluster.parts import Committer
+from cluster.records import Item, RecordRow, encode, rows_of
 from cluster.store import DamagedPart, StoreError, read_blob
+from cluster.watcher import redirect_stderr
 from generators.base import (
     Failure,
     Fault,
@@ -32,7 +33,6 @@ from generators.base import (
     Skip,
     StageInput,
     StageSpec,
-    imported,
 )
 from generators.document import Blob, Request, with_blobs
 
@@ -54,12 +54,12 @@ class WorkerInfo:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """What came of one batch. Results themselves stay where they were committed."""
+    """The outcome of one batch. Results themselves stay where they were committed."""
 
     status: Literal["done", "raised", "out of memory", "timeout", "broken", "store"]
     """`broken`: the process can no longer be trusted (a CUDA error); replace it."""
     error: str = ""
-    rows: Mapping[str, Row] = field(default_factory=dict)
+    rows: Mapping[str, RecordRow] = field(default_factory=dict)
     """Receipts of the committed records, by key."""
     table: pa.Table | None = None
     """The records themselves, where worker and driver share no folder."""
@@ -67,18 +67,7 @@ class Receipt:
     damaged: tuple[str, ...] = ()
     """Parts that inputs should have been read from and that are damaged."""
     usage: Mapping[str, float] = field(default_factory=dict)
-    """What its records have used in all: tokens, images, cost."""
-
-
-def load_class(target: str) -> Callable[..., Any]:
-    """The class that `module:Class` names; ValueError says what is wrong with it."""
-    module, separator, name = target.partition(":")
-    if not separator:
-        raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
-    try:
-        return imported(target)  # type: ignore[no-any-return]
-    except AttributeError:
-        raise ValueError(f"module {module!r} has no class {name!r}") from None
+    """The total usage of its records: tokens, images, cost."""
 
 
 _NO_ITEM = Item("", "", Request(()))
@@ -113,14 +102,14 @@ class Worker:
             (folder / token).write_text(token)
         except OSError:
             token = ""
-        seen = all(_digest_of_file(path) == digest for path, digest in samples)
-        return WorkerInfo(socket.gethostname(), os.getpid(), token or None, seen)
+        sees_data = all(_digest_of_file(path) == digest for path, digest in samples)
+        return WorkerInfo(socket.gethostname(), os.getpid(), token or None, sees_data)
 
     def ping(self) -> None:
         """Returns as long as the process is alive."""
 
     def load(self, shared: bool, logs: bool = False) -> str | None:
-        """Load the stage; the error for people when it cannot be loaded.
+        """Load the stage; the error as users read it when it cannot be loaded.
 
         With `logs`, the process writes its stderr for the run's log from now on.
         """
@@ -131,58 +120,57 @@ class Worker:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:
             traceback.print_exception(error)
-            return _for_people(error)
+            return _error_text(error)
         # Arrow imports what it needs for its first table; not while a batch waits.
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
         return None
 
     def _build(self) -> Any:
         os.environ.update(self._secrets)
-        make = load_class(self.spec.target)
-        stage = make(**{**self.spec.settings, **self.spec.options})
+        stage = load_stage(self.spec)
         if self._used and hasattr(stage, "continue_from"):
             stage.continue_from(self._used)
         return stage
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
-        at_hand, outcomes, damaged = self._bring_to_hand(items)
+        inputs, outcomes, damaged = self._read_inputs(items)
         try:
-            computed, busy_s = self._computed(at_hand)
+            computed, busy_s = self._computed(inputs)
         except _Overdue as error:
             return Receipt("timeout", str(error))
         except Exception as error:
             return _receipt_of(error)
-        for (position, _), outcome in zip(at_hand, computed, strict=True):
+        for (position, _), outcome in zip(inputs, computed, strict=True):
             outcomes[position] = outcome
         ordered = [outcomes[i] for i in range(len(items))]
         return replace(self._committed(items, ordered, busy_s), damaged=damaged)
 
-    def _bring_to_hand(
+    def _read_inputs(
         self, items: list[Item]
     ) -> tuple[list[tuple[int, StageInput]], dict[int, Outcome[Any]], tuple[str, ...]]:
         """Inputs with all bytes read, by position; failures; parts that are damaged.
 
-        The failures are tried again: the driver has damaged inputs made again.
+        The failures are tried again once the driver has had damaged inputs made again.
         """
-        at_hand: list[tuple[int, StageInput]] = []
+        inputs: list[tuple[int, StageInput]] = []
         failed: dict[int, Outcome[Any]] = {}
         damaged: dict[str, None] = {}
         for i, item in enumerate(items):
             try:
-                at_hand.append((i, with_blobs(item.input, _with_bytes)))
+                inputs.append((i, with_blobs(item.input, _with_bytes)))
             except (OSError, StoreError) as error:
                 failed[i] = Failure(f"input cannot be read: {error}", Fault.ERROR)
                 if isinstance(error, DamagedPart):
                     damaged[error.part] = None
-        return at_hand, failed, tuple(damaged)
+        return inputs, failed, tuple(damaged)
 
     def _computed(
-        self, at_hand: list[tuple[int, StageInput]]
+        self, inputs: list[tuple[int, StageInput]]
     ) -> tuple[list[Outcome[Any]], float]:
-        if not at_hand:
+        if not inputs:
             return [], 0.0
-        call = _Timed(self._stage, [value for _, value in at_hand])
+        call = _TimedCall(self._stage, [value for _, value in inputs])
         if getattr(self._stage, "concurrent", False):
             return call(), call.busy_s
         future: Future[list[Outcome[Any]]] = self._compute.submit(call)
@@ -214,7 +202,7 @@ class _Overdue(Exception):
     """A batch is still computing; not a TimeoutError, which a stage may raise itself."""
 
 
-class _Timed:
+class _TimedCall:
     """One call of the stage, which says when it began and how long it took."""
 
     def __init__(self, stage: Any, inputs: list[StageInput]) -> None:
@@ -230,7 +218,7 @@ class _Timed:
         self.busy_s = time.perf_counter() - began
         if len(outcomes) != len(self.inputs):
             raise ValueError(
-                f"the stage gave {len(outcomes)} outcomes for {len(self.inputs)} inputs"
+                f"the stage returned {len(outcomes)} outcomes for {len(self.inputs)} inputs"
             )
         return outcomes
 
@@ -259,19 +247,19 @@ def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
 
 
 def _receipt_of(error: Exception) -> Receipt:
-    """How the driver should take an exception that a stage raised."""
+    """The receipt for an exception that a stage raised."""
     traceback.print_exception(error)
     text = str(error)
     names = {c.__name__ for c in type(error).__mro__}
     if "OutOfMemoryError" in names or "out of memory" in text.lower():
-        receipt = Receipt("out of memory", _for_people(error))
+        receipt = Receipt("out of memory", _error_text(error))
         # The frames of the error still hold the batch's tensors.
         traceback.clear_frames(error.__traceback__)
         _release_device_memory()
         return receipt
     if "CUDA error" in text:
-        return Receipt("broken", _for_people(error))
-    return Receipt("raised", _for_people(error))
+        return Receipt("broken", _error_text(error))
+    return Receipt("raised", _error_text(error))
 
 
 def _release_device_memory() -> None:
@@ -284,7 +272,7 @@ def _release_device_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _for_people(error: BaseException) -> str:
+def _error_text(error: BaseException) -> str:
     """Kind, message and the innermost line of code of an error."""
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""

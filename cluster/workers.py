@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from cluster import actors
-from cluster.loading_deaths import SETTLING_S, LoadingDeaths
-from cluster.manifest import now
-from cluster.options import EngineOptions
-from cluster.placement import Node, Resources, free_resources
-from cluster.records import Item
+from cluster.placement import SETTLING_S, LoadingDeaths, Node, Resources, free_resources
+from cluster.plan import EngineOptions
 from cluster.replica import Replica
 from cluster.stage_queue import Batch, FailedJobs, StageQueue
-from cluster.store import StoreError, read_blob
-from cluster.watcher import FailureKind, WorkerFailure
+from cluster.store import StoreError
+from cluster.watcher import WorkerFailure
 from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from generators.base import Failure, Fault
-from generators.document import Blob, with_blobs
 
 _NODES_AGE_S = 1.0
 
@@ -49,7 +44,7 @@ class WorkerPool:
         self._refs: dict[Any, Replica] = {}
         self._nodes_read_at = 0.0
         self._occupied: list[tuple[float, str, Resources]] = []
-        """When, where and how much turned out to be in use by others than this run."""
+        """When, where and how much turned out to be in use by other jobs."""
         # The one node of a local Ray cannot be lost without this process.
         settling_s = 0.0 if actors.is_local(options.address) else SETTLING_S
         self._loading_deaths = LoadingDeaths(time.monotonic, settling_s)
@@ -66,7 +61,7 @@ class WorkerPool:
             self.nodes, self._nodes_read_at = actors.nodes(), time.monotonic()
 
     def free_for(self, queue: StageQueue) -> dict[str, Resources]:
-        """What is free on each node where a worker of the stage may be tried now."""
+        """The free resources of the nodes on which the stage may try a worker now."""
         avoided = self._loading_deaths.avoided(queue)
         return {n: need for n, need in self.free().items() if n not in avoided}
 
@@ -75,12 +70,12 @@ class WorkerPool:
         return bool(self._loading_deaths.avoided(queue))
 
     def free(self) -> dict[str, Resources]:
-        """What is free on each node, as far as is known."""
+        """The free resources of each node, as far as is known."""
         lately = time.monotonic() - self.options.placement_timeout_s
-        self._occupied = [held for held in self._occupied if held[0] > lately]
+        self._occupied = [entry for entry in self._occupied if entry[0] > lately]
         others = [(node, need) for _, node, need in self._occupied]
-        own = [(r.handle.node, r.need) for r in self.replicas]
-        return free_resources(self.nodes, own + others)
+        workers = [(r.handle.node, r.need) for r in self.replicas]
+        return free_resources(self.nodes, workers + others)
 
     def start(self, queue: StageQueue, node: str) -> None:
         """Start one more worker of a stage."""
@@ -129,7 +124,7 @@ class WorkerPool:
             if idle:
                 replica.last_heard = time.monotonic()
             replica.exclusive = batch.alone
-            ref = replica.handle.call("run", self._items(replica, batch))
+            ref = replica.handle.call("run", replica.items_of(batch))
             replica.in_flight[ref] = batch
             self._refs[ref] = replica
 
@@ -139,17 +134,10 @@ class WorkerPool:
         same = (r for r in self.replicas if r.queue.spec.placement.endpoint == endpoint)
         return sum(len(r.in_flight) for r in same if r is not replica)
 
-    def _items(self, replica: Replica, batch: Batch) -> list[Item]:
-        items = [Item(j.key, j.label, j.input) for j in batch.jobs]
-        if replica.shared and replica.info is not None and replica.info.sees_data:
-            return items
-        inline = _inlining(replica.shared)
-        return [i._replace(input=with_blobs(i.input, inline)) for i in items]
-
     # ------------------------------------------------------------------ receiving
 
     def collect(self, timeout_s: float) -> list[Event]:
-        """Handle all replies that are there, waiting at most `timeout_s` for the first."""
+        """Handle all replies that are ready, waiting at most `timeout_s` for the first."""
         events: list[Event] = []
         lost: list[tuple[Any, str]] = []
         for ref in actors.wait(list(self._refs), timeout_s):
@@ -200,7 +188,7 @@ class WorkerPool:
         if not others:
             return [self.give_up(queue, reason)]
         queue.max_workers = others
-        self.notice(f"stage {queue.spec.name} goes on with fewer workers: {reason}")
+        self.notice(f"stage {queue.spec.name} continues with fewer workers: {reason}")
         return []
 
     def _received(self, replica: Replica, batch: Batch, receipt: Receipt) -> list[Event]:
@@ -220,8 +208,8 @@ class WorkerPool:
         fault = Fault.TIMEOUT if receipt.status == "timeout" else Fault.DIED
         self._report(replica, fault, receipt.error, [batch, *replica.in_flight.values()])
         died = queue.worker_died(batch, receipt.error, certain=True, fault=fault)
-        for unstarted in self._withdraw(replica):
-            queue.put_back(unstarted)
+        for waiting in self._withdraw(replica):
+            queue.put_back(waiting)
         self.stop(replica)
         return [(queue, died)]
 
@@ -240,8 +228,8 @@ class WorkerPool:
             for batch in batches:
                 queue.put_back(batch)
             return []
-        self._report(replica, Fault.DIED, _cause(message), batches)
-        reason = f"worker died: {_cause(message)}"
+        self._report(replica, Fault.DIED, actors.cause_of_death(message), batches)
+        reason = f"worker died: {actors.cause_of_death(message)}"
         if replica.state in ("starting", "loading"):
             self._loading_deaths.add(queue, replica.handle.node, reason)
             return self._not_loadable()
@@ -250,26 +238,13 @@ class WorkerPool:
     def _report(
         self, replica: Replica, fault: Fault | None, reason: str, batches: list[Batch]
     ) -> None:
-        """Tell the watcher of a worker that is lost; no `fault` where its node went."""
-        kinds: Mapping[Fault | None, FailureKind] = {
-            Fault.DIED: "died",
-            Fault.TIMEOUT: "timed out",
-        }
-        host = replica.info.host if replica.info else f"node {replica.handle.node[:8]}"
-        failure = WorkerFailure(
-            at=now(),
-            stage=replica.queue.spec.name,
-            host=host,
-            kind=kinds.get(fault, "lost with its node"),
-            reason=reason,
-            records=sum(len(batch.jobs) for batch in batches),
-        )
-        self._on_failure(failure)
+        """Report a worker that is lost; `fault` is None where its node was lost."""
+        self._on_failure(replica.failure(fault, reason, batches))
 
     def _not_loadable(self) -> list[Event]:
-        """Stages whose workers died too often on nodes that live on."""
+        """Events for stages whose workers died too often on nodes that are still alive."""
         events: list[Event] = []
-        for queue, reason in self._loading_deaths.hopeless(
+        for queue, reason in self._loading_deaths.unloadable(
             {n.id for n in self.nodes}
         ).items():
             self._loading_deaths.clear(queue)
@@ -279,7 +254,7 @@ class WorkerPool:
     def _attribute(
         self, queue: StageQueue, batches: list[Batch], reason: str, fault: Fault
     ) -> FailedJobs:
-        """Count a death against the batches in flight; the jobs that fail for it."""
+        """Count a death against the batches in flight; the jobs that fail because of it."""
         certain = len(batches) == 1
         deaths = (
             queue.worker_died(b, reason, certain=certain, fault=fault) for b in batches
@@ -287,7 +262,7 @@ class WorkerPool:
         return [failed for death in deaths for failed in death]
 
     def _withdraw(self, replica: Replica) -> list[Batch]:
-        """Forget everything that is awaited from a worker; the batches it had in flight."""
+        """Stop waiting for a worker; the batches it had in flight."""
         batches = list(replica.in_flight.values())
         for ref in [r for r, owner in self._refs.items() if owner is replica]:
             del self._refs[ref]
@@ -300,9 +275,9 @@ class WorkerPool:
         clock = time.monotonic()
         for replica in list(self.replicas):
             queue, waited = replica.queue, clock - replica.since
-            limit = _limit_of(replica, self.options)
+            limit = replica.time_limit_s(self.options.placement_timeout_s)
             if replica.in_flight and clock - replica.last_heard > replica.silence_limit_s:
-                # Too stuck to notice its own time limit: it holds the GIL.
+                # It holds the GIL, so that it cannot enforce its own time limit.
                 reason = f"no sign of life for {replica.silence_limit_s:.0f} s"
                 batches = self._withdraw(replica)
                 self._report(replica, Fault.TIMEOUT, reason, batches)
@@ -332,44 +307,10 @@ class WorkerPool:
         return []
 
     def _may_be_placed_later(self, queue: StageQueue) -> bool:
-        """Whether workers of this run may free resources that others hold at present.
+        """Whether workers of this run may free resources that are not free at present.
 
-        They may while they are at work; where they are idle, one more attempt is made.
+        They may while they are busy; where they are idle, one more attempt is made.
         """
         queue.unplaced += 1
-        own = [r for r in self.replicas if r.state != "stopping"]
-        return any(r.in_flight for r in own) or (bool(own) and queue.unplaced == 1)
-
-
-def _limit_of(replica: Replica, options: EngineOptions) -> float:
-    """Seconds a worker may take to start, to load or to stop."""
-    limits: Mapping[str, float] = {
-        "starting": options.placement_timeout_s,
-        "loading": replica.queue.spec.placement.load_timeout_s,
-        "stopping": 30.0,
-    }
-    return limits.get(replica.state, float("inf"))
-
-
-def _inlining(shared: bool) -> Callable[[Blob], Blob]:
-    """A function that includes the bytes which the worker cannot read itself."""
-
-    def inline(blob: Blob) -> Blob:
-        in_store = blob.place is not None and ".parquet#" in blob.place
-        if blob.data is not None or (in_store and shared):
-            return blob
-        try:
-            return replace(blob, data=read_blob(blob))
-        except OSError:
-            return blob  # the worker will say of which record it is missing
-
-    return inline
-
-
-def _cause(message: str) -> str:
-    """The line of Ray's message that says why a worker died."""
-    lines = [line.strip() for line in message.splitlines() if line.strip()]
-    words = ("killed", "exit", "died", "memory", "disconnect", "dead")
-    causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
-    reason = next(causes, lines[0] if lines else "no reason given")
-    return reason.partition(" Some common causes include")[0]
+        others = [r for r in self.replicas if r.state != "stopping"]
+        return any(r.in_flight for r in others) or (bool(others) and queue.unplaced == 1)

@@ -1,11 +1,12 @@
-"""Work on text with pictures: join segments, fill a template, follow up a reply."""
+"""Work on text with pictures: join, fill a template, follow up a reply, check a request."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from string import Formatter
 
-from generators.document import Content, Image, Text, Turn
+from generators.base import Failure
+from generators.document import Content, Image, Request, Text, Turn
 
 EMPTY_REPLY = "(empty reply)"
 """Stands for a reply of no text: chat templates refuse an empty turn."""
@@ -40,3 +41,23 @@ def followed_up(turns: Sequence[Turn], reply: str, text: str) -> tuple[Turn, ...
     """The conversation so far, the model's reply to it, and `text` as the user's answer."""
     answer = Turn("assistant", (Text(reply or EMPTY_REPLY),))
     return (*turns, answer, Turn("user", (Text(text),)))
+
+
+def unanswerable(request: Request, sampled: bool) -> Failure | None:
+    """The failure of a request without content, or of one that cannot be sampled."""
+    content = (s for turn in request.turns for s in turn.content)
+    return unseeded(request, sampled) or empty(content)
+
+
+def unseeded(request: Request, sampled: bool) -> Failure | None:
+    """The failure of a request without a seed where tokens are `sampled`."""
+    if not sampled or request.seed is not None:
+        return None
+    return Failure("the request has no seed, but tokens are sampled")
+
+
+def empty(content: Iterable[Text | Image]) -> Failure | None:
+    """The failure of content that is white space at most."""
+    if any(isinstance(s, Image) or s.text.strip() for s in content):
+        return None
+    return Failure("the request holds neither text nor pictures")

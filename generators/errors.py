@@ -14,6 +14,7 @@
     * DamagedPart           1: a part whose bytes have changed
   * ClusterError            1: a Ray cluster that cannot be reached or used
   * EndpointError           1: an endpoint that cannot be used
+  * NoDocument              1: a system that was called from Python and gave no answer
 
 Rooms that alone raise an error define it. Anything else that is raised is a defect of
 plait's, and is shown with its traceback. Standard library only.

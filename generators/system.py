@@ -73,12 +73,14 @@ class System:
 
 
 @dataclass(frozen=True)
-class Asking:
-    """Which drawing of a sample is asked for: the seeds follow from it."""
+class Repetition:
+    """Which repetition of a sample is answered: the seeds follow from it."""
 
     prompt: Prompter
     seed: int = 0
+    """The seed of the run."""
     repeat: int = 0
+    """Which of the repeats this is, from 0."""
 
     def seed_at(self, sample: Sample, position: int) -> int:
         """Seed of the picture at `position`, or of the text at TEXT_POSITION."""
@@ -99,7 +101,7 @@ class _Progress:
             self.notes.setdefault(stage.name, []).append(dict(noted))
 
 
-def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
+def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
     """Walk the chain of `system` for one sample.
 
     Every turn of the user is answered after the system's own answers to earlier ones.
@@ -112,7 +114,7 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
     for opening in sample.openings:
         said += opening
         heard = replace(sample, turns=said)
-        written = yield from _written(system, heard, asking, progress)
+        written = yield from _written(system, heard, repetition, progress)
         if not isinstance(written, Result):
             return written
         answers.append(written.value)
@@ -121,19 +123,19 @@ def answer(system: System, sample: Sample, asking: Asking) -> Walk[Document]:
 
 
 def _written(
-    system: System, sample: Sample, asking: Asking, progress: _Progress
+    system: System, sample: Sample, repetition: Repetition, progress: _Progress
 ) -> Walk[Content]:
     """The answer to the last turn, made in as many rounds as the system takes."""
     assert system.draft is not None
     written: Content = ()
     for _ in range(system.rounds):
-        request = _request(system, sample, asking, written, progress.drafts)
+        request = _request(system, sample, repetition, written, progress.drafts)
         drafted = (yield [Job(system.draft, request, sample.id)])[0]
         if not isinstance(drafted, Result):
             return drafted
         progress.drafts += 1
         progress.note(system.draft, drafted.notes)
-        draft = _numbered(system, sample, asking, drafted.value, progress.images)
+        draft = _numbered(system, sample, repetition, drafted.value, progress.images)
         images = yield from _pictures(system, draft.requests, sample, progress)
         if not isinstance(images, Result):
             return images
@@ -153,27 +155,27 @@ def _given(system: System, sample: Sample) -> Outcome[Document]:
 
 
 def _request(
-    system: System, sample: Sample, asking: Asking, written: Content, drafts: int
+    system: System, sample: Sample, repetition: Repetition, written: Content, drafts: int
 ) -> Request:
-    turns = asking.prompt(sample, system.variant)
+    turns = repetition.prompt(sample, system.variant)
     if system.instruction and sample.wants_images:
         turns = (Turn("system", (Text(system.instruction),)), *turns)
     if written:
         turns = (*turns, Turn("assistant", written))
     seeded = system.draft is not None and system.draft.seeded
-    seed = asking.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
+    seed = repetition.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
     return Request(turns, seed)
 
 
 def _numbered(
-    system: System, sample: Sample, asking: Asking, draft: Draft, drawn: int
+    system: System, sample: Sample, repetition: Repetition, draft: Draft, drawn: int
 ) -> Draft:
     """The composed draft with each request given the seed of its position."""
     seeded = system.render is not None and system.render.seeded
     segments: list[Text | ImageRequest] = []
     for segment in system.compose(draft, sample).segments:
         if isinstance(segment, ImageRequest):
-            seed = asking.seed_at(sample, drawn) if seeded else None
+            seed = repetition.seed_at(sample, drawn) if seeded else None
             segment, drawn = replace(segment, seed=seed), drawn + 1
         segments.append(segment)
     return Draft(tuple(segments))

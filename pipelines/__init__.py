@@ -1,1 +1,1 @@
-"""LVLMs that write, text-to-image models that draw, and their composition."""
+"""LVLMs, text-to-image models, and their composition."""

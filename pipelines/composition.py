@@ -46,7 +46,7 @@ def text_only(draft: Draft, sample: Sample) -> Draft:
 
 
 def one_picture(draft: Draft, sample: Sample) -> Draft:
-    """MMIE's own (section 4.1): the whole text is the prompt of one picture after it.
+    """MMIE's protocol (section 4.1): the whole text is the prompt of one picture after it.
 
     Multi-step reasoning stays text: its answers hold no pictures (Table 10).
     """
@@ -59,27 +59,27 @@ def one_picture(draft: Draft, sample: Sample) -> Draft:
 def outlined(draft: Draft, max_images: int) -> Draft:
     """Each `<image>what it shows</image>` becomes a picture in its place.
 
-    A mark that is never closed ends with its line; closing marks alone and marks that
-    say nothing are dropped, and so are marks beyond `max_images`. The text always stays.
+    A mark that is never closed ends with its line. Closing marks alone, empty marks and
+    marks beyond `max_images` are dropped; the text always stays.
     """
     text, segments, at = draft.text, list[Text | ImageRequest](), 0
     for mark in _MARK.finditer(text):
         _add_text(segments, text[at : mark.start()])
-        shows, at = _extent(mark)
-        drawn = sum(isinstance(s, ImageRequest) for s in segments)
-        if shows and drawn < max_images:
-            segments.append(ImageRequest(prompt=shows))
+        description, at = _extent(mark)
+        count = sum(isinstance(s, ImageRequest) for s in segments)
+        if description and count < max_images:
+            segments.append(ImageRequest(prompt=description))
     _add_text(segments, text[at:])
     return Draft(tuple(segments) or (Text(""),))
 
 
 def _extent(mark: re.Match[str]) -> tuple[str, int]:
-    """What the marked picture shows, and where the mark ends."""
-    shows = mark.group(1)
+    """The description of the marked picture, and where the mark ends."""
+    description = mark.group(1)
     if not _CLOSING.match(mark.string, mark.end(1)):
-        shows = shows.partition("\n")[0]
-        return " ".join(shows.split()), mark.start(1) + len(shows)
-    return " ".join(shows.split()), mark.end()
+        description = description.partition("\n")[0]
+        return " ".join(description.split()), mark.start(1) + len(description)
+    return " ".join(description.split()), mark.end()
 
 
 def _add_text(segments: list[Text | ImageRequest], text: str) -> None:

@@ -22,10 +22,9 @@ from generators.registry import (
 )
 from generators.settings import StageSettings
 from generators.system import System
-from pipelines.artists import T2IS, TextToImageSettings
-from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+from pipelines.presets import LVLMS, T2IS, TextToImageSettings
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
     "hf": lambda model: ChatSettings(model=model),
@@ -41,7 +40,7 @@ ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Models:
-    """What a run says about all its models."""
+    """Settings of a run that concern all its models."""
 
     weights: Weights
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -72,8 +71,8 @@ class SystemName(NamedTuple):
 def parts_of(name: str) -> SystemName:
     """The parts of a system's name, split from the right.
 
-    Model names hold `@` and `+` too: only a known protocol ends a name, and only what may
-    be a text-to-image model follows a `+`.
+    Model names may contain `@` and `+`: only a known protocol ends a name, and only what
+    may be a text-to-image model follows a `+`.
     """
     pair, at, tail = name.rpartition("@")
     pair, rule = (pair, tail) if at and tail in PROTOCOLS else (name, None)
@@ -87,7 +86,7 @@ def parts_of(name: str) -> SystemName:
 
 
 def _splits(pair: str) -> Iterator[tuple[str, str]]:
-    """What is left and right of each `+`, the last one first."""
+    """The text left and right of each `+`, the last one first."""
     places = [i for i, character in enumerate(pair) if character == "+"]
     return ((pair[:i], pair[i + 1 :]) for i in reversed(places))
 
@@ -151,7 +150,7 @@ def _refuse_unknown_protocol(name: str, models: Models) -> None:
 
 
 def is_writer(name: str) -> bool:
-    """Whether `name` is a model that answers in text, and no composition with one."""
+    """Whether `name` is a model that answers in text, not a composition with one."""
     whole = parts_of(name) == SystemName(name)
     return name in LVLMS or (has_prefix(name, Named.LVLM) and whole)
 

@@ -11,7 +11,7 @@ from generators.diffusion.drawer import Drawer
 from generators.diffusion.prompts import readers_of, readings
 from generators.document import ImageRequest
 from generators.pictures import Drawing
-from pipelines.artists import TextToImageSettings
+from pipelines.presets import TextToImageSettings
 
 
 class TextToImage:
@@ -29,17 +29,17 @@ class TextToImage:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """One picture per request; a request that cannot be drawn fails alone."""
-        faults = [_fault_of(request) for request in inputs]
-        sound = [r for r, fault in zip(inputs, faults, strict=True) if fault is None]
-        drawn = iter(self._drawn(sound))
-        return [Failure(f, Fault.BAD_INPUT) if f else next(drawn) for f in faults]
+        errors = [_input_error(request) for request in inputs]
+        valid = [r for r, error in zip(inputs, errors, strict=True) if error is None]
+        outcomes = iter(self._draw(valid))
+        return [Failure(e, Fault.BAD_INPUT) if e else next(outcomes) for e in errors]
 
-    def _drawn(self, requests: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
+    def _draw(self, requests: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         prompts = [self.settings.prompt_prefix + (r.prompt or "") for r in requests]
         seeds = [r.seed or 0 for r in requests]
         outcomes = self.drawer({"prompt": prompts}, seeds)
-        about = [self._notes(p, s) for p, s in zip(prompts, seeds, strict=True)]
-        return [_noted(o, notes) for o, notes in zip(outcomes, about, strict=True)]
+        notes = [self._notes(p, s) for p, s in zip(prompts, seeds, strict=True)]
+        return [_with_notes(o, n) for o, n in zip(outcomes, notes, strict=True)]
 
     def _notes(self, prompt: str, seed: int) -> dict[str, Any]:
         return {
@@ -49,13 +49,13 @@ class TextToImage:
         }
 
 
-def _noted(outcome: Outcome[Drawing], notes: Mapping[str, Any]) -> Outcome[Drawing]:
+def _with_notes(outcome: Outcome[Drawing], notes: Mapping[str, Any]) -> Outcome[Drawing]:
     if isinstance(outcome, Result | Failure):
         return replace(outcome, notes={**notes, **outcome.notes})
     return outcome
 
 
-def _fault_of(request: ImageRequest) -> str | None:
+def _input_error(request: ImageRequest) -> str | None:
     """Why a request cannot be drawn from its prompt; None when it can."""
     if request.payload is not None or request.context:
         return "a text-to-image model reads prompts; the request holds more than a prompt"

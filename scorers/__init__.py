@@ -15,7 +15,7 @@ from scorers.judging.resolve import Chat, resolve_judge
 SCORERS: dict[str, str] = {
     "bleu": "scorers.bleu:bleu",
     "clipscore": "scorers.clipscore:clipscore",
-    "consistency": "scorers.consistency:consistency",
+    "consistency": "scorers.clipscore:consistency",
     "ssim": "scorers.ssim:ssim",
 }
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""

@@ -20,7 +20,7 @@ _ROUNDING = 1e-6
 
 
 class Scorer(Protocol):
-    """Scores documents against the samples that asked for them."""
+    """Scores documents against their samples."""
 
     @property
     def name(self) -> str:
@@ -29,7 +29,7 @@ class Scorer(Protocol):
 
     @property
     def scale(self) -> str:
-        """The values' range as `LOW-HIGH`, such as `0-100`; any other words for none.
+        """The values' range as `LOW-HIGH`, such as `0-100`; any other text if unbounded.
 
         A value beyond it is not counted: see `admitted`.
         """
@@ -59,7 +59,7 @@ class Scorer(Protocol):
         ...
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Walk to the score of one document: pure functions around the stages' jobs."""
+        """Walk to the score of one document: pure functions between the stages' jobs."""
         ...
 
 
@@ -76,12 +76,12 @@ class OneStage:
 
     @property
     def manner(self) -> str:
-        """There is one way."""
+        """Empty: there is only one way."""
         return ""
 
     @property
     def rounds(self) -> int:
-        """Asked once."""
+        """One."""
         return 1
 
 
@@ -92,7 +92,7 @@ def bounds(scale: str) -> tuple[float, float] | None:
 
 
 def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
-    """`outcome`, or why its value is no score on `scale`.
+    """`outcome`, or why its value is not a valid score on `scale`.
 
     A value that is not a finite number is Unscored; a finite one beyond the scale is a
     Failure of the scorer, which declared the scale. The record that holds the value stays
@@ -115,7 +115,7 @@ def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
 
 
 class ItemOutcome(Protocol):
-    """What became of a comparison."""
+    """The outcome of a plan item."""
 
     @property
     def subject(self) -> Outcome[Any]:
@@ -124,12 +124,12 @@ class ItemOutcome(Protocol):
 
     @property
     def verdicts(self) -> tuple[Outcome[Any], ...]:
-        """What the judge made of it; none where there was nothing to judge."""
+        """The judge's verdicts; empty where there was nothing to judge."""
         ...
 
 
 class PlanItem(Protocol):
-    """Answers to one query that a judge sets beside one another: an item of a plan."""
+    """A comparison of several answers to one query: an item of a plan."""
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -142,5 +142,5 @@ class PlanItem(Protocol):
         ...
 
     def walk(self) -> Walk[Any]:
-        """Walk to a result that is `ItemOutcome`, whatever was missing."""
+        """Walk to an `ItemOutcome`, also where something is missing."""
         ...

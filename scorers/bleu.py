@@ -51,10 +51,10 @@ class BleuSettings(StageSettings):
     lowercase: bool = False
     """Whether upper and lower case count as the same."""
     smooth: Smooth = "exp"
-    """What stands for a precision of 0 (Chen and Cherry 2014)."""
+    """What replaces a precision of 0 (Chen and Cherry 2014)."""
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """As for every stage; there are no weights for `weights` to speak of."""
+        """As for every stage, without weights."""
         spec = super().spec(name, weights, gpu_gib)
         return replace(spec, weights=None, options={})
 
@@ -62,13 +62,12 @@ class BleuSettings(StageSettings):
 class Bleu:
     """Scores texts. A result's `parts` hold what `corpus_bleu` adds up, and `signature`.
 
-    `counts` and `totals` are the n-grams found in the reference and all n-grams, for n
+    `counts` and `totals` are the n-grams shared with the reference and all n-grams, for n
     from 1 to 4; `document_words` and `reference_words` are lengths in words.
     """
 
     def __init__(self, *, weights: Weights | None = None, **settings: Any) -> None:
-        chosen = BleuSettings(**settings)
-        self._bleu = _metric(chosen)
+        self._bleu = _metric(BleuSettings(**settings))
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """One score per document; what cannot be compared is Unscored or NotApplicable."""
@@ -79,16 +78,16 @@ class Bleu:
         if not isinstance(texts, tuple):
             return texts
         text, truth = texts
-        found = self._bleu.sentence_score(text, [truth])
+        bleu = self._bleu.sentence_score(text, [truth])
         parts = {
-            "counts": [int(n) for n in found.counts],
-            "totals": [int(n) for n in found.totals],
-            "brevity_penalty": float(found.bp),
-            "document_words": int(found.sys_len),
-            "reference_words": int(found.ref_len),
+            "counts": [int(n) for n in bleu.counts],
+            "totals": [int(n) for n in bleu.totals],
+            "brevity_penalty": float(bleu.bp),
+            "document_words": int(bleu.sys_len),
+            "reference_words": int(bleu.ref_len),
             "signature": str(self._bleu.get_signature()),
         }
-        return Result(Score(float(found.score), parts), {"texts": 1})
+        return Result(Score(float(bleu.score), parts), {"texts": 1})
 
 
 def _texts(
@@ -96,14 +95,14 @@ def _texts(
 ) -> tuple[str, str] | Unscored | NotApplicable:
     """Both texts on one line each, or why there is nothing to compare.
 
-    Where a text is broken into segments and lines is no word of it.
+    Line breaks and boundaries of segments do not count.
     """
     if truth is None:
         return NotApplicable("the sample has no ground truth")
-    said, true = (" ".join(d.text.split()) for d in (document, truth))
+    own, true = (" ".join(d.text.split()) for d in (document, truth))
     if not true:
         return NotApplicable("the ground truth holds no text")
-    return (said, true) if said else Unscored("the document holds no text")
+    return (own, true) if own else Unscored("the document holds no text")
 
 
 def _metric(settings: BleuSettings) -> Any:
@@ -129,14 +128,14 @@ def corpus_bleu(scores: Iterable[Score], smooth: Smooth = "exp") -> float | None
     parts = [score.parts for score in scores]
     if not parts:
         return None
-    found = BLEU.compute_bleu(
+    bleu = BLEU.compute_bleu(
         correct=[sum(p["counts"][n] for p in parts) for n in range(ORDER)],
         total=[sum(p["totals"][n] for p in parts) for n in range(ORDER)],
         sys_len=sum(p["document_words"] for p in parts),
         ref_len=sum(p["reference_words"] for p in parts),
         smooth_method=smooth,
     )
-    return float(found.score)
+    return float(bleu.score)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +152,14 @@ class BleuScorer(OneStage):
         texts = _texts(document, sample.reference)
         if not isinstance(texts, tuple):
             return texts
-        said, true = (Document((Text(text),)) for text in texts)
-        candidate = Candidate(said, reference=true)
+        answer, reference = (Document((Text(text),)) for text in texts)
+        candidate = Candidate(answer, reference=reference)
         return (yield [Job(self.stage, candidate, sample.id)])[0]
 
 
 def bleu(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> BleuScorer:
-    """The scorer `bleu`, with its default settings but for `overrides`."""
+    """The scorer `bleu`, with its default settings except for `overrides`."""
     settings = with_overrides(BleuSettings(), overrides, "bleu")
     return BleuScorer(settings.spec("bleu", weights, gpu_gib))

@@ -1,21 +1,43 @@
-"""CLIPScore (Hessel et al., EMNLP 2021): do pictures show what the text beside them says?
+"""CLIPScore and consistency: pictures against the text beside them, and each other.
 
-Settings and scorer only; the model lives in `scorers.clip.stage`. The value of a pair is
-2.5 * max(cos, 0), the value of a document the mean over its pairs (`scorers.clip.text`).
+Pairs, settings and scorers; the model is in `scorers.clip`. Both scorers read the same
+record: with equal settings they share every forward pass, and either makes the other's
+records.
+
+`clipscore` (Hessel et al., EMNLP 2021): a pair's value is 2.5 * max(cos, 0), a document's
+the mean over its pairs. A picture belongs to all text since the picture before it. Pictures
+with no text between them share one text. A document that opens with pictures gives them the
+text that follows, up to the next picture. A document without text has pairs without text,
+which are counted and not scored.
+
+`consistency`: the mean cosine over all pairs of a document's pictures, from -1 to 1: style
+and subject kept from picture to picture, as criterion 6 of the MMIE paper asks (appendix
+A.9). It sees neither text nor order: pictures all copied from one other answer score as
+well.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from generators.base import Job, Kind, NotApplicable, StageSpec, Unscored, Walk, Weights
+from generators.base import (
+    Job,
+    Kind,
+    NotApplicable,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+    Weights,
+)
 from generators.checkpoints import identity, looks_like_path
-from generators.document import Candidate, Document, Sample, Score
+from generators.document import Candidate, Document, Image, Sample, Score
 from generators.errors import CheckpointError
 from generators.names import unknown, with_overrides
 from generators.settings import Dtype, ModelSettings, unkeyed
@@ -23,12 +45,12 @@ from scorers.base import Direction, OneStage
 
 LongText = Literal["truncate", "mean", "max"]
 SHARE_OF_GPU = 0.2
-"""What a CLIP model takes of a GPU unless it is told otherwise."""
+"""Share of a GPU that a CLIP model takes by default."""
 NO_PICTURE = "the document holds no picture"
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedClip:
     """A checkpoint of open_clip's list of pretrained weights."""
 
     repo: str
@@ -38,32 +60,32 @@ class Published:
     params_b: float
 
 
-PUBLISHED: dict[str, Published] = {
-    "ViT-B-32:openai": Published(
+PUBLISHED: dict[str, PublishedClip] = {
+    "ViT-B-32:openai": PublishedClip(
         "timm/vit_base_patch32_clip_224.openai", "ViT-B-32-quickgelu", 0.151
     ),
-    "ViT-B-16:openai": Published(
+    "ViT-B-16:openai": PublishedClip(
         "timm/vit_base_patch16_clip_224.openai", "ViT-B-16-quickgelu", 0.150
     ),
-    "ViT-L-14:openai": Published(
+    "ViT-L-14:openai": PublishedClip(
         "timm/vit_large_patch14_clip_224.openai", "ViT-L-14-quickgelu", 0.428
     ),
-    "ViT-L-14-336:openai": Published(
+    "ViT-L-14-336:openai": PublishedClip(
         "timm/vit_large_patch14_clip_336.openai", "ViT-L-14-336-quickgelu", 0.428
     ),
-    "ViT-B-32:laion2b_s34b_b79k": Published(
+    "ViT-B-32:laion2b_s34b_b79k": PublishedClip(
         "laion/CLIP-ViT-B-32-laion2B-s34B-b79K", "ViT-B-32", 0.151
     ),
-    "ViT-L-14:laion2b_s32b_b82k": Published(
+    "ViT-L-14:laion2b_s32b_b82k": PublishedClip(
         "laion/CLIP-ViT-L-14-laion2B-s32B-b82K", "ViT-L-14", 0.428
     ),
-    "ViT-B-32:datacomp_xl_s13b_b90k": Published(
+    "ViT-B-32:datacomp_xl_s13b_b90k": PublishedClip(
         "laion/CLIP-ViT-B-32-DataComp.XL-s13B-b90K", "ViT-B-32", 0.151
     ),
-    "ViT-L-14:datacomp_xl_s13b_b90k": Published(
+    "ViT-L-14:datacomp_xl_s13b_b90k": PublishedClip(
         "laion/CLIP-ViT-L-14-DataComp.XL-s13B-b90K", "ViT-L-14", 0.428
     ),
-    "ViT-H-14:laion2b_s32b_b79k": Published(
+    "ViT-H-14:laion2b_s32b_b79k": PublishedClip(
         "laion/CLIP-ViT-H-14-laion2B-s32B-b79K", "ViT-H-14", 0.986
     ),
 }
@@ -88,9 +110,9 @@ class ClipSettings(ModelSettings):
     everywhere keeps a score from depending on the machine."""
     architecture: str | None = None
     """Configuration of open_clip to build (`ViT-B-32-quickgelu`). Needed for a weights
-    file, and for `dummy` weights of a Hub id; else the checkpoint's own is taken."""
+    file, and for `dummy` weights of a Hub id; by default the checkpoint's own."""
     prefix: str = "A photo depicts "
-    """Words set before every text, as in the official code. torchmetrics sets none."""
+    """Words before every text, as in the official code; torchmetrics has none."""
     long_text: LongText = "truncate"
     """Text beyond the context: cut after its first tokens as in the official code, or
     read in windows whose features are averaged (`mean`) or whose best counts (`max`)."""
@@ -157,6 +179,51 @@ class ClipSettings(ModelSettings):
 
 
 @dataclass(frozen=True, slots=True)
+class ImageTextPair:
+    """A picture and the text it should show."""
+
+    position: int
+    """Which picture of the document it is, from 0."""
+    image: Image
+    text: str
+    """Empty when the document holds no text."""
+
+
+def pairs_of(
+    document: Document, clean: Callable[[str], str] = str.strip
+) -> list[ImageTextPair]:
+    """One pair per picture, in order.
+
+    Text that `clean` leaves empty does not count: it separates no pictures. Several runs of
+    text in a row are joined by line breaks, as in `Document.text`.
+    """
+    pairs: list[ImageTextPair] = []
+    runs = _runs(document, clean)
+    for i, run in enumerate(runs):
+        if isinstance(run, str):
+            continue
+        beside = runs[i - 1] if i else runs[1] if len(runs) > 1 else ""
+        assert isinstance(beside, str)
+        pairs += [
+            ImageTextPair(len(pairs) + k, image, beside) for k, image in enumerate(run)
+        ]
+    return pairs
+
+
+def _runs(document: Document, clean: Callable[[str], str]) -> list[str | list[Image]]:
+    """The document as texts and groups of pictures that alternate."""
+    pieces = (s if isinstance(s, Image) else clean(s.text) for s in document.segments)
+    grouped = groupby((p for p in pieces if p), key=lambda p: isinstance(p, str))
+    return [_run(group) for _, group in grouped]
+
+
+def _run(group: Iterable[str | Image]) -> str | list[Image]:
+    items = list(group)
+    texts = [item for item in items if isinstance(item, str)]
+    return "\n".join(texts) if texts else [i for i in items if isinstance(i, Image)]
+
+
+@dataclass(frozen=True, slots=True)
 class ClipScorer(OneStage):
     """Scores the pictures of a document against the text beside them."""
 
@@ -166,7 +233,7 @@ class ClipScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per document with pictures; samples that want none are not judged."""
+        """One job per document with pictures, where the query asks for any."""
         if not sample.wants_images:
             return NotApplicable("the query asks for no pictures")
         if not document.images:
@@ -178,6 +245,42 @@ class ClipScorer(OneStage):
 def clipscore(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> ClipScorer:
-    """The scorer `clipscore`, with its settings as published but for `overrides`."""
+    """The scorer `clipscore`, with its published settings except for `overrides`."""
     settings = with_overrides(ClipSettings(), overrides, "clipscore")
     return ClipScorer(settings.spec("clipscore", weights, gpu_gib))
+
+
+@dataclass(frozen=True, slots=True)
+class ConsistencyScorer(OneStage):
+    """Scores how alike the pictures of a document are."""
+
+    stage: StageSpec
+    name: str = "consistency"
+    scale: str = "-1-1"
+    direction: Direction = "higher"
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        """The job of `clipscore`, with another value read from its record.
+
+        A document without text has no such record: it is Unscored.
+        """
+        if not sample.wants_images:
+            return NotApplicable("the query asks for no pictures")
+        if len(document.images) < 2:
+            return Unscored("the document holds fewer than two pictures")
+        outcome = (yield [Job(self.stage, Candidate(document), sample.id)])[0]
+        if not isinstance(outcome, Result):
+            return outcome
+        parts = outcome.value.parts
+        if parts["likeness"] is None:
+            return Unscored("fewer than two pictures have text beside them")
+        return Result(Score(parts["likeness"], {"pictures": parts["scored_pairs"]}))
+
+
+def consistency(
+    weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> ConsistencyScorer:
+    """The scorer `consistency`; `overrides` are settings of `clipscore`'s stage."""
+    settings = with_overrides(ClipSettings(), overrides, "consistency")
+    # Named as clipscore's, since a stage's records are in a folder of its name.
+    return ConsistencyScorer(settings.spec("clipscore", weights, gpu_gib))

@@ -20,7 +20,7 @@ from scorers.base import DIRECTIONS, UNBOUNDED, Direction, OneStage
 
 @dataclass(frozen=True, slots=True)
 class CustomScorer(OneStage):
-    """Gives the stage everything there is to know of an answer."""
+    """Gives the stage an answer with its question, ground truth and criteria."""
 
     name: str
     stage: StageSpec
@@ -36,7 +36,7 @@ class CustomScorer(OneStage):
 def custom_scorer(
     name: str, weights: Weights, overrides: Mapping[str, Any]
 ) -> CustomScorer:
-    """The scorer of `module:Class`; UsageError for a direction that is not one."""
+    """The scorer of `module:Class`; UsageError for an invalid direction."""
     stage, cls = custom_spec(name, weights, overrides, [Kind.SCORE])
     scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
     if direction not in DIRECTIONS:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 
 from generators.errors import UsageError
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 
-Counter = Callable[[str], int]
+TokenCounter = Callable[[str], int]
 """How many tokens a text has."""
 
 NAMES = ("tokens", "headers", "lists", "bold", "images")
@@ -49,14 +49,14 @@ class Style:
 
 
 def words(text: str) -> int:
-    """Words, punctuation marks, and characters of scripts that set no spaces.
+    """Words, punctuation marks, and characters of scripts without spaces.
 
-    A length that needs no vocabulary file and no download.
+    A measure of length that needs no vocabulary file.
     """
     return len(_WORD.findall(text))
 
 
-def gpt_tokens() -> Counter:
+def gpt_tokens() -> TokenCounter:
     """Tokens of tiktoken's encoding for gpt-3.5-turbo, as the official program counts.
 
     Raises UsageError when tiktoken is not installed or cannot load its vocabulary.
@@ -68,7 +68,7 @@ def gpt_tokens() -> Counter:
     except ImportError as error:
         raise UsageError("official token counts need `pip install tiktoken`") from error
     except Exception as error:
-        # Whatever the HTTP library underneath raises where there is no connection.
+        # Without a connection the HTTP library underneath raises errors of many kinds.
         raise UsageError(
             "tiktoken cannot load its vocabulary cl100k_base; where there is no network, "
             f"set TIKTOKEN_CACHE_DIR to a folder that holds it ({error})"
@@ -80,7 +80,7 @@ def style(
     parts: Sequence[str],
     images: int = 0,
     *,
-    count: Counter = words,
+    count: TokenCounter = words,
     mode: Mode = "corrected",
     stripped: bool = True,
 ) -> Style:
@@ -89,10 +89,10 @@ def style(
     `stripped` is whether white space around the turns counts as tokens; the official
     program strips the model's answers and not the baseline's.
     """
-    told = " ".join(p.strip() for p in parts) if stripped else " ".join(parts)
+    text = " ".join(p.strip() for p in parts) if stripped else " ".join(parts)
     prose = without_code(" ".join(parts) if mode == "official" else "\n".join(parts), mode)
     return Style(
-        tokens=count(told),
+        tokens=count(text),
         headers=len(_HEADER.findall(prose)),
         lists=sum(len(p.findall(prose)) for p in _LISTS),
         bold=sum(len(p.findall(prose)) for p in _BOLD),
@@ -103,8 +103,8 @@ def style(
 def without_code(text: str, mode: Mode = "corrected") -> str:
     """`text` without its fenced code blocks.
 
-    The official program deletes what stands inside a fence wherever it occurs in the
-    text, and leaves the fences: a fence around one blank deletes every blank.
+    The official program deletes the content of a fence wherever it occurs in the
+    text, and keeps the fences: a fence around one blank deletes every blank.
     """
     if mode == "corrected":
         return _CODE.sub("", text)

@@ -1,7 +1,7 @@
 """Structural similarity of an answer's pictures to the ground truth's (Wang et al. 2004).
 
-Pictures are paired in order, the answer's first with the ground truth's first; what is
-left over on either side is counted and not scored. A document's value is the mean over
+Pictures are paired in order, the answer's first with the ground truth's first; those left
+over on either side are counted and not scored. A document's value is the mean over
 its pairs, each as torchmetrics computes it: -1 to 1, 1 for the same picture.
 
 It compares pixels in place: a faithful picture from another angle scores as a wrong one.
@@ -54,7 +54,7 @@ class SsimSettings(StageSettings):
     is larger, to its shape with this longer side."""
 
     def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """As for every stage; there are no weights for `weights` to speak of."""
+        """As for every stage, without weights."""
         spec = super().spec(name, weights, gpu_gib)
         return replace(spec, weights=None, options={})
 
@@ -79,16 +79,16 @@ class Ssim:
         pictures = _pictures(candidate.document, candidate.reference)
         if not isinstance(pictures, tuple):
             return pictures
-        drawn, true = pictures
+        answer, truth = pictures
         values = []
-        for number, (own, other) in enumerate(zip(drawn, true, strict=False), 1):
+        for number, (own, other) in enumerate(zip(answer, truth, strict=False), 1):
             try:
                 values.append(self._similarity(own, other))
             except PictureError as error:
                 return Failure(f"picture {number} or its ground truth: {error}")
         unpaired = {
-            "answer": max(0, len(drawn) - len(true)),
-            "ground_truth": max(0, len(true) - len(drawn)),
+            "answer": max(0, len(answer) - len(truth)),
+            "ground_truth": max(0, len(truth) - len(answer)),
         }
         parts = {"pairs": values, "unpaired": unpaired}
         return Result(Score(sum(values) / len(values), parts), {"images": len(values)})
@@ -158,14 +158,14 @@ class SsimScorer(OneStage):
         pictures = _pictures(document, sample.reference)
         if not isinstance(pictures, tuple):
             return pictures
-        drawn, true = (Document(images) for images in pictures)
-        candidate = Candidate(drawn, reference=true)
+        answer, reference = (Document(images) for images in pictures)
+        candidate = Candidate(answer, reference=reference)
         return (yield [Job(self.stage, candidate, sample.id)])[0]
 
 
 def ssim(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> SsimScorer:
-    """The scorer `ssim`, with its default settings but for `overrides`."""
+    """The scorer `ssim`, with its default settings except for `overrides`."""
     settings = with_overrides(SsimSettings(), overrides, "ssim")
     return SsimScorer(settings.spec("ssim", weights, gpu_gib))

@@ -5,6 +5,7 @@
     table.markdown  # a page of Markdown, under a heading
     table.latex     # a paper: booktabs
     table.csv       # another program
+    table.html      # a notebook, which shows a table by itself
 
 The best value of a column is bold where the column says which direction is better.
 """
@@ -16,6 +17,7 @@ import io
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
@@ -135,6 +137,17 @@ class ResultTable:
         """For another program: the headings, then one line per row."""
         return _csv(self)
 
+    @property
+    def html(self) -> str:
+        """For a notebook, with the title."""
+        return _html(self)
+
+    def _repr_html_(self) -> str:
+        return self.html
+
+    def _repr_markdown_(self) -> str:
+        return f"**{plain(self.title)}**\n\n{self.markdown}"
+
 
 def printable(text: str) -> str:
     """`text` on one line; escapes and lone surrogates are written out."""
@@ -234,6 +247,36 @@ def _csv(table: ResultTable) -> str:
     writer.writerow(column.heading for column in table.columns)
     writer.writerows([cell.full for cell in row] for row in table.rows)
     return file.getvalue()
+
+
+# ------------------------------------------------------------------------------ HTML
+
+
+def _html(table: ResultTable) -> str:
+    """Title as caption, the table, and the notes below it."""
+    sides = ["right" if right else "left" for right in table.right]
+    names = [c.heading for c in table.columns]
+    head = "".join(
+        f'<th style="text-align:{side}">{escape(printable(name))}</th>'
+        for name, side in zip(names, sides, strict=True)
+    )
+    best, rows = table.best, []
+    for i, row in enumerate(table.rows):
+        cells = (_html_cell(c, (i, j) in best, sides[j]) for j, c in enumerate(row))
+        rows.append(f"<tr>{''.join(cells)}</tr>")
+    notes = "".join(f"<li>{escape(printable(note))}</li>" for note in table.notes)
+    return (
+        f"<table><caption>{escape(printable(table.title))}</caption>"
+        f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        + (f"<ul>{notes}</ul>" if notes else "")
+    )
+
+
+def _html_cell(cell: TableCell, best: bool, side: str) -> str:
+    text = escape(printable(cell.text))
+    text = f"<b>{text}</b>" if best else text
+    detail = f" <small>{escape(printable(cell.detail))}</small>" if cell.detail else ""
+    return f'<td style="text-align:{side}">{text}{detail}</td>'
 
 
 # ----------------------------------------------------------------------------- pages

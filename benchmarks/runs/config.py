@@ -15,7 +15,7 @@ from generators.base import Weights
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
-from scorers.judging.rubric import Mode, RubricSource, parse_rubric
+from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
 OFFICIAL = "official:"

@@ -14,8 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from cluster.counts import StageCount
-from cluster.options import StageProgress
-from cluster.watcher import Watcher, WorkerFailure
+from cluster.watcher import StageProgress, Watcher, WorkerFailure
 
 _COLUMNS = ("stage", "", "done", "failed", "skipped", "rate", "left", "state")
 _NUMERIC = ("done", "failed", "skipped", "rate", "left")

@@ -35,8 +35,7 @@ from generators.errors import UsageError
 from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
 from generators.system import System
-from pipelines.artists import T2IS
-from pipelines.chat.presets import LVLMS
+from pipelines.presets import LVLMS, T2IS
 from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
 from scorers.base import Scorer

@@ -10,7 +10,7 @@ from rich.markup import escape
 
 from benchmarks.runs.experiment import Experiment
 from cluster.plan import Evaluation, lookup_in, outcome_name
-from cluster.records import Row
+from cluster.records import RecordRow
 from cluster.store import Store, notes_of
 from cluster.walks import Pending, read
 from generators.base import Job, Outcome, Result
@@ -107,7 +107,7 @@ def _shown(part: Text | Image) -> str:
     return part.text if isinstance(part, Text) else f"(picture {part.place or part.digest})"
 
 
-def _output(job: Job, row: Row) -> Iterator[str]:
+def _output(job: Job, row: RecordRow) -> Iterator[str]:
     if row.reason:
         yield f"reason: {row.reason}"
     for name, value in notes_of(row).items():
@@ -121,7 +121,7 @@ def _output(job: Job, row: Row) -> Iterator[str]:
             yield f"asks for a picture: {request.prompt or '(payload)'}"
 
 
-def lookup_value(job: Job, row: Row) -> Any:
+def lookup_value(job: Job, row: RecordRow) -> Any:
     """The decoded value of a record, or None where there is none."""
     from cluster.records import decode
 

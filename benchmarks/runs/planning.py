@@ -1,64 +1,99 @@
-"""`plait plan`: the jobs of a run, what is shared and done, and what is missing."""
+"""What a run would do, as a value: jobs by stage, what is done, what is missing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, superseded
 from cluster.counts import StageCount, count
 from cluster.store import Store
-from pipelines.chat.presets import retirements
+from pipelines.presets import retirements
+
+_COUNTS = ("asked", "shared", "done", "to run", "then up to", "batch")
+"""Headings of the numbers of `_row`."""
 
 
-def show_plan(experiment: Experiment, console: Console, *, remake: bool) -> bool:
-    """Show what a run would do; return whether it would refuse to start.
+@dataclass(frozen=True, kw_only=True)
+class RunPlan:
+    """What `run` would do. Nothing was started or written."""
 
-    It refuses where keys or weights are missing, or where records would be made again and
-    `remake` is not given.
-    """
-    config = experiment.config
-    store = Store(config.root)
-    counts = count(experiment.plan, store)
-    console.print(f"run directory {escape(str(config.root))}", soft_wrap=True)
-    documents = len(experiment.plan)
-    console.print(
-        f"{documents:,} documents: {len(experiment.samples):,} queries"
-        f"{f' ({experiment.selection})' if experiment.selection else ''}, "
-        f"{len(experiment.systems)} systems, {config.repeats} repeats"
-    )
-    console.print(_plan_table(counts))
-    missing, again = _missing(experiment, counts), _made_again(experiment, store)
-    for line in (*missing, *again, *_plan_remarks(experiment, counts)):
-        console.print(line, soft_wrap=True)
-    return bool(missing or (again and not remake))
+    root: Path
+    extent: str
+    """How many documents, queries, systems and repeats, in words."""
+    counts: Sequence[StageCount]
+    """Jobs by stage: known keys exactly, later stages as upper bounds."""
+    missing: Sequence[str] = ()
+    """API keys and weights without which `run` would refuse to start."""
+    made_again: Sequence[str] = ()
+    """Records of earlier versions of stages, which `run` refuses to make again unasked."""
+    retired: Sequence[str] = ()
+    """Models that their makers no longer serve."""
+    malformed: Sequence[str] = ()
+    """Rows of the task set that count as failed."""
+    shared: Sequence[str] = ()
+    """Stages whose records serve several systems."""
 
-
-def _plan_table(counts: Sequence[StageCount]) -> Table:
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    table.add_column("stage", no_wrap=True)
-    table.add_column("kind")
-    for name in ("asked", "shared", "done", "to run", "then up to", "batch"):
-        table.add_column(name, justify="right")
-    table.add_column("one worker needs")
-    for tally in counts:
-        placement = tally.spec.placement
-        table.add_row(
-            tally.spec.name,
-            tally.spec.kind.value,
-            f"{tally.asked:,}",
-            f"{tally.asked - tally.distinct:,}",
-            f"{tally.done:,}",
-            f"{tally.distinct - tally.done:,}",
-            f"{tally.later:,}",
-            str(placement.batch_size),
-            _need(tally),
+    @classmethod
+    def of(cls, experiment: Experiment) -> "RunPlan":
+        """What running `experiment` would do."""
+        store = Store(experiment.config.root)
+        counts = count(experiment.plan, store)
+        return cls(
+            root=experiment.config.root,
+            extent=_extent(experiment),
+            counts=counts,
+            missing=_missing(experiment, counts),
+            made_again=[str(change) for change in superseded(experiment, store)],
+            retired=list(retirements(experiment.plan.stages, date.today())),
+            malformed=list(_malformed(experiment)),
+            shared=[_sharing(c) for c in counts if c.requests > c.distinct],
         )
-    return table
+
+    @property
+    def to_run(self) -> int:
+        """At most this many jobs are left; what later stages get is an upper bound."""
+        return sum(tally.to_run for tally in self.counts)
+
+    def ready(self, *, remake: bool = False) -> bool:
+        """Whether `run` would start."""
+        return not self.missing and (remake or not self.made_again)
+
+    @property
+    def table(self) -> ResultTable:
+        """One row per stage, and everything that needs attention below."""
+        head = ("stage", "kind", *_COUNTS, "one worker needs")
+        notes = [f"missing: {text}" for text in self.missing]
+        notes += [f"would be made again: {text}" for text in self.made_again]
+        notes += [f"retired model: {text}" for text in self.retired]
+        notes += [f"malformed rows: {text}" for text in self.malformed]
+        rows = [_row(tally) for tally in self.counts]
+        return ResultTable.of(self.extent, head, rows, (*notes, *self.shared))
+
+    def _repr_html_(self) -> str:
+        return self.table.html
+
+
+def _row(tally: StageCount) -> list[str]:
+    """Stage, kind, the numbers of `_COUNTS`, and what one worker needs."""
+    numbers = (
+        tally.requests,
+        tally.requests - tally.distinct,
+        tally.done,
+        tally.distinct - tally.done,
+        tally.later,
+    )
+    placement = tally.spec.placement
+    texts = (*(f"{n:,}" for n in numbers), str(placement.batch_size))
+    return [tally.spec.name, tally.spec.kind.value, *texts, _need(tally)]
 
 
 def _need(tally: StageCount) -> str:
@@ -72,40 +107,66 @@ def _need(tally: StageCount) -> str:
     return ", ".join(parts)
 
 
+def _extent(experiment: Experiment) -> str:
+    selection = f" ({experiment.selection})" if experiment.selection else ""
+    return (
+        f"{len(experiment.plan):,} documents: {len(experiment.samples):,} queries"
+        f"{selection}, {len(experiment.systems)} systems, "
+        f"{experiment.config.repeats} repeats"
+    )
+
+
 def _missing(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
-    """Missing keys and weights that jobs need."""
     left = {c.spec.name for c in counts if c.to_run}
-    needs = [
+    keys = [
         f"{stage} needs {', '.join(names)} in the environment"
         for stage, names in experiment.missing_keys.items()
         if stage in left
     ]
-    weights = experiment.missing_weights if left else ()
-    return [f"[red]missing[/red] {escape(text)}" for text in (*needs, *weights)]
+    return [*keys, *(experiment.missing_weights if left else ())]
 
 
-def _made_again(experiment: Experiment, store: Store) -> list[str]:
-    return [
-        f"[yellow]made again[/yellow] {escape(str(change))}"
-        for change in superseded(experiment, store)
-    ]
-
-
-def _plan_remarks(experiment: Experiment, counts: Sequence[StageCount]) -> list[str]:
-    malformed = dict(experiment.task.about).get("malformed") or {}
-    lines = [
-        f"[yellow]retired model[/yellow] {escape(text)}"
-        for text in retirements(experiment.plan.stages, date.today())
-    ]
+def _malformed(experiment: Experiment) -> Iterator[str]:
+    malformed: dict[str, Any] = dict(experiment.task.about).get("malformed") or {}
     if malformed:
         rules = ", ".join(f"{n:,} {rule}" for rule, n in malformed.items())
-        lines.append(
-            f"[yellow]malformed rows[/yellow] {escape(rules)}; they count as failed"
-        )
-    shared = [c for c in counts if c.asked > c.distinct]
-    lines += [
-        f"{escape(c.spec.name)}: asked for {c.asked:,} times, made once each "
-        f"({c.distinct:,} records)"
-        for c in shared
-    ]
-    return lines
+        yield f"{rules}; they count as failed"
+
+
+def _sharing(tally: StageCount) -> str:
+    return (
+        f"{tally.spec.name}: asked for {tally.requests:,} times, made once each "
+        f"({tally.distinct:,} records)"
+    )
+
+
+# -------------------------------------------------------------------------- terminal
+
+
+def show_plan(plan: RunPlan, console: Console) -> None:
+    """Print what a run would do."""
+    console.print(f"run directory {escape(str(plan.root))}", soft_wrap=True)
+    console.print(plan.extent)
+    console.print(_terminal_table(plan.counts))
+    for heading, colour, lines in (
+        ("missing", "red", plan.missing),
+        ("made again", "yellow", plan.made_again),
+        ("retired model", "yellow", plan.retired),
+        ("malformed rows", "yellow", plan.malformed),
+    ):
+        for line in lines:
+            console.print(f"[{colour}]{heading}[/{colour}] {escape(line)}", soft_wrap=True)
+    for line in plan.shared:
+        console.print(escape(line), soft_wrap=True)
+
+
+def _terminal_table(counts: Sequence[StageCount]) -> Table:
+    table = Table(box=None, padding=(0, 1), header_style="dim")
+    table.add_column("stage", no_wrap=True)
+    table.add_column("kind")
+    for name in _COUNTS:
+        table.add_column(name, justify="right")
+    table.add_column("one worker needs")
+    for tally in counts:
+        table.add_row(*_row(tally))
+    return table

@@ -15,6 +15,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.speed.device import peak_memory, synchronise, weight_traffic
+from cluster.local import load_stage
 from generators.base import Outcome, Result, StageSpec, imported
 from generators.errors import UsageError
 
@@ -157,9 +158,7 @@ def upstream_loop(spec: StageSpec, stage: Any) -> Any | None:
 
 def loaded_stage(spec: StageSpec, sizes: Sequence[int]) -> Any:
     """The stage of a spec; UsageError for a compiled one at several batch sizes."""
-    options = dict(spec.options)
     if spec.settings.get("compile") and len(sizes) > 1:
         raise UsageError("a compiled stage has one batch size; give one with --batches")
-    if "batch_size" in options:
-        options["batch_size"] = max(sizes)
-    return imported(spec.target)(**{**spec.settings, **options})
+    options = {"batch_size": max(sizes)} if "batch_size" in spec.options else {}
+    return load_stage(spec, **options)

@@ -11,6 +11,7 @@ This measures the scheduler; it predicts nothing about the speed of a model.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import platform
 import statistics
@@ -20,12 +21,12 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.table import Table
 
@@ -107,8 +108,7 @@ def jobs_of(spec: StageSpec, samples: Sequence[Sample]) -> list[Job]:
 
 def with_plait(spec: StageSpec, samples: list[Sample], root: Path) -> None:
     """The engine as `plait run` uses it: lock, manifest, walks, resume."""
-    from cluster.options import EngineOptions
-    from cluster.plan import Plan
+    from cluster.plan import EngineOptions, Plan
     from cluster.run import execute
     from cluster.watcher import Watcher
 
@@ -219,10 +219,10 @@ class CpuClock:
 
 
 def _descendants() -> Iterator[tuple[int, float]]:
-    """(pid, CPU seconds) of this process and of every process that it started."""
+    """(pid, CPU seconds) of this process and every process that it started."""
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
-        with suppress(psutil.NoSuchProcess):
+        with contextlib.suppress(psutil.Error):
             times = process.cpu_times()
             yield process.pid, times.user + times.system
 

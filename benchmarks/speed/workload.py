@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.speed.whole import Stages, Whole, at_hand
+from benchmarks.speed.whole import Whole
 from benchmarks.tasks.controls import CONTROLS, Pool
 from benchmarks.tasks.task_set import load
+from cluster.local import LocalStages, at_hand
 from generators.base import Job, StageInput, StageSpec
 from generators.document import Document, ImageRequest, Sample, Text, with_blobs
 from generators.errors import UsageError
 from generators.names import unknown
-from generators.system import Asking, System, answer
+from generators.system import Repetition, System, answer
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -58,7 +59,7 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
     spec = getattr(system, part) or _no_part(name, part, system)
     earlier = _Earlier(spec)
     prompt = load("sample").prompt
-    walks = [answer(system, sample, Asking(prompt)) for sample in samples]
+    walks = [answer(system, sample, Repetition(prompt)) for sample in samples]
     return _checked(spec, [job for walk in walks for job in earlier.inputs(walk)])
 
 
@@ -115,7 +116,7 @@ class _Earlier:
 
     def __init__(self, measured: StageSpec) -> None:
         self._measured = measured
-        self._stages = Stages()
+        self._stages = LocalStages()
 
     def inputs(self, walk: Any) -> list[StageInput]:
         """The walk's inputs to the measured stage; none where it ends before."""

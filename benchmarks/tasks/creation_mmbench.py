@@ -33,8 +33,8 @@ from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
-from scorers.pairwise.content import DESCRIPTION, text_only
 from scorers.pairwise.creation import FACTUALITY
+from scorers.pairwise.prompts import DESCRIPTION, text_only
 
 REQUIRED = ("index", "question", "image", "task_name", "criteria")
 _MOST_CHARACTERS = 2**31 - 1

@@ -28,13 +28,13 @@ from generators.errors import CheckpointError
 from generators.pictures import MAX_PIXELS, PictureError, decode
 
 
-def prepared(image: Image, resolution: int) -> torch.Tensor:
+def encoder_input(image: Image, resolution: int) -> torch.Tensor:
     """What the encoder reads: (3, resolution, resolution), float32 in [-1, 1].
 
     Raises PictureError for what `decode` refuses, and for pictures so long that they
     would exceed MAX_PIXELS once their shorter side has `resolution` pixels.
     """
-    picture = cropped(on_white(image), resolution)
+    picture = centre_crop(on_white(image), resolution)
     values = np.asarray(picture) / 255.0 * 2 - 1
     return torch.from_numpy(values).permute(2, 0, 1).float()
 
@@ -56,13 +56,13 @@ def _rgba(image: Image) -> npt.NDArray[np.uint8] | None:
     layered = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La")
     if not layered and (picture.mode != "P" or "transparency" not in picture.info):
         return None
-    # Broken metadata says nothing of the pixels, which `decode` has read already.
+    # Broken metadata does not matter: `decode` has already read the pixels.
     with contextlib.suppress(Exception):
         picture = ImageOps.exif_transpose(picture)
     return np.asarray(picture.convert("RGBA"))
 
 
-def cropped(picture: Pillow.Image, resolution: int) -> Pillow.Image:
+def centre_crop(picture: Pillow.Image, resolution: int) -> Pillow.Image:
     """The centre square of the picture, scaled to `resolution` pixels a side."""
     scale = resolution / min(picture.size)
     width, height = (round(scale * side) for side in picture.size)
@@ -102,7 +102,7 @@ def vq_model(config: Mapping[str, Any]) -> Any:
 
 
 class Codec:
-    """A VQ model that speaks in grids of codes."""
+    """A VQ model: pictures to grids of codes and back."""
 
     def __init__(self, model: Any, config: Mapping[str, Any]) -> None:
         self._model = model.eval()
@@ -128,7 +128,7 @@ class Codec:
     def decode(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """Pixels (batch, height, width, 3) of codes (batch, side, side).
 
-        Values are cut to [-1, 1] and truncated, not rounded, to 8 bits, as upstream
+        Values are clamped to [-1, 1] and truncated, not rounded, to 8 bits, as upstream
         does (`_pil_from_chw_tensor`, image_tokenizer.py).
         """
         scaled = (self.values(codes).clamp(-1, 1) + 1) / 2 * 255
@@ -139,7 +139,7 @@ class Codec:
 
     @torch.inference_mode()
     def values(self, codes: npt.NDArray[np.int32]) -> Tensor:
-        """What the decoder makes of codes: (batch, 3, height, width), about [-1, 1]."""
+        """The decoder's output for codes: (batch, 3, height, width), about [-1, 1]."""
         grids = torch.from_numpy(codes.astype(np.int64)).to(self._device)
         shape = (len(codes), self.side, self.side, self._model.config.vq_embed_dim)
         with _full_precision():
@@ -154,16 +154,16 @@ class Codec:
 
 
 def _full_precision() -> Any:
-    # cuDNN rounds float32 convolutions to TF32 unless told otherwise.
+    # By default cuDNN rounds float32 convolutions to TF32.
     return torch.backends.cudnn.flags(
         enabled=True, benchmark=False, deterministic=True, allow_tf32=False
     )
 
 
 def _contiguous(module: torch.nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    """The attention's output in the usual order of memory.
+    """The attention's output in contiguous memory.
 
-    It is channels-last otherwise, and torch's GroupNorm of such a batch on a CPU sums with
+    Otherwise it is channels-last, and torch's GroupNorm of such a batch on a CPU sums with
     errors of up to 5e-4 in the decoded values, against 2e-5 of a picture alone.
     """
     return output.contiguous()
@@ -174,18 +174,18 @@ def _as_int32(codes: Tensor) -> npt.NDArray[np.int32]:
 
 
 CODES = "codes"
-"""Name of the tensor: (height, width), int32."""
+"""Name of the tensor in a payload: (height, width), int32."""
 
 Codes = npt.NDArray[np.int32]
 
 
-def packed(codes: Codes) -> Payload:
+def pack_codes(codes: Codes) -> Payload:
     """A grid of codes as safetensors."""
     return Payload.of(save({CODES: np.ascontiguousarray(codes, dtype=np.int32)}))
 
 
-def unpacked(payload: Payload) -> Codes:
-    """The grid of codes; ValueError says why there is none."""
+def unpack_codes(payload: Payload) -> Codes:
+    """The grid of codes; ValueError if the payload holds none."""
     try:
         codes: Codes = load(payload.read())[CODES]
     except (SafetensorError, KeyError) as error:

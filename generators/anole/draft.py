@@ -10,26 +10,26 @@ from typing import Any
 import numpy as np
 import torch
 
-from generators.anole.codec import packed, prepared
-from generators.anole.loop import Interleaver, Rules
+from generators.anole.codec import encoder_input, pack_codes
+from generators.anole.loop import AnoleInterleaver, AnoleRules
 from generators.anole.models import load_codec, load_language
 from generators.anole.settings import AnoleDraftSettings
-from generators.anole.state import Limits, Mode, Track, split
+from generators.anole.tokens import AnoleLimits, AnoleTrack, TokenMode, split_runs
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.pictures import PictureError
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class AnolePrompt:
     """A request in the model's own tokens."""
 
     ids: tuple[int, ...]
     shown: str
-    """For people: the text, with a mark for each picture."""
+    """The text, with a mark for each picture, for readers of the result."""
     images: int
 
 
@@ -44,16 +44,16 @@ class AnoleDraft:
         self.language = load_language(*place, dtype)
         self.codec = load_codec(*place)
         self.limits = self._limits()
-        self._interleave = Interleaver(
+        self._interleave = AnoleInterleaver(
             self.language.model, self.language.vocabulary, self.limits, self.rules
         )
 
-    def _limits(self) -> Limits:
-        most = self.language.context
-        context = self.settings.context or most
-        if context > most:
-            raise ValueError(f"context {context} exceeds the model's {most} tokens")
-        return Limits(
+    def _limits(self) -> AnoleLimits:
+        longest = self.language.context
+        context = self.settings.context or longest
+        if context > longest:
+            raise ValueError(f"context {context} exceeds the model's {longest} tokens")
+        return AnoleLimits(
             context=context,
             image_tokens=self.codec.side**2,
             max_text_tokens=self.settings.max_text_tokens,
@@ -61,15 +61,15 @@ class AnoleDraft:
         )
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> AnoleRules:
         """How tokens are chosen."""
-        told = self.settings
-        return Rules(
-            text=Sampler(told.text_temperature, told.text_top_p, told.text_greedy),
-            image=Sampler(told.image_temperature, told.image_top_p, told.image_greedy),
-            repetition_penalty=told.repetition_penalty,
-            guidance_text=told.guidance_text,
-            guidance_image=told.guidance_image,
+        own = self.settings
+        return AnoleRules(
+            text=Sampler(own.text_temperature, own.text_top_p, own.text_greedy),
+            image=Sampler(own.image_temperature, own.image_top_p, own.image_greedy),
+            repetition_penalty=own.repetition_penalty,
+            guidance_text=own.guidance_text,
+            guidance_image=own.guidance_image,
         )
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
@@ -82,7 +82,7 @@ class AnoleDraft:
         ready = [
             (i, prompt, inputs[i].seed or 0)
             for i, prompt in enumerate(prompts)
-            if isinstance(prompt, Prompt)
+            if isinstance(prompt, AnolePrompt)
         ]
         tracks = self._interleave([p.ids for _, p, _ in ready], [s for _, _, s in ready])
         drafts = {
@@ -90,10 +90,11 @@ class AnoleDraft:
             for (i, prompt, _), track in zip(ready, tracks, strict=True)
         }
         return [
-            p if not isinstance(p, Prompt) else drafts[i] for i, p in enumerate(prompts)
+            p if not isinstance(p, AnolePrompt) else drafts[i]
+            for i, p in enumerate(prompts)
         ]
 
-    def prompt(self, request: Request) -> Prompt | Skip | Failure:
+    def prompt(self, request: Request) -> AnolePrompt | Skip | Failure:
         """The request in the model's tokens, or why it cannot be answered."""
         if failure := unanswerable(request, self.settings.is_seeded()):
             return failure
@@ -107,7 +108,7 @@ class AnoleDraft:
             return Failure(str(error))
         shown = "".join("<image>" if isinstance(p, Image) else p for p in parts)
         ids = (self.language.vocabulary.bos, *chain.from_iterable(tokens))
-        return Prompt(ids, shown, len(request.images))
+        return AnolePrompt(ids, shown, len(request.images))
 
     def _parts(self, request: Request) -> list[str | Image]:
         """Text and pictures of all turns in order, without any template."""
@@ -124,7 +125,7 @@ class AnoleDraft:
 
     def _image_tokens(self, image: Image) -> list[int]:
         vocabulary = self.language.vocabulary
-        codes = self.codec.encode(prepared(image, self.codec.resolution))
+        codes = self.codec.encode(encoder_input(image, self.codec.resolution))
         tokens = vocabulary.tokens(codes.ravel().tolist())
         return [vocabulary.begin_image, *tokens, vocabulary.end_image]
 
@@ -141,8 +142,8 @@ class AnoleDraft:
             f"included, so at most {(limits.context - 2) // limits.picture} pictures fit"
         )
 
-    def drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
-        """What a finished track says."""
+    def drafted(self, prompt: AnolePrompt, track: AnoleTrack) -> Result[Draft]:
+        """The draft in a finished track."""
         segments = self._segments(track.generated)
         usage = {
             "input_tokens": len(prompt.ids),
@@ -157,8 +158,8 @@ class AnoleDraft:
     def _segments(self, tokens: Sequence[int]) -> tuple[Text | ImageRequest, ...]:
         """Text as the tokenizer spells it (blank runs left out), pictures as requests."""
         segments: list[Text | ImageRequest] = []
-        for mode, ids in split(tokens, self.language.vocabulary):
-            if mode is Mode.IMAGE:
+        for mode, ids in split_runs(tokens, self.language.vocabulary):
+            if mode is TokenMode.IMAGE:
                 segments.append(self._request(ids))
                 continue
             text = self.language.tokenizer.decode(list(ids), skip_special_tokens=True)
@@ -169,4 +170,4 @@ class AnoleDraft:
     def _request(self, tokens: Sequence[int]) -> ImageRequest:
         codes = np.array(self.language.vocabulary.codes(tokens), dtype=np.int32)
         grid = codes.reshape(self.codec.side, self.codec.side)
-        return ImageRequest(payload=packed(grid))
+        return ImageRequest(payload=pack_codes(grid))

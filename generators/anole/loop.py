@@ -1,9 +1,9 @@
 """The interleaved loop: text and image tokens of many records, one step at a time.
 
-Records in text and records in a picture share every forward pass; finished ones leave.
-A record's text keeps its cache through a picture; the two guidance streams of a picture
-live from its first code to its last. Upstream runs one record at a time and rebuilds
-its cache at each switch (`Generator`, chameleon.py of GAIR-NLP/anole).
+Records that write text and records that draw share every forward pass; finished ones
+leave. A record's text keeps its cache through a picture; the two guidance streams of a
+picture are open from its first code to its last. Upstream runs one record at a time and
+rebuilds its cache at each switch (`Generator`, chameleon.py of GAIR-NLP/anole).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.anole.state import Limits, Mode, Track
-from generators.anole.vocab import Vocabulary
+from generators.anole.tokens import AnoleLimits, AnoleTrack, AnoleVocabulary, TokenMode
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Stream, Streams
 
 
-def guided(
+def guided_logits(
     full: Tensor, image: Tensor, free: Tensor, *, text: float, picture: float
 ) -> Tensor:
     """Logits under guidance by the text and by earlier pictures (arXiv:2211.09800).
@@ -33,13 +32,13 @@ def guided(
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AnoleRules:
     """How tokens are chosen."""
 
     text: Sampler
     image: Sampler
     repetition_penalty: float
-    """On every id of the context, in text only; image tokens of the context count."""
+    """Applies to every id of the context, image tokens included, when text is written."""
     guidance_text: float
     guidance_image: float
 
@@ -49,11 +48,11 @@ class _Record:
     """A track with its streams and its source of random numbers."""
 
     index: int
-    track: Track
+    track: AnoleTrack
     stream: Stream
     generator: torch.Generator
     guides: tuple[Stream, Stream] | None = None
-    """Of the pictures alone, and of nothing; one and the same before the first picture."""
+    """Given the pictures alone, and given nothing: one stream before the first picture."""
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -61,11 +60,15 @@ class _Record:
         return tuple(dict.fromkeys((self.stream, *(self.guides or ()))))
 
 
-class Interleaver:
+class AnoleInterleaver:
     """Answers prompts with one language model."""
 
     def __init__(
-        self, model: Any, vocabulary: Vocabulary, limits: Limits, rules: Rules
+        self,
+        model: Any,
+        vocabulary: AnoleVocabulary,
+        limits: AnoleLimits,
+        rules: AnoleRules,
     ) -> None:
         self._model = model
         self._vocabulary = vocabulary
@@ -80,15 +83,15 @@ class Interleaver:
     @torch.inference_mode()
     def __call__(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]
-    ) -> list[Track]:
-        """The tracks of all prompts, in order, each run to its stop.
+    ) -> list[AnoleTrack]:
+        """The tracks of all prompts, in order, each run to its end.
 
-        Prompts must be shorter than the context; a seed fixes a record's samples
-        whatever its neighbours.
+        Prompts must be shorter than the context; a record's samples depend on
+        its seed and not on its batch.
         """
         streams = Streams(self._model.model, self._limits.context)
-        tracks = [Track(prompt, self._vocabulary, self._limits) for prompt in prompts]
-        opened = streams.open([self._embedded(prompt) for prompt in prompts])
+        tracks = [AnoleTrack(prompt, self._vocabulary, self._limits) for prompt in prompts]
+        opened = streams.open([self._embeddings(prompt) for prompt in prompts])
         seen = self._seen(prompts)
         records = [
             _Record(i, track, stream, torch.Generator().manual_seed(seed))
@@ -100,23 +103,23 @@ class Interleaver:
             # The model's own `forward` forbids image tokens, so its parts are called.
             logits = self._model.lm_head(streams.step()).float()
             chosen = self._advance(records, logits, seen)
-            records = self._settled(records, streams)
+            records = self._close_ended(records, streams)
             self._feed(chosen, streams)
             self._open_guides(records, streams)
         return tracks
 
-    def _embedded(self, ids: Sequence[int]) -> Tensor:
+    def _embeddings(self, ids: Sequence[int]) -> Tensor:
         """Embeddings (ids, width)."""
-        embedded: Tensor = self._model.model.embed_tokens(
+        embeddings: Tensor = self._model.model.embed_tokens(
             torch.tensor(list(ids), device=self._device)
         )
-        return embedded
+        return embeddings
 
     def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
-        """Give every open stream its record's new token."""
+        """Feed every open stream its record's new token."""
         fed = [(s, t) for r, t in chosen.items() if r.track.stop is None for s in r.streams]
         if fed:
-            streams.feed([s for s, _ in fed], self._embedded([t for _, t in fed]))
+            streams.feed([s for s, _ in fed], self._embeddings([t for _, t in fed]))
 
     def _seen(self, prompts: Sequence[Sequence[int]]) -> Tensor:
         """Which ids each record's context holds: (records, vocabulary)."""
@@ -130,13 +133,13 @@ class Interleaver:
         self, records: list[_Record], logits: Tensor, seen: Tensor
     ) -> dict[_Record, int]:
         """Give every record its next token."""
-        by_mode: dict[Mode, list[_Record]] = {mode: [] for mode in Mode}
+        by_mode: dict[TokenMode, list[_Record]] = {mode: [] for mode in TokenMode}
         for record in records:
             by_mode[record.track.mode].append(record)
-        chosen = dict.fromkeys(by_mode[Mode.CLOSING], self._vocabulary.end_image)
-        if text := by_mode[Mode.TEXT]:
+        chosen = dict.fromkeys(by_mode[TokenMode.CLOSING], self._vocabulary.end_image)
+        if text := by_mode[TokenMode.TEXT]:
             chosen |= zip(text, self._text_tokens(text, logits, seen), strict=True)
-        if image := by_mode[Mode.IMAGE]:
+        if image := by_mode[TokenMode.IMAGE]:
             chosen |= zip(image, self._image_tokens(image, logits), strict=True)
         for record, token in chosen.items():
             record.track.take(token)
@@ -161,7 +164,7 @@ class Interleaver:
     def _image_tokens(self, records: list[_Record], logits: Tensor) -> list[int]:
         rows = [(r.stream.row, *(g.row for g in r.guides or ())) for r in records]
         full, image, free = logits[torch.tensor(rows, device=self._device).T]
-        mixed = guided(
+        mixed = guided_logits(
             full,
             image,
             free,
@@ -178,10 +181,10 @@ class Interleaver:
         tokens: list[int] = ids[columns].tolist()
         return tokens
 
-    def _settled(self, records: list[_Record], streams: Streams) -> list[_Record]:
-        """Close the streams that have ended; the records still to be run."""
+    def _close_ended(self, records: list[_Record], streams: Streams) -> list[_Record]:
+        """Close the streams that have ended; return the records that have not."""
         for record in records:
-            if record.guides is not None and record.track.mode is not Mode.IMAGE:
+            if record.guides is not None and record.track.mode is not TokenMode.IMAGE:
                 for guide in dict.fromkeys(record.guides):
                     streams.close(guide)
                 record.guides = None
@@ -190,15 +193,16 @@ class Interleaver:
         return [r for r in records if r.track.stop is None]
 
     def _open_guides(self, records: list[_Record], streams: Streams) -> None:
-        """Guidance streams for pictures just begun.
+        """Open the guidance streams of new pictures.
 
-        A record's two share one stream where their contexts are equal.
+        A record needs only one stream where both contexts are equal.
         """
-        begun = [r for r in records if r.track.mode is Mode.IMAGE and r.guides is None]
-        wanted = [(r, prompt) for r in begun for prompt in r.track.guidance_prompts()]
-        unique = list(dict.fromkeys(wanted))
-        opened = streams.open([self._embedded(prompt) for _, prompt in unique])
+        drawing = [r for r in records if r.track.mode is TokenMode.IMAGE]
+        new = [r for r in drawing if r.guides is None]
+        prompts = [(r, prompt) for r in new for prompt in r.track.guidance_prompts()]
+        unique = list(dict.fromkeys(prompts))
+        opened = streams.open([self._embeddings(prompt) for _, prompt in unique])
         guides = dict(zip(unique, opened, strict=True))
-        for record in begun:
+        for record in new:
             pictures, nothing = record.track.guidance_prompts()
             record.guides = (guides[record, pictures], guides[record, nothing])

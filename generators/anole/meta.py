@@ -11,19 +11,20 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from generators.anole.published import Published, meta
+from generators.anole.published import AnoleCheckpoint, meta_layout
 from generators.errors import CheckpointError
 from generators.loading.files import (
     Files,
     configured,
     count,
     divided,
+    in_pickle,
     read_json,
     read_tokenizer,
     section,
+    shape_of,
 )
 from generators.loading.strict import fill
-from generators.loading.tensors import in_pickle, shape_of
 
 PARAMS = "models/7b/params.json"
 _CONSOLIDATED = "models/7b/consolidated.pth"
@@ -39,14 +40,14 @@ _VQ_SIZES = {
     "num_res_blocks": "num_res_blocks",
     "latent_channels": "z_channels",
 }
-"""transformers' names of what `ddconfig` holds."""
+"""transformers' name of a field -> its name in `ddconfig`."""
 
 _CONTEXT = 4096
-"""Stands in none of the files; `Options.max_seq_len` of chameleon.py."""
+"""`Options.max_seq_len` of chameleon.py; no file of the checkpoint holds it."""
 
 
-class Meta(Published):
-    """One folder as the authors published it."""
+class MetaAnole(AnoleCheckpoint):
+    """A folder as the authors published it."""
 
     def __init__(self, files: Files) -> None:
         super().__init__(files)
@@ -103,11 +104,11 @@ class Meta(Published):
     def fill_language(
         self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
     ) -> None:
-        """All tensors of `consolidated.pth`; a stray `rope.freqs` is expected there."""
+        """All tensors of `consolidated.pth`; its `rope.freqs` is not needed."""
         fill(
             model,
             self._state.items(),
-            meta(model.state_dict(), config),
+            meta_layout(model.state_dict(), config),
             source=self.source,
             device=device,
             dtype=dtype,

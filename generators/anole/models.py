@@ -1,4 +1,4 @@
-"""Loads what the two stages need: the language model with its vocabulary, the codec."""
+"""Loads the language model with its vocabulary, and the codec, for the two stages."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch
 from tokenizers import Tokenizer
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.meta import PARAMS, Meta
-from generators.anole.published import HuggingFace, Published, VQAlone
-from generators.anole.sizes import FULL, TINY, Size, steered, toy_tokenizer
-from generators.anole.vocab import Vocabulary
+from generators.anole.meta import PARAMS, MetaAnole
+from generators.anole.published import AnoleCheckpoint, HuggingFaceAnole, VQAnole
+from generators.anole.sizes import FULL, TINY, AnoleSize, steer, toy_tokenizer
+from generators.anole.tokens import AnoleVocabulary
 from generators.base import Weights
 from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
@@ -21,20 +21,20 @@ from generators.loading.strict import randomised, revived
 from generators.toys import BYTE_LEVEL
 
 _SEED = 20_240_708
-"""Of the random weights; Anole was published on that day."""
+"""Seed of random weights: the day Anole was published."""
 
 
-def open_checkpoint(model: str, revision: str | None = None) -> Published:
-    """The checkpoint in a folder or on the Hub; CheckpointError when it is none."""
+def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
+    """The checkpoint in a folder or on the Hub; CheckpointError if it is not Anole."""
     files = Files(model, revision)
     path = files.find("config.json")
     config = {} if path is None else read_json(path)
     if "vq_config" in config:
-        return HuggingFace(files, config)
+        return HuggingFaceAnole(files, config)
     if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
-        return VQAlone(files, config)
+        return VQAnole(files, config)
     if files.find(PARAMS) is not None:
-        return Meta(files)
+        return MetaAnole(files)
     raise CheckpointError(
         f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
         f"(the layout of leloy/Anole-7b-v0.1-hf) nor {PARAMS} (GAIR/Anole-7b-v0.1)"
@@ -42,13 +42,13 @@ def open_checkpoint(model: str, revision: str | None = None) -> Published:
 
 
 @dataclass(frozen=True)
-class Language:
+class AnoleLanguage:
     """A language model that reads and writes Chameleon's tokens."""
 
     model: Any
     """`ChameleonForConditionalGeneration` without its VQ model."""
     tokenizer: Tokenizer
-    vocabulary: Vocabulary
+    vocabulary: AnoleVocabulary
     context: int
     """Most tokens of a sequence."""
 
@@ -71,8 +71,8 @@ def load_language(
     revision: str | None,
     device: torch.device,
     dtype: torch.dtype,
-) -> Language:
-    """The language model under one of the three kinds of weights.
+) -> AnoleLanguage:
+    """The language model with pretrained, dummy or tiny weights.
 
     Raises CheckpointError when a published checkpoint does not fit.
     """
@@ -86,7 +86,7 @@ def load_language(
 def load_codec(
     weights: Weights, model: str, revision: str | None, device: torch.device
 ) -> Codec:
-    """The VQ model under one of the three kinds of weights, in float32."""
+    """The VQ model with pretrained, dummy or tiny weights, in float32."""
     if weights == "pretrained":
         checkpoint = open_checkpoint(model, revision)
         return published_codec(checkpoint, device)
@@ -94,10 +94,10 @@ def load_codec(
 
 
 def _published_language(
-    checkpoint: Published, device: torch.device, dtype: torch.dtype
-) -> Language:
+    checkpoint: AnoleCheckpoint, device: torch.device, dtype: torch.dtype
+) -> AnoleLanguage:
     tokenizer = checkpoint.tokenizer()
-    vocabulary = Vocabulary.of(tokenizer.get_vocab(with_added_tokens=True))
+    vocabulary = AnoleVocabulary.of(tokenizer.get_vocab(with_added_tokens=True))
     codes = checkpoint.vq_config["num_embeddings"]
     if len(vocabulary.image) != codes:
         raise CheckpointError(
@@ -116,7 +116,7 @@ def _published_language(
     return _ready(model, config, tokenizer, vocabulary, device)
 
 
-def published_codec(checkpoint: Published, device: torch.device) -> Codec:
+def published_codec(checkpoint: AnoleCheckpoint, device: torch.device) -> Codec:
     """The codec of a published checkpoint."""
     with torch.device("meta"):
         model = vq_model(checkpoint.vq_config)
@@ -124,17 +124,19 @@ def published_codec(checkpoint: Published, device: torch.device) -> Codec:
     return Codec(model, checkpoint.vq_config)
 
 
-def random_language(size: Size, device: torch.device, dtype: torch.dtype) -> Language:
+def random_language(
+    size: AnoleSize, device: torch.device, dtype: torch.dtype
+) -> AnoleLanguage:
     """A seeded random language model of `size` that writes interleaved documents."""
     tokenizer = toy_tokenizer(size.vq["num_embeddings"], size.vocabulary)
     ids = tokenizer.get_vocab(with_added_tokens=True)
-    vocabulary = Vocabulary.of(ids)
+    vocabulary = AnoleVocabulary.of(ids)
     config = size.config(ids)
     model = language_model(config)
     randomised(model, device=device, dtype=dtype, seed=_SEED)
     language = _ready(model, config, tokenizer, vocabulary, device)
     words = BYTE_LEVEL.ids(tokenizer) if size.vocabulary is None else vocabulary.text
-    steered(model, vocabulary, words, size.begin_image, size.end)
+    steer(model, vocabulary, words, size.begin_image, size.end)
     return language
 
 
@@ -144,7 +146,7 @@ def random_codec(config: Mapping[str, Any], device: torch.device) -> Codec:
         model = vq_model(config)
     randomised(model, device=device, dtype=torch.float32, seed=_SEED)
     with torch.no_grad():
-        # Random activations are larger than trained ones; most pixels would be cut.
+        # Random activations are larger than trained ones: most pixels would be clamped.
         model.decoder.conv_out.weight *= 0.3
     return Codec(model, config)
 
@@ -153,8 +155,8 @@ def _ready(
     model: Any,
     config: Any,
     tokenizer: Tokenizer,
-    vocabulary: Vocabulary,
+    vocabulary: AnoleVocabulary,
     device: torch.device,
-) -> Language:
+) -> AnoleLanguage:
     revived(model, config, device)
-    return Language(model, tokenizer, vocabulary, config.max_position_embeddings)
+    return AnoleLanguage(model, tokenizer, vocabulary, config.max_position_embeddings)

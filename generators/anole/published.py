@@ -17,9 +17,15 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, count, read_tokenizer, section
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    read_tokenizer,
+    section,
+    stored_tensors,
+)
 from generators.loading.strict import Layout, Place, fill, identical, same
-from generators.loading.tensors import stored_tensors
 
 _TAMING = [
     (r"conv_norm_out", "norm_out"),
@@ -38,7 +44,7 @@ _TAMING = [
 """From diffusers' names to those of taming-transformers (diffusionmodules/model.py)."""
 
 
-def taming(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
+def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
     """The layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
     return {prefix + _taming_name(name, levels): _vq_place(name) for name in names}
 
@@ -83,7 +89,7 @@ _META = {
 """From transformers' Chameleon names to Meta's (chameleon/inference/transformer.py)."""
 
 
-def meta(names: Iterable[str], config: Any) -> Layout:
+def meta_layout(names: Iterable[str], config: Any) -> Layout:
     """The layout of `consolidated.pth` for a Chameleon LM of `config`."""
     return {_meta_name(name): Place(name, _meta_change(name, config)) for name in names}
 
@@ -117,8 +123,8 @@ def _halves(states: Tensor, axis: int) -> Tensor:
 VQ_PREFIX = "model.vqmodel."
 
 
-class Published(ABC):
-    """One checkpoint: its configuration, its tokenizer, and how it fills our modules."""
+class AnoleCheckpoint(ABC):
+    """A checkpoint: its configuration, its tokenizer, and how it fills our modules."""
 
     vq_config: Mapping[str, Any]
     """As in `ChameleonVQVAEConfig`."""
@@ -151,7 +157,9 @@ class Published(ABC):
 
     def fill_vq(self, model: Any, device: torch.device) -> None:
         """Fill a `VQModel`, strictly, in float32."""
-        layout = taming(model.state_dict(), len(self.vq_config["channel_multiplier"]))
+        layout = taming_layout(
+            model.state_dict(), len(self.vq_config["channel_multiplier"])
+        )
         fill(
             model,
             self.vq_tensors(),
@@ -163,7 +171,7 @@ class Published(ABC):
         )
 
 
-class HuggingFace(Published):
+class HuggingFaceAnole(AnoleCheckpoint):
     """Safetensors shards with `config.json` and `tokenizer.json`."""
 
     def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
@@ -202,7 +210,7 @@ class HuggingFace(Published):
         )
 
     def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Only the shards that hold them are read, or downloaded."""
+        """From `model.vqmodel.`; only shards that hold it are read or downloaded."""
         for name, tensor in self._tensors(lambda name: name.startswith(VQ_PREFIX)):
             yield name.removeprefix(VQ_PREFIX), tensor
 
@@ -210,18 +218,18 @@ class HuggingFace(Published):
         return stored_tensors(self.files, wanted)
 
 
-class VQAlone(HuggingFace):
-    """A repository that holds nothing but the VQ model, its names without a prefix."""
+class VQAnole(HuggingFaceAnole):
+    """A repository with the VQ model alone, its names without a prefix."""
 
     def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
         super().__init__(files, {"vq_config": config})
 
     def language_config(self) -> Any:
-        """There is none."""
+        """CheckpointError: there is no language model."""
         raise self._no_language()
 
     def tokenizer(self) -> Tokenizer:
-        """There is none."""
+        """CheckpointError: there is no language model."""
         raise self._no_language()
 
     def _no_language(self) -> CheckpointError:

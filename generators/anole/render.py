@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from generators.anole.codec import Codes, unpacked
+from generators.anole.codec import Codes, unpack_codes
 from generators.anole.models import load_codec
 from generators.anole.settings import AnoleRenderSettings
 from generators.base import Failure, Outcome, Result, Weights
 from generators.document import ImageRequest
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.pictures import Drawing
 
 
@@ -21,25 +21,25 @@ class AnoleRender:
     """Draws what `AnoleDraft` asked for; takes the fields of `AnoleRenderSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        told = AnoleRenderSettings(**settings)
-        device = device_of(told.device)
-        self._codec = load_codec(weights, told.model, told.revision, device)
+        own = AnoleRenderSettings(**settings)
+        device = device_of(own.device)
+        self._codec = load_codec(weights, own.model, own.revision, device)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
-        """One picture per request, in order; a request without fitting codes fails."""
-        read = [self._codes(request) for request in inputs]
-        ready = [codes for codes in read if not isinstance(codes, Failure)]
-        pictures = iter(self._codec.decode(np.stack(ready)) if ready else ())
+        """One picture per request, in order; a request without valid codes fails."""
+        grids = [self._codes(request) for request in inputs]
+        valid = [codes for codes in grids if not isinstance(codes, Failure)]
+        pictures = iter(self._codec.decode(np.stack(valid)) if valid else ())
         return [
-            codes if isinstance(codes, Failure) else _drawn(next(pictures))
-            for codes in read
+            codes if isinstance(codes, Failure) else _result(next(pictures))
+            for codes in grids
         ]
 
     def _codes(self, request: ImageRequest) -> Codes | Failure:
         if request.payload is None:
             return Failure("the request holds no payload; Anole draws from VQ codes only")
         try:
-            codes = unpacked(request.payload)
+            codes = unpack_codes(request.payload)
         except ValueError as error:
             return Failure(str(error))
         side, size = self._codec.side, self._codec.size
@@ -50,5 +50,5 @@ class AnoleRender:
         return codes
 
 
-def _drawn(pixels: npt.NDArray[np.uint8]) -> Result[Drawing]:
+def _result(pixels: npt.NDArray[np.uint8]) -> Result[Drawing]:
     return Result(Drawing(pixels), {"images": 1})

@@ -35,16 +35,16 @@ class AnoleDraftSettings(ModelSettings):
     """Also `GAIR/Anole-7b-v0.1`, fine-tunes of the architecture, or a folder of either."""
     params_b: float | None = unkeyed(7.08, gt=0)
     context: int | None = Field(default=None, ge=1)
-    """Most tokens of prompt and answer together; by default what the model can take."""
+    """Most tokens of prompt and answer together; by default the model's."""
     max_text_tokens: int = Field(default=4096, ge=1)
-    """Most tokens of one run of text; it starts afresh after each picture."""
+    """Most tokens of one run of text; the count starts again after each picture."""
     max_images: int = Field(default=3, ge=0)
-    """Most pictures of one answer. A published context has no room for more."""
+    """Most pictures of one answer; the published context has no room for more."""
     text_temperature: float = Field(default=1.0, gt=0)
     text_top_p: float = Field(default=0.9, gt=0, le=1)
     text_greedy: bool = False
     repetition_penalty: float = Field(default=1.2, gt=0)
-    """On every token of the context, in text only."""
+    """Applies to every token of the context, when text is written."""
     image_temperature: float = Field(default=0.7, gt=0)
     image_top_p: float = Field(default=0.9, gt=0, le=1)
     image_greedy: bool = False
@@ -86,12 +86,12 @@ class AnoleRenderSettings(ModelSettings):
 def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
     """The system draft -> render; UsageError for overrides that no stage takes."""
     stages = {"draft": AnoleDraftSettings(), "render": AnoleRenderSettings()}
-    told = part_settings(stages, overrides, "models.anole")
-    draft = told["draft"]
+    settings = part_settings(stages, overrides, "models.anole")
+    draft = settings["draft"]
     assert isinstance(draft, AnoleDraftSettings)
     return System(
         name="anole",
         draft=draft.spec("anole-draft", weights, gpu_gib),
-        render=told["render"].spec("anole-render", weights, gpu_gib),
+        render=settings["render"].spec("anole-render", weights, gpu_gib),
         max_images=draft.max_images,
     )

@@ -1,7 +1,7 @@
-"""The two sizes built without a checkpoint, toy and published, and what steers them.
+"""The two sizes with random weights, tiny and published, and what makes these write.
 
-Toy models have a small tokenizer of their own, and random weights that all the same
-write pictures between words.
+Tiny models have a small tokenizer; their random weights are adjusted so that they write
+pictures between words.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
-from generators.anole.vocab import (
+from generators.anole.tokens import (
     BEGIN_IMAGE,
     BOS,
     END_IMAGE,
     EOS,
-    Vocabulary,
+    AnoleVocabulary,
     image_name,
 )
 from generators.toys import BYTE_LEVEL
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class AnoleSize:
     """Dimensions of a Chameleon with its VQ model."""
 
     language: Mapping[str, Any]
@@ -35,7 +35,7 @@ class Size:
     vq: Mapping[str, Any]
     """Fields of `ChameleonVQVAEConfig`."""
     vocabulary: int | None
-    """How many names the toy tokenizer is filled up to; None for just its words."""
+    """Names in the toy tokenizer, padded with made-up words; None for its words alone."""
     begin_image: float
     """Probability that random weights begin a picture after a word."""
     end: float
@@ -49,7 +49,7 @@ class Size:
         return ChameleonConfig(**self.language, vq_config=dict(self.vq), **sized)
 
 
-TINY = Size(
+TINY = AnoleSize(
     language={
         "hidden_size": 64,
         "intermediate_size": 128,
@@ -77,7 +77,7 @@ TINY = Size(
 )
 """Pictures of 64 x 64 pixels in 64 codes."""
 
-FULL = Size(
+FULL = AnoleSize(
     language={
         "hidden_size": 4096,
         "intermediate_size": 11008,
@@ -115,7 +115,7 @@ MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
 def toy_tokenizer(codes: int, size: int | None = None) -> Tokenizer:
     """A byte-level BPE tokenizer with `codes` image tokens, in the published order.
 
-    Filled up with made-up words to `size` names where one is given.
+    Padded with made-up words to `size` names where one is given.
     """
     names = [*SPECIALS, *(image_name(code) for code in range(codes)), *MARKS]
     names += sorted(pre_tokenizers.ByteLevel.alphabet())
@@ -127,14 +127,18 @@ def toy_tokenizer(codes: int, size: int | None = None) -> Tokenizer:
     return tokenizer
 
 
-def steered(
-    model: Any, vocabulary: Vocabulary, words: Collection[int], begin: float, end: float
+def steer(
+    model: Any,
+    vocabulary: AnoleVocabulary,
+    words: Collection[int],
+    begin: float,
+    end: float,
 ) -> None:
     """Make a random Chameleon begin and end pictures and answers now and then.
 
-    Channel 0 of the residual stream is held constant, out of the layers' reach, and the
-    head reads from it a bias: text is written in `words`; after each of them a picture
-    begins with probability about `begin`, the answer ends with about `end`.
+    No layer writes to channel 0 of the residual stream, so it is constant and the head can
+    read a bias from it: text is written in `words`; after each of them a picture begins
+    with a probability of about `begin`, and the answer ends with one of about `end`.
     """
     with torch.no_grad():
         _hold_channel(model)
@@ -160,8 +164,8 @@ def _hold_channel(model: Any) -> None:
         layer.post_attention_layernorm.weight[0] = 0.0
 
 
-def _channel_level(model: Any, vocabulary: Vocabulary) -> float:
-    """What the head finds in channel 0, averaged over some context."""
+def _channel_level(model: Any, vocabulary: AnoleVocabulary) -> float:
+    """The head's input in channel 0, averaged over some context."""
     context = [vocabulary.bos, *vocabulary.text[:30], *vocabulary.image[:30]]
     ids = torch.tensor([context], device=model.lm_head.weight.device)
     hidden: Tensor = model.model(input_ids=ids, use_cache=False).last_hidden_state

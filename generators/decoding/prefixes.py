@@ -20,7 +20,7 @@ _WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PrefixPart:
     """Positions `start` to `end` of some prompts, which begin alike up to there."""
 
     members: tuple[int, ...]
@@ -45,7 +45,7 @@ def marks(prompt: Tensor) -> Marks:
     return found
 
 
-def levels(prompts: Sequence[Marks]) -> Iterator[list[Part]]:
+def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
     """All prompts in parts: what most of them share, then what fewer do, then the rest.
 
     A part follows what its members read at earlier levels.
@@ -61,7 +61,7 @@ def levels(prompts: Sequence[Marks]) -> Iterator[list[Part]]:
         groups = [(part.members, part.end) for part in level if len(part.members) > 1]
 
 
-def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[Part]:
+def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
     """The first prompt with those that share enough with it, then the first that is left.
 
     `prompts` are by index, from position `start` on. A part is as long as its least alike
@@ -74,7 +74,7 @@ def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[Part]:
         left = [i for i in left if i not in part.members]
 
 
-def _led(prompts: Mapping[int, Marks], left: Sequence[int], start: int) -> Part:
+def _led(prompts: Mapping[int, Marks], left: Sequence[int], start: int) -> PrefixPart:
     """The part that the first prompt shares with most others, if that is worth a pass.
 
     What it shares with fewer of them follows at the next level.
@@ -84,8 +84,8 @@ def _led(prompts: Mapping[int, Marks], left: Sequence[int], start: int) -> Part:
     for length in sorted(set(shared.values())):
         alike = [i for i in others if shared[i] >= length]
         if length * len(alike) >= WORTH:
-            return Part((leader, *alike), start, start + length)
-    return Part((leader,), start, start + len(prompts[leader]))
+            return PrefixPart((leader, *alike), start, start + length)
+    return PrefixPart((leader,), start, start + len(prompts[leader]))
 
 
 def _in_common(one: Marks, other: Marks) -> int:
@@ -95,9 +95,9 @@ def _in_common(one: Marks, other: Marks) -> int:
     return int(unlike[0]) if len(unlike) else shorter
 
 
-def passes(level: Iterable[Part]) -> list[list[Part]]:
+def passes(level: Iterable[PrefixPart]) -> list[list[PrefixPart]]:
     """The parts of one level, the longest first, in passes of little padding."""
-    found: list[list[Part]] = []
+    found: list[list[PrefixPart]] = []
     padding = 0
     for part in sorted(level, key=len, reverse=True):
         more = len(found[-1][0]) - len(part) if found else WORTH

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from generators.decoding.prefixes import Part, levels, marks, passes
+from generators.decoding.prefixes import PrefixPart, levels, marks, passes
 from generators.decoding.rows import KeyValueRows
 
 
@@ -74,7 +74,7 @@ class Streams:
                 self._read(first, parts, pad_sequence(texts, batch_first=True))
             self._copy(first, [part for part in level if len(part.members) > 1])
 
-    def _read(self, first: int, parts: Sequence[Part], padded: Tensor) -> None:
+    def _read(self, first: int, parts: Sequence[PrefixPart], padded: Tensor) -> None:
         # Padded on the right: no real position attends to padding, and later ones
         # overwrite what padding leaves in the cache before they could see it.
         rows = self._rows(first, (part.members[0] for part in parts))
@@ -90,7 +90,7 @@ class Streams:
         visible = torch.arange(columns, device=self._device) <= positions[..., None]
         self._forward(padded, positions, visible[:, None])
 
-    def _copy(self, first: int, parts: Sequence[Part]) -> None:
+    def _copy(self, first: int, parts: Sequence[PrefixPart]) -> None:
         """What was read for the first member of each part, to its other members."""
         if parts:
             pairs = [(p.members[0], other) for p in parts for other in p.members[1:]]

@@ -1,8 +1,8 @@
 """Pipelines without a checkpoint: full size with random values, or toy size and seeded.
 
-They read text by small tokenizers, one character one token, because published
-vocabularies cannot be had without a download. These are of the published classes, add the
-same special tokens and keep the same lengths; only their counts are larger.
+They read text with small tokenizers, one token per character, because published
+vocabularies are not available without a download. These tokenizers have the published
+classes, special tokens and lengths; only their token counts are larger.
 """
 
 from __future__ import annotations
@@ -20,15 +20,20 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
 )
 from transformers import CLIPTokenizer, T5Tokenizer
 
-from generators.diffusion.designs import DESIGNS, Architecture, Design, TokenizerKind
-from generators.diffusion.parts import Config, Part
+from generators.diffusion.designs import (
+    DESIGNS,
+    Architecture,
+    PipelineDesign,
+    TokenizerKind,
+)
+from generators.diffusion.parts import Config, ModuleDesign
 
 SEED = 20241014
 TINY_CONTRAST = 1.0
 """Factor on the last convolution of a tiny autoencoder: untrained ones draw flat grey."""
 
 
-def built(
+def build_pipeline(
     architecture: Architecture,
     weights: Literal["dummy", "tiny"],
     device: torch.device,
@@ -36,62 +41,64 @@ def built(
 ) -> Any:
     """The pipeline of an architecture with `dummy` or `tiny` weights, on `device`.
 
-    Dummy values are drawn on the device in `dtype`, tensor by tensor, so the device holds
-    no second copy. Tiny values are drawn on the CPU and float32: the same everywhere.
+    Dummy values are sampled on the device in `dtype`, tensor by tensor, so the device
+    holds no second copy. Tiny values are sampled on the CPU in float32, so they are the
+    same everywhere.
     """
     design = DESIGNS[architecture]
     if weights == "tiny":
         modules = {k: m.to(device) for k, m in tiny_modules(design).items()}
     else:
         empty = {k: empty_module(design, k) for k in design.modules}
-        modules = {k: materialised(m, device, dtype) for k, m in empty.items()}
+        modules = {k: materialise(m, device, dtype) for k, m in empty.items()}
     return _assembled(design, modules)
 
 
-def tiny_modules(design: Design) -> dict[str, torch.nn.Module]:
+def tiny_modules(design: PipelineDesign) -> dict[str, torch.nn.Module]:
     """The modules of a design at toy size, float32 on the CPU, always the same values."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
         return {
-            name: _made(part, design.config(name, tiny=True)).eval()
+            name: _instance(part, design.config(name, tiny=True)).eval()
             for name, part in design.modules.items()
         }
 
 
-def empty_module(design: Design, name: str) -> torch.nn.Module:
+def empty_module(design: PipelineDesign, name: str) -> torch.nn.Module:
     """A full-size module with its parameters on the meta device and real buffers."""
     with init_empty_weights(include_buffers=False):
-        module = _made(design.modules[name], design.config(name, tiny=False))
+        module = _instance(design.modules[name], design.config(name, tiny=False))
     if isinstance(module, transformers.PreTrainedModel):
         module.tie_weights()
     return module
 
 
-def materialised(
+def materialise(
     module: torch.nn.Module, device: torch.device, dtype: torch.dtype
 ) -> torch.nn.Module:
     """`module` with random values on `device` instead of meta parameters, in place."""
     generator = torch.Generator(device).manual_seed(SEED)
-    exact = _kept_exact(module) if dtype == torch.float16 else ()
-    made: dict[int, torch.nn.Parameter] = {}
+    exact = _float32_submodules(module) if dtype == torch.float16 else ()
+    parameters: dict[int, torch.nn.Parameter] = {}
     for path, child in module.named_modules():
-        wide = torch.float32 if any(part in exact for part in path.split(".")) else dtype
+        precise = any(part in exact for part in path.split("."))
+        precision = torch.float32 if precise else dtype
         for name, meta in child._parameters.items():
             if meta is None:
                 continue
-            if id(meta) not in made:
-                value = torch.empty(meta.shape, device=device, dtype=wide)
+            if id(meta) not in parameters:
+                value = torch.empty(meta.shape, device=device, dtype=precision)
                 _fill(name, value, generator)
-                made[id(meta)] = torch.nn.Parameter(value, requires_grad=False)
-            child._parameters[name] = made[id(meta)]
+                parameters[id(meta)] = torch.nn.Parameter(value, requires_grad=False)
+            child._parameters[name] = parameters[id(meta)]
         for name, buffer in child._buffers.items():
             if buffer is not None:
-                kept = dtype if buffer.is_floating_point() else buffer.dtype
-                child._buffers[name] = buffer.to(device, kept)
+                target = dtype if buffer.is_floating_point() else buffer.dtype
+                child._buffers[name] = buffer.to(device, target)
     return module.eval()
 
 
-def _kept_exact(module: torch.nn.Module) -> tuple[str, ...]:
+def _float32_submodules(module: torch.nn.Module) -> tuple[str, ...]:
     """Names of the submodules that stay float32 beside float16 ones (T5's `wo`)."""
     return tuple(getattr(module, "_keep_in_fp32_modules", None) or ())
 
@@ -108,7 +115,7 @@ def _fill(name: str, value: torch.Tensor, generator: torch.Generator) -> None:
         value.fill_(1.0 if name.endswith(("weight", "weights")) else 0.0)
 
 
-def _made(part: Part, config: Config) -> torch.nn.Module:
+def _instance(part: ModuleDesign, config: Config) -> torch.nn.Module:
     kind = module_class(part.name)
     if issubclass(kind, transformers.PreTrainedModel):
         return kind(kind.config_class(**config))  # type: ignore[no-any-return]
@@ -122,7 +129,7 @@ def module_class(name: str) -> Any:
     return getattr(diffusers if hasattr(diffusers, name) else transformers, name)
 
 
-def _assembled(design: Design, modules: Mapping[str, torch.nn.Module]) -> Any:
+def _assembled(design: PipelineDesign, modules: Mapping[str, torch.nn.Module]) -> Any:
     scheduler, settings = design.scheduler
     parts: dict[str, Any] = {**modules, **design.arguments}
     parts["scheduler"] = getattr(diffusers, scheduler)(**settings)
@@ -150,7 +157,7 @@ def small_tokenizer(kind: TokenizerKind) -> Any:
 
 
 def _clip() -> CLIPTokenizer:
-    """One token per UTF-8 byte; the last of each word is another than inside a word."""
+    """One token per UTF-8 byte; the last of each word differs from those inside it."""
     inside = list(_byte_characters())
     tokens = inside + [c + "</w>" for c in inside]
     # Last, because CLIP pools at the largest id when its config has the old end token.

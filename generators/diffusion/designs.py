@@ -24,7 +24,7 @@ from generators.diffusion.parts import (
     UNET_XL,
     WITHOUT_QUANT_CONV,
     Config,
-    Part,
+    ModuleDesign,
     vae,
 )
 
@@ -41,15 +41,15 @@ PUBLISHED: Mapping[str, Architecture] = {
     "black-forest-labs/FLUX.1-dev": "flux",
     "BAAI/Emu2-Gen": "emu2",
 }
-"""Which architecture a published checkpoint has."""
+"""Published checkpoint -> its architecture."""
 
 
 @dataclass(frozen=True, slots=True)
-class Design:
-    """A pipeline class and all that it is made of."""
+class PipelineDesign:
+    """A pipeline class and all its components."""
 
     pipeline: str
-    modules: Mapping[str, Part]
+    modules: Mapping[str, ModuleDesign]
     scheduler: tuple[str, Config]
     tokenizers: Mapping[str, TokenizerKind]
     arguments: Config = field(default_factory=dict)
@@ -71,7 +71,7 @@ _BETAS = {
 
 _PNDM = ("PNDMScheduler", {**_BETAS, "skip_prk_steps": True, "set_alpha_to_one": False})
 
-_SDXL = Design(
+_SDXL = PipelineDesign(
     pipeline="StableDiffusionXLPipeline",
     modules={
         "vae": vae(sample_size=1024, scaling_factor=0.13025),
@@ -84,8 +84,8 @@ _SDXL = Design(
     arguments={"force_zeros_for_empty_prompt": True},
 )
 
-DESIGNS: Mapping[Architecture, Design] = {
-    "sd15": Design(
+DESIGNS: Mapping[Architecture, PipelineDesign] = {
+    "sd15": PipelineDesign(
         pipeline="StableDiffusionPipeline",
         modules={
             "vae": vae(),
@@ -96,7 +96,7 @@ DESIGNS: Mapping[Architecture, Design] = {
         scheduler=_PNDM,
         tokenizers={"tokenizer": "clip"},
     ),
-    "sd21": Design(
+    "sd21": PipelineDesign(
         pipeline="StableDiffusionPipeline",
         modules={"vae": vae(), "text_encoder": CLIP_H, "unet": UNET_21},
         scheduler=_PNDM,
@@ -119,7 +119,7 @@ DESIGNS: Mapping[Architecture, Design] = {
             {**_BETAS, "timestep_spacing": "trailing"},
         ),
     ),
-    "sd3": Design(
+    "sd3": PipelineDesign(
         pipeline="StableDiffusion3Pipeline",
         modules={
             "vae": vae(
@@ -137,7 +137,7 @@ DESIGNS: Mapping[Architecture, Design] = {
         scheduler=("FlowMatchEulerDiscreteScheduler", {"shift": 3.0}),
         tokenizers={"tokenizer": "clip", "tokenizer_2": "clip", "tokenizer_3": "t5"},
     ),
-    "flux": Design(
+    "flux": PipelineDesign(
         pipeline="FluxPipeline",
         modules={
             "vae": vae(
@@ -164,7 +164,7 @@ DESIGNS: Mapping[Architecture, Design] = {
         ),
         tokenizers={"tokenizer": "clip", "tokenizer_2": "t5"},
     ),
-    "emu2": Design(
+    "emu2": PipelineDesign(
         pipeline="StableDiffusionXLPipeline",
         modules={"vae": _SDXL.modules["vae"], "unet": UNET_EMU2},
         scheduler=_SDXL.scheduler,

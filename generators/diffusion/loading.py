@@ -1,14 +1,13 @@
 """Published pipelines, loaded strictly: a checkpoint that does not fit raises one error.
 
-diffusers and transformers only warn about tensors that are missing, left over or of
-another shape, and go on with random values in their place.
+diffusers and transformers only warn about tensors that are missing, unexpected or of the
+wrong shape, and continue with random values in their place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -20,37 +19,33 @@ from safetensors import SafetensorError, safe_open
 
 from generators.checkpoints import looks_like_path
 from generators.errors import CheckpointError
+from generators.loading.files import read_json
 
 
 def components_of(folder: Path) -> dict[str, type[Any]]:
-    """The classes that `model_index.json` names, without components left out."""
-    try:
-        index = json.loads((folder / "model_index.json").read_text())
-    except ValueError as error:
-        raise CheckpointError(
-            f"{folder / 'model_index.json'} is no JSON: {error}"
-        ) from None
+    """The classes that `model_index.json` names; components that are null are left out."""
+    index = read_json(folder / "model_index.json")
     entries = {k: v for k, v in index.items() if isinstance(v, list) and len(v) == 2}
     return {k: _class(k, *v) for k, v in entries.items() if v[0] is not None}
 
 
 def _class(component: str, library: str, name: str) -> type[Any]:
-    """The class of a component; only those of diffusers and transformers are allowed."""
+    """The class of a component; only classes of diffusers and transformers are allowed."""
     if library in ("diffusers", "transformers"):
         home: Any = importlib.import_module(library)
     else:
         home = getattr(diffusers.pipelines, library, None)
-    found = getattr(home, name, None)
-    if not isinstance(found, type):
+    kind = getattr(home, name, None)
+    if not isinstance(kind, type):
         raise CheckpointError(
             f"component {component!r} is a {library}.{name}, which neither diffusers "
             f"{diffusers.__version__} nor the installed transformers has"
         )
-    return found
+    return kind
 
 
 def require_files(folder: Path, components: Mapping[str, type[Any]]) -> None:
-    """Raise CheckpointError for the first thing that is missing or cut short."""
+    """Raise CheckpointError for the first file that is missing or truncated."""
     missing = [name for name in components if not (folder / name).is_dir()]
     if missing:
         raise CheckpointError(
@@ -74,18 +69,18 @@ def _require_weights(folder: Path) -> None:
         except (SafetensorError, OSError) as error:
             size = path.stat().st_size
             raise CheckpointError(
-                f"{path} is truncated or no safetensors file ({size} bytes): {error}"
+                f"{path} is truncated or not a safetensors file ({size} bytes): {error}"
             ) from error
 
 
 def _require_vocabulary(folder: Path, kind: type[Any]) -> None:
-    """Tokenizers that find no vocabulary load without one, and read every word alike."""
+    """A tokenizer without a vocabulary would load, and read every word as unknown."""
     names = dict(kind.vocab_files_names)
-    whole = names.pop("tokenizer_file", "tokenizer.json")
+    single_file = names.pop("tokenizer_file", "tokenizer.json")
     lacking = [n for n in names.values() if not (folder / n).is_file()]
-    if lacking and not (folder / whole).is_file():
+    if lacking and not (folder / single_file).is_file():
         raise CheckpointError(
-            f"{folder} holds no vocabulary: neither {whole} nor {', '.join(lacking)}"
+            f"{folder} holds no vocabulary: neither {single_file} nor {', '.join(lacking)}"
         )
 
 
@@ -95,11 +90,11 @@ def variant_of(folder: Path, variant: str | None) -> str | None:
 
 
 SafetyPolicy = Literal["checkpoint", "off"]
-NAMED_KEYS = 8
-"""How many of the keys of one kind an error spells out."""
+_NAMED_KEYS = 8
+"""How many keys of one kind an error lists."""
 
 
-def published(
+def load_published(
     model: str,
     revision: str | None,
     dtype: torch.dtype,
@@ -109,9 +104,10 @@ def published(
     """The text-to-image pipeline of a Hub repository or local folder, on the CPU.
 
     Raises CheckpointError when a component's folder, weights or vocabulary are missing, a
-    file is truncated, no component has files of `variant`, or tensors are missing, left
-    over or of another shape than the component's own config says. Code in a repository is
-    never run, and pickled weights are read only by torch's restricted unpickler.
+    file is truncated, no component has files of `variant`, or tensors are missing,
+    unexpected or of another shape than the component's own config says. Code in a
+    repository is never run, and pickled weights are read only by torch's restricted
+    unpickler.
     """
     variant = variant or None
     folder = _folder(model, revision, variant)
@@ -130,7 +126,7 @@ def modules_of(
     dtype: torch.dtype,
     variant: str | None = None,
 ) -> dict[str, Any]:
-    """Those of a folder's components that are modules; CheckpointError as `published`."""
+    """The modules among a folder's components; CheckpointError as in `load_published`."""
     require_files(folder, components)
     variants = {name: variant_of(folder / name, variant) for name in components}
     if variant and not any(variants.values()):
@@ -143,7 +139,7 @@ def modules_of(
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the libraries' progress bars and warnings: ours say the same, and more."""
+    """Silence the libraries' progress bars and warnings: our errors and notes say more."""
     libraries = (diffusers.utils.logging, transformers.utils.logging)
     before = [(x, x.get_verbosity(), x.is_progress_bar_enabled()) for x in libraries]
     for library in libraries:
@@ -166,12 +162,12 @@ def _folder(model: str, revision: str | None, variant: str | None) -> Path:
             raise CheckpointError(f"checkpoint {model!r} holds no model_index.json")
         return folder
     try:
-        found = diffusers.DiffusionPipeline.download(
+        downloaded = diffusers.DiffusionPipeline.download(
             model, revision=revision, variant=variant, trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         raise CheckpointError(f"checkpoint {model!r}: {error}") from error
-    return Path(found)
+    return Path(downloaded)
 
 
 def _modules(
@@ -182,14 +178,14 @@ def _modules(
 ) -> dict[str, Any]:
     """All modules, once every tensor of every one of them fits."""
     parts: dict[str, Any] = {}
-    faults: list[str] = []
+    differences: list[str] = []
     for name, kind in components.items():
         if issubclass(kind, torch.nn.Module):
-            parts[name], found = _module(kind, folder, name, dtype, variants[name])
-            faults += found
-    if faults:
+            parts[name], misfits = _module(kind, folder, name, dtype, variants[name])
+            differences += misfits
+    if differences:
         raise CheckpointError(
-            f"checkpoint {folder} does not fit:\n  " + "\n  ".join(faults)
+            f"checkpoint {folder} does not fit:\n  " + "\n  ".join(differences)
         )
     return parts
 
@@ -197,7 +193,7 @@ def _modules(
 def _module(
     kind: type[Any], folder: Path, name: str, dtype: torch.dtype, variant: str | None
 ) -> tuple[Any, list[str]]:
-    """A module and what of its tensors does not fit."""
+    """A module, and how its tensors differ from the stored ones."""
     try:
         module, info = kind.from_pretrained(
             str(folder),
@@ -212,33 +208,33 @@ def _module(
         raise CheckpointError(
             f"checkpoint {folder}: component {name!r} cannot be read: {error}"
         ) from error
-    return module.eval(), _faults(name, info)
+    return module.eval(), _differences(name, info)
 
 
-def _faults(name: str, info: Mapping[str, Any]) -> list[str]:
+def _differences(name: str, info: Mapping[str, Any]) -> list[str]:
     kinds = {
         "missing_keys": "missing",
         "unexpected_keys": "unexpected",
         "mismatched_keys": "mis-shaped",
     }
     return [
-        f"{name}: {word} {_some(sorted(map(_key, info[kind])))}"
+        f"{name}: {word} {_listed(sorted(map(_key, info[kind])))}"
         for kind, word in kinds.items()
         if info.get(kind)
     ]
 
 
-def _key(found: str | tuple[Any, ...]) -> str:
-    """A key, and for a mis-shaped one the shape found and the shape wanted."""
-    if isinstance(found, str):
-        return found
-    key, *shapes = found
+def _key(entry: str | tuple[Any, ...]) -> str:
+    """A key; for a mis-shaped one also the stored and the expected shape."""
+    if isinstance(entry, str):
+        return entry
+    key, *shapes = entry
     return f"{key} ({' instead of '.join(str(tuple(s)) for s in shapes)})"
 
 
-def _some(keys: list[str]) -> str:
-    more = f" and {len(keys) - NAMED_KEYS} more" if len(keys) > NAMED_KEYS else ""
-    return ", ".join(keys[:NAMED_KEYS]) + more
+def _listed(keys: list[str]) -> str:
+    more = f" and {len(keys) - _NAMED_KEYS} more" if len(keys) > _NAMED_KEYS else ""
+    return ", ".join(keys[:_NAMED_KEYS]) + more
 
 
 def _pipeline(folder: Path, parts: Mapping[str, Any]) -> Any:

@@ -13,11 +13,11 @@ from typing import Any
 Config = Mapping[str, Any]
 
 TINY_VOCABULARY = 640
-"""Rows of a tiny embedding table; more than either of our own tokenizers has entries."""
+"""Rows of a tiny embedding table; more than either small tokenizer has entries."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ModuleDesign:
     """One module of a pipeline."""
 
     name: str
@@ -25,7 +25,7 @@ class Part:
     config: Config
     """Arguments of the class, or of its configuration class in transformers."""
     tiny: Config
-    """What of `config` is different at toy size."""
+    """The entries of `config` that differ at toy size."""
 
 
 # Released with arXiv:2112.10752 as the KL-f8 autoencoder; SDXL, SD3 and FLUX.1 keep its
@@ -48,9 +48,9 @@ _TINY_VAE = {
 WITHOUT_QUANT_CONV = {"use_quant_conv": False, "use_post_quant_conv": False}
 
 
-def vae(**changes: Any) -> Part:
+def vae(**changes: Any) -> ModuleDesign:
     """The autoencoder with `changes` to its shared configuration."""
-    return Part("AutoencoderKL", {**_VAE, **changes}, _TINY_VAE)
+    return ModuleDesign("AutoencoderKL", {**_VAE, **changes}, _TINY_VAE)
 
 
 # Where CLIP pools; `generators.diffusion.builds` gives its special tokens these ids.
@@ -66,7 +66,7 @@ _TINY_ENCODER = {
 }
 
 # openai/clip-vit-large-patch14, text tower.
-CLIP_L = Part(
+CLIP_L = ModuleDesign(
     "CLIPTextModel",
     {
         "vocab_size": 49408,
@@ -83,7 +83,7 @@ CLIP_L = Part(
 
 # laion/CLIP-ViT-H-14-laion2B-s32B-b79K, text tower without its last layer, as
 # Stable Diffusion 2 reads it (`FrozenOpenCLIPEmbedder` of stabilityai/stablediffusion).
-CLIP_H = Part(
+CLIP_H = ModuleDesign(
     "CLIPTextModel",
     {
         "vocab_size": 49408,
@@ -99,7 +99,7 @@ CLIP_H = Part(
 )
 
 # laion/CLIP-ViT-bigG-14-laion2B-39B-b160k, text tower.
-CLIP_BIG_G = Part(
+CLIP_BIG_G = ModuleDesign(
     "CLIPTextModelWithProjection",
     {
         "vocab_size": 49408,
@@ -115,7 +115,7 @@ CLIP_BIG_G = Part(
 )
 
 # google/t5-v1_1-xxl, encoder.
-T5_XXL = Part(
+T5_XXL = ModuleDesign(
     "T5EncoderModel",
     {
         "vocab_size": 32128,
@@ -137,7 +137,7 @@ T5_XXL = Part(
 )
 
 # CompVis/stable-diffusion-safety-checker, on the vision tower of CLIP ViT-L/14.
-SAFETY_CHECKER = Part(
+SAFETY_CHECKER = ModuleDesign(
     "StableDiffusionSafetyChecker",
     {
         "vision_config": {
@@ -163,7 +163,7 @@ SAFETY_CHECKER = Part(
     },
 )
 
-UNET_15 = Part(
+UNET_15 = ModuleDesign(
     "UNet2DConditionModel",
     {
         "sample_size": 64,
@@ -184,7 +184,7 @@ UNET_15 = Part(
 )
 
 # stabilityai/stable-diffusion-2-1-base.
-UNET_21 = Part(
+UNET_21 = ModuleDesign(
     "UNet2DConditionModel",
     {
         **UNET_15.config,
@@ -196,7 +196,7 @@ UNET_21 = Part(
 )
 
 # arXiv:2307.01952, Table 1 and section 2.
-UNET_XL = Part(
+UNET_XL = ModuleDesign(
     "UNet2DConditionModel",
     {
         "sample_size": 128,
@@ -231,7 +231,7 @@ UNET_XL = Part(
 )
 
 # BAAI/Emu2-Gen: SDXL's, on vectors of Emu2's vision encoder (arXiv:2312.13286, section 2).
-UNET_EMU2 = Part(
+UNET_EMU2 = ModuleDesign(
     "UNet2DConditionModel",
     {
         **UNET_XL.config,
@@ -242,7 +242,7 @@ UNET_EMU2 = Part(
 )
 
 # arXiv:2403.03206, depth 24.
-MMDIT = Part(
+MMDIT = ModuleDesign(
     "SD3Transformer2DModel",
     {
         "sample_size": 128,
@@ -269,7 +269,7 @@ MMDIT = Part(
     },
 )
 
-FLUX = Part(
+FLUX = ModuleDesign(
     "FluxTransformer2DModel",
     {
         "patch_size": 1,

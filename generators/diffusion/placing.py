@@ -1,9 +1,9 @@
-"""Where a pipeline's modules live, how its denoiser is compiled, which attention it uses.
+"""The devices of a pipeline's modules, compilation of its denoiser, and its attention.
 
 diffusers has two mechanisms for attention. Newer models dispatch
 (`set_attention_backend`); the UNets and SD3's transformer have processors that fix the
-kernel, and on them `set_attention_backend` changes nothing and says nothing (diffusers
-0.42.1, models/modeling_utils.py). So the kernel is checked to be the one in force.
+kernel, and on them `set_attention_backend` silently changes nothing (diffusers 0.42.1,
+models/modeling_utils.py). So the kernel in use is checked to be the requested one.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def place(
     offload: Offload | None = None,
     device_map: DeviceMap | None = None,
 ) -> None:
-    """Bring a pipeline to its device or devices; ValueError where that needs a GPU."""
+    """Move a pipeline to its device or devices; ValueError where that needs a GPU."""
     if (offload or device_map) and device.type == "cpu":
-        told = "offload" if offload else "device_map"
-        raise ValueError(f"{told} needs a GPU, and the device is the CPU")
+        setting = "offload" if offload else "device_map"
+        raise ValueError(f"{setting} needs a GPU, and the device is the CPU")
     if offload == "model":
         pipeline.enable_model_cpu_offload(device=device)
     elif offload == "sequential":
@@ -44,7 +44,7 @@ def place(
 
 
 def spread(pipeline: Any, devices: Sequence[torch.device]) -> None:
-    """Text encoders on the further devices, largest first; all else on the first.
+    """Put the text encoders on the further devices, largest first; all else on the first.
 
     The autoencoder stays beside the denoiser because the Stable Diffusion pipelines hand
     it latents without moving them.
@@ -53,12 +53,12 @@ def spread(pipeline: Any, devices: Sequence[torch.device]) -> None:
     modules = {
         k: m for k, m in pipeline.components.items() if isinstance(m, torch.nn.Module)
     }
-    taken = dict.fromkeys(further or [first], 0)
+    used = dict.fromkeys(further or [first], 0)
     for name, module in sorted(modules.items(), key=lambda item: -_bytes(item[1])):
         home = first
         if name.startswith("text_encoder"):
-            home = min(taken, key=lambda d: taken[d])
-            taken[home] += _bytes(module)
+            home = min(used, key=lambda d: used[d])
+            used[home] += _bytes(module)
         dispatch_model(module, {"": home}, force_hooks=True)
 
 
@@ -69,17 +69,17 @@ def _bytes(module: torch.nn.Module) -> int:
 def denoiser_of(pipeline: Any) -> Any:
     """The UNet or transformer of a pipeline; ValueError when it has neither."""
     for name in ("transformer", "unet"):
-        found = pipeline.components.get(name)
-        if found is not None:
-            return found
+        module = pipeline.components.get(name)
+        if module is not None:
+            return module
     raise ValueError(
-        f"{type(pipeline).__name__} has neither a transformer nor a unet whose attention "
-        "could be chosen or which could be compiled; set attention to 'own'"
+        f"{type(pipeline).__name__} has neither a transformer nor a unet to compile or to "
+        "choose the attention of; set attention to 'own'"
     )
 
 
 def compile_denoiser(denoiser: Any) -> None:
-    """Compile the repeated blocks where the model declares them, else all of it.
+    """Compile the repeated blocks where the model declares them, otherwise the whole model.
 
     Compiling one block and reusing it costs a seventh of the time at the same speed
     (PyTorch's regional compilation); SD3's transformer declares none.
@@ -98,7 +98,7 @@ NATIVE = "native"
 
 
 class AttentionError(PlaitError, ValueError):
-    """The attention kernel a user named cannot run here, or not in this model."""
+    """The attention kernel that a user named cannot run here, or in this model."""
 
     exit_status = 2
 
@@ -108,25 +108,25 @@ def use_attention(
 ) -> None:
     """Make `denoiser` use the kernel `name`; AttentionError says what it could use.
 
-    `sdpa` is torch's, `own` whatever the model comes with, `xformers` is proved by running
+    `sdpa` is torch's, `own` whatever the model comes with, `xformers` is tested by running
     it once; other names are those of diffusers' `AttentionBackendName`, for models that
     dispatch. Kernels that would be downloaded from the Hub as code are refused.
     """
     choices = attention_choices(denoiser)
     if name not in choices:
         raise AttentionError(
-            f"attention {name!r} cannot be had in {type(denoiser).__name__}; "
+            f"attention {name!r} is not available in {type(denoiser).__name__}; "
             f"choose one of {', '.join(choices)}"
         )
     if name == OWN:
         return
     if name == XFORMERS:
-        _prove_xformers(choices, device, dtype)
+        _check_xformers(choices, device, dtype)
     _switch(denoiser, name)
-    used = attention_in_force(denoiser)
+    used = attention_in_use(denoiser)
     if used - {name}:
         raise AttentionError(
-            f"attention {name!r} is not in force in {type(denoiser).__name__}: it uses "
+            f"attention {name!r} is not in use in {type(denoiser).__name__}: it uses "
             f"{', '.join(sorted(used))}; choose one of {', '.join(choices)}"
         )
 
@@ -140,7 +140,7 @@ def attention_choices(denoiser: Any) -> list[str]:
     return [SDPA, *(n for n in known if n != NATIVE and not n.endswith("hub")), OWN]
 
 
-def attention_in_force(denoiser: Any) -> set[str]:
+def attention_in_use(denoiser: Any) -> set[str]:
     """The kernels that the model's attention processors use now."""
     return {_kernel(processor) for processor in _processors(denoiser)}
 
@@ -178,7 +178,7 @@ def _kernel(processor: Any) -> str:
     return SDPA if name.endswith("2_0") else name
 
 
-def _prove_xformers(choices: list[str], device: torch.device, dtype: torch.dtype) -> None:
+def _check_xformers(choices: list[str], device: torch.device, dtype: torch.dtype) -> None:
     """Run one operation: a wheel for another torch or CUDA imports, then fails to run."""
     others = ", ".join(c for c in choices if c != XFORMERS)
     try:

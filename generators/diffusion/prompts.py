@@ -1,4 +1,4 @@
-"""What the text encoders of a pipeline read of a prompt, and what they cut off."""
+"""How much of a prompt the text encoders of a pipeline read, and what they cut off."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 _UNLIMITED = 1_000_000
-"""Tokenizers without a limit of their own declare a huge one."""
+"""Tokenizers that have no limit declare a huge one."""
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PromptReading:
     """How much of one prompt one text encoder read."""
 
     kept: int
@@ -23,7 +23,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class PromptReader:
     """One text encoder's tokenizer and the length the pipeline cuts prompts to."""
 
     name: str
@@ -32,15 +32,15 @@ class Reader:
     limit: int
     """In tokens, start and end tokens included."""
 
-    def read(self, prompt: str) -> Reading:
-        """Count the tokens of `prompt` as the pipeline does, and find where it cuts."""
+    def read(self, prompt: str) -> PromptReading:
+        """Count the tokens of `prompt` as the pipeline does, and locate the cut."""
         tokens = self.tokenizer(prompt, truncation=False, verbose=False)["input_ids"]
         special = self.tokenizer.num_special_tokens_to_add(pair=False)
         count = len(tokens) - special
         kept = min(count, self.limit - special)
         if kept == count:
-            return Reading(kept, 0)
-        return Reading(kept, count - kept, self._after(prompt, kept))
+            return PromptReading(kept, 0)
+        return PromptReading(kept, count - kept, self._after(prompt, kept))
 
     def _after(self, prompt: str, kept: int) -> str:
         plain = {"truncation": False, "add_special_tokens": False, "verbose": False}
@@ -51,14 +51,14 @@ class Reader:
         return prompt[spans["offset_mapping"][kept][0] :]
 
 
-def readers_of(pipeline: Any, max_sequence_length: int | None) -> tuple[Reader, ...]:
+def readers_of(pipeline: Any, max_sequence_length: int | None) -> tuple[PromptReader, ...]:
     """The readers of a pipeline, one for each text encoder that has a tokenizer.
 
     CLIP towers are cut at the pipeline's `tokenizer_max_length`, or at their tokenizer's
     own; other encoders at `max_sequence_length`, or at the pipeline's default for it
     (diffusers, `encode_prompt` of the pipelines).
     """
-    found = []
+    readers = []
     for name, tokenizer in pipeline.components.items():
         encoder_name = name.replace("tokenizer", "text_encoder")
         encoder = pipeline.components.get(encoder_name)
@@ -66,21 +66,21 @@ def readers_of(pipeline: Any, max_sequence_length: int | None) -> tuple[Reader, 
             continue
         limit = _limit(pipeline, tokenizer, encoder, max_sequence_length)
         if limit < _UNLIMITED:
-            found.append(Reader(encoder_name, tokenizer, limit))
-    return tuple(found)
+            readers.append(PromptReader(encoder_name, tokenizer, limit))
+    return tuple(readers)
 
 
-def _limit(pipeline: Any, tokenizer: Any, encoder: Any, told: int | None) -> int:
+def _limit(pipeline: Any, tokenizer: Any, encoder: Any, max_length: int | None) -> int:
     own = int(tokenizer.model_max_length)
     if type(encoder).__name__.startswith("CLIPText"):
         return int(getattr(pipeline, "tokenizer_max_length", own))
-    if told is not None:
-        return told
+    if max_length is not None:
+        return max_length
     parameter = inspect.signature(pipeline.__call__).parameters.get("max_sequence_length")
     default = parameter.default if parameter else None
     return default if isinstance(default, int) else own
 
 
-def readings(readers: Sequence[Reader], prompt: str) -> dict[str, dict[str, Any]]:
+def readings(readers: Sequence[PromptReader], prompt: str) -> dict[str, dict[str, Any]]:
     """What each text encoder read of `prompt`, by the encoder's name, as plain data."""
     return {r.name: asdict(r.read(prompt)) | {"limit": r.limit} for r in readers}

@@ -22,7 +22,7 @@ class DiffusionSettings(ModelSettings):
     kind: ClassVar[Kind] = Kind.RENDER
     seeded: ClassVar[bool] = True
     placed: ClassVar[frozenset[str]] = ModelSettings.placed - {"batch_size"}
-    """The stage itself is told the batch size: compiled, it draws batches of no other."""
+    """The stage itself takes the batch size: when compiled, it draws no other size."""
 
     architecture: Architecture | None = None
     """What `dummy` and `tiny` weights build; by default that of the published model."""
@@ -35,7 +35,7 @@ class DiffusionSettings(ModelSettings):
     width: int | None = Field(default=None, ge=16, multiple_of=16)
     negative_prompt: str | None = None
     prompt_prefix: str = ""
-    """Put before every prompt as it stands, such as OPENJOURNEY_TRIGGER."""
+    """Put before every prompt, verbatim, such as OPENJOURNEY_TRIGGER."""
     max_sequence_length: int | None = Field(default=None, ge=8, le=512)
     """Tokens that T5 reads of a prompt (SD3, FLUX.1)."""
     scheduler: str | None = None
@@ -59,7 +59,7 @@ class DiffusionSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _effective(self) -> DiffusionSettings:
-        """Refuse settings that would change the key and nothing else."""
+        """Refuse settings that would change only the key."""
         if self.offload and self.device_map:
             raise ValueError("device_map and offload exclude each other; set one of them")
         unguided = self.guidance is not None and self.guidance <= 1
@@ -82,19 +82,19 @@ class DiffusionSettings(ModelSettings):
         }
 
     def identity(self, weights: Weights) -> str:
-        """As for every model; random weights need an architecture that is held here."""
+        """As for every model; random weights need a known architecture."""
         if weights != "pretrained":
             architecture_of(self)
         return super().identity(weights)
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Weights, plus what decoding takes for the pictures that are decoded at once."""
+        """Weights, plus the memory for decoding one batch of pictures."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
         together = 1 if self.vae_slicing else self.batch_size
         pixels = together * (self.height or 1024) * (self.width or 1024)
-        held = self.params_b * 1e9 * (4 if self.dtype == "float32" else 2)
-        return (held * 1.05 + pixels * DECODING_BYTES) / 2**30
+        weight_bytes = self.params_b * 1e9 * (4 if self.dtype == "float32" else 2)
+        return (weight_bytes * 1.05 + pixels * DECODING_BYTES) / 2**30
 
 
 DECODING_BYTES = 3900
@@ -103,11 +103,11 @@ with SDXL's at 256 and 512 pixels on a CPU: 3876 and 3849)."""
 
 
 def architecture_of(settings: DiffusionSettings) -> Architecture:
-    """What random weights build; CheckpointError when the model's is not held here."""
-    found = settings.architecture or PUBLISHED.get(settings.model)
-    if found is None:
+    """The architecture of random weights; CheckpointError when the model's is unknown."""
+    architecture = settings.architecture or PUBLISHED.get(settings.model)
+    if architecture is None:
         raise CheckpointError(
-            f"no architecture is held for {settings.model!r}, so it has only pretrained "
-            f"weights; or set architecture to one of {', '.join(DESIGNS)}"
+            f"the architecture of {settings.model!r} is unknown, so it has only pretrained "
+            f"weights; otherwise set architecture to one of {', '.join(DESIGNS)}"
         )
-    return found
+    return architecture

@@ -10,25 +10,31 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import empty
+from generators.content import empty
 from generators.document import Image, ImageRequest, Payload, Text
-from generators.emu2.loading import load
-from generators.emu2.payload import packed
-from generators.emu2.prompts import Part, shown
-from generators.emu2.reading import Prompt, context_of, embedded, read, regressed
+from generators.emu2.models import load
+from generators.emu2.prompts import PromptPart, display_text
+from generators.emu2.reading import (
+    Emu2Prompt,
+    context_of,
+    embeddings,
+    pack_vectors,
+    read_prompt,
+    regress,
+)
 from generators.emu2.settings import Emu2ConditionSettings
 from generators.emu2.sizes import FULL_GEN, TINY_GEN
-from generators.emu2.tokens import ADDED, Picture
+from generators.emu2.tokens import ADDED, PicturePlace
 
-Mode = Literal["generation", "autoencoding"]
+ConditionMode = Literal["generation", "autoencoding"]
 
 
 class Emu2Condition:
-    """Turns requests into what the UNet reads; takes the fields of its settings.
+    """Turns requests into vectors for the UNet; takes the fields of its settings.
 
     Generation regresses the vectors that follow the request's pictures and prompt.
-    Autoencoding, for exactly one picture and no prompt at all (None; an empty one asks
-    for generation), takes the vision encoder's own vectors of that picture
+    Autoencoding, for exactly one picture and no prompt (None; an empty one means
+    generation), takes the vision encoder's own vectors of that picture
     (`_prepare_and_encode_inputs`, emu/diffusion.py).
     """
 
@@ -39,7 +45,7 @@ class Emu2Condition:
         self.context = context_of(self.model, self.settings.context)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
-        """One payload per request, in order: see `generators.emu2.payload`.
+        """One payload per request, in order: see `pack_vectors`.
 
         A request too long for the context is skipped; an empty one, or one with an
         unreadable picture, fails.
@@ -47,63 +53,66 @@ class Emu2Condition:
         parts = [request_parts(request) for request in inputs]
         modes = [_mode(request) for request in inputs]
         prompts = [self._read(*each) for each in zip(inputs, parts, modes, strict=True)]
-        made = self._made(prompts, modes)
+        vectors = self._vectors_of(prompts, modes)
         return [
-            Result(packed(made[i], self._free(modes[i])), *self._about(p, part, modes[i]))
-            if isinstance(p, Prompt)
+            Result(
+                pack_vectors(vectors[i], self._unconditional(modes[i])),
+                *self._about(p, part, modes[i]),
+            )
+            if isinstance(p, Emu2Prompt)
             else p
             for i, (p, part) in enumerate(zip(prompts, parts, strict=True))
         ]
 
     def _read(
-        self, request: ImageRequest, parts: list[Part], mode: Mode
-    ) -> Prompt | Skip | Failure:
+        self, request: ImageRequest, parts: list[PromptPart], mode: ConditionMode
+    ) -> Emu2Prompt | Skip | Failure:
         if failure := empty((*request.context, Text(request.prompt or ""))):
             return failure
         if mode == "autoencoding":
-            return read(self.model, parts, 0, self.context)
-        # The last vector is read from the state before it and never stands in the context.
+            return read_prompt(self.model, parts, 0, self.context)
+        # The last vector is read from the state before it and is never in the context.
         room = self.model.vision.queries - 1
-        return read(self.model, parts, room, self.context, begins_picture=True)
+        return read_prompt(self.model, parts, room, self.context, begins_picture=True)
 
-    def _made(
-        self, prompts: Sequence[Prompt | Skip | Failure], modes: Sequence[Mode]
+    def _vectors_of(
+        self, prompts: Sequence[Emu2Prompt | Skip | Failure], modes: Sequence[ConditionMode]
     ) -> dict[int, Tensor]:
-        """Vectors of each sound prompt by position, those of one mode computed together."""
-        made: dict[int, Tensor] = {}
+        """Vectors of each valid prompt by position, computed together for each mode."""
+        vectors: dict[int, Tensor] = {}
         for mode in dict.fromkeys(modes):
-            chosen = {
+            of_mode = {
                 i: prompt
                 for i, prompt in enumerate(prompts)
-                if isinstance(prompt, Prompt) and modes[i] == mode
+                if isinstance(prompt, Emu2Prompt) and modes[i] == mode
             }
-            if chosen:
-                vectors = self._vectors(list(chosen.values()), mode)
-                made |= zip(chosen, vectors, strict=True)
-        return made
+            if of_mode:
+                computed = self._vectors(list(of_mode.values()), mode)
+                vectors |= zip(of_mode, computed, strict=True)
+        return vectors
 
-    def _vectors(self, prompts: Sequence[Prompt], mode: Mode) -> Tensor:
+    def _vectors(self, prompts: Sequence[Emu2Prompt], mode: ConditionMode) -> Tensor:
         if mode == "autoencoding":
-            return self.model.seen([prompt.pixels[0] for prompt in prompts])
-        return regressed(self.model, embedded(self.model, prompts))
+            return self.model.picture_vectors([prompt.pixels[0] for prompt in prompts])
+        return regress(self.model, embeddings(self.model, prompts))
 
-    def _free(self, mode: Mode) -> Tensor:
-        return self._unprompted if mode == "generation" else self._colourless
+    def _unconditional(self, mode: ConditionMode) -> Tensor:
+        return self._unprompted if mode == "generation" else self._blank
 
     @cached_property
     def _unprompted(self) -> Tensor:
         """Vectors (queries, width) that follow no text at all."""
-        nothing = Prompt(tuple(self.model.tokens.encoded([Picture.NEXT], 0)), ())
+        nothing = Emu2Prompt(tuple(self.model.tokens.encoded([PicturePlace.NEXT], 0)), ())
         return self._vectors([nothing], "generation")[0]
 
     @cached_property
-    def _colourless(self) -> Tensor:
-        """Vectors of the picture that is zero after normalisation: all mean colour."""
+    def _blank(self) -> Tensor:
+        """Vectors of a picture of zeros after normalisation, which is all mean colour."""
         side = self.model.vision.side
-        return self.model.seen([torch.zeros(3, side, side)])[0]
+        return self.model.picture_vectors([torch.zeros(3, side, side)])[0]
 
     def _about(
-        self, prompt: Prompt, parts: list[Part], mode: Mode
+        self, prompt: Emu2Prompt, parts: list[PromptPart], mode: ConditionMode
     ) -> tuple[dict[str, float], dict[str, Any]]:
         steps = self.model.vision.queries if mode == "generation" else 0
         usage: dict[str, float] = {
@@ -112,15 +121,15 @@ class Emu2Condition:
             "output_tokens": steps,
             "images": 0,
         }
-        return usage, {"prompt": shown(parts), "mode": mode}
+        return usage, {"prompt": display_text(parts), "mode": mode}
 
 
-def request_parts(request: ImageRequest) -> list[Part]:
+def request_parts(request: ImageRequest) -> list[PromptPart]:
     """The request's pictures and texts, then its prompt."""
     context = [s if isinstance(s, Image) else s.text for s in request.context]
     return [*context, *([] if request.prompt is None else [request.prompt])]
 
 
-def _mode(request: ImageRequest) -> Mode:
+def _mode(request: ImageRequest) -> ConditionMode:
     alone = len(request.context) == 1 and isinstance(request.context[0], Image)
     return "autoencoding" if alone and request.prompt is None else "generation"

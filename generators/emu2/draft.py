@@ -13,37 +13,37 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.document import Draft, Request, Text
-from generators.emu2.loading import load
-from generators.emu2.model import Emu2
-from generators.emu2.prompts import Part, chat_parts, shown
-from generators.emu2.reading import Prompt, context_of, embedded, read
+from generators.emu2.models import load
+from generators.emu2.network import Emu2
+from generators.emu2.prompts import PromptPart, chat_parts, display_text
+from generators.emu2.reading import Emu2Prompt, context_of, embeddings, read_prompt
 from generators.emu2.settings import Emu2DraftSettings
 from generators.emu2.sizes import FULL_CHAT, TINY_CHAT
 from generators.emu2.tokens import ADDED_CHAT
 
 
 class BeamSearch:
-    """Writes the most probable continuation of each prompt it finds."""
+    """Writes the most probable continuation it finds of each prompt."""
 
-    def __init__(self, model: Emu2, told: Emu2DraftSettings) -> None:
+    def __init__(self, model: Emu2, settings: Emu2DraftSettings) -> None:
         self._lm = model.network.lm
-        self._told = told
+        self._settings = settings
         self._end = model.tokens["</s>"]
         self._config = self._generation_config(model)
 
     def _generation_config(self, model: Emu2) -> Any:
         from transformers import GenerationConfig
 
-        told = self._told
+        own = self._settings
         return GenerationConfig(
             do_sample=False,
-            num_beams=told.num_beams,
-            num_return_sequences=told.num_beams,
-            max_new_tokens=told.max_new_tokens,
-            min_new_tokens=told.min_new_tokens or None,
-            length_penalty=told.length_penalty if told.num_beams > 1 else None,
+            num_beams=own.num_beams,
+            num_return_sequences=own.num_beams,
+            max_new_tokens=own.max_new_tokens,
+            min_new_tokens=own.min_new_tokens or None,
+            length_penalty=own.length_penalty if own.num_beams > 1 else None,
             bos_token_id=model.tokens["<s>"],
             eos_token_id=self._end,
             pad_token_id=model.tokens["[PAD]"],
@@ -61,46 +61,48 @@ class BeamSearch:
         lengths = torch.tensor([len(p) for p in prompts], device=padded.device)
         columns = torch.arange(padded.shape[1], device=padded.device)
         mask = columns >= padded.shape[1] - lengths[:, None]
-        found = self._lm.generate(
+        output = self._lm.generate(
             inputs_embeds=padded,
             attention_mask=mask.long(),
             generation_config=self._config,
             logits_processor=self._processors(),
         )
-        rows = [self._cut(row) for row in found.sequences.tolist()]
-        beams = self._told.num_beams
+        rows = [self._cut(row) for row in output.sequences.tolist()]
+        beams = self._settings.num_beams
         if beams == 1:
             return rows
-        scored = list(zip(rows, found.sequences_scores.tolist(), strict=True))
+        scored = list(zip(rows, output.sequences_scores.tolist(), strict=True))
         return [self._best(scored[i : i + beams]) for i in range(0, len(rows), beams)]
 
     def _processors(self) -> list[Any]:
-        """The repetition penalty, as a processor of our own.
+        """The repetition penalty, as a logits processor.
 
-        By `GenerationConfig`, transformers 5.23 takes the padding of embedded prompts for
-        that of ids, and spares as many of the first tokens written.
+        Given in the `GenerationConfig`, it misses the first tokens of an answer:
+        transformers 5.23 skips as many as the embedded prompt has of padding.
         """
         from transformers import RepetitionPenaltyLogitsProcessor
 
-        penalty = self._told.repetition_penalty
+        penalty = self._settings.repetition_penalty
         return [] if penalty == 1.0 else [RepetitionPenaltyLogitsProcessor(penalty)]
 
     def _cut(self, row: list[int]) -> list[int]:
-        """Without what pads a row after its end."""
+        """The row without the padding after its end."""
         return row[: row.index(self._end) + 1] if self._end in row else row
 
     def _best(self, beams: Sequence[tuple[list[int], float]]) -> list[int]:
         """The winner by the lengths transformers 4.31 counted, which upstream runs with.
 
-        There an artificial `<s>` stood first and the end was left out, so that answers
-        cut by the token limit counted one token more than today.
+        There an artificial `<s>` came first and the end was left out, so that answers cut
+        by the token limit counted one token more than today.
         """
 
         def score(beam: tuple[list[int], float]) -> float:
             ids, today = beam
             if ids[-1] == self._end:
                 return today
-            return float(today * (len(ids) / (len(ids) + 1)) ** self._told.length_penalty)
+            return float(
+                today * (len(ids) / (len(ids) + 1)) ** self._settings.length_penalty
+            )
 
         return max(beams, key=score)[0]
 
@@ -124,21 +126,25 @@ class Emu2Draft:
         """
         parts = [chat_parts(request, self.settings) for request in inputs]
         prompts = [self._read(r, p) for r, p in zip(inputs, parts, strict=True)]
-        ready = [prompt for prompt in prompts if isinstance(prompt, Prompt)]
-        answers = iter(self._search(embedded(self.model, ready)))
+        ready = [prompt for prompt in prompts if isinstance(prompt, Emu2Prompt)]
+        answers = iter(self._search(embeddings(self.model, ready)))
         return [
-            self._drafted(prompt, shown(part), next(answers))
-            if isinstance(prompt, Prompt)
+            self._drafted(prompt, display_text(part), next(answers))
+            if isinstance(prompt, Emu2Prompt)
             else prompt
             for prompt, part in zip(prompts, parts, strict=True)
         ]
 
-    def _read(self, request: Request, parts: list[Part]) -> Prompt | Skip | Failure:
+    def _read(
+        self, request: Request, parts: list[PromptPart]
+    ) -> Emu2Prompt | Skip | Failure:
         if failure := unanswerable(request, self.settings.is_seeded()):
             return failure
-        return read(self.model, parts, self.settings.max_new_tokens, self.context)
+        return read_prompt(self.model, parts, self.settings.max_new_tokens, self.context)
 
-    def _drafted(self, prompt: Prompt, asked: str, ids: Sequence[int]) -> Result[Draft]:
+    def _drafted(
+        self, prompt: Emu2Prompt, prompt_text: str, ids: Sequence[int]
+    ) -> Result[Draft]:
         ended = bool(ids) and ids[-1] == self.model.tokens["</s>"]
         usage = {
             "input_tokens": len(prompt.ids),
@@ -148,4 +154,4 @@ class Emu2Draft:
         }
         stop = "end of sequence" if ended else "token limit"
         text = self.model.tokens.decoded(ids)
-        return Result(Draft((Text(text),)), usage, {"prompt": asked, "stop": stop})
+        return Result(Draft((Text(text),)), usage, {"prompt": prompt_text, "stop": stop})

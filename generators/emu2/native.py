@@ -1,4 +1,4 @@
-"""The authors' own checkpoints: all weights in one file, everything else beside it.
+"""The authors' own checkpoints: all weights in one file, with all else beside it.
 
 A folder holds the file, and of upstream's repository the files of
 `Emu2/emu/conf/llama_config` and, for drawing, the folders of `.../diffusion_config`.
@@ -14,19 +14,18 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from generators.emu2.published import Published, llama, native_name
+from generators.emu2.published import Emu2Checkpoint, llama, native_name
 from generators.emu2.sizes import FULL_CHAT, FULL_GEN, VisionSize
 from generators.emu2.tokens import ADDED, ADDED_CHAT
 from generators.errors import CheckpointError
-from generators.loading.files import Files, read_json
-from generators.loading.tensors import in_pickle, in_safetensors, shape_of
+from generators.loading.files import Files, in_pickle, in_safetensors, read_json, shape_of
 
 FILES = (
     "Emu2-Chat_pytorch_model.bf16.bin",
     "Emu2-Gen_pytorch_model.bf16.safetensors",
     "Emu2_pytorch_model.bf16.bin",
 )
-"""What upstream's README and demo/backend/pytorch_model call them."""
+"""Their names in upstream's README and demo/backend/pytorch_model."""
 
 _ENCODER = "multimodal_encoder."
 _HEAD_WIDTH = FULL_CHAT.vision.width // FULL_CHAT.vision.heads
@@ -59,7 +58,7 @@ def shapes_in(path: Path) -> Mapping[str, tuple[int, ...]]:
         raise CheckpointError(f"{path} is broken: {error}") from None
 
 
-class Native(Published):
+class NativeEmu2(Emu2Checkpoint):
     """A file of Emu2-Chat, or of Emu2-Gen, which holds its UNet and autoencoder too."""
 
     def __init__(self, files: Files, path: Path) -> None:
@@ -70,22 +69,22 @@ class Native(Published):
         self._prefix = _ENCODER if whole else ""
 
     def vision(self) -> VisionSize:
-        """From shapes; heads and queries, which no shape tells, are the published ones.
+        """From shapes; heads and queries, which no shape shows, are the published ones.
 
-        A `vision_config` in `config.json` may name others.
+        A `vision_config` in `config.json` may set others.
         """
-        told = self._config.get("vision_config", {})
+        stored = self._config.get("vision_config", {})
         width, _, patch, _ = self._shape("visual.patch_embed.proj.weight")
         chat = len(self.tokens().added) == len(ADDED_CHAT)
         queries = (FULL_CHAT if chat else FULL_GEN).vision.queries
         return VisionSize(
             width=width,
             layers=self._count("visual.blocks."),
-            heads=width // told.get("head_width", _HEAD_WIDTH),
+            heads=width // stored.get("head_width", _HEAD_WIDTH),
             mlp_width=self._shape("visual.blocks.0.mlp.fc1.weight")[0],
             patch=patch,
             grid=isqrt(self._shape("visual.pos_embed")[1] - 1),
-            queries=told.get("n_query", queries),
+            queries=stored.get("n_query", queries),
         )
 
     def language(self) -> dict[str, Any]:
@@ -93,15 +92,15 @@ class Native(Published):
         return llama(self._config, self.source) | {"vocab_size": self._rows}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Those of the network."""
+        """The tensors of the network."""
         return stored_in(self._path, self._prefix)
 
     def stored_name(self, name: str) -> str:
-        """In a file of Gen all stand below `multimodal_encoder.`."""
+        """In a file of Gen all names begin with `multimodal_encoder.`."""
         return self._prefix + native_name(name)
 
     def added(self, pieces: int) -> Mapping[str, int]:
-        """Upstream's list, after the pieces; the embedding's rows tell which."""
+        """Upstream's list, after the pieces; the number of embeddings shows which."""
         for names in (ADDED, ADDED_CHAT):
             if self._rows == pieces + len(names):
                 return {name: pieces + i for i, name in enumerate(names)}

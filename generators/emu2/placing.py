@@ -1,6 +1,6 @@
 """The network over the GPUs of one node, and its decoder layers in 8 or 4 bits.
 
-Decoder layers are shared among the GPUs, all else is on the first.
+Decoder layers are spread over the GPUs; everything else is on the first.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from torch import Tensor, nn
 
 from generators.emu2.settings import Quantization
 from generators.errors import CheckpointError
-from generators.loading.devices import device_of
-from generators.loading.strict import Layout
+from generators.loading.strict import Layout, device_of
 
 _LAYER = re.compile(r"lm\.model\.layers\.(\d+)\.")
 
@@ -29,28 +28,30 @@ def devices_of(name: str) -> list[torch.device]:
     return [device_of(name)]
 
 
-def shares(layers: int, layer_size: int, rest: int, devices: int) -> list[int]:
-    """For each layer the number of its device, so that all hold about the same.
+def layer_devices(layers: int, layer_size: int, rest: int, devices: int) -> list[int]:
+    """The index of each layer's device, so that all devices hold about the same.
 
     The first device also holds `rest`; layers stay in order.
     """
     share = (layers * layer_size + rest) / devices
-    placed, held, device = [], float(rest), 0
+    indices, load, device = [], float(rest), 0
     for _ in range(layers):
-        if held + layer_size / 2 > share and device < devices - 1:
-            device, held = device + 1, 0.0
-        placed.append(device)
-        held += layer_size
-    return placed
+        if load + layer_size / 2 > share and device < devices - 1:
+            device, load = device + 1, 0.0
+        indices.append(device)
+        load += layer_size
+    return indices
 
 
-def homes(network: Any, devices: Sequence[torch.device]) -> Callable[[str], torch.device]:
+def device_map(
+    network: Any, devices: Sequence[torch.device]
+) -> Callable[[str], torch.device]:
     """The device of each parameter of the network, by name."""
     sizes = {name: value.numel() for name, value in network.named_parameters()}
     inside = sum(size for name, size in sizes.items() if _LAYER.match(name))
     layers = network.lm.config.num_hidden_layers
     total = sum(sizes.values())
-    placed = shares(layers, inside // layers, total - inside, len(devices))
+    placed = layer_devices(layers, inside // layers, total - inside, len(devices))
 
     def home(name: str) -> torch.device:
         layer = _LAYER.match(name)
@@ -60,7 +61,7 @@ def homes(network: Any, devices: Sequence[torch.device]) -> Callable[[str], torc
 
 
 def connect(lm: Any, home: Callable[[str], torch.device]) -> None:
-    """Let states follow the layers of a language model from device to device."""
+    """Make states follow the layers of a language model from device to device."""
     places = {f"model.layers.{i}": home(f"lm.model.layers.{i}.") for i in _layers(lm)}
     first = home("lm.lm_head.weight")
     rest = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head")
@@ -72,11 +73,11 @@ def _layers(lm: Any) -> range:
 
 
 _OUTLIERS = 6.0
-"""Activations beyond it are multiplied in full precision (arXiv:2208.07339)."""
+"""Larger activations are multiplied in full precision (arXiv:2208.07339)."""
 
 
 def require_bitsandbytes(kind: Quantization) -> None:
-    """CheckpointError where quantisation is asked for and its package is missing."""
+    """CheckpointError if the package that quantises is not installed."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise CheckpointError(
             f"quantization {kind!r} needs the package bitsandbytes: install "
@@ -90,10 +91,10 @@ def quantising(
     layout: Layout,
     kind: Quantization,
 ) -> Iterator[tuple[str, Tensor]]:
-    """`stored`, with each matrix of a decoder layer quantised once it is in its place.
+    """`stored`, with each matrix of a decoder layer quantised once it is in place.
 
-    So a device never holds more than one such matrix in full. To be read by `strict.fill`
-    on `network`, which asks for the next tensor when the last one is in place.
+    So a device never holds more than one such matrix in full. For `strict.fill` on
+    `network`, which takes the next tensor when the last one is in place.
     """
     for key, tensor in stored:
         yield key, tensor
@@ -123,18 +124,18 @@ def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:
     import bitsandbytes as bnb
 
     weight, sizes = layer.weight.data, (layer.in_features, layer.out_features)
-    told: dict[str, Any] = {"bias": False, "device": "meta"}
+    options: dict[str, Any] = {"bias": False, "device": "meta"}
     if kind == "int8":
-        made = bnb.nn.Linear8bitLt(
-            *sizes, has_fp16_weights=False, threshold=_OUTLIERS, **told
+        quantised = bnb.nn.Linear8bitLt(
+            *sizes, has_fp16_weights=False, threshold=_OUTLIERS, **options
         )
         # Int8Params are quantised on their way from the host to a device, and only then.
-        made.weight = bnb.nn.Int8Params(
+        quantised.weight = bnb.nn.Int8Params(
             weight.cpu(), requires_grad=False, has_fp16_weights=False
         )
     else:
-        told |= {"compute_dtype": weight.dtype, "quant_type": "fp4"}
-        made = bnb.nn.Linear4bit(*sizes, **told)
-        made.weight = bnb.nn.Params4bit(weight, requires_grad=False, quant_type="fp4")
-    quantised: nn.Module = made.to(weight.device).eval()
-    return quantised.requires_grad_(False)
+        options |= {"compute_dtype": weight.dtype, "quant_type": "fp4"}
+        quantised = bnb.nn.Linear4bit(*sizes, **options)
+        quantised.weight = bnb.nn.Params4bit(weight, requires_grad=False, quant_type="fp4")
+    module: nn.Module = quantised.to(weight.device).eval()
+    return module.requires_grad_(False)

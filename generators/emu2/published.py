@@ -15,16 +15,22 @@ from typing import Any
 from torch import Tensor
 
 from generators.emu2.sizes import VisionSize
-from generators.emu2.tokens import Tokens
+from generators.emu2.tokens import Emu2Tokens
 from generators.errors import CheckpointError
-from generators.loading.files import Files, count, divided, read_json, section
+from generators.loading.files import (
+    Files,
+    count,
+    divided,
+    read_json,
+    section,
+    stored_tensors,
+)
 from generators.loading.llama import LlamaPieces
 from generators.loading.strict import Layout, Place
-from generators.loading.tensors import stored_tensors
 
 
 @dataclass(frozen=True)
-class Within(Files):
+class ComponentFiles(Files):
     """The files of a component's folder, those of a variant first.
 
     transformers and diffusers put the variant before the last part of a name:
@@ -46,8 +52,8 @@ class Within(Files):
         return f"{self.folder}/ of {Files.describe(self)}"
 
 
-class Published(ABC):
-    """One checkpoint: its sizes, its vocabulary and its tensors."""
+class Emu2Checkpoint(ABC):
+    """A checkpoint: its sizes, its vocabulary and its tensors."""
 
     def __init__(self, files: Files, tokenizer: Files) -> None:
         self.files = files
@@ -68,7 +74,7 @@ class Published(ABC):
 
     @abstractmethod
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """What is stored of the network, under stored names."""
+        """The tensors of the network, under their stored names."""
 
     @abstractmethod
     def added(self, pieces: int) -> Mapping[str, int]:
@@ -76,28 +82,28 @@ class Published(ABC):
 
     @abstractmethod
     def stored_name(self, name: str) -> str:
-        """Where a parameter (or the beginning of several names) of ours is stored."""
+        """The stored name of a parameter of ours, or the stored form of a prefix."""
 
     def layout(self, names: Iterable[str]) -> Layout:
         """Where the parameters `names` of an `Emu2Network` are stored."""
         return {self.stored_name(name): Place(name) for name in names}
 
     def stray(self, layers: int) -> list[str]:
-        """Names of buffers that files of older transformers hold and nothing needs."""
+        """Names of buffers in files of older transformers that are not needed."""
         layer = self.stored_name("lm.model.layers.")
         return [f"{layer}{i}.self_attn.rotary_emb.inv_freq" for i in range(layers)]
 
-    def tokens(self, strip: bool = True) -> Tokens:
+    def tokens(self, strip: bool = True) -> Emu2Tokens:
         """The vocabulary, from `tokenizer.model` and the names of the added tokens."""
         pieces = self.pieces()
-        return Tokens(pieces, self.added(pieces.get_piece_size()), strip)
+        return Emu2Tokens(pieces, self.added(pieces.get_piece_size()), strip)
 
     def pieces(self) -> Any:
         """LLaMA's pieces as a `SentencePieceProcessor`."""
         return LlamaPieces.stored(self._tokenizer.need("tokenizer.model")).processor
 
 
-class HuggingFace(Published):
+class HuggingFaceEmu2(Emu2Checkpoint):
     """`config.json` with a `vision_config`, and shards in either format."""
 
     def __init__(self, files: Files, tokenizer: Files, config: Mapping[str, Any]) -> None:
@@ -136,7 +142,7 @@ class HuggingFace(Published):
         return stored_tensors(self.files)
 
     def stored_name(self, name: str) -> str:
-        """All but the projections stand below `model.`."""
+        """All but the projections begin with `model.`."""
         return name if name.startswith("project_") else f"model.{native_name(name)}"
 
     def added(self, pieces: int) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""Prompts as embeddings, many at once, and the regression of what follows them."""
+"""Prompts as embeddings, and the vectors regressed from them, with their payload."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from dataclasses import dataclass
 from itertools import accumulate, pairwise
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load, save
 from torch import Tensor
 
 from generators.base import Failure, Skip
 from generators.decoding.streams import Streams
-from generators.document import Image
-from generators.emu2.model import Emu2
-from generators.emu2.tokens import Picture
-from generators.emu2.vision import prepared
+from generators.document import Image, Payload
+from generators.emu2.network import Emu2, encoder_input
+from generators.emu2.tokens import PicturePlace
 from generators.pictures import PictureError
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class Emu2Prompt:
     """A prompt in the model's own terms."""
 
     ids: tuple[int, ...]
@@ -27,34 +28,34 @@ class Prompt:
     """Each picture as the vision encoder reads it, in order."""
 
 
-def read(
+def read_prompt(
     model: Emu2,
     parts: Sequence[str | Image],
     room: int,
     context: int,
     *,
     begins_picture: bool = False,
-) -> Prompt | Skip | Failure:
+) -> Emu2Prompt | Skip | Failure:
     """The prompt of `parts`; a Skip where it and `room` more positions do not fit.
 
-    With `begins_picture` it ends with the mark of a picture to be made. Failure where a
+    With `begins_picture` it ends with the mark of a picture to come. Failure where a
     picture cannot be read, or text cannot be encoded.
     """
     try:
         "".join(part for part in parts if isinstance(part, str)).encode()
     except UnicodeEncodeError as error:
         return Failure(f"the prompt is not valid text: {error.reason} at {error.start}")
-    runs = [Picture.GIVEN if isinstance(part, Image) else part for part in parts]
-    runs += [Picture.NEXT] * begins_picture
+    runs = [PicturePlace.GIVEN if isinstance(part, Image) else part for part in parts]
+    runs += [PicturePlace.NEXT] * begins_picture
     ids = model.tokens.encoded(runs, model.vision.queries)
     images = [part for part in parts if isinstance(part, Image)]
     if len(ids) + room > context:
         return Skip(_too_long(model, len(ids), len(images), room, context))
     try:
-        pixels = tuple(prepared(image, model.vision.side) for image in images)
+        pixels = tuple(encoder_input(image, model.vision.side) for image in images)
     except PictureError as error:
         return Failure(str(error))
-    return Prompt(tuple(ids), pixels)
+    return Emu2Prompt(tuple(ids), pixels)
 
 
 def _too_long(model: Emu2, length: int, pictures: int, room: int, context: int) -> str:
@@ -67,23 +68,25 @@ def _too_long(model: Emu2, length: int, pictures: int, room: int, context: int) 
     )
 
 
-def embedded(model: Emu2, prompts: Sequence[Prompt]) -> list[Tensor]:
-    """Embeddings (positions, hidden) of each prompt; all pictures are seen together."""
-    vectors = model.seen([pixels for prompt in prompts for pixels in prompt.pixels])
+def embeddings(model: Emu2, prompts: Sequence[Emu2Prompt]) -> list[Tensor]:
+    """Embeddings (positions, hidden) of each prompt; all pictures are encoded together."""
+    vectors = model.picture_vectors(
+        [pixels for prompt in prompts for pixels in prompt.pixels]
+    )
     ends = list(accumulate((len(prompt.pixels) for prompt in prompts), initial=0))
     shares = (vectors[a:b] for a, b in pairwise(ends))
-    return [model.embedded(p.ids, v) for p, v in zip(prompts, shares, strict=True)]
+    return [model.embeddings(p.ids, v) for p, v in zip(prompts, shares, strict=True)]
 
 
-def context_of(model: Emu2, told: int | None) -> int:
-    """The context in use; ValueError where `told` exceeds the model's."""
-    if told is not None and told > model.context:
-        raise ValueError(f"context {told} exceeds the model's {model.context} tokens")
-    return told or model.context
+def context_of(model: Emu2, limit: int | None) -> int:
+    """The context in use; ValueError where `limit` exceeds the model's."""
+    if limit is not None and limit > model.context:
+        raise ValueError(f"context {limit} exceeds the model's {model.context} tokens")
+    return limit or model.context
 
 
 @torch.inference_mode()
-def regressed(model: Emu2, prompts: Sequence[Tensor]) -> Tensor:
+def regress(model: Emu2, prompts: Sequence[Tensor]) -> Tensor:
     """Vectors (prompts, queries, width) that follow each prompt.
 
     Prompts are embeddings (positions, hidden) that end with the mark of a picture's
@@ -100,3 +103,28 @@ def regressed(model: Emu2, prompts: Sequence[Tensor]) -> Tensor:
         if len(vectors) == model.vision.queries:
             return torch.stack(vectors, dim=1)
         streams.feed(opened, network.project_up(vectors[-1]))
+
+
+VECTORS, UNCONDITIONAL = "vectors", "unconditional"
+"""Names of the two tensors, each (queries, width)."""
+
+
+def pack_vectors(vectors: Tensor, unconditional: Tensor) -> Payload:
+    """Both matrices as safetensors, in the precision they were computed in.
+
+    Guidance starts from the unconditional one, and the renderer has no language model to
+    compute it, so every payload holds both; a stage computes it only once.
+    """
+    tensors = {VECTORS: vectors, UNCONDITIONAL: unconditional}
+    return Payload.of(save({k: t.cpu().contiguous() for k, t in tensors.items()}))
+
+
+def unpack_vectors(payload: Payload) -> tuple[Tensor, Tensor]:
+    """Both matrices; ValueError if the payload lacks them."""
+    try:
+        tensors = load(payload.read())
+        return tensors[VECTORS], tensors[UNCONDITIONAL]
+    except (SafetensorError, KeyError) as error:
+        raise ValueError(
+            f"the payload holds no tensors {VECTORS!r} and {UNCONDITIONAL!r}: {error}"
+        ) from None

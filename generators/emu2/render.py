@@ -14,14 +14,14 @@ from torch import Tensor
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.drawer import Drawer
 from generators.document import ImageRequest
-from generators.emu2.payload import unpacked
+from generators.emu2.reading import unpack_vectors
 from generators.emu2.settings import Emu2RenderSettings
 from generators.emu2.unet import published
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 from generators.pictures import Drawing
 
 
-class Checker:
+class SafetyChecker:
     """Stable Diffusion's checker, on the device of the setting of that name."""
 
     def __init__(self, model: Any, device: str) -> None:
@@ -34,11 +34,11 @@ class Checker:
     @torch.inference_mode()
     def blocks(self, pixels: npt.NDArray[np.uint8]) -> bool:
         """Whether it would black out the picture (height, width, 3)."""
-        read = self._processor(Pillow.fromarray(pixels), return_tensors="pt").pixel_values
-        # It writes over the pictures it is given.
+        inputs = self._processor(Pillow.fromarray(pixels), return_tensors="pt").pixel_values
+        # The checker overwrites the pictures it is given.
         _, blocked = self._model(
             images=pixels[None].astype(np.float32) / 255.0,
-            clip_input=read.to(self._model.device, self._model.dtype),
+            clip_input=inputs.to(self._model.device, self._model.dtype),
         )
         return bool(blocked[0])
 
@@ -48,33 +48,33 @@ Vectors = tuple[Tensor, Tensor]
 
 
 class Emu2Render:
-    """Draws what `Emu2Condition` made; takes the fields of `Emu2RenderSettings`.
+    """Draws from the vectors of `Emu2Condition`; takes the fields of `Emu2RenderSettings`.
 
     The vectors are SDXL's text embeddings, their mean its pooled ones, and guidance
     starts from the unconditional ones (`EmuVisualGeneration`, emu/diffusion.py).
     """
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        told = Emu2RenderSettings(**settings)
-        self.drawer = Drawer(told, weights, published)
-        self.drawer.arguments["original_size"] = told.original_size
+        own = Emu2RenderSettings(**settings)
+        self.drawer = Drawer(own, weights, published)
+        self.drawer.arguments["original_size"] = own.original_size
         checker = getattr(self.drawer.pipeline, "safety_checker", None)
-        self._checker = None if checker is None else Checker(checker, told.device)
+        self._checker = None if checker is None else SafetyChecker(checker, own.device)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
-        """One picture per request, in order; a request without fitting vectors fails."""
+        """One picture per request, in order; a request without valid vectors fails."""
         outcomes: dict[int, Outcome[Drawing]] = {}
-        ready: dict[int, dict[int, Vectors]] = {}
+        valid: dict[int, dict[int, Vectors]] = {}
         for i, request in enumerate(inputs):
             vectors = self._vectors(request)
             if isinstance(vectors, Failure):
                 outcomes[i] = vectors
             else:
                 # Vectors of one number can be drawn together; a checkpoint has only one.
-                ready.setdefault(len(vectors[0]), {})[i] = vectors
-        for alike in ready.values():
-            seeds = [inputs[i].seed or 0 for i in alike]
-            outcomes |= zip(alike, self._drawn([*alike.values()], seeds), strict=True)
+                valid.setdefault(len(vectors[0]), {})[i] = vectors
+        for batch in valid.values():
+            seeds = [inputs[i].seed or 0 for i in batch]
+            outcomes |= zip(batch, self._draw([*batch.values()], seeds), strict=True)
         return [outcomes[i] for i in range(len(inputs))]
 
     def _vectors(self, request: ImageRequest) -> Vectors | Failure:
@@ -83,7 +83,7 @@ class Emu2Render:
         if request.seed is None:
             return Failure("the request has no seed")
         try:
-            vectors, free = unpacked(request.payload)
+            vectors, free = unpack_vectors(request.payload)
         except ValueError as error:
             return Failure(str(error))
         width = self.drawer.pipeline.unet.config.cross_attention_dim
@@ -92,11 +92,11 @@ class Emu2Render:
             return Failure(f"the payload holds {shapes}, not twice (queries, {width})")
         return vectors, free
 
-    def _drawn(
-        self, ready: Sequence[Vectors], seeds: Sequence[int]
+    def _draw(
+        self, valid: Sequence[Vectors], seeds: Sequence[int]
     ) -> list[Outcome[Drawing]]:
         dtype = self.drawer.pipeline.unet.dtype
-        vectors, free = (torch.stack(v).to(dtype) for v in zip(*ready, strict=True))
+        vectors, free = (torch.stack(v).to(dtype) for v in zip(*valid, strict=True))
         conditions: dict[str, Any] = {
             "prompt_embeds": vectors,
             "pooled_prompt_embeds": vectors.mean(dim=1),

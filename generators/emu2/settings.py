@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
-from generators.emu2.composing import Composing, composed
+from generators.emu2.prompts import Emu2Composition, compose
 from generators.errors import UsageError
 from generators.natives import part_settings
 from generators.settings import ModelSettings, unkeyed
@@ -35,7 +35,7 @@ BYTES: Mapping[Quantization, float] = {"int8": 1.0, "int4": 0.5625}
 
 
 class Emu2Settings(ModelSettings):
-    """What both language models can be told. Each is of 36.9 billion parameters.
+    """Settings of both language models. Each has 36.9 billion parameters.
 
     Several visible GPUs share the decoder layers where `device` is `auto`.
     """
@@ -52,12 +52,12 @@ class Emu2Settings(ModelSettings):
         if weights == "tiny" or self.params_b is None:
             return 0.0
         width = 4 if self.dtype == "float32" else 2
-        held = self.params_b * width
+        weights_b = self.params_b * width
         if self.quantization is not None:
-            held -= LAYERS_B * (width - BYTES[self.quantization])
+            weights_b -= LAYERS_B * (width - BYTES[self.quantization])
         context = self.context or _CONTEXT
         caches = self.batch_size * self.streams_per_record() * context * _TOKEN_BYTES
-        return (held * 1e9 * 1.05 + caches * width / 2) / 2**30
+        return (weights_b * 1e9 * 1.05 + caches * width / 2) / 2**30
 
     def streams_per_record(self) -> int:
         """Rows of the cache that one record takes."""
@@ -92,7 +92,7 @@ class Emu2DraftSettings(Emu2Settings):
     """Where later rounds read the answer so far: after the question (OpenING), or as the
     beginning of the model's own turn."""
     feed_images: bool = False
-    """Whether they also read its pictures; OpenING feeds back text only."""
+    """Whether they also read the answer's pictures; OpenING feeds back text only."""
     num_beams: int = Field(default=5, ge=1)
     max_new_tokens: int = Field(default=64, ge=1)
     """The README's and OpenING's; the code's own default is 10."""
@@ -101,7 +101,7 @@ class Emu2DraftSettings(Emu2Settings):
     length_penalty: float = -1.0
     """Below 0 favours short answers."""
     repetition_penalty: float = Field(default=1.0, gt=0)
-    """On tokens of the answer."""
+    """Applies to tokens of the answer."""
 
     def streams_per_record(self) -> int:
         """One for each beam."""
@@ -109,7 +109,7 @@ class Emu2DraftSettings(Emu2Settings):
 
 
 class Emu2ConditionSettings(Emu2Settings):
-    """Emu2-Gen's language model, which turns a request into vectors to draw from."""
+    """Emu2-Gen's language model, which turns a request into vectors for the UNet."""
 
     kind: ClassVar[Kind] = Kind.CONDITION
     stage: ClassVar[str] = "emu2-condition"
@@ -137,7 +137,7 @@ class Emu2RenderSettings(DiffusionSettings):
     height: int | None = Field(default=1024, ge=16, multiple_of=16)
     width: int | None = Field(default=1024, ge=16, multiple_of=16)
     original_size: tuple[int, int] = (1024, 1024)
-    """Height and width the UNet is told the picture had before any scaling; upstream's
+    """Height and width that the UNet reads as those before any scaling; upstream's
     stay the same whatever is drawn."""
     variant: str | None = "bf16"
     batch_size: int = unkeyed(4, ge=1)
@@ -146,19 +146,19 @@ class Emu2RenderSettings(DiffusionSettings):
     def _without_text(self) -> Emu2RenderSettings:
         """Refuse what only text encoders could read."""
         unread = ("prompt_prefix", "negative_prompt", "max_sequence_length")
-        told = [n for n in unread if getattr(self, n) not in (None, "")]
-        if told:
-            raise ValueError(f"Emu2's UNet reads vectors, not text: set no {told[0]}")
+        unusable = [n for n in unread if getattr(self, n) not in (None, "")]
+        if unusable:
+            raise ValueError(f"Emu2's UNet reads vectors, not text: omit {unusable[0]}")
         return self
 
 
 def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> condition -> render; UsageError for overrides no part takes."""
+    """The system draft -> condition -> render; UsageError for unknown overrides."""
     parts = {
         "draft": Emu2DraftSettings(),
         "condition": Emu2ConditionSettings(),
         "render": Emu2RenderSettings(),
-        "compose": Composing(),
+        "compose": Emu2Composition(),
     }
     if shared := {"model", "revision"} & set(overrides):
         name = min(shared)
@@ -166,17 +166,17 @@ def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> Syst
             f"{name} in models.emu2: Emu2-Chat and Emu2-Gen are two checkpoints; set "
             f"draft.{name} for the one, condition.{name} and render.{name} for the other"
         )
-    told = part_settings(parts, overrides, "models.emu2")
-    draft, condition, render, composing = (told[name] for name in parts)
+    settings = part_settings(parts, overrides, "models.emu2")
+    draft, condition, render, composition = (settings[name] for name in parts)
     assert isinstance(draft, Emu2DraftSettings)
     assert isinstance(condition, Emu2ConditionSettings)
     assert isinstance(render, Emu2RenderSettings)
-    assert isinstance(composing, Composing)
+    assert isinstance(composition, Emu2Composition)
     return System(
         name="emu2",
         draft=draft.spec("emu2-chat", weights, gpu_gib),
         condition=condition.spec("emu2-gen-lm", weights, gpu_gib),
         render=render.spec("emu2-gen-unet", weights, gpu_gib),
-        compose=partial(composed, composing),
-        rounds=composing.rounds,
+        compose=partial(compose, composition),
+        rounds=composition.rounds,
     )

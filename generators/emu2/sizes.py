@@ -1,7 +1,7 @@
-"""The two sizes built without a checkpoint, toy and published, and what steers them.
+"""The two sizes with random weights, tiny and published, and what makes these write.
 
-Toy models have a small tokenizer of their own, and random weights that all the same
-write sentences and end them.
+Tiny models have a small tokenizer; their random weights are adjusted so that they write
+sentences and end them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.emu2.tokens import Tokens
+from generators.emu2.tokens import Emu2Tokens
 from generators.toys import WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class VisionSize:
-    """Dimensions of the vision encoder, and of what is pooled from it."""
+    """Dimensions of the vision encoder and of its pooled output."""
 
     width: int
     layers: int
@@ -40,7 +40,7 @@ class VisionSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
+class Emu2Size:
     """Dimensions of one Emu2 model."""
 
     vision: VisionSize
@@ -64,7 +64,7 @@ _FULL_VISION = VisionSize(
     width=1792, layers=64, heads=16, mlp_width=15_360, patch=14, grid=32, queries=256
 )
 
-TINY_CHAT = Size(
+TINY_CHAT = Emu2Size(
     vision=_TINY_VISION,
     language={
         "hidden_size": 64,
@@ -79,7 +79,7 @@ TINY_CHAT = Size(
 )
 """Pictures of 64 x 64 pixels in 16 vectors."""
 
-FULL_CHAT = Size(
+FULL_CHAT = Emu2Size(
     vision=_FULL_VISION,
     language={
         "hidden_size": 6656,
@@ -99,12 +99,12 @@ FULL_GEN = replace(FULL_CHAT, vision=replace(_FULL_VISION, queries=64))
 
 
 END = "."
-"""After which toy models may end."""
+"""The token after which tiny models may end."""
 
 _PIECES = 480
 """Bytes, characters, and enough merges to make each word one piece."""
 _SHARPNESS = 4.0
-"""Random logits are so flat that beam search would rather say nothing."""
+"""Random logits are so flat that beam search would end at once."""
 _FORBIDDEN = -30.0
 _END_LOGIT = 30.0
 
@@ -114,10 +114,10 @@ def toy_pieces() -> Any:
     from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
 
     lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
-    made = io.BytesIO()
+    model = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
-        model_writer=made,
+        model_writer=model,
         model_type="bpe",
         vocab_size=_PIECES,
         byte_fallback=True,
@@ -131,29 +131,29 @@ def toy_pieces() -> Any:
         num_threads=1,
         minloglevel=2,
     )
-    return SentencePieceProcessor(model_proto=made.getvalue())
+    return SentencePieceProcessor(model_proto=model.getvalue())
 
 
 def toy_tokens(
     added: Sequence[str], first: int | None = None, strip: bool = True
-) -> Tokens:
+) -> Emu2Tokens:
     """A small vocabulary with the special tokens `added`, numbered from `first` on.
 
     LLaMA's own come after 32,000 pieces; by default they follow the last piece here.
     """
     pieces = toy_pieces()
     start = pieces.get_piece_size() if first is None else first
-    return Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)
+    return Emu2Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)
 
 
-def word_ids(tokens: Tokens) -> list[int]:
+def word_ids(tokens: Emu2Tokens) -> list[int]:
     """Ids of the words and of the full stop, which is the last."""
     ids: list[list[int]] = tokens.pieces.encode([*WORDS, END])
     return [piece for [piece] in ids]
 
 
-def held(layer: Any, attention: float) -> None:
-    """Keep channels 0 and 1 of the residual stream out of a decoder layer's reach.
+def isolate_channels(layer: Any, attention: float) -> None:
+    """Keep a decoder layer from channels 0 and 1 of the residual stream.
 
     Attention is sharpened and strengthened by the factor `attention`.
     """
@@ -166,10 +166,10 @@ def held(layer: Any, attention: float) -> None:
         layer.post_attention_layernorm.weight[:2] = 0.0
 
 
-def steered(lm: Any, tokens: Tokens) -> None:
-    """Make a random LLaMA of `held` layers write words, and end only after a full stop.
+def steer(lm: Any, tokens: Emu2Tokens) -> None:
+    """Make a random LLaMA of isolated channels write words, and end only after a full stop.
 
-    Channel 0 is constant: the head reads from it which tokens are no words. Channel 1 is
+    Channel 0 is constant: the head reads from it which tokens are not words. Channel 1 is
     set by the full stop alone: the head reads from it that the answer may end.
     """
     words = word_ids(tokens)
@@ -177,11 +177,11 @@ def steered(lm: Any, tokens: Tokens) -> None:
         _mark(lm.model.embed_tokens.weight, words[-1])
         after_word, after_end = _levels(lm, tokens, words)
         head: Tensor = lm.lm_head.weight
-        kept = head[words] * _SHARPNESS
-        kept[:, :2] = 0.0
+        word_rows = head[words] * _SHARPNESS
+        word_rows[:, :2] = 0.0
         head.zero_()
         head[:, 0] = _FORBIDDEN / after_word[0]
-        head[words] = kept
+        head[words] = word_rows
         head[tokens["</s>"], 1] = (_END_LOGIT - _FORBIDDEN) / after_end[1]
 
 
@@ -192,8 +192,8 @@ def _mark(embeddings: Tensor, end: int) -> None:
     embeddings[end, 1] = strength
 
 
-def _levels(lm: Any, tokens: Tokens, words: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """What the head finds in channels 0 and 1, after a word and after the full stop."""
+def _levels(lm: Any, tokens: Emu2Tokens, words: Sequence[int]) -> tuple[Tensor, Tensor]:
+    """The head's input in channels 0 and 1, after a word and after the full stop."""
     ids = torch.tensor([[tokens["<s>"], *words]], device=lm.lm_head.weight.device)
     hidden: Tensor = lm.model(input_ids=ids, use_cache=False).last_hidden_state
     return hidden[0, -2, :2], hidden[0, -1, :2]

@@ -35,23 +35,23 @@ ADDED = (
 )
 """What upstream adds to LLaMA's 32,000 pieces, in order (emu/lm.py)."""
 ADDED_CHAT = (*ADDED, USER, ASSISTANT)
-"""And to those of Emu2-Chat."""
+"""The same for Emu2-Chat, with the marks of its turns."""
 
 _NOT_IN_TEXT = {PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[VIDEO]"}
-"""Marks of pictures and padding: text that spells one out means no picture by it."""
+"""Marks of pictures and padding; in a text their names are just letters."""
 
 
-class Picture(Enum):
-    """A place in a prompt where a picture stands."""
+class PicturePlace(Enum):
+    """The place of a picture in a prompt."""
 
     GIVEN = "given"
-    """Its vectors stand between its two marks."""
+    """Its vectors are between its two marks."""
     NEXT = "next"
-    """The first mark of a picture that is to be made."""
+    """The first mark of a picture to come."""
 
 
 @dataclass(frozen=True)
-class Tokens:
+class Emu2Tokens:
     """The vocabulary of one checkpoint."""
 
     pieces: Any
@@ -85,17 +85,17 @@ class Tokens:
         pieces: int = self.pieces.get_piece_size()
         return max((pieces - 1, *self.added.values())) + 1
 
-    def encoded(self, parts: Iterable[str | Picture], picture: int) -> list[int]:
+    def encoded(self, parts: Iterable[str | PicturePlace], picture: int) -> list[int]:
         """Ids of a prompt after `<s>`; a given picture takes `picture` places and marks.
 
-        Adjoining texts are one text. Special tokens may be spelt out in it, except those
-        that mark pictures, which are read as the letters they are.
+        Adjoining texts are one text. Names of special tokens in it mean these tokens;
+        only the marks of pictures are read letter by letter.
         """
         frame = (BEGIN_IMAGE, *[IMAGE] * picture, END_IMAGE)
         return [self[BOS], *self._tokenizer.encode(list(self._placed(parts, frame)))]
 
     def _placed(
-        self, parts: Iterable[str | Picture], frame: Sequence[str]
+        self, parts: Iterable[str | PicturePlace], frame: Sequence[str]
     ) -> Iterator[str | Control]:
         """Texts cut at special tokens, and the tokens; `frame` names a given picture's."""
         text = ""
@@ -107,7 +107,7 @@ class Tokens:
             yield from (Control(run) if run in self._named else run for run in runs)
             text = ""
             if part is not None:
-                names = frame if part is Picture.GIVEN else (BEGIN_IMAGE,)
+                names = frame if part is PicturePlace.GIVEN else (BEGIN_IMAGE,)
                 yield from map(Control, names)
 
     @cached_property

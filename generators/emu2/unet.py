@@ -34,26 +34,28 @@ _TOWER = "safety_checker.vision_model."
 _OLDER_TOWER = f"{_TOWER}vision_model."
 """Where transformers up to 4.x, and so the published file, put the checker's tower."""
 _STRAYS = tuple(f"{tower}embeddings.position_ids" for tower in (_TOWER, _OLDER_TOWER))
-"""A buffer that files of older transformers hold."""
+"""A buffer in files of older transformers."""
 
 
 def published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
-    """An SDXL pipeline without text encoders, on the CPU; CheckpointError if it misfits.
+    """An SDXL pipeline without text encoders, on the CPU.
 
-    The safety checker, which that pipeline has no place for, is its attribute
-    `safety_checker`, None where the settings or the checkpoint leave it out.
+    Its attribute `safety_checker`, for which that pipeline has no place, is None where the
+    settings or the checkpoint leave it out. CheckpointError if the checkpoint does not fit.
     """
     files = Files(settings.model, settings.revision)
     path = native_file(files) if looks_like_path(settings.model) else None
-    wanted = [k for k in KINDS if k != "safety_checker" or settings.safety_checker != "off"]
+    components = [
+        k for k in KINDS if k != "safety_checker" or settings.safety_checker != "off"
+    ]
     if path is not None:
         folder = path.parent
-        there = {name.partition(".")[0] for name in shapes_in(path)}
-        names = [n for n in wanted if n in DESIGN.modules or n in there]
+        stored = {name.partition(".")[0] for name in shapes_in(path)}
+        names = [n for n in components if n in DESIGN.modules or n in stored]
         parts = {name: _native(files, path, name, dtype) for name in names}
     else:
-        folder = _folder(settings, wanted)
-        names = [n for n in wanted if n in DESIGN.modules or (folder / n).is_dir()]
+        folder = _folder(settings, components)
+        names = [n for n in components if n in DESIGN.modules or (folder / n).is_dir()]
         kinds = {name: KINDS[name] for name in names}
         parts = modules_of(folder, kinds, dtype, settings.variant or None)
     checker = parts.pop("safety_checker", None)
@@ -64,26 +66,26 @@ def published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     return pipeline
 
 
-def _folder(settings: DiffusionSettings, wanted: list[str]) -> Path:
-    """The local folder; of a Hub repository only what draws is downloaded."""
+def _folder(settings: DiffusionSettings, components: list[str]) -> Path:
+    """The local folder; of a Hub repository only the drawing half is downloaded."""
     if looks_like_path(settings.model):
         return Path(settings.model).expanduser()
     from huggingface_hub import snapshot_download
 
     suffix = f".{settings.variant}" if settings.variant else ""
-    files = [f"{name}/*{suffix}.safetensors" for name in wanted]
-    files += [f"{name}/*.json" for name in (*wanted, "scheduler")]
+    files = [f"{name}/*{suffix}.safetensors" for name in components]
+    files += [f"{name}/*.json" for name in (*components, "scheduler")]
     try:
-        found = snapshot_download(
+        folder = snapshot_download(
             settings.model, revision=settings.revision, allow_patterns=files
         )
     except (OSError, ValueError) as error:
         raise CheckpointError(f"checkpoint {settings.model!r}: {error}") from error
-    return Path(found)
+    return Path(folder)
 
 
 def _scheduler(folder: Path) -> Any:
-    """The checkpoint's own where it names one, else the published one."""
+    """The checkpoint's own scheduler if it has one, else the published one."""
     path = folder / "scheduler" / "scheduler_config.json"
     name, published = DESIGN.scheduler
     config = read_json(path) if path.is_file() else published
@@ -91,7 +93,7 @@ def _scheduler(folder: Path) -> Any:
 
 
 def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:
-    """A component out of the single file; CheckpointError where its tensors misfit."""
+    """A component out of the single file; CheckpointError where its tensors do not fit."""
     config = files.find(f"{name}/config.json")
     module = _empty(name, None if config is None else read_json(config))
     layout = identical(module.state_dict(), f"{name}.")

@@ -10,30 +10,28 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, Request
-from generators.gill.answer import Answers
-from generators.gill.loop import Interleaver, Rules
-from generators.gill.models import load_drafter
-from generators.gill.prompts import Piece, pieces, shown
+from generators.gill.dialogue import GillAnswers, Piece, display_text, pieces
+from generators.gill.loop import GillInterleaver, GillLimits, GillRules, GillTrack
+from generators.gill.models import load_models
 from generators.gill.settings import GillDraftSettings
-from generators.gill.state import Limits, Track
 from generators.pictures import PictureError
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class GillPrompt:
     """A request as the model reads it, before its pictures are encoded."""
 
     parts: tuple[list[int] | Tensor, ...]
     """Ids of text; pixels of pictures."""
-    shown: str
+    display_text: str
     """For people: the text, with a mark for each picture."""
 
     @property
     def pixels(self) -> list[Tensor]:
-        """Of each picture, in order."""
+        """The pixels of each picture, in order."""
         return [part for part in self.parts if isinstance(part, Tensor)]
 
 
@@ -42,31 +40,31 @@ class GillDraft:
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = GillDraftSettings(**settings)
-        loaded = load_drafter(weights, self.settings)
-        self.language, self.vision = loaded.language, loaded.vision
-        self._interleave = Interleaver(self.language, self.limits, self.rules)
-        self._answers = Answers(self.language, self.settings)
+        models = load_models(weights, self.settings)
+        self.language, self.vision = models.language, models.vision
+        self._interleave = GillInterleaver(self.language, self.limits, self.rules)
+        self._answers = GillAnswers(self.language, self.settings)
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> GillLimits:
         """How long an answer may be."""
-        told = self.settings
-        return Limits(
+        settings = self.settings
+        return GillLimits(
             context=self.language.context,
-            words=told.num_words,
-            words_first=told.min_word_tokens,
-            images=told.max_num_rets,
-            trailing_text=told.trailing_text,
-            newline=told.newline,
+            words=settings.num_words,
+            min_words=settings.min_word_tokens,
+            images=settings.max_num_rets,
+            trailing_text=settings.trailing_text,
+            newline=settings.newline,
         )
 
     @property
-    def rules(self) -> Rules:
+    def rules(self) -> GillRules:
         """How tokens are chosen."""
-        told = self.settings
-        greedy = told.temperature == 0
-        sampler = Sampler(told.temperature or 1.0, told.top_p, greedy)
-        return Rules(sampler, (told.ret_scale_factor, told.gen_scale_factor))
+        settings = self.settings
+        greedy = settings.temperature == 0
+        sampler = Sampler(settings.temperature or 1.0, settings.top_p, greedy)
+        return GillRules(sampler, (settings.ret_scale_factor, settings.gen_scale_factor))
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """One draft per request, in order.
@@ -78,27 +76,27 @@ class GillDraft:
         ready = [
             (prompt, request.seed or 0)
             for prompt, request in zip(prompts, inputs, strict=True)
-            if isinstance(prompt, Prompt)
+            if isinstance(prompt, GillPrompt)
         ]
         drafts = iter(self._drafts([p for p, _ in ready], [s for _, s in ready]))
-        return [next(drafts) if isinstance(p, Prompt) else p for p in prompts]
+        return [next(drafts) if isinstance(p, GillPrompt) else p for p in prompts]
 
-    def prompt(self, request: Request) -> Prompt | Skip | Failure:
+    def prompt(self, request: Request) -> GillPrompt | Skip | Failure:
         """The request as the model reads it, or why it cannot be answered."""
         if failure := unanswerable(request, self.settings.is_seeded()):
             return failure
-        read = pieces(request.turns, self.settings, self.language.tokens.voken_names)
-        texts = self._tokenized([p for p in read if isinstance(p, str)])
-        if reason := self._too_long(sum(map(len, texts)), len(read) - len(texts)):
+        content = pieces(request.turns, self.settings, self.language.tokens.voken_names)
+        texts = self._tokenized([p for p in content if isinstance(p, str)])
+        if reason := self._too_long(sum(map(len, texts)), len(content) - len(texts)):
             return Skip(reason)
         try:
-            parts = self._parts(read, texts)
+            parts = self._parts(content, texts)
         except PictureError as error:
             return Failure(str(error))
-        return Prompt(parts, shown(read))
+        return GillPrompt(parts, display_text(content))
 
     def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text; the first, or every one, opens with the BOS."""
+        """Ids of each text; the first, or every one, begins with the BOS."""
         tokens, every = self.language.tokens, self.settings.always_add_bos
         return [
             [tokens.bos, *tokens.encode(text)] if every or i == 0 else tokens.encode(text)
@@ -116,38 +114,40 @@ class GillDraft:
         )
 
     def _parts(
-        self, read: Sequence[Piece], texts: Sequence[list[int]]
+        self, content: Sequence[Piece], texts: Sequence[list[int]]
     ) -> tuple[list[int] | Tensor, ...]:
         ids, resize = iter(texts), self.settings.resize
         return tuple(
-            self.vision.prepared(p, resize) if isinstance(p, Image) else next(ids)
-            for p in read
+            self.vision.pixels(p, resize) if isinstance(p, Image) else next(ids)
+            for p in content
         )
 
     def _drafts(
-        self, prompts: Sequence[Prompt], seeds: Sequence[int]
+        self, prompts: Sequence[GillPrompt], seeds: Sequence[int]
     ) -> list[Result[Draft]]:
         if not prompts:
             return []
-        tracks = self._interleave(self.embedded(prompts), seeds)
-        return [self.drafted(p, t) for p, t in zip(prompts, tracks, strict=True)]
+        tracks = self._interleave(self.embed(prompts), seeds)
+        return [self.result(p, t) for p, t in zip(prompts, tracks, strict=True)]
 
-    def embedded(self, prompts: Sequence[Prompt]) -> list[Tensor]:
+    def embed(self, prompts: Sequence[GillPrompt]) -> list[Tensor]:
         """Embeddings (positions, width) of each prompt, all pictures encoded together."""
         pixels = [p for prompt in prompts for p in prompt.pixels]
-        seen = iter(self.vision(torch.stack(pixels)) if pixels else ())
+        pictures = iter(self.vision(torch.stack(pixels)) if pixels else ())
         return [
             torch.cat(
                 [
-                    next(seen) if isinstance(part, Tensor) else self.language.embedded(part)
+                    next(pictures)
+                    if isinstance(part, Tensor)
+                    else self.language.embed(part)
                     for part in prompt.parts
                 ]
             )
             for prompt in prompts
         ]
 
-    def drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
-        """The answer that a finished track holds."""
+    def result(self, prompt: GillPrompt, track: GillTrack) -> Result[Draft]:
+        """The result of a finished track."""
         segments = self._answers.segments(track)
         usage = {
             "input_tokens": track.prompt_length,
@@ -156,8 +156,8 @@ class GillDraft:
             "images": len(track.images),
         }
         notes = {
-            "prompt": prompt.shown,
+            "prompt": prompt.display_text,
             "stop": str(track.stop),
-            "written": self._answers.whole(track),
+            "written": self._answers.readable(track),
         }
         return Result(Draft(segments), usage, notes)

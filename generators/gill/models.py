@@ -1,4 +1,4 @@
-"""Loads what the drafting stage needs: the language model and its eyes."""
+"""Loads the models of the drafting stage: the language model and the vision tower."""
 
 from __future__ import annotations
 
@@ -9,74 +9,85 @@ import torch
 from generators.base import Weights
 from generators.checkpoints import with_revision
 from generators.errors import CheckpointError
-from generators.gill.language import (
-    Language,
+from generators.gill.networks import (
+    GillLanguage,
+    GillVision,
     language_model,
     opt_config,
-    published_language,
-)
-from generators.gill.published import ARGUMENTS, CHECKPOINT, VOKENS, Additions, Published
-from generators.gill.settings import GillDraftSettings
-from generators.gill.sizes import FULL, SEED, TINY, Size, steered, toy_tokenizer, word_ids
-from generators.gill.tokens import Tokens, opt_tokenizer
-from generators.gill.vision import (
-    Vision,
     plain_processor,
+    published_language,
     published_processor,
     published_tower,
     vision_tower,
 )
-from generators.loading.devices import device_of
+from generators.gill.published import (
+    ARGUMENTS,
+    CHECKPOINT,
+    VOKENS,
+    Additions,
+    GillCheckpoint,
+)
+from generators.gill.settings import GillDraftSettings
+from generators.gill.sizes import (
+    FULL,
+    SEED,
+    TINY,
+    GillSize,
+    steered,
+    toy_tokenizer,
+    word_ids,
+)
+from generators.gill.tokens import GillTokens, opt_tokenizer
 from generators.loading.files import Files
-from generators.loading.strict import randomised
+from generators.loading.strict import device_of, randomised
 
 
 @dataclass(frozen=True)
-class Drafter:
-    """All that drafts."""
+class GillModels:
+    """The models of the drafting stage."""
 
-    language: Language
-    vision: Vision
+    language: GillLanguage
+    vision: GillVision
 
 
-def load_drafter(weights: Weights, told: GillDraftSettings) -> Drafter:
+def load_models(weights: Weights, settings: GillDraftSettings) -> GillModels:
     """The drafting models under one of the three kinds of weights.
 
     Raises CheckpointError when a published checkpoint or a companion does not fit.
     """
-    device = device_of(told.device)
+    device = device_of(settings.device)
     if weights == "tiny":
-        return random_drafter(TINY, device, torch.float32)
-    dtype: torch.dtype = getattr(torch, told.dtype)
+        return random_models(TINY, device, torch.float32)
+    dtype: torch.dtype = getattr(torch, settings.dtype)
     if weights == "dummy":
-        return random_drafter(FULL, device, dtype)
-    return _published(told, device, dtype)
+        return random_models(FULL, device, dtype)
+    return _published(settings, device, dtype)
 
 
 def _published(
-    told: GillDraftSettings, device: torch.device, dtype: torch.dtype
-) -> Drafter:
-    checkpoint = Published(Files(told.model, told.revision))
-    language_files = Files(*with_revision(told.language))
-    vision_files = Files(*with_revision(told.vision))
+    settings: GillDraftSettings, device: torch.device, dtype: torch.dtype
+) -> GillModels:
+    checkpoint = GillCheckpoint(Files(settings.model, settings.revision))
+    language_files = Files(*with_revision(settings.language))
+    vision_files = Files(*with_revision(settings.vision))
     added = checkpoint.additions(device, dtype)
-    tokens = Tokens(opt_tokenizer(language_files), len(added.vokens))
+    tokens = GillTokens(opt_tokenizer(language_files), len(added.vokens))
     _check_ids(checkpoint, tokens)
     tower = published_tower(vision_files, device, dtype)
     _check_vokens(checkpoint, added, opt_config(language_files).word_embed_proj_dim)
     _check_projection(checkpoint, added, tower.config.hidden_size)
-    vision = Vision(
+    vision = GillVision(
         tower,
         published_processor(vision_files),
         added.visual,
         checkpoint.argument("n_visual_tokens"),
     )
     language = published_language(language_files, tokens, added.vokens, device, dtype)
-    return Drafter(language, vision)
+    return GillModels(language, vision)
 
 
-def _check_ids(checkpoint: Published, tokens: Tokens) -> None:
-    """The ids a checkpoint was trained with are those that the vocabulary leads to."""
+def _check_ids(checkpoint: GillCheckpoint, tokens: GillTokens) -> None:
+    """Check that the checkpoint was trained with the ids that follow the vocabulary."""
     trained = checkpoint.arguments.get("gen_token_idx", list(tokens.vokens))
     if trained != list(tokens.vokens):
         raise CheckpointError(
@@ -85,8 +96,8 @@ def _check_ids(checkpoint: Published, tokens: Tokens) -> None:
         )
 
 
-def _check_vokens(checkpoint: Published, added: Additions, width: int) -> None:
-    """The image tokens are as wide as the language model's own."""
+def _check_vokens(checkpoint: GillCheckpoint, added: Additions, width: int) -> None:
+    """Check that the image tokens have the width of the language model's embeddings."""
     shape = tuple(added.vokens.shape)
     if shape != (checkpoint.argument("num_tokens"), width):
         raise CheckpointError(
@@ -95,43 +106,43 @@ def _check_vokens(checkpoint: Published, added: Additions, width: int) -> None:
         )
 
 
-def _check_projection(checkpoint: Published, added: Additions, pooled: int) -> None:
-    """Pictures are projected from the vision tower to whole embeddings."""
+def _check_projection(checkpoint: GillCheckpoint, added: Additions, pooled: int) -> None:
+    """Check that the projection leads from the vision tower to whole embeddings."""
     width = added.vokens.shape[1] * checkpoint.argument("n_visual_tokens")
     if tuple(added.visual.weight.shape) != (width, pooled):
         raise CheckpointError(
             f"{checkpoint.source} projects pictures by "
-            f"{tuple(added.visual.weight.shape)}, but {ARGUMENTS} and the vision tower ask "
-            f"for ({width}, {pooled})"
+            f"{tuple(added.visual.weight.shape)}, but {ARGUMENTS} and the vision tower "
+            f"require ({width}, {pooled})"
         )
 
 
-def random_drafter(size: Size, device: torch.device, dtype: torch.dtype) -> Drafter:
+def random_models(size: GillSize, device: torch.device, dtype: torch.dtype) -> GillModels:
     """Seeded random models of `size` that write interleaved documents."""
-    return Drafter(_language(size, device, dtype), _vision(size, device, dtype))
+    return GillModels(_language(size, device, dtype), _vision(size, device, dtype))
 
 
-def _language(size: Size, device: torch.device, dtype: torch.dtype) -> Language:
+def _language(size: GillSize, device: torch.device, dtype: torch.dtype) -> GillLanguage:
     from transformers import OPTConfig
 
-    tokens = Tokens(toy_tokenizer(size.vocabulary), size.vokens)
+    tokens = GillTokens(toy_tokenizer(size.vocabulary), size.vokens)
     config = OPTConfig(**size.language, vocab_size=tokens.size)
     model = language_model(config)
     randomised(model, device=device, dtype=dtype, seed=SEED)
-    language = Language(model.decoder, tokens, config.max_position_embeddings)
+    language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
     steered(language, word_ids(tokens.tokenizer), size.asks, size.ends)
     return language
 
 
-def _vision(size: Size, device: torch.device, dtype: torch.dtype) -> Vision:
+def _vision(size: GillSize, device: torch.device, dtype: torch.dtype) -> GillVision:
     from transformers import CLIPVisionConfig
 
     config = CLIPVisionConfig(**size.vision)
     tower = vision_tower(config)
-    wide = size.visual_tokens * size.language["word_embed_proj_dim"]
+    projected = size.visual_tokens * size.language["word_embed_proj_dim"]
     with torch.device("meta"):
-        projection = torch.nn.Linear(config.hidden_size, wide)
+        projection = torch.nn.Linear(config.hidden_size, projected)
     for part in (tower, projection):
         randomised(part, device=device, dtype=dtype, seed=SEED)
     processor = plain_processor(config.image_size)
-    return Vision(tower.to(device), processor, projection, size.visual_tokens)
+    return GillVision(tower.to(device), processor, projection, size.visual_tokens)

@@ -1,6 +1,6 @@
-"""GILL's own checkpoint: `pretrained_ckpt.pth.tar` and `model_args.json`.
+"""GILL's checkpoint: `pretrained_ckpt.pth.tar` and `model_args.json`.
 
-It holds what was trained beside the frozen OPT and CLIP, 50 million parameters.
+It holds the 50 million parameters that were trained beside the frozen OPT and CLIP.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from generators.gill.sizes import MapperSize
-from generators.loading.files import Files, count, read_json
+from generators.loading.files import Files, count, in_pickle, read_json, shape_of
 from generators.loading.strict import Layout, Place, fill
-from generators.loading.tensors import in_pickle, shape_of
 
 CHECKPOINT = "pretrained_ckpt.pth.tar"
 ARGUMENTS = "model_args.json"
@@ -24,20 +23,20 @@ VOKENS = "model.input_embeddings.weight"
 VISUAL = "model.visual_embeddings"
 MAPPER = "model.gen_text_hidden_fcs.0"
 RETRIEVAL = ("model.logit_scale", "model.visual_fc", "model.ret_text_hidden_fcs")
-"""Parts that look pictures up in a collection instead of drawing them."""
+"""Parts that retrieve pictures from a collection instead of drawing them."""
 
 
 class Additions(nn.Module):
-    """What the language model reads beyond its own words."""
+    """Embeddings that the language model reads besides those of its vocabulary."""
 
     def __init__(self, vokens: int, states: int, pooled: int, visual: int) -> None:
-        """Take counts of image tokens, and widths of states, CLIP and projection."""
+        """Take the number of image tokens; widths of states, CLIP and projection."""
         super().__init__()
         self.vokens = nn.Parameter(torch.empty(vokens, states))
         self.visual = nn.Linear(pooled, visual)
 
 
-class Published:
+class GillCheckpoint:
     """The files of one GILL."""
 
     def __init__(self, files: Files) -> None:
@@ -45,7 +44,7 @@ class Published:
 
     @property
     def source(self) -> str:
-        """The checkpoint's name, for errors."""
+        """The checkpoint's name in errors."""
         return f"checkpoint {self.files.model!r}"
 
     @cached_property
@@ -55,28 +54,28 @@ class Published:
 
     @cached_property
     def _tensors(self) -> dict[str, Tensor]:
-        """By name, memory-mapped; upstream too drops the prefix of parallel training."""
+        """By name, memory-mapped, without the prefix of parallel training."""
         stored = in_pickle(self.files.need(CHECKPOINT), "state_dict")
         return {name.removeprefix("module."): t for name, t in stored.items()}
 
     def argument(self, name: str) -> int:
-        """A count in `model_args.json`; CheckpointError where there is none."""
+        """A count in `model_args.json`; CheckpointError where it is missing."""
         return count(self.arguments, name, f"{ARGUMENTS} of {self.source}")
 
     def shape(self, name: str, rank: int) -> tuple[int, ...]:
-        """Of a stored tensor; CheckpointError when it is missing or of another rank."""
+        """Shape of a stored tensor; CheckpointError for a missing one or another rank."""
         return shape_of(self._tensors, name, f"{CHECKPOINT} of {self.source}", rank)
 
     def additions(self, device: torch.device, dtype: torch.dtype) -> Additions:
         """The image tokens' embeddings and the projection of pictures."""
         vokens = self.argument("num_tokens")
-        wide, pooled = self.shape(f"{VISUAL}.weight", 2)
+        projected, pooled = self.shape(f"{VISUAL}.weight", 2)
         with torch.device("meta"):
             states = self.shape(VOKENS, 2)[1]
-            module = Additions(vokens, states, pooled, wide)
+            module = Additions(vokens, states, pooled, projected)
 
         def last(tensor: Tensor) -> Tensor:
-            """Checkpoints of training hold all rows, published ones the image tokens'."""
+            """Training checkpoints hold all rows, published ones only the image tokens'."""
             return tensor[-vokens:]
 
         layout = {f"{VISUAL}.{n}": Place(f"visual.{n}") for n in ("weight", "bias")}
@@ -109,7 +108,7 @@ class Published:
         device: torch.device,
         dtype: torch.dtype,
     ) -> None:
-        """Fill a part of the model, strictly; `others` are the keys of other parts."""
+        """Fill a part of the model strictly; `others` are the keys of other parts."""
         fill(
             module,
             self._stored(),

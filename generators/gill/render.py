@@ -1,4 +1,4 @@
-"""The rendering stage of GILL: GILLMapper, states of image tokens in, pictures out."""
+"""The rendering stage of GILL: states of image tokens in, pictures out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,12 @@ from generators.gill.published import (
     RETRIEVAL,
     VISUAL,
     VOKENS,
-    Published,
+    GillCheckpoint,
 )
 from generators.gill.settings import GillRenderSettings
 from generators.gill.sizes import FULL, HEADS, SEED, TINY, MapperSize
-from generators.loading.devices import device_of
 from generators.loading.files import Files
-from generators.loading.strict import randomised
+from generators.loading.strict import device_of, randomised
 from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
 from generators.vokens.render import VokenRender
 
@@ -32,7 +31,7 @@ def load_mapper(
     Raises CheckpointError when a published checkpoint does not fit.
     """
     if weights == "pretrained":
-        return _published(Published(Files(model, revision)), device)
+        return _published(GillCheckpoint(Files(model, revision)), device)
     size = TINY if weights == "tiny" else FULL
     mapper = empty_mapper(size.mapper)
     randomised(mapper, device=device, dtype=torch.float32, seed=SEED)
@@ -51,7 +50,7 @@ def empty_mapper(size: MapperSize) -> VokenMapper:
 
 
 def _published(
-    checkpoint: Published, device: torch.device
+    checkpoint: GillCheckpoint, device: torch.device
 ) -> tuple[VokenMapper, tuple[int, int]]:
     size = checkpoint.mapper_size()
     mapper = empty_mapper(size)
@@ -67,10 +66,10 @@ def _published(
 
 
 class GillRender(VokenRender):
-    """Draws what `GillDraft` asked for; takes the fields of `GillRenderSettings`."""
+    """Draws the requests of `GillDraft`; takes the fields of `GillRenderSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        told = GillRenderSettings(**settings)
-        device = device_of(told.device)
-        mapper, shape = load_mapper(weights, told.model, told.revision, device)
-        super().__init__(told.drawing(), weights, mapper, shape)
+        render = GillRenderSettings(**settings)
+        device = device_of(render.device)
+        mapper, shape = load_mapper(weights, render.model, render.revision, device)
+        super().__init__(render.drawing(), weights, mapper, shape)

@@ -1,4 +1,4 @@
-"""Settings of GILL's two stages, with upstream's defaults, and the system they make.
+"""Settings of GILL's two stages, with upstream's defaults, and the system of both.
 
 Upstream is kohjingyu/gill: `generate_for_images_and_texts` (gill/models.py), and
 `generate_dialogue` of GILL_Inference_Examples.ipynb, whose dialogue form is used here.
@@ -41,28 +41,28 @@ class GillDraftSettings(ModelSettings):
     language: str = unkeyed("facebook/opt-6.7b")
     """The frozen OPT: a folder, a Hub id, or `ID@REVISION`."""
     vision: str = unkeyed("openai/clip-vit-large-patch14")
-    """The frozen CLIP, of which the vision tower is read, named likewise."""
+    """The frozen CLIP, of which only the vision tower is read; named in the same way."""
     params_b: float | None = unkeyed(7.03, gt=0)
 
     num_words: int = Field(default=64, ge=1)
-    """Tokens written, an image counting as one. Upstream's dialogues have 32."""
+    """Maximum number of tokens, an image counting as one. Upstream's dialogues have 32."""
     max_num_rets: int = Field(default=4, ge=0)
-    """Most images of one answer. Upstream's default is 1."""
+    """Maximum number of images of an answer. Upstream's default is 1."""
     min_word_tokens: int = Field(default=0, ge=0)
-    """Tokens before an image may be asked for."""
+    """Minimum number of tokens before an image."""
     ret_scale_factor: float = Field(default=1.4, ge=0)
     """Above 1, the logit of [IMG0] becomes its absolute value times this. 1.4 in the
     notebook's dialogue, 1.3 in the demo, 1.0 in the function itself."""
     gen_scale_factor: float = Field(default=1.0, ge=0)
-    """Works on the same logit, after the other; their effects multiply."""
+    """Applied to the same logit, after the other; their effects multiply."""
     temperature: float = Field(default=0.0, ge=0)
     """0 is greedy."""
     top_p: float = Field(default=1.0, gt=0, le=1)
     """The demo uses 0.95 whenever it samples."""
 
     newline: NewlineRule = "upstream"
-    """Where an answer ends: `upstream` at the first newline, but nowhere if the first
-    token is one; `first_line` at the first newline after something else; `never`."""
+    """Where an answer ends: `upstream` at the first newline, unless the first token is
+    one; `first_line` at the first newline after any other token; `never`."""
     truncate_caption: bool = True
     """Cut each text after its first line, else after its first full stop."""
     trailing_text: bool = False
@@ -71,16 +71,16 @@ class GillDraftSettings(ModelSettings):
     """Leave the literal [IMG...] names in the text, as upstream returns it."""
 
     question: str = "Q: "
-    """Put before the text of a user's turn; pictures that open the turn precede it."""
+    """Put before the text of a user's turn, after the turn's leading pictures."""
     answer: str = "\nA:"
     """Put after a user's turn."""
     answer_end: str = "\n"
     """Put after an earlier answer."""
     history_images: Literal["pictures", "vokens"] = "pictures"
-    """Pictures of earlier answers: seen like any other, or (upstream) left out, with the
-    names of the image tokens in their place."""
+    """Pictures of earlier answers are read like any other, or (upstream) replaced by the
+    names of the image tokens."""
     always_add_bos: bool = False
-    """Open every piece of text with `</s>`, not only the first of a prompt."""
+    """Begin every piece of text with `</s>`, not only the first of a prompt."""
     resize: Literal["squash", "crop"] = "squash"
     """Pictures are squashed to the vision tower's square, as in upstream's programs, or
     scaled and cropped to it by CLIP's own processor."""
@@ -99,12 +99,12 @@ class GillDraftSettings(ModelSettings):
         return self.temperature > 0
 
     def per_record_gib(self) -> float:
-        """The cache of a full context."""
+        """Size of the cache of a full context."""
         return _CACHE_GIB
 
 
 class GillRenderSettings(VokenRenderSettings):
-    """GILLMapper, in float32, before Stable Diffusion 1.5, in float16 as upstream.
+    """GILLMapper in float32, then Stable Diffusion 1.5 in float16, as upstream.
 
     Guidance leads away from CLIP's encoding of `negative_prompt`, by default of "".
     """
@@ -120,14 +120,14 @@ class GillRenderSettings(VokenRenderSettings):
 
 
 def gill(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> render; UsageError for overrides that no stage takes."""
-    stages = {"draft": GillDraftSettings(), "render": GillRenderSettings()}
-    told = part_settings(stages, overrides, "models.gill")
-    draft = told["draft"]
+    """The system draft -> render; UsageError for an override that no stage accepts."""
+    defaults = {"draft": GillDraftSettings(), "render": GillRenderSettings()}
+    settings = part_settings(defaults, overrides, "models.gill")
+    draft = settings["draft"]
     assert isinstance(draft, GillDraftSettings)
     return System(
         name="gill",
         draft=draft.spec("gill-draft", weights, gpu_gib),
-        render=told["render"].spec("gill-render", weights, gpu_gib),
+        render=settings["render"].spec("gill-render", weights, gpu_gib),
         max_images=draft.max_num_rets,
     )

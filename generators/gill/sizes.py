@@ -1,7 +1,7 @@
-"""The two sizes built without a checkpoint, toy and published, and what steers them.
+"""The toy and the published size, built without a checkpoint, and their steering.
 
-Toy models have a small tokenizer of their own, and random weights that all the same
-ask for pictures and end answers.
+Models of both sizes have a toy tokenizer, and random weights that are changed so that
+they request images and end their answers.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 
-from generators.gill.language import Language
+from generators.gill.networks import GillLanguage
 from generators.gill.tokens import BOS, PAD, byte_level
 from generators.toys import BYTE_LEVEL
 
 HEADS = 4
-"""Of the mapper; stands in no file (`TextFcLayer`, gill/layers.py)."""
+"""Attention heads of the mapper, from `TextFcLayer` (gill/layers.py); no file has them."""
 
 SEED = 20_230_526
-"""Of the random weights; GILL was published on that day."""
+"""Seed of the random weights: the day on which GILL was published."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,27 +44,27 @@ class MapperSize:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
-    """Dimensions of all parts of a GILL."""
+class GillSize:
+    """Dimensions of all parts of a GILL model."""
 
     language: Mapping[str, Any]
-    """Fields of transformers' `OPTConfig`, all but the vocabulary's size."""
+    """Fields of transformers' `OPTConfig`, except the vocabulary size."""
     vision: Mapping[str, Any]
     """Fields of `CLIPVisionConfig`."""
     mapper: MapperSize
     visual_tokens: int = 4
-    """Embeddings that stand for one picture in a prompt."""
+    """Embeddings per picture of a prompt."""
     vokens: int = 8
     """Image tokens [IMG0], [IMG1], ..."""
     vocabulary: int | None = None
-    """How many names the toy tokenizer is filled up to; None for just its words."""
+    """Number of names to which the toy tokenizer is filled up; None for its words only."""
     asks: float = 0.08
-    """Probability that random weights ask for an image after a word, by default."""
+    """Probability that random weights request an image after a word, by default."""
     ends: float = 0.02
     """Probability that they write a newline after a word."""
 
 
-TINY = Size(
+TINY = GillSize(
     language={
         "hidden_size": 64,
         "word_embed_proj_dim": 64,
@@ -84,7 +84,7 @@ TINY = Size(
     mapper=MapperSize(states=64, width=32, layers=2, inner=64, queries=77, out=32),
 )
 
-FULL = Size(
+FULL = GillSize(
     language={
         "hidden_size": 4096,
         "word_embed_proj_dim": 4096,
@@ -104,22 +104,23 @@ FULL = Size(
     mapper=MapperSize(states=4096, width=512, layers=4, inner=2048, queries=77, out=768),
     vocabulary=50_265,
 )
-"""OPT-6.7B, the vision tower of CLIP ViT-L/14, and GILL's own 50 million parameters."""
+"""OPT-6.7B, the vision tower of CLIP ViT-L/14, and GILL's 50 million parameters."""
 
 
 _LEVEL = 100.0
-"""What the head finds in channel 0: so loud that the biases, which are also read as
-inputs, can be faint."""
+"""The value of channel 0 at the output layer: large, so that the biases, which are also
+read as inputs, can be small."""
 _SCALE = 1.4
-"""The scale factor at which the chance of an image is that asked for."""
-_FAINTER = 0.5
-"""Noise in the logit of [IMG0], lest its absolute value win by being low."""
+"""The scale factor at which an image has the requested probability."""
+_REDUCED = 0.5
+"""Factor on the noise of [IMG0]'s logit, so that a low logit does not win by its
+absolute value."""
 
 
 def toy_tokenizer(size: int | None = None) -> Tokenizer:
     """A byte-level BPE tokenizer, its special tokens where OPT's are.
 
-    Filled up with made-up words to `size` names where one is given.
+    It is filled up with made-up words to `size` names where a size is given.
     """
     names = ["<s>", PAD, BOS, "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     ids, merges = BYTE_LEVEL.vocabulary(names, size)
@@ -127,30 +128,30 @@ def toy_tokenizer(size: int | None = None) -> Tokenizer:
 
 
 def word_ids(tokenizer: Tokenizer) -> list[int]:
-    """Ids of the whole words of a toy tokenizer, the made-up ones among them."""
+    """Ids of the whole words of a toy tokenizer, including the made-up ones."""
     return sorted({*BYTE_LEVEL.ids(tokenizer), *BYTE_LEVEL.made_up_ids(tokenizer)})
 
 
-def steered(language: Language, words: Sequence[int], asks: float, ends: float) -> None:
-    """Make a random OPT ask for images and end its answers now and then, even greedily.
+def steered(language: GillLanguage, words: Sequence[int], asks: float, ends: float) -> None:
+    """Make a random OPT request images and end its answers now and then, even greedily.
 
-    Channel 0 of the residual stream is held constant, out of the layers' reach, and the
-    tied embeddings read from it a bias: greedily, text is written in `words`; after each
-    an image is asked for with probability about `asks`, a newline written with `ends`.
+    No layer changes channel 0 of the residual stream, so the tied embeddings read a bias
+    from it. Greedy text consists of `words`; after each, an image is requested with a
+    probability of about `asks`, and a newline is written with `ends`.
     """
     asking, ending = language.tokens.vokens[0], language.tokens.newline
     with torch.no_grad():
-        _quieten(language.decoder)
+        _hold_channel(language.decoder)
         hidden = _states(language, words)
         language.decoder.final_layer_norm.weight[0] *= _LEVEL / hidden[:, 0].mean()
         noise = float((hidden @ language.embeddings[list(words)].T).float().std())
         bias = torch.full((len(language.embeddings),), -10.0)
         bias[list(words)] = 0.0
-        # Half of the time the best of so many normal draws lies below `best`.
+        # The median of the maximum of as many normal samples as there are words.
         best = NormalDist().inv_cdf(0.5 ** (1 / len(words)))
         bias[ending] = best - NormalDist().inv_cdf(1 - ends)
-        bias[asking] = best / _SCALE - _FAINTER * NormalDist().inv_cdf(1 - asks)
-        language.embeddings[asking] *= _FAINTER
+        bias[asking] = best / _SCALE - _REDUCED * NormalDist().inv_cdf(1 - asks)
+        language.embeddings[asking] *= _REDUCED
         for token in (asking, ending):
             _centre(language.embeddings[token], hidden.mean(dim=0))
         language.embeddings[:, 0] = (noise * bias / _LEVEL).to(language.embeddings)
@@ -162,8 +163,8 @@ def _centre(embedding: Tensor, mean: Tensor) -> None:
     embedding -= share * mean
 
 
-def _quieten(decoder: Any) -> None:
-    """Hold channel 0, and keep an embedding from being its own likeliest successor."""
+def _hold_channel(decoder: Any) -> None:
+    """Hold channel 0 constant, and stop tokens from predicting themselves."""
     embeddings: Tensor = decoder.embed_tokens.weight
     positions: Tensor = decoder.embed_positions.weight
     width = embeddings.shape[1]
@@ -183,9 +184,9 @@ def _quieten(decoder: Any) -> None:
         layer.self_attn.q_proj.weight *= 4.0
 
 
-def _states(language: Language, words: Sequence[int]) -> Tensor:
+def _states(language: GillLanguage, words: Sequence[int]) -> Tensor:
     """States (positions, width) of the decoder after some words."""
-    context = language.embedded([language.tokens.bos, *words[:60]])
+    context = language.embed([language.tokens.bos, *words[:60]])
     hidden: Tensor = language.decoder(
         inputs_embeds=context[None], use_cache=False
     ).last_hidden_state

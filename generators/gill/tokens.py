@@ -1,7 +1,7 @@
 """OPT's vocabulary with GILL's nine additions, and text in upstream's spelling.
 
 Upstream used transformers' slow tokenizer, to which it added `<|image|>` and [IMG0] to
-[IMG7] (`load_gill`, gill/models.py). Around those names it takes white space away.
+[IMG7] (`load_gill`, gill/models.py). It strips white space around those names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BOS, PAD = "</s>", "<pad>"
 CLS = "<|image|>"
 
 _TIDIED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
-"""What loses its spaces, in this order (`clean_up_tokenization` of transformers)."""
+"""Text that loses its spaces, in this order (`clean_up_tokenization` of transformers)."""
 
 
 def voken_name(index: int) -> str:
@@ -30,14 +30,14 @@ def voken_name(index: int) -> str:
 
 def opt_tokenizer(files: Files) -> Tokenizer:
     """The tokenizer of an OPT checkpoint: `tokenizer.json`, else vocabulary and merges."""
-    whole = files.find("tokenizer.json")
-    if whole is not None:
-        return read_tokenizer(whole)
+    single_file = files.find("tokenizer.json")
+    if single_file is not None:
+        return read_tokenizer(single_file)
     vocabulary, merges = files.need("vocab.json"), files.need("merges.txt")
     try:
         return byte_level(models.BPE.from_file(str(vocabulary), str(merges)))
     except Exception as error:
-        # The library raises plain `Exception` for whatever it cannot read.
+        # The library raises plain `Exception` for any file that it cannot read.
         raise CheckpointError(
             f"{vocabulary} and {merges.name} are not a valid tokenizer: {error}"
         ) from None
@@ -52,20 +52,20 @@ def byte_level(model: models.BPE) -> Tokenizer:
     return tokenizer
 
 
-class Tokens:
-    """Ids of text, and of the `vokens` image tokens that follow OPT's own ids."""
+class GillTokens:
+    """Ids of text, and of the `vokens` image tokens that follow OPT's ids."""
 
     def __init__(self, tokenizer: Tokenizer, vokens: int) -> None:
         self.tokenizer = tokenizer
-        own = tokenizer.get_vocab_size(with_added_tokens=True)
-        self.cls = own
-        self.vokens = tuple(range(own + 1, own + 1 + vokens))
+        first = tokenizer.get_vocab_size(with_added_tokens=True)
+        self.cls = first
+        self.vokens = tuple(range(first + 1, first + 1 + vokens))
         """Ids of [IMG0], [IMG1], ..."""
-        self.size = own + 1 + vokens
+        self.size = first + 1 + vokens
         names = [CLS, *(voken_name(i) for i in range(vokens))]
         self.voken_names = "".join(names[1:])
         """[IMG0][IMG1]..., as upstream writes an image into text."""
-        self._added = {name: own + i for i, name in enumerate(names)}
+        self._added = {name: first + i for i, name in enumerate(names)}
         self._names = {i: name for name, i in self._added.items()}
         self._split = re.compile(f"({'|'.join(map(re.escape, names))})")
         self.bos, pad = self._id(BOS), self._id(PAD)
@@ -73,35 +73,35 @@ class Tokens:
         self.newline = self._plain("\n")[0]
 
     def _id(self, name: str) -> int:
-        found: int | None = self.tokenizer.token_to_id(name)
-        if found is None:
+        token: int | None = self.tokenizer.token_to_id(name)
+        if token is None:
             raise CheckpointError(f"the vocabulary of the language model lacks {name!r}")
-        return found
+        return token
 
     def _plain(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a piece of text, in which the added names stand for their tokens."""
+        """Ids of a piece of text; the added names become their tokens."""
         parts = self._split.split(text)
         ids: list[int] = []
         for i, part in enumerate(parts):
             if i % 2:
                 ids.append(self._added[part])
                 continue
-            kept = part if i == 0 else part.lstrip()
-            ids += self._plain(kept if i == len(parts) - 1 else kept.rstrip())
+            text = part if i == 0 else part.lstrip()
+            ids += self._plain(text if i == len(parts) - 1 else text.rstrip())
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of ids, without special tokens, image tokens by name.
 
         Runs of text and names are joined by a space, and the spaces before punctuation
-        taken away, as transformers' slow tokenizers did by default.
+        are removed, as transformers' slow tokenizers did by default.
         """
-        shown = [i for i in ids if i not in self._hidden]
-        runs = groupby(shown, key=lambda i: self._names.get(i, ""))
+        visible = [i for i in ids if i not in self._hidden]
+        runs = groupby(visible, key=lambda i: self._names.get(i, ""))
         parts = [p for name, run in runs for p in self._spelled(name, run)]
         text = " ".join(parts)
         for spaced in _TIDIED:

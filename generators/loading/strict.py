@@ -1,4 +1,4 @@
-"""Fills a module with stored tensors by a layout, one at a time, strictly."""
+"""Fills a module on its device with stored tensors by a layout, one at a time, strictly."""
 
 from __future__ import annotations
 
@@ -10,6 +10,13 @@ import torch
 from torch import Tensor, nn
 
 from generators.errors import CheckpointError
+
+
+def device_of(name: str) -> torch.device:
+    """`auto` is the first visible GPU, else the CPU; any other name is taken as it is."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return torch.device(name)
 
 
 def same(tensor: Tensor) -> Tensor:

@@ -10,34 +10,38 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.decoding.requests import unanswerable
+from generators.content import unanswerable
 from generators.decoding.sampling import Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
-from generators.loading.devices import device_of
-from generators.minigpt5.loop import Interleaver, Rules
+from generators.loading.strict import device_of
+from generators.minigpt5.loop import (
+    MiniGPT5Interleaver,
+    MiniGPT5Limits,
+    MiniGPT5Rules,
+    MiniGPT5Track,
+)
 from generators.minigpt5.models import context_of, load_writer
-from generators.minigpt5.prompts import asked, shown
+from generators.minigpt5.prompts import display_text, prompt_parts
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.state import Limits, Track
-from generators.minigpt5.vision import prepared
+from generators.minigpt5.vision import encoder_pixels
 from generators.pictures import PictureError
-from generators.vokens.mapper import packed
+from generators.vokens.mapper import pack_states
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
-    """A request in the model's own terms."""
+class MiniGPT5Prompt:
+    """A request as the model reads it."""
 
     pieces: tuple[list[int] | Tensor, ...]
-    """Ids, and pixels (3, side, side) of the pictures between them."""
+    """Ids, and the pixels (3, side, side) of the pictures between them."""
     length: int
-    """Positions it takes."""
-    shown: str
+    """Number of positions."""
+    display_text: str
     seed: int
 
     @property
     def pixels(self) -> list[Tensor]:
-        """The pictures, in order."""
+        """The pixels of each picture, in order."""
         return [piece for piece in self.pieces if isinstance(piece, Tensor)]
 
 
@@ -45,20 +49,20 @@ class MiniGPT5Draft:
     """Writes interleaved answers; takes the fields of `MiniGPT5DraftSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = told = MiniGPT5DraftSettings(**settings)
-        dtype = getattr(torch, told.dtype)
-        self.writer = load_writer(weights, told, device_of(told.device), dtype)
+        self.settings = options = MiniGPT5DraftSettings(**settings)
+        dtype = getattr(torch, options.dtype)
+        self.writer = load_writer(weights, options, device_of(options.device), dtype)
         self.vocabulary = self.writer.vocabulary
-        self.limits = Limits(
-            context=context_of(self.writer, told.context),
-            max_new_tokens=told.max_new_tokens,
-            max_images=told.max_images,
-            end_id=told.end_id,
-            force_image=told.force_image,
+        self.limits = MiniGPT5Limits(
+            context=context_of(self.writer, options.context),
+            max_new_tokens=options.max_new_tokens,
+            max_images=options.max_images,
+            end_id=options.end_id,
+            force_image=options.force_image,
         )
-        sampler = Sampler(told.temperature, told.top_p, told.greedy, told.top_k)
-        self.rules = Rules(sampler, told.repetition_penalty, told.leading_id)
-        self._interleave = Interleaver(
+        sampler = Sampler(options.temperature, options.top_p, options.greedy, options.top_k)
+        self.rules = MiniGPT5Rules(sampler, options.repetition_penalty, options.leading_id)
+        self._interleave = MiniGPT5Interleaver(
             self.writer.language, self.vocabulary, self.limits, self.rules
         )
 
@@ -68,29 +72,29 @@ class MiniGPT5Draft:
         A request that leaves no room in the context is skipped; one without content,
         without a seed to sample from, or with an unreadable picture fails.
         """
-        read = [self.prompt(request) for request in inputs]
-        prompts = [prompt for prompt in read if isinstance(prompt, Prompt)]
-        tracks = self._interleave(self.embedded(prompts), [p.seed for p in prompts])
-        written = iter(zip(prompts, tracks, strict=True))
-        return [self.drafted(*next(written)) if isinstance(p, Prompt) else p for p in read]
+        requests = [self.prompt(request) for request in inputs]
+        prompts = [r for r in requests if isinstance(r, MiniGPT5Prompt)]
+        tracks = self._interleave(self.embed(prompts), [p.seed for p in prompts])
+        results = iter([self.result(p, t) for p, t in zip(prompts, tracks, strict=True)])
+        return [next(results) if isinstance(r, MiniGPT5Prompt) else r for r in requests]
 
-    def prompt(self, request: Request) -> Prompt | Skip | Failure:
-        """The request in the model's own terms, or why it cannot be answered."""
+    def prompt(self, request: Request) -> MiniGPT5Prompt | Skip | Failure:
+        """The request as the model reads it, or why it cannot be answered."""
         if failure := unanswerable(request, self.settings.is_seeded()):
             return failure
-        parts = asked(request, self.settings)
-        pieces = [p if isinstance(p, Image) else self._tokenised(p) for p in parts]
-        # One position is that of the id every prompt begins with.
+        parts = prompt_parts(request, self.settings)
+        pieces = [p if isinstance(p, Image) else self._tokenized(p) for p in parts]
+        # One position is that of the id with which every prompt begins.
         length = 1 + sum(map(self._positions, pieces))
         if length >= self.limits.context:
             return Skip(self._too_long(length, len(request.images)))
         try:
-            read = tuple(self._pixels(p) if isinstance(p, Image) else p for p in pieces)
+            content = tuple(self._pixels(p) if isinstance(p, Image) else p for p in pieces)
         except PictureError as error:
             return Failure(str(error))
-        return Prompt(read, length, shown(parts), request.seed or 0)
+        return MiniGPT5Prompt(content, length, display_text(parts), request.seed or 0)
 
-    def _tokenised(self, text: str) -> list[int]:
+    def _tokenized(self, text: str) -> list[int]:
         return self.vocabulary.tokenizer.encode(text)
 
     def _positions(self, piece: Image | list[int]) -> int:
@@ -98,7 +102,7 @@ class MiniGPT5Draft:
 
     @property
     def _queries(self) -> int:
-        """Positions one picture takes."""
+        """Number of positions of one picture."""
         return self.writer.encoder.query_tokens.shape[1]
 
     def _too_long(self, length: int, pictures: int) -> str:
@@ -108,45 +112,45 @@ class MiniGPT5Draft:
         )
 
     def _pixels(self, image: Image) -> Tensor:
-        return prepared(image, self.writer.encoder.side, self.settings.fit)
+        return encoder_pixels(image, self.writer.encoder.side, self.settings.fit)
 
-    def embedded(self, prompts: Sequence[Prompt]) -> list[Tensor]:
-        """Each prompt as vectors (positions, width); all pictures are encoded together."""
+    def embed(self, prompts: Sequence[MiniGPT5Prompt]) -> list[Tensor]:
+        """Vectors (positions, width) of each prompt; all pictures are encoded together."""
         pixels = [pixels for prompt in prompts for pixels in prompt.pixels]
-        seen = iter(self.writer.encoder(torch.stack(pixels)) if pixels else ())
-        return [self._joined(prompt, seen) for prompt in prompts]
+        pictures = iter(self.writer.encoder(torch.stack(pixels)) if pixels else ())
+        return [self._joined(prompt, pictures) for prompt in prompts]
 
-    def _joined(self, prompt: Prompt, pictures: Iterator[Tensor]) -> Tensor:
-        vectors = [self._interleave.embedded([self.vocabulary.bos])]
+    def _joined(self, prompt: MiniGPT5Prompt, pictures: Iterator[Tensor]) -> Tensor:
+        vectors = [self._interleave.embed([self.vocabulary.bos])]
         for piece in prompt.pieces:
             if isinstance(piece, Tensor):
                 vectors.append(next(pictures))
             else:
-                vectors.append(self._interleave.embedded(piece))
+                vectors.append(self._interleave.embed(piece))
         return torch.cat(vectors)
 
-    def drafted(self, prompt: Prompt, track: Track) -> Result[Draft]:
-        """What a finished track says."""
+    def result(self, prompt: MiniGPT5Prompt, track: MiniGPT5Track) -> Result[Draft]:
+        """The result of a finished track."""
         usage = {
             "input_tokens": prompt.length,
             "input_images": len(prompt.pixels),
             "output_tokens": len(track.ids),
             "images": len(track.pictures),
         }
-        notes: dict[str, Any] = {"prompt": prompt.shown, "stop": str(track.stop)}
-        if strays := track.strays:
-            notes["left out"] = strays
+        notes: dict[str, Any] = {"prompt": prompt.display_text, "stop": str(track.stop)}
+        if others := track.other_added_ids:
+            notes["left out"] = others
         return Result(Draft(self._segments(track)), usage, notes)
 
-    def _segments(self, track: Track) -> tuple[Text | ImageRequest, ...]:
-        """Text without the white space at its edges (blank runs left out), and requests."""
+    def _segments(self, track: MiniGPT5Track) -> tuple[Text | ImageRequest, ...]:
+        """Requests, and stripped text that is not blank, in order."""
         parts = track.segments()
         if self.settings.spell_leading_id and isinstance(parts[0], str):
             parts[0] = "<unk>" + parts[0]
         segments: list[Text | ImageRequest] = []
         for part in parts:
             if isinstance(part, Tensor):
-                segments.append(ImageRequest(payload=packed(part)))
+                segments.append(ImageRequest(payload=pack_states(part)))
             elif part.strip():
                 segments.append(Text(part.strip()))
         return tuple(segments)

@@ -1,14 +1,15 @@
-"""The interleaved loop: many records, one step at a time, text and vokens alike.
+"""The interleaved loop of MiniGPT-5: one record's track, and many records in one batch.
 
-Upstream runs one record at a time and feeds the eight vokens of a picture in one pass;
-fed one by one they have the same states, since no voken sees a later one. Records that
-write text and records inside a picture share every pass; finished ones leave.
+Upstream runs one record at a time and feeds the eight vokens of a picture in one pass.
+Fed one by one they have the same states, because no voken attends to a later one. Records
+that write text and records inside a picture share every pass; finished ones leave.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
 import torch
@@ -16,12 +17,123 @@ from torch import Tensor
 
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Stream, Streams
-from generators.minigpt5.state import Limits, Track
-from generators.minigpt5.tokens import Vocabulary
+from generators.minigpt5.sizes import VOKENS
+from generators.minigpt5.tokens import MiniGPT5Vocabulary
+
+
+class MiniGPT5Stop(StrEnum):
+    """Why an answer ends where it does."""
+
+    MARK = "### reached"
+    END = "end of sequence"
+    CONTEXT = "context full"
+    BUDGET = "token budget reached"
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class MiniGPT5Limits:
+    """The maximum length of an answer, and where it ends."""
+
+    context: int
+    """Maximum positions of prompt and answer; a picture takes eight."""
+    max_new_tokens: int
+    """A picture counts as one."""
+    max_images: int
+    end_id: int
+    force_image: bool
+
+
+class MiniGPT5Track:
+    """The sampled ids of one record, and the states of its pictures."""
+
+    def __init__(
+        self, prompt_length: int, vocabulary: MiniGPT5Vocabulary, limits: MiniGPT5Limits
+    ) -> None:
+        self.vocabulary = vocabulary
+        self.limits = limits
+        self.prompt_length = prompt_length
+        self.ids: list[int] = []
+        """Sampled ids; `[IMG0]` represents its picture, as in upstream's sequences."""
+        self.pictures: list[list[Tensor]] = []
+        """States of each picture: one before `[IMG0]`, then those at `[IMG0..6]`."""
+        self.stop: MiniGPT5Stop | None = None
+
+    @property
+    def length(self) -> int:
+        """Number of positions of prompt and answer."""
+        more_vokens = (VOKENS - 1) * len(self.pictures)
+        return self.prompt_length + len(self.ids) + more_vokens
+
+    @property
+    def drawing(self) -> bool:
+        """Whether the current picture still lacks states."""
+        return bool(self.pictures) and len(self.pictures[-1]) < VOKENS
+
+    @property
+    def may_begin_image(self) -> bool:
+        """Whether a whole picture still fits, and the answer may hold one more."""
+        fits = self.length + VOKENS <= self.limits.context
+        return fits and len(self.pictures) < self.limits.max_images
+
+    @property
+    def must_begin_image(self) -> bool:
+        """Whether nothing but a picture may come next."""
+        return self.limits.force_image and not self.pictures and self.may_begin_image
+
+    def take(self, token: int, state: Tensor) -> int:
+        """Append an id sampled from `state` (width,); the id to feed next."""
+        self.ids.append(token)
+        if token == self.vocabulary.begin_image:
+            self.pictures.append([state])
+        else:
+            self._stop_at_limits()
+        return token
+
+    def collect(self, state: Tensor) -> int:
+        """Append a state of the current picture; the voken to feed next."""
+        states = self.pictures[-1]
+        states.append(state)
+        if not self.drawing:
+            self._stop_at_limits()
+        return self.vocabulary.vokens[len(states) - 1]
+
+    def _stop_at_limits(self) -> None:
+        if self.vocabulary.mark_length(self.ids):
+            self.stop = MiniGPT5Stop.MARK
+        elif self.ids[-1] == self.limits.end_id:
+            self.stop = MiniGPT5Stop.END
+        elif len(self.ids) >= self.limits.max_new_tokens:
+            self.stop = MiniGPT5Stop.BUDGET
+        elif self.length >= self.limits.context:
+            self.stop = MiniGPT5Stop.CONTEXT
+
+    def segments(self) -> list[str | Tensor]:
+        """Unstripped text, and states (vokens, width) of the pictures, in order."""
+        parts: list[str | Tensor] = []
+        run: list[int] = []
+        pictures = iter(self.pictures)
+        for token in self._ids_without_mark():
+            if token != self.vocabulary.begin_image:
+                run.append(token)
+                continue
+            parts += [self.vocabulary.text(run), torch.stack(next(pictures))]
+            run = []
+        return [*parts, self.vocabulary.text(run)]
+
+    @property
+    def other_added_ids(self) -> dict[str, int]:
+        """How often each added id other than `[IMG0]` was sampled; they are not text."""
+        size = self.vocabulary.tokenizer.size
+        added = [i for i in self.ids if i >= size and i != self.vocabulary.begin_image]
+        return {self.vocabulary.added_name(i): added.count(i) for i in sorted(set(added))}
+
+    def _ids_without_mark(self) -> Sequence[int]:
+        """The ids without the mark at their end."""
+        return self.ids[: len(self.ids) - self.vocabulary.mark_length(self.ids)]
+
+
+@dataclass(frozen=True, slots=True)
+class MiniGPT5Rules:
     """How ids are chosen."""
 
     sampler: Sampler
@@ -34,16 +146,20 @@ class _Record:
     """A track with its stream and its source of random numbers."""
 
     index: int
-    track: Track
+    track: MiniGPT5Track
     stream: Stream
     generator: torch.Generator
 
 
-class Interleaver:
+class MiniGPT5Interleaver:
     """Answers prompts with one language model."""
 
     def __init__(
-        self, model: Any, vocabulary: Vocabulary, limits: Limits, rules: Rules
+        self,
+        model: Any,
+        vocabulary: MiniGPT5Vocabulary,
+        limits: MiniGPT5Limits,
+        rules: MiniGPT5Rules,
     ) -> None:
         self._model = model
         self._vocabulary = vocabulary
@@ -52,69 +168,71 @@ class Interleaver:
         self._device = model.lm_head.weight.device
 
     @torch.inference_mode()
-    def __call__(self, prompts: Sequence[Tensor], seeds: Sequence[int]) -> list[Track]:
-        """The tracks of all prompts (positions, width), in order, each run to its stop.
+    def __call__(
+        self, prompts: Sequence[Tensor], seeds: Sequence[int]
+    ) -> list[MiniGPT5Track]:
+        """The tracks of all prompts (positions, width), in order, each run until it stops.
 
-        Prompts must be shorter than the context; a seed fixes a record's samples
-        whatever its neighbours.
+        Prompts must be shorter than the context; a seed fixes a record's samples, whatever
+        the rest of the batch.
         """
         streams = Streams(self._model.model, self._limits.context)
-        tracks = [Track(len(p), self._vocabulary, self._limits) for p in prompts]
-        opened = zip(tracks, streams.open(prompts), seeds, strict=True)
+        tracks = [MiniGPT5Track(len(p), self._vocabulary, self._limits) for p in prompts]
+        starts = zip(tracks, streams.open(prompts), seeds, strict=True)
         records = [
             _Record(i, track, stream, torch.Generator().manual_seed(seed))
-            for i, (track, stream, seed) in enumerate(opened)
+            for i, (track, stream, seed) in enumerate(starts)
         ]
-        seen = self._seen(len(records))
+        generated = self._initial_mask(len(records))
         while records:
-            fed = self._advance(records, streams.step(), seen)
+            next_ids = self._advance(records, streams.step(), generated)
             for record in records:
                 if record.track.stop is not None:
                     streams.close(record.stream)
             records = [r for r in records if r.track.stop is None]
             if records:
-                ids = [fed[record.index] for record in records]
-                streams.feed([r.stream for r in records], self.embedded(ids))
+                ids = [next_ids[record.index] for record in records]
+                streams.feed([r.stream for r in records], self.embed(ids))
         return tracks
 
-    def embedded(self, ids: Sequence[int]) -> Tensor:
+    def embed(self, ids: Sequence[int]) -> Tensor:
         """Embeddings (ids, width)."""
         embedded: Tensor = self._model.model.embed_tokens(
             torch.tensor(list(ids), dtype=torch.long, device=self._device)
         )
         return embedded
 
-    def _seen(self, records: int) -> Tensor:
-        """Which ids count as generated: (records, rows of the vocabulary)."""
+    def _initial_mask(self, records: int) -> Tensor:
+        """Mask of the ids that count as generated: (records, rows of the vocabulary)."""
         shape = (records, self._vocabulary.rows)
-        seen = torch.zeros(shape, dtype=torch.bool, device=self._device)
-        seen[:, self._rules.leading_id] = True
-        return seen
+        generated = torch.zeros(shape, dtype=torch.bool, device=self._device)
+        generated[:, self._rules.leading_id] = True
+        return generated
 
     def _advance(
-        self, records: list[_Record], hidden: Tensor, seen: Tensor
+        self, records: list[_Record], hidden: Tensor, generated: Tensor
     ) -> dict[int, int]:
-        """Bring every record one step on; by its index the id it is to be fed."""
+        """Advance every record by one step; record index -> the id to feed it."""
         writing = [r for r in records if not r.track.drawing]
-        fed = {
+        next_ids = {
             r.index: r.track.collect(hidden[r.stream.row])
             for r in records
             if r.track.drawing
         }
         if not writing:
-            return fed
+            return next_ids
         states = hidden[torch.tensor([r.stream.row for r in writing], device=self._device)]
         indices = torch.tensor([r.index for r in writing], device=self._device)
-        chosen = self._chosen(writing, states, seen[indices])
-        seen[indices, chosen] = True
-        for record, state, token in zip(writing, states, chosen.tolist(), strict=True):
-            fed[record.index] = record.track.take(token, state)
-        return fed
+        tokens = self._sampled(writing, states, generated[indices])
+        generated[indices, tokens] = True
+        for record, state, token in zip(writing, states, tokens.tolist(), strict=True):
+            next_ids[record.index] = record.track.take(token, state)
+        return next_ids
 
-    def _chosen(self, records: list[_Record], states: Tensor, seen: Tensor) -> Tensor:
+    def _sampled(self, records: list[_Record], states: Tensor, generated: Tensor) -> Tensor:
         """The next id of each record that writes text."""
         logits = self._model.lm_head(states).float()
-        logits = penalised(logits, seen, self._rules.repetition_penalty)
+        logits = penalised(logits, generated, self._rules.repetition_penalty)
         begin = self._vocabulary.begin_image
         for row, record in zip(logits, records, strict=True):
             if record.track.must_begin_image:

@@ -1,4 +1,4 @@
-"""The drafting model under each kind of weights: language model and picture encoder."""
+"""The drafting model for each kind of weights: language model and picture encoder."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from generators.base import Weights
 from generators.errors import CheckpointError
 from generators.loading.files import Files, configured
 from generators.loading.strict import randomised, revived
+from generators.minigpt5.blip2 import Blip2
 from generators.minigpt5.published import (
-    Blip2,
-    Stages,
+    StageCheckpoints,
+    companion_files,
     fill_projection,
     fill_vicuna,
-    opened,
     projection_file,
     vicuna_config,
 )
@@ -27,39 +27,44 @@ from generators.minigpt5.sizes import (
     FULL,
     MARK_PIECE,
     TINY,
-    Size,
+    MiniGPT5Size,
     Steering,
     toy_tokenizer,
 )
-from generators.minigpt5.tokens import FromJson, Vocabulary, stored_bos, stored_tokenizer
+from generators.minigpt5.tokens import (
+    JsonTokenizer,
+    MiniGPT5Vocabulary,
+    stored_bos,
+    stored_tokenizer,
+)
 from generators.minigpt5.vision import PictureEncoder
 from generators.toys import PIECES
 
 _SEED = 20_231_003
-"""Of the random weights; the paper appeared on that day."""
+"""Seed of the random weights: the day on which the paper appeared."""
 
 
 @dataclass(frozen=True)
-class Writer:
+class MiniGPT5Writer:
     """A language model that reads pictures and writes text and vokens."""
 
     language: Any
     """`LlamaForCausalLM`."""
     encoder: PictureEncoder
-    vocabulary: Vocabulary
+    vocabulary: MiniGPT5Vocabulary
     context: int
-    """Most positions of a sequence."""
+    """Maximum number of positions of a sequence."""
 
 
 def load_writer(
     weights: Weights,
-    told: MiniGPT5DraftSettings,
+    settings: MiniGPT5DraftSettings,
     device: torch.device,
     dtype: torch.dtype,
-) -> Writer:
+) -> MiniGPT5Writer:
     """The drafting model; CheckpointError when published files do not fit."""
     if weights == "pretrained":
-        return _published(told, device, dtype)
+        return _published(settings, device, dtype)
     if weights == "tiny":
         return random_writer(TINY, device, torch.float32)
     return random_writer(FULL, device, dtype)
@@ -80,22 +85,26 @@ def picture_encoder(
     """An empty picture encoder on the meta device."""
     from transformers import Blip2QFormerConfig, Blip2VisionConfig
 
-    seeing = configured(Blip2VisionConfig, vision, "the ViT of BLIP-2")
-    asking = configured(Blip2QFormerConfig, qformer, "the Q-Former of BLIP-2")
+    vision_config = configured(Blip2VisionConfig, vision, "the ViT of BLIP-2")
+    qformer_config = configured(Blip2QFormerConfig, qformer, "the Q-Former of BLIP-2")
     with torch.device("meta"):
-        encoder = PictureEncoder(seeing, asking, queries, width)
+        encoder = PictureEncoder(vision_config, qformer_config, queries, width)
     return encoder.eval().requires_grad_(False)
 
 
 def _published(
-    told: MiniGPT5DraftSettings, device: torch.device, dtype: torch.dtype
-) -> Writer:
-    # What is small is read first: a wrong path is told before gigabytes are loaded.
-    home, vicuna = Files(told.model, told.revision), opened(told.language)
-    projection, blip2 = projection_file(home, told.projection), Blip2(opened(told.vision))
-    stages = Stages(home, told.finetuned)
+    settings: MiniGPT5DraftSettings, device: torch.device, dtype: torch.dtype
+) -> MiniGPT5Writer:
+    # Small files are read first, so that a wrong path fails before gigabytes are loaded.
+    model = Files(settings.model, settings.revision)
+    vicuna = companion_files(settings.language)
+    projection = projection_file(model, settings.projection)
+    blip2 = Blip2(companion_files(settings.vision))
+    stages = StageCheckpoints(model, settings.finetuned)
     tokenizer = stored_tokenizer(vicuna)
-    vocabulary = Vocabulary.of(tokenizer, stages.rows(), stored_bos(vicuna, tokenizer))
+    vocabulary = MiniGPT5Vocabulary.of(
+        tokenizer, stages.rows(), stored_bos(vicuna, tokenizer)
+    )
     config = vicuna_config(vicuna, vocabulary.rows)
     encoder = picture_encoder(*blip2.configs(), config.hidden_size)
     blip2.fill(encoder, device, dtype)
@@ -104,14 +113,16 @@ def _published(
     fill_vicuna(language, vicuna, config, device, dtype)
     stages.fill_language(language, device, dtype)
     revived(language, config, device)
-    return Writer(language, encoder, vocabulary, config.max_position_embeddings)
+    return MiniGPT5Writer(language, encoder, vocabulary, config.max_position_embeddings)
 
 
-def random_writer(size: Size, device: torch.device, dtype: torch.dtype) -> Writer:
+def random_writer(
+    size: MiniGPT5Size, device: torch.device, dtype: torch.dtype
+) -> MiniGPT5Writer:
     """A seeded random model of `size` that writes interleaved answers."""
     tokenizer = toy_tokenizer(size.pieces)
-    pieces = FromJson(tokenizer)
-    vocabulary = Vocabulary.of(pieces, pieces.size + ADDED, bos=1)
+    pieces = JsonTokenizer(tokenizer)
+    vocabulary = MiniGPT5Vocabulary.of(pieces, pieces.size + ADDED, bos=1)
     config = llama_config(size, vocabulary.rows)
     language = language_model(config)
     encoder = picture_encoder(size.vision, size.qformer, size.queries, config.hidden_size)
@@ -123,20 +134,20 @@ def random_writer(size: Size, device: torch.device, dtype: torch.dtype) -> Write
     words = PIECES.ids(tokenizer) if size.pieces is None else range(300, pieces.size)
     steering = Steering(words, vocabulary.begin_image, mark, size.begin_image, size.end)
     steering.apply(language, encoder)
-    return Writer(language, encoder, vocabulary, config.max_position_embeddings)
+    return MiniGPT5Writer(language, encoder, vocabulary, config.max_position_embeddings)
 
 
-def llama_config(size: Size, rows: int) -> Any:
+def llama_config(size: MiniGPT5Size, rows: int) -> Any:
     """The `LlamaConfig` of a size whose tables have `rows` rows."""
     from transformers import LlamaConfig
 
     return LlamaConfig(**size.language, vocab_size=rows)
 
 
-def context_of(writer: Writer, told: int | None) -> int:
-    """Most positions of a prompt and its answer; CheckpointError for more than trained."""
-    if told is not None and told > writer.context:
+def context_of(writer: MiniGPT5Writer, requested: int | None) -> int:
+    """Maximum positions of prompt and answer; CheckpointError for more than trained."""
+    if requested is not None and requested > writer.context:
         raise CheckpointError(
-            f"context {told} exceeds the model's {writer.context} positions"
+            f"context {requested} exceeds the model's {writer.context} positions"
         )
-    return told or writer.context
+    return requested or writer.context

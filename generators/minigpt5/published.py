@@ -1,4 +1,4 @@
-"""MiniGPT-5 as published: stage checkpoints, Vicuna, BLIP-2 and MiniGPT-4's projection."""
+"""MiniGPT-5 as published: stage checkpoints, Vicuna and MiniGPT-4's projection."""
 
 from __future__ import annotations
 
@@ -12,10 +12,25 @@ from torch import Tensor, nn
 
 from generators.checkpoints import looks_like_path, with_revision
 from generators.errors import CheckpointError
-from generators.loading.files import Files, configured, count, read_json, section
+from generators.loading.files import (
+    Files,
+    configured,
+    in_pickle,
+    read_json,
+    shape_of,
+    stored_tensors,
+)
 from generators.loading.strict import Place, fill, identical
-from generators.loading.tensors import in_pickle, shape_of, stored_tensors
-from generators.minigpt5.lavis import QFORMER, VIT, Lavis
+
+STAGE_1 = "stage1_cc3m.ckpt"
+STAGE_2 = {"vist": "stage2_vist.ckpt", "mmdialog": "stage2_mmdialog.ckpt"}
+PROJECTION = "prerained_minigpt4_7b.pth"
+
+_LLAMA_1 = "model.llama_model."
+_LLAMA_2 = "model.llama_model.base_model.model."
+_TABLES = ("model.embed_tokens", "lm_head")
+MAPPER = ("fc", "llm_to_t2i_mapping", "t2i_decoder_prompt")
+"""The parts of the stage checkpoints that the renderer reads."""
 
 _ALPHA = 16.0
 """`lora_alpha` of mini_gpt5.py; the files do not hold it."""
@@ -24,7 +39,7 @@ _PARTS = {"A": "down", "B": "up"}
 
 
 class _Update(nn.Module):
-    """W + (alpha / rank) B A, of a linear map W."""
+    """The low-rank update of a linear map W: W + (alpha / rank) B A."""
 
     def __init__(self, linear: nn.Linear, rank: int) -> None:
         super().__init__()
@@ -38,17 +53,18 @@ class _Update(nn.Module):
 
 @torch.no_grad()
 def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> None:
-    """Add the updates in `stored` to the weights of a LLaMA.
+    """Add the low-rank updates in `stored` to the weights of a LLaMA.
 
-    Names are peft's below `prefix`; the sum is taken in float32. CheckpointError where a
-    layer has none, or where there are others than of queries and values.
+    Names are peft's below `prefix`; the sum is computed in float32. CheckpointError where
+    a layer has no update, or where others than queries and values have one.
     """
     linears = {
         f"layers.{i}.self_attn.{target}": getattr(layer.self_attn, target)
         for i, layer in enumerate(model.model.layers)
         for target in _TARGETS
     }
-    rank = _rank(stored, f"{prefix}layers.0.self_attn.q_proj.lora_A.default.weight", source)
+    first = f"{prefix}layers.0.self_attn.q_proj.lora_A.default.weight"
+    rank = shape_of(stored, first, source, 2)[0]
     with torch.device("meta"):
         named = {_flat(name): _Update(linear, rank) for name, linear in linears.items()}
         updates = nn.ModuleDict(named)
@@ -69,28 +85,13 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
         linear.weight.copy_(merged)
 
 
-def _rank(stored: Mapping[str, Any], name: str, source: str) -> int:
-    return shape_of(stored, name, source, 2)[0]
-
-
 def _flat(name: str) -> str:
     """Names of submodules cannot hold dots."""
     return name.replace(".", "-")
 
 
-STAGE_1 = "stage1_cc3m.ckpt"
-STAGE_2 = {"vist": "stage2_vist.ckpt", "mmdialog": "stage2_mmdialog.ckpt"}
-PROJECTION = "prerained_minigpt4_7b.pth"
-
-_LLAMA_1 = "model.llama_model."
-_LLAMA_2 = "model.llama_model.base_model.model."
-_TABLES = ("model.embed_tokens", "lm_head")
-MAPPER = ("fc", "llm_to_t2i_mapping", "t2i_decoder_prompt")
-"""What the renderer reads of the stage checkpoints."""
-
-
 @dataclass(frozen=True)
-class Stages:
+class StageCheckpoints:
     """The stage checkpoints of one model."""
 
     files: Files
@@ -101,14 +102,14 @@ class Stages:
         return in_pickle(self.files.need(STAGE_1), "state_dict")
 
     def stage_2(self) -> Mapping[str, Any] | None:
-        """Those of the stage-2 checkpoint; None where none is used."""
+        """The tensors of the stage-2 checkpoint; None where none is used."""
         if self.finetuned == "none":
             return None
         return in_pickle(self.files.need(STAGE_2[self.finetuned]), "state_dict")
 
     @property
     def last_source(self) -> str:
-        """The file that is laid on last, for errors."""
+        """The file that is applied last, for errors."""
         return f"{STAGE_2.get(self.finetuned, STAGE_1)} of {self.files.describe()}"
 
     def rows(self) -> int:
@@ -117,7 +118,7 @@ class Stages:
         return shape_of(stored, next(iter(names)), self.last_source, 2)[0]
 
     def fill_language(self, model: Any, device: torch.device, dtype: torch.dtype) -> None:
-        """Embeddings and head; the updates of stage 2 are added to the weights there."""
+        """Fill embeddings and head, and add the updates of stage 2 to the other weights."""
         stored, names = self._tables()
         layers = f"{_LLAMA_2}model.layers"
         fill(
@@ -133,7 +134,7 @@ class Stages:
             merge(model, stored, f"{_LLAMA_2}model.", self.last_source)
 
     def _tables(self) -> tuple[Mapping[str, Any], dict[str, str]]:
-        """The file with embeddings and head, and their names there -> in the model."""
+        """The tensors with embeddings and head; names in the file -> in the model."""
         if (stored := self.stage_2()) is None:
             names = {f"{_LLAMA_1}{t}.weight": f"{t}.weight" for t in _TABLES}
             return self.stage_1(), names
@@ -141,7 +142,7 @@ class Stages:
         return stored, {f"{_LLAMA_2}{t}.{saved}": f"{t}.weight" for t in _TABLES}
 
 
-def opened(name: str) -> Files:
+def companion_files(name: str) -> Files:
     """The folder or Hub repository of a companion."""
     return Files(*with_revision(name))
 
@@ -159,7 +160,7 @@ def vicuna_config(files: Files, rows: int) -> Any:
 def fill_vicuna(
     model: Any, files: Files, config: Any, device: torch.device, dtype: torch.dtype
 ) -> None:
-    """Everything but embeddings and head, which the stage checkpoints replace."""
+    """Fill everything but embeddings and head, which the stage checkpoints replace."""
     tables = tuple(f"{table}." for table in _TABLES)
     names = [n for n in model.state_dict() if not n.startswith(tables)]
     fill(
@@ -176,24 +177,24 @@ def fill_vicuna(
     )
 
 
-def projection_file(model: Files, told: str | None) -> Path:
-    """The file with `llama_proj`; CheckpointError says where it can be had."""
-    if told is not None and looks_like_path(told) and Path(told).expanduser().is_file():
-        return Path(told).expanduser()
-    files = model if told is None else opened(told)
-    for name in (PROJECTION, f"config/{PROJECTION}"):
-        if (path := files.find(name)) is not None:
+def projection_file(model: Files, name: str | None) -> Path:
+    """The file with `llama_proj`; CheckpointError says where it is published."""
+    if name is not None and looks_like_path(name) and Path(name).expanduser().is_file():
+        return Path(name).expanduser()
+    files = model if name is None else companion_files(name)
+    for place in (PROJECTION, f"config/{PROJECTION}"):
+        if (path := files.find(place)) is not None:
             return path
     raise CheckpointError(
-        f"{files.describe()} has no file {PROJECTION!r}: it stands in the folder `config` "
-        "of the repository eric-ai-lab/MiniGPT-5; name it as `projection`"
+        f"{files.describe()} has no file {PROJECTION!r}: it is in the folder `config` "
+        "of the repository eric-ai-lab/MiniGPT-5; set `projection` to it"
     )
 
 
 def fill_projection(
     encoder: Any, path: Path, device: torch.device, dtype: torch.dtype
 ) -> None:
-    """`llama_proj` of MiniGPT-4."""
+    """Fill `llama_proj` from MiniGPT-4's file."""
     names = [n for n in encoder.state_dict() if n.startswith("llama_proj.")]
     fill(
         encoder,
@@ -203,46 +204,3 @@ def fill_projection(
         device=device,
         dtype=dtype,
     )
-
-
-@dataclass(frozen=True)
-class Blip2:
-    """A picture encoder in either layout."""
-
-    files: Files
-
-    def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
-        """Fields of `Blip2VisionConfig` and `Blip2QFormerConfig`, and the queries."""
-        if (path := self.files.find("config.json")) is None:
-            return self._lavis().configs()
-        stored = read_json(path)
-        if "qformer_config" not in stored:
-            raise CheckpointError(f"{path} describes no BLIP-2: it has no qformer_config")
-        qformer = section(stored, "qformer_config", str(path))
-        vision = section({"vision_config": {}} | stored, "vision_config", str(path))
-        queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
-        return dict(vision), dict(qformer), queries
-
-    def _lavis(self) -> Lavis:
-        if self.files.find(VIT) is None:
-            raise CheckpointError(
-                f"{self.files.describe()} holds no BLIP-2: neither config.json with "
-                f"model.safetensors, nor LAVIS's {VIT} and {QFORMER}"
-            )
-        return Lavis(self.files)
-
-    def fill(self, encoder: Any, device: torch.device, dtype: torch.dtype) -> None:
-        """Fill a `PictureEncoder`, but for its projection."""
-        names = [n for n in encoder.state_dict() if not n.startswith("llama_proj.")]
-        if self.files.find("config.json") is None:
-            self._lavis().fill(encoder, names, device, dtype)
-            return
-        wanted = ("vision_model.", "qformer.", "query_tokens")
-        fill(
-            encoder,
-            stored_tensors(self.files, lambda name: name.startswith(wanted)),
-            identical(names),
-            source=self.files.describe(),
-            device=device,
-            dtype=dtype,
-        )

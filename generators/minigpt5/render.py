@@ -12,45 +12,44 @@ from generators.base import Weights
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
 from generators.errors import CheckpointError
-from generators.loading.devices import device_of
-from generators.loading.files import Files
-from generators.loading.strict import Layout, fill, randomised
-from generators.loading.tensors import shape_of
-from generators.minigpt5.published import STAGE_1, Stages
+from generators.loading.files import Files, shape_of
+from generators.loading.strict import Layout, device_of, fill, randomised
+from generators.minigpt5.published import STAGE_1, StageCheckpoints
 from generators.minigpt5.settings import MiniGPT5RenderSettings
 from generators.minigpt5.sizes import FULL, TINY, VOKENS
 from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
 from generators.vokens.render import VokenRender
 
 _HEADS = 8
-"""Default of `nn.Transformer`, which model.py leaves as it is."""
+"""Default of `nn.Transformer`, which model.py does not change."""
 _QUERIES = 77
 _LAYERS = 4
 _SEED = 20_231_004
+"""Seed of the random weights."""
 
 
 class MiniGPT5Render(VokenRender):
-    """Draws what `MiniGPT5Draft` asked for; takes the fields of `MiniGPT5RenderSettings`.
+    """Draws the requests of `MiniGPT5Draft`; takes the fields of `MiniGPT5RenderSettings`.
 
-    Guidance leads away from what the mapper makes of states that are all zero
+    Guidance leads away from the mapper's output for states that are all zero
     (`USE_CFG` of `MiniGPT5_Model.generate`, model.py).
     """
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        told = MiniGPT5RenderSettings(**settings)
-        device = device_of(told.device)
+        render = MiniGPT5RenderSettings(**settings)
+        device = device_of(render.device)
         if weights == "pretrained":
-            mapper, width = _published_mapper(told, device)
+            mapper, width = _published_mapper(render, device)
         else:
-            mapper, width = _random_mapper(told, weights, device)
+            mapper, width = _random_mapper(render, weights, device)
         shape = (VOKENS, width)
-        super().__init__(told.drawing(), weights, mapper, shape, torch.zeros(shape))
+        super().__init__(render.drawing(), weights, mapper, shape, torch.zeros(shape))
 
 
 def empty_mapper(
     width: int, out: int, layers: int, inner: int, queries: int
 ) -> VokenMapper:
-    """The mapper on the meta device: states of `width` to embeddings of `out`."""
+    """The mapper on the meta device, from states of `width` to embeddings of `out`."""
     with torch.device("meta"):
         first = nn.Sequential(nn.Linear(width, out), nn.GELU(), nn.Linear(out, out))
         transformer = pre_norm_transformer(out, _HEADS, layers, inner)
@@ -58,10 +57,10 @@ def empty_mapper(
 
 
 def _random_mapper(
-    told: MiniGPT5RenderSettings, weights: Weights, device: torch.device
+    settings: MiniGPT5RenderSettings, weights: Weights, device: torch.device
 ) -> tuple[VokenMapper, int]:
     size = TINY if weights == "tiny" else FULL
-    design = DESIGNS[architecture_of(told)]
+    design = DESIGNS[architecture_of(settings)]
     out = design.config("unet", tiny=weights == "tiny")["cross_attention_dim"]
     width = size.language["hidden_size"]
     mapper = empty_mapper(width, out, _LAYERS, 4 * out, _QUERIES)
@@ -70,9 +69,9 @@ def _random_mapper(
 
 
 def _published_mapper(
-    told: MiniGPT5RenderSettings, device: torch.device
+    settings: MiniGPT5RenderSettings, device: torch.device
 ) -> tuple[VokenMapper, int]:
-    stages = Stages(Files(told.model, told.revision), told.finetuned)
+    stages = StageCheckpoints(Files(settings.model, settings.revision), settings.finetuned)
     first, second = stages.stage_1(), stages.stage_2()
     source = f"{STAGE_1} of {stages.files.describe()}"
     mapper, width = _sized_mapper(first, source)

@@ -1,4 +1,4 @@
-"""Settings of MiniGPT-5's two stages, with upstream's defaults, and the system they make.
+"""Settings of MiniGPT-5's two stages, with upstream's defaults, and the system of both.
 
 Sampling as in `MiniGPT5_Model.generate` (model.py) and `MiniGPT5.predict`
 (minigpt4/models/mini_gpt5.py), wording as in dataloader.py and examples/playground.py of
@@ -31,7 +31,7 @@ _CACHE_GIB = 2048 * 2 * 32 * 4096 * 2 / 2**30
 
 
 class Wording(NamedTuple):
-    """How a conversation is put to the model."""
+    """The template of a prompt."""
 
     system: str
     human: str
@@ -41,20 +41,20 @@ class Wording(NamedTuple):
     """After a picture that ends the last human turn."""
 
 
-_SEEING = (
+_PICTURE_FORMAT = (
     "Give the following images in <Img>ImageContent</Img> format. You will be able to see "
     "the images once I provide it to you. "
 )
 
 WORDINGS: Mapping[Finetuned, Wording] = {
     "vist": Wording(
-        _SEEING + "Please understanding images and generate story.",
+        _PICTURE_FORMAT + "Please understanding images and generate story.",
         "###Human:",
         " Tell me the next scene with image. ",
         "\n",
     ),
     "mmdialog": Wording(
-        _SEEING + "Please generate conversations with appropriate images. ",
+        _PICTURE_FORMAT + "Please generate conversations with appropriate images. ",
         "###Human: ",
         " ",
     ),
@@ -62,11 +62,11 @@ WORDINGS: Mapping[Finetuned, Wording] = {
         "You will be able to generate image according to command.", "###Human: ", " "
     ),
 }
-"""What each checkpoint was tuned on (`VISTDataset`, `MMDialogDataset`, `CC3MDataset`)."""
+"""Each checkpoint's template (`VISTDataset`, `MMDialogDataset`, `CC3MDataset`)."""
 
 
 class MiniGPT5DraftSettings(ModelSettings):
-    """The language model, which writes text and the states behind each picture."""
+    """The language model, which writes text and the states of each picture."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "minigpt5-draft"
@@ -84,37 +84,37 @@ class MiniGPT5DraftSettings(ModelSettings):
     `eva_vit_g.pth` and `blip2_pretrained_flant5xxl.pth`."""
     projection: str | None = unkeyed(None)
     """`prerained_minigpt4_7b.pth` (sic; from upstream's `config` folder), or a folder or
-    Hub repository that holds it; by default it is looked for beside the model."""
+    Hub repository that holds it; by default that of the model."""
     params_b: float | None = unkeyed(7.83, gt=0)
     finetuned: Finetuned = "vist"
-    """Which stage-2 checkpoint is laid over stage 1; `none` for stage 1 alone."""
+    """The stage-2 checkpoint that is applied to stage 1; `none` for stage 1 alone."""
 
     temperature: float = Field(default=1.0, gt=0)
     top_k: int = Field(default=50, ge=0)
-    """0 for all ids. Upstream's comes from the default of transformers 4.31."""
+    """0 for all ids. Upstream uses the default of transformers 4.31."""
     top_p: float = Field(default=0.9, gt=0, le=1)
     greedy: bool = False
     repetition_penalty: float = Field(default=2.0, gt=0)
-    """On generated ids and `leading_id`; not on the prompt, which goes in as vectors."""
+    """Applied to generated ids and `leading_id`, not to the prompt (vectors, not ids)."""
     leading_id: int = Field(default=0, ge=0)
-    """Penalised as if it had been generated: upstream's ids begin with the `bos_token_id`
-    of Vicuna v0's generation_config, which is that of `<unk>`."""
+    """Penalised as if generated: upstream's ids begin with the `bos_token_id` of Vicuna
+    v0's generation_config, which is the id of `<unk>`."""
     spell_leading_id: bool = False
-    """Begin the text with the `<unk>` that upstream's texts begin with."""
+    """Begin the text with `<unk>`, as upstream's texts do."""
     end_id: int = Field(default=1, ge=0)
-    """Ends the answer: `eos_token_id` of the same file, which is that of `<s>`."""
+    """Ends the answer: `eos_token_id` of the same file, which is the id of `<s>`."""
     max_new_tokens: int = Field(default=256, ge=1)
     """A picture counts as one."""
     max_images: int = Field(default=4, ge=0)
-    """Most pictures of one answer; `[IMG0]` is banned afterwards. Upstream shows only the
-    first, but its text goes on as if all had been drawn."""
+    """Maximum number of pictures of an answer; `[IMG0]` is banned afterwards. Upstream
+    shows only the first, but its text continues as if all had been drawn."""
     force_image: bool = False
     """Begin the answer with a picture, as upstream's `force_generation` does."""
     context: int | None = Field(default=None, ge=1)
-    """Most positions of prompt and answer; by default what the model was trained for."""
+    """Maximum positions of prompt and answer; by default those of the model."""
 
     system_prompt: str | None = None
-    """None for the one the checkpoint was tuned with, see `WORDINGS`; so below."""
+    """None, here and below, for the text the checkpoint was tuned with (`WORDINGS`)."""
     human: str | None = None
     """Before each human turn."""
     request: str | None = None
@@ -127,7 +127,7 @@ class MiniGPT5DraftSettings(ModelSettings):
     before_image: str = "<Img>"
     after_image: str = "</Img>"
     fit: Literal["pad", "crop"] = "pad"
-    """Make pictures square with white margins (playground.py) or by cutting (VIST's
+    """Make pictures square with white margins (playground.py) or by cropping (VIST's
     evaluation, train_eval.py)."""
 
     def is_seeded(self) -> bool:
@@ -136,24 +136,25 @@ class MiniGPT5DraftSettings(ModelSettings):
 
     @property
     def wording(self) -> Wording:
-        """The template in force."""
-        own = Wording(*WORDINGS[self.finetuned])
-        settings = (self.system_prompt, self.human, self.request, self.after_last_image)
-        return Wording(*(o if s is None else s for s, o in zip(settings, own, strict=True)))
+        """The template with the overrides of these settings."""
+        defaults = WORDINGS[self.finetuned]
+        overrides = (self.system_prompt, self.human, self.request, self.after_last_image)
+        pairs = zip(overrides, defaults, strict=True)
+        return Wording(*(default if text is None else text for text, default in pairs))
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
-        """As for every model, with the template spelled out."""
-        wording = self.wording._asdict()
-        spelled = {"system_prompt": wording.pop("system")} | wording
-        return super().keyed(weights) | spelled
+        """As for every model, with the text of the template."""
+        template = self.wording._asdict()
+        template = {"system_prompt": template.pop("system")} | template
+        return super().keyed(weights) | template
 
     def per_record_gib(self) -> float:
-        """The cache of a full context."""
+        """Size of the cache of a full context."""
         return _CACHE_GIB
 
 
 class MiniGPT5RenderSettings(VokenRenderSettings):
-    """The mapper, in float32, and Stable Diffusion 2.1."""
+    """The mapper in float32, then Stable Diffusion 2.1."""
 
     stage: ClassVar[str] = "minigpt5-render"
     target: ClassVar[str] = "generators.minigpt5.render:MiniGPT5Render"
@@ -161,27 +162,27 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
     model: str = unkeyed(PUBLISHED)
     """As for drafting."""
     diffusion: str = unkeyed(STABLE_DIFFUSION)
-    """The repository upstream names, `stabilityai/stable-diffusion-2-1-base`, is gone."""
+    """Upstream's `stabilityai/stable-diffusion-2-1-base` is no longer on the Hub."""
     architecture: Architecture | None = "sd21"
     finetuned: Finetuned = "vist"
-    """As for drafting: stage 2 has a mapper of its own, but for its first layers."""
+    """As for drafting: stage 2 replaces the mapper, except its first layers."""
     safety_checker: Literal["checkpoint", "off"] = "off"
     """Upstream draws without one."""
     params_b: float | None = unkeyed(1.41, gt=0)
 
 
 def minigpt5(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> render; UsageError for overrides that no stage takes."""
-    stages: dict[str, ModelSettings] = {
+    """The system draft -> render; UsageError for an override that no stage accepts."""
+    defaults: dict[str, ModelSettings] = {
         "draft": MiniGPT5DraftSettings(),
         "render": MiniGPT5RenderSettings(),
     }
-    told = part_settings(stages, overrides, "models.minigpt5")
-    draft = told["draft"]
+    settings = part_settings(defaults, overrides, "models.minigpt5")
+    draft = settings["draft"]
     assert isinstance(draft, MiniGPT5DraftSettings)
     return System(
         name="minigpt5",
         draft=draft.spec("minigpt5-draft", weights, gpu_gib),
-        render=told["render"].spec("minigpt5-render", weights, gpu_gib),
+        render=settings["render"].spec("minigpt5-render", weights, gpu_gib),
         max_images=draft.max_images,
     )

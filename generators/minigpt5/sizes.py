@@ -1,7 +1,7 @@
-"""The two sizes built without a checkpoint, toy and published, and what steers them.
+"""The toy and the published size, built without a checkpoint, and their steering.
 
-Toy models have a small tokenizer of their own, and random weights that all the same
-ask for pictures and end answers.
+Models of both sizes have a toy tokenizer, and random weights that are changed so that
+they request pictures and end their answers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ ADDED = VOKENS + 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
-    """Dimensions of the drafting model and of the mapper behind it."""
+class MiniGPT5Size:
+    """Dimensions of the drafting model and of the mapper."""
 
     language: Mapping[str, Any]
     """Fields of `LlamaConfig`."""
@@ -34,17 +34,17 @@ class Size:
     qformer: Mapping[str, Any]
     """Fields of `Blip2QFormerConfig`."""
     queries: int
-    """Vectors that stand for one picture of the prompt."""
+    """Vectors per picture of a prompt."""
     pieces: int | None
-    """How many pieces the toy tokenizer is filled up to; None for just its words."""
+    """Number of pieces to which the toy tokenizer is filled up; None for its words only."""
     begin_image: float
-    """Probability that random weights ask for a picture after a word, of all ids; among
-    the fifty that sampling keeps by default it is larger where there are many words."""
+    """Probability that random weights request a picture after a word, among all ids; among
+    the fifty that sampling keeps by default, it is larger where there are many words."""
     end: float
     """Probability that they end the answer after a word."""
 
 
-TINY = Size(
+TINY = MiniGPT5Size(
     language={
         "hidden_size": 64,
         "intermediate_size": 128,
@@ -72,9 +72,9 @@ TINY = Size(
     begin_image=0.12,
     end=0.02,
 )
-"""Pictures of 28 x 28 pixels go in as 4 vectors."""
+"""A picture of 28 x 28 pixels becomes 4 vectors."""
 
-FULL = Size(
+FULL = MiniGPT5Size(
     language={
         "hidden_size": 4096,
         "intermediate_size": 11008,
@@ -113,9 +113,9 @@ _SPECIALS = ("<unk>", "<s>", "</s>")
 
 
 def toy_tokenizer(size: int | None = None) -> Tokenizer:
-    """Pieces in LLaMA's order: special ones, bytes, words; filled up to `size` pieces."""
-    ids, of_words = PIECES.vocabulary(_first(), size)
-    merges = [*_MARK_MERGES, *of_words]
+    """Special pieces, bytes and words in LLaMA's order; filled up to `size` pieces."""
+    ids, word_merges = PIECES.vocabulary(_leading_pieces(), size)
+    merges = [*_MARK_MERGES, *word_merges]
     model = models.BPE(
         vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
     )
@@ -123,14 +123,14 @@ def toy_tokenizer(size: int | None = None) -> Tokenizer:
     spaces = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
     tokenizer.normalizer = normalizers.Sequence(spaces)
     spelling = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
-    first = decoders.Strip(" ", 1, 0)
-    tokenizer.decoder = decoders.Sequence([*spelling, first])
+    strip = decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([*spelling, strip])
     tokenizer.add_special_tokens(list(_SPECIALS))
     return tokenizer
 
 
-def _first() -> list[str]:
-    """The pieces before those of words."""
+def _leading_pieces() -> list[str]:
+    """The pieces before the words."""
     names = [*_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), _SPACE]
     names += [chr(code) for code in range(33, 127)]
     return [*names, *(a + b for a, b in _MARK_MERGES)]
@@ -138,11 +138,11 @@ def _first() -> list[str]:
 
 @dataclass(frozen=True)
 class Steering:
-    """Makes a random LLaMA ask for pictures and end its answers now and then.
+    """Makes a random LLaMA request pictures and end its answers now and then.
 
-    Channel 0 of the residual stream is held constant, out of the layers' reach, and the
-    head reads from it a bias: text is written in `words`; after each of them a picture
-    begins with probability about `begin`, the answer ends with about `end`.
+    No layer changes channel 0 of the residual stream, so the head reads a bias from it.
+    Text consists of `words`; after each, a picture begins with a probability of about
+    `begin`, and the answer ends with about `end`.
     """
 
     words: Sequence[int]
@@ -161,9 +161,9 @@ class Steering:
         # Words have logits of unit variance, so each weighs exp(1/2) on average.
         mass = math.log(len(self.words)) + 0.5
         head: Tensor = language.lm_head.weight
-        written = head[list(self.words)]
+        word_rows = head[list(self.words)]
         head[:, 0] = -12.0 / level
-        head[list(self.words)] = written
+        head[list(self.words)] = word_rows
         head[list(self.words), 0] = 0.0
         for token, share in ((self.image, self.begin), (self.mark, self.end)):
             head[token] = 0.0
@@ -171,10 +171,10 @@ class Steering:
 
     def _hold_channel(self, language: Any, encoder: Any) -> None:
         embeddings: Tensor = language.model.embed_tokens.weight
-        held = math.sqrt(embeddings.shape[1]) / 2
-        embeddings[:, 0] = held
+        level = math.sqrt(embeddings.shape[1]) / 2
+        embeddings[:, 0] = level
         encoder.llama_proj.weight[0] = 0.0
-        encoder.llama_proj.bias[0] = held
+        encoder.llama_proj.bias[0] = level
         for layer in language.model.layers:
             layer.self_attn.o_proj.weight[0] = 0.0
             layer.mlp.down_proj.weight[0] = 0.0
@@ -182,7 +182,7 @@ class Steering:
             layer.post_attention_layernorm.weight[0] = 0.0
 
     def _channel_level(self, language: Any) -> float:
-        """What the head finds in channel 0, averaged over some context."""
+        """The value of channel 0 at the head, averaged over some context."""
         ids = torch.tensor([list(self.words[:40])], device=language.lm_head.weight.device)
         hidden: Tensor = language.model(input_ids=ids, use_cache=False).last_hidden_state
         return float(hidden[0, :, 0].float().mean())

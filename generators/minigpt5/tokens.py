@@ -1,8 +1,8 @@
-"""LLaMA's pieces as upstream reads them, and the ids that MiniGPT-5 adds behind them.
+"""LLaMA's pieces as upstream reads them, and the ids that MiniGPT-5 adds after them.
 
 Upstream uses the slow tokenizer of transformers 4.31 (`generators.loading.llama`). Here
-the parts of a prompt never meet an added token, so that words of a question such as
-`[IMG0]` or `</s>` are read as text.
+the text of a prompt is tokenized apart from added tokens, so that `[IMG0]` or `</s>` in a
+question are read as text.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from generators.loading.llama import BOS, EOS, UNKNOWN, LlamaPieces
 from generators.minigpt5.sizes import ADDED, VOKENS
 
 MARK = "###"
-"""Begins every turn; the answer ends where the model writes it."""
+"""Begins every turn; an answer ends where the model writes it."""
 _SPELLINGS = (("\u2581###",), ("##", "#"))
-"""Pieces that make the mark: ids [835] and [2277, 29937] of upstream's `predict`."""
+"""Pieces that spell the mark: ids [835] and [2277, 29937] of upstream's `predict`."""
 _MODEL, _JSON = "tokenizer.model", "tokenizer.json"
 _SPECIAL_MAPS = ("special_tokens_map.json", "tokenizer_config.json")
 
@@ -42,12 +42,12 @@ class TextTokenizer(Protocol):
         ...
 
 
-class FromJson:
-    """`tokenizer.json`; the same ids, for checkpoints without a `tokenizer.model`."""
+class JsonTokenizer:
+    """A `tokenizer.json`, for checkpoints without a `tokenizer.model`; the same ids."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
-        # Else `</s>` in a question would be read as the end of a sequence.
+        # Otherwise `</s>` in a question would end the sequence.
         self._tokenizer.encode_special_tokens = True
         self._special = {tokenizer.token_to_id(t) for t in (UNKNOWN, BOS, EOS)}
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=False)
@@ -65,8 +65,8 @@ class FromJson:
 
     def id_of(self, piece: str) -> int | None:
         """As in `TextTokenizer`."""
-        found: int | None = self._tokenizer.token_to_id(piece)
-        return found
+        token: int | None = self._tokenizer.token_to_id(piece)
+        return token
 
 
 def stored_tokenizer(files: Files) -> TextTokenizer:
@@ -74,12 +74,12 @@ def stored_tokenizer(files: Files) -> TextTokenizer:
     if (path := files.find(_MODEL)) is not None:
         return LlamaPieces.stored(path)
     if (path := files.find(_JSON)) is not None:
-        return FromJson(read_tokenizer(path))
+        return JsonTokenizer(read_tokenizer(path))
     raise CheckpointError(f"{files.describe()} has neither {_MODEL} nor {_JSON}")
 
 
 def stored_bos(files: Files, tokenizer: TextTokenizer) -> int:
-    """The id a prompt begins with, by the name the checkpoint gives its `bos_token`.
+    """The id with which a prompt begins, by the name of the checkpoint's `bos_token`.
 
     Conversions of LLaMA-1 name `<s>`, `</s>` or nothing at all; a name without a piece is
     the unknown piece, as in transformers.
@@ -91,13 +91,13 @@ def stored_bos(files: Files, tokenizer: TextTokenizer) -> int:
         if stored is not None:
             name = stored["content"] if isinstance(stored, dict) else str(stored)
             break
-    found = tokenizer.id_of(name)
-    return (tokenizer.id_of(UNKNOWN) or 0) if found is None else found
+    token = tokenizer.id_of(name)
+    return (tokenizer.id_of(UNKNOWN) or 0) if token is None else token
 
 
 @dataclass(frozen=True)
-class Vocabulary:
-    """What the loop has to know of the ids."""
+class MiniGPT5Vocabulary:
+    """The ids that the loop needs."""
 
     tokenizer: TextTokenizer
     rows: int
@@ -107,8 +107,8 @@ class Vocabulary:
     """Runs of ids that spell the mark."""
 
     @classmethod
-    def of(cls, tokenizer: TextTokenizer, rows: int, bos: int) -> "Vocabulary":
-        """CheckpointError where the ids of the tokenizer reach into the added ones."""
+    def of(cls, tokenizer: TextTokenizer, rows: int, bos: int) -> MiniGPT5Vocabulary:
+        """Raise CheckpointError where the tokenizer's ids overlap with the added ones."""
         if tokenizer.size > rows - ADDED:
             raise CheckpointError(
                 f"the tokenizer has {tokenizer.size} pieces, but of the {rows} rows of the "
@@ -129,20 +129,20 @@ class Vocabulary:
 
     @property
     def begin_image(self) -> int:
-        """Id of `[IMG0]`, which is all of a picture that is ever sampled."""
+        """Id of `[IMG0]`, the only id of a picture that is sampled."""
         return self.vokens[0]
 
     def added_name(self, token: int) -> str:
-        """What upstream calls an id behind the tokenizer's."""
+        """Upstream's name of an id after the tokenizer's."""
         if token == self.rows - 1:
             return "<ImageHere>"
         voken = token - self.begin_image
         return f"[IMG{voken}]" if voken >= 0 else f"id {token}"
 
-    def marked(self, ids: Sequence[int]) -> int:
-        """How many of the last ids spell the mark; 0 when they do not."""
-        found = [len(s) for s in self.stops if tuple(ids[-len(s) :]) == s]
-        return max(found, default=0)
+    def mark_length(self, ids: Sequence[int]) -> int:
+        """The number of last ids that spell the mark; 0 when they do not."""
+        lengths = [len(s) for s in self.stops if tuple(ids[-len(s) :]) == s]
+        return max(lengths, default=0)
 
     def text(self, ids: Sequence[int]) -> str:
         """The text of generated ids, without the added ones."""

@@ -1,7 +1,7 @@
-"""Pictures in, as upstream prepares them, to the vectors that stand for them in a prompt.
+"""The picture encoder: pictures as upstream preprocesses them, then vectors of a prompt.
 
-Two programs of upstream differ: examples/playground.py makes pictures square with white
-margins, VIST's evaluation (train_eval.py) scales the shorter side and cuts the rest off.
+Two of upstream's programs differ: examples/playground.py makes pictures square with white
+margins, VIST's evaluation (train_eval.py) scales the shorter side and crops.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ MEAN = (0.48145466, 0.4578275, 0.40821073)
 DEVIATION = (0.26862954, 0.26130258, 0.27577711)
 """CLIP's, by channel."""
 _LONGEST = 8192
-"""Longer pictures are averaged down first, lest margins make squares of gigabytes."""
+"""Longer pictures are scaled down first: their margins would make huge squares."""
 
 
-def prepared(image: Image, side: int, fit: Literal["pad", "crop"]) -> Tensor:
-    """What the encoder reads: (3, side, side), float32, normalised.
+def encoder_pixels(image: Image, side: int, fit: Literal["pad", "crop"]) -> Tensor:
+    """The encoder's input: (3, side, side), float32, normalised.
 
-    Raises PictureError for what `decode` refuses.
+    Raises PictureError for a picture that cannot be decoded.
     """
     picture = _shrunk(decode(image))
     square = padded(picture, side) if fit == "pad" else cropped(picture, side)
@@ -63,9 +63,9 @@ def _shrunk(picture: Pillow.Image) -> Pillow.Image:
 
 
 _LAVIS_NORM = 1e-5
-"""Epsilon of `ln_vision` (blip2.py); transformers has that of the ViT's layers, 1e-6."""
-_TOGETHER = 16
-"""Pictures in one pass."""
+"""Epsilon of `ln_vision` (blip2.py); transformers uses that of the ViT, 1e-6."""
+_MAX_BATCH = 16
+"""Maximum number of pictures in one pass."""
 
 
 class PictureEncoder(nn.Module):
@@ -89,12 +89,12 @@ class PictureEncoder(nn.Module):
     @torch.inference_mode()
     def forward(self, pixels: Tensor) -> Tensor:
         """Vectors (pictures, queries, width) of pixels (pictures, 3, side, side)."""
-        parts = torch.split(pixels.to(self.query_tokens), _TOGETHER)
+        parts = torch.split(pixels.to(self.query_tokens), _MAX_BATCH)
         return torch.cat([self._encoded(part) for part in parts])
 
     def _encoded(self, pixels: Tensor) -> Tensor:
-        seen = self.vision_model(pixel_values=pixels).last_hidden_state
+        features = self.vision_model(pixel_values=pixels).last_hidden_state
         queries = self.query_tokens.expand(len(pixels), -1, -1)
-        read = self.qformer(query_embeds=queries, encoder_hidden_states=seen)
-        projected: Tensor = self.llama_proj(read.last_hidden_state)
+        outputs = self.qformer(query_embeds=queries, encoder_hidden_states=features)
+        projected: Tensor = self.llama_proj(outputs.last_hidden_state)
         return projected

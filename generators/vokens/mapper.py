@@ -24,13 +24,13 @@ STATES = "states"
 States = npt.NDArray[np.float32]
 
 
-def packed(states: Tensor) -> Payload:
+def pack_states(states: Tensor) -> Payload:
     """States (vokens, width) of one picture as safetensors, in float32."""
     return Payload.of(save({STATES: states.detach().float().cpu().contiguous().numpy()}))
 
 
-def unpacked(payload: Payload) -> States:
-    """The states; ValueError says why there are none."""
+def unpack_states(payload: Payload) -> States:
+    """The states; ValueError for a payload without any."""
     try:
         states: States = load(payload.read())[STATES]
     except (SafetensorError, KeyError) as error:
@@ -63,9 +63,9 @@ class VokenMapper(nn.Module):
 
 
 def pre_norm_transformer(width: int, heads: int, layers: int, inner: int) -> nn.Transformer:
-    """`layers` encoder and as many decoder layers, as both models build them."""
+    """`layers` encoder and as many decoder layers, as in both models."""
     with warnings.catch_warnings():
-        # That nested tensors stay off with norm_first, which is what we want.
+        # It says that nested tensors are off with norm_first, which is intended.
         warnings.filterwarnings("ignore", message="enable_nested_tensor")
         return nn.Transformer(
             width,
@@ -82,13 +82,13 @@ def pre_norm_transformer(width: int, heads: int, layers: int, inner: int) -> nn.
 def mapper_layout(
     mapper: VokenMapper, *, first: str, transformer: str, queries: str, last: str = ""
 ) -> Layout:
-    """Where a file with these names keeps the mapper; its queries are (1, queries, d)."""
-    stored = {"first": first, "transformer": transformer, "last": last}
+    """The layout of a file with these names; its queries are (1, queries, width)."""
+    stored_names = {"first": first, "transformer": transformer, "last": last}
     layout = {queries: Place("queries", _without_batch)}
     for name in mapper.state_dict():
         part, _, rest = name.partition(".")
-        if part in stored:
-            layout[f"{stored[part]}.{rest}"] = Place(name)
+        if part in stored_names:
+            layout[f"{stored_names[part]}.{rest}"] = Place(name)
     return layout
 
 

@@ -16,7 +16,7 @@ from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
 from generators.pictures import Drawing
-from generators.vokens.mapper import States, VokenMapper, unpacked
+from generators.vokens.mapper import States, VokenMapper, unpack_states
 
 
 class VokenRender:
@@ -32,8 +32,8 @@ class VokenRender:
     ) -> None:
         """Take the loaded mapper and the (vokens, width) of the states it reads.
 
-        `unconditional` states of that shape are what guidance leads away from; without
-        them it is the pipeline's own text encoding of the negative prompt, or of "".
+        Guidance leads away from `unconditional` states of that shape; without them, from
+        the pipeline's text encoding of the negative prompt, or of "".
         """
         self._mapper = mapper.eval().requires_grad_(False)
         self._shape = shape
@@ -42,17 +42,17 @@ class VokenRender:
         self._check(drawing)
 
     def _check(self, drawing: DiffusionSettings) -> None:
-        reads = denoiser_of(self._drawer.pipeline).config.cross_attention_dim
-        gives = self._mapped(torch.zeros(self._shape)).shape[-1]
-        if gives != reads:
+        required = denoiser_of(self._drawer.pipeline).config.cross_attention_dim
+        width = self._mapped(torch.zeros(self._shape)).shape[-1]
+        if width != required:
             raise CheckpointError(
-                f"the mapper gives vectors of {gives}, but the denoiser of "
-                f"{drawing.model!r} reads vectors of {reads}"
+                f"the mapper gives vectors of {width}, but the denoiser of "
+                f"{drawing.model!r} reads vectors of {required}"
             )
         if self._unconditional is not None and drawing.negative_prompt is not None:
             raise ValueError(
-                "negative_prompt has no effect: this model guides away from states of "
-                "its own; leave it unset"
+                "negative_prompt has no effect: this model guides away from its own "
+                "unconditional states; leave it unset"
             )
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
@@ -60,18 +60,18 @@ class VokenRender:
 
         A request without a seed, or without finite states of the right shape, fails.
         """
-        read = [self._read(request) for request in inputs]
-        drawn = iter(self._drawn([r for r in read if not isinstance(r, Failure)]))
-        return [r if isinstance(r, Failure) else next(drawn) for r in read]
+        pictures = [self._picture(request) for request in inputs]
+        drawings = iter(self._draw([p for p in pictures if not isinstance(p, Failure)]))
+        return [p if isinstance(p, Failure) else next(drawings) for p in pictures]
 
-    def _read(self, request: ImageRequest) -> tuple[States, int] | Failure:
-        """States and seed."""
+    def _picture(self, request: ImageRequest) -> tuple[States, int] | Failure:
+        """States and seed of a request."""
         if request.payload is None:
             return Failure("the request holds no payload; this model draws from states")
         if request.seed is None:
             return Failure("the request has no seed to draw its noise from")
         try:
-            states = unpacked(request.payload)
+            states = unpack_states(request.payload)
         except ValueError as error:
             return Failure(str(error))
         if states.shape != self._shape:
@@ -80,7 +80,7 @@ class VokenRender:
             return Failure("the payload holds states that are not finite numbers")
         return states, request.seed
 
-    def _drawn(self, pictures: Sequence[tuple[States, int]]) -> list[Outcome[Drawing]]:
+    def _draw(self, pictures: Sequence[tuple[States, int]]) -> list[Outcome[Drawing]]:
         if not pictures:
             return []
         states = torch.from_numpy(np.stack([states for states, _ in pictures]))
@@ -92,8 +92,8 @@ class VokenRender:
 
     @torch.inference_mode()
     def _mapped(self, states: Tensor) -> Tensor:
-        """Embeddings (pictures, queries, out) of one picture's states or several's."""
+        """Embeddings (pictures, queries, out) of the states of one or several pictures."""
         batch = states if states.dim() == 3 else states[None]
-        home = self._mapper.queries
-        mapped: Tensor = self._mapper(batch.to(home.device, home.dtype))
+        queries = self._mapper.queries
+        mapped: Tensor = self._mapper(batch.to(queries.device, queries.dtype))
         return mapped

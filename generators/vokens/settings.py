@@ -13,10 +13,10 @@ from generators.settings import Dtype, unkeyed
 
 
 class VokenRenderSettings(DiffusionSettings):
-    """A mapper, always in float32, before a diffusion pipeline of a repository of its own.
+    """A mapper, always in float32, and a diffusion pipeline from another repository.
 
-    Steps, guidance and size are those both upstream programs leave to diffusers'
-    `StableDiffusionPipeline` of their time.
+    Steps, guidance and size are the defaults of diffusers' `StableDiffusionPipeline` at
+    the time, to which both upstream programs leave them.
     """
 
     companions: ClassVar[tuple[str, ...]] = ("diffusion",)
@@ -44,7 +44,8 @@ class VokenRenderSettings(DiffusionSettings):
         return self
 
     def drawing(self) -> DiffusionSettings:
-        """The settings of the pipeline alone, as `generators.diffusion` takes them."""
+        """The settings of the pipeline alone, for `generators.diffusion`."""
         model, revision = with_revision(self.diffusion)
-        told: dict[str, Any] = {n: getattr(self, n) for n in DiffusionSettings.model_fields}
-        return DiffusionSettings(**told | {"model": model, "revision": revision})
+        names = DiffusionSettings.model_fields
+        fields: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return DiffusionSettings(**fields | {"model": model, "revision": revision})

@@ -1,1 +1,1 @@
-"""What all chat models share: their settings, presets and turns."""
+"""What all chat models share: their settings and the turns of a conversation."""

@@ -32,15 +32,15 @@ class ChatSettings(ModelSettings):
     max_new_tokens: int | None = Field(default=None, ge=1)
     """Longest answer; by default 1024 tokens, 48 with `tiny` weights."""
     temperature: float = Field(default=0.0, ge=0)
-    """0 decodes greedily; above 0 text is drawn with the record's own seed."""
+    """0 decodes greedily; above 0 text is sampled with the record's own seed."""
     top_p: float = Field(default=1.0, gt=0, le=1)
-    """When drawing: only the likeliest tokens that sum to this probability."""
+    """When sampling: only the likeliest tokens that sum to this probability."""
     top_k: int = Field(default=0, ge=0)
-    """When drawing: only so many of the likeliest tokens; 0 for all."""
+    """When sampling: only this many of the likeliest tokens; 0 for all."""
     repetition_penalty: float = Field(default=1.0, gt=0)
-    """Divides the scores of tokens seen before (Keskar et al. 2019, section 4.1)."""
+    """Divides the scores of earlier tokens (Keskar et al. 2019, section 4.1)."""
     system: str | None = None
-    """Text of the system's turn, before any that the request has."""
+    """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
     """Requests with more pictures are skipped; None for no limit."""
     min_pixels: int | None = Field(default=None, ge=1)
@@ -69,15 +69,15 @@ class ChatSettings(ModelSettings):
         return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
 
     def is_seeded(self) -> bool:
-        """Whether text is drawn at random."""
+        """Whether text is sampled."""
         return self.temperature > 0
 
 
 class EndpointSettings(StageSettings):
     """A chat model behind an OpenAI-compatible endpoint.
 
-    What names the model in result keys is `model` and the server: host, port and path
-    of its URL, or `server` where the address changes from run to run.
+    Result keys name the model by `model` and the server: host, port and path of its URL,
+    or `server` where the address changes from run to run.
     """
 
     kind: ClassVar[Kind] = Kind.DRAFT
@@ -87,28 +87,28 @@ class EndpointSettings(StageSettings):
     model: str
     """As the server names it."""
     temperature: float | None = Field(default=0.0, ge=0)
-    """None where the server takes none (reasoning models)."""
+    """None where the server accepts none (reasoning models)."""
     top_p: float | None = Field(default=None, gt=0, le=1)
     max_tokens: int | None = Field(default=1024, ge=1)
     """Longest answer in tokens; None for the server's own limit."""
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """What the server calls it; OpenAI's reasoning models take only the second."""
+    """The server's name for it; OpenAI's reasoning models accept only the second."""
     system: str | None = None
-    """Text of the system's turn, before any that the request has."""
+    """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
     """Requests with more pictures are skipped; None for no limit."""
     image_detail: Literal["auto", "low", "high"] = "auto"
     image_max_side: int = Field(default=2048, ge=16)
     """Pictures with a longer side are scaled down, in pixels."""
     image_format: Literal["png", "jpeg"] = "png"
-    """How pictures that cannot be sent as they are get encoded."""
+    """Encoding of pictures that cannot be sent unchanged."""
     send_seed: bool = False
     """Whether to send the record's seed; not every server takes one."""
     control_tokens: tuple[str, ...] = ()
-    """Tokens of the server's chat template that are broken where a user writes them;
-    servers of open models (vLLM, SGLang) take them for their own, such as `<image>`."""
+    """Tokens of the server's chat template to break in users' text, such as `<image>`;
+    servers of open models (vLLM, SGLang) would read them as their own."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
-    """Fields beyond the OpenAI schema, sent as they are."""
+    """Fields beyond the OpenAI schema, sent unchanged."""
 
     base_url: str | None = unkeyed(None)
     """By default `OPENAI_BASE_URL`, else OpenAI's own."""
@@ -122,7 +122,7 @@ class EndpointSettings(StageSettings):
     """One attempt, from connecting to the last byte of the reply."""
     connect_timeout_s: float = unkeyed(10.0, gt=0)
     max_attempts: int = unkeyed(8, ge=1)
-    """How often one request is sent before it counts as failed."""
+    """How often a request is sent before it counts as failed."""
     give_up_s: float = unkeyed(900.0, gt=0)
     """No attempt begins later than this after the first one."""
     backoff_s: float = unkeyed(1.0, gt=0)
@@ -170,7 +170,7 @@ class EndpointSettings(StageSettings):
         return super().options(weights) | {"base_url": self.url}
 
     def is_seeded(self) -> bool:
-        """Whether text is drawn at random: repeats must then be separate records."""
+        """Whether text is sampled: repeats must then be separate records."""
         return self.temperature is None or self.temperature > 0
 
     def placement(self, weights: Weights, gpu_gib: float) -> Placement:

@@ -42,12 +42,12 @@ class ControlTokens:
         longest_first = sorted(visible, key=len, reverse=True)
         self._pattern = re.compile("|".join(map(re.escape, longest_first)) or "(?!)")
 
-    def neutralised(self, turns: Iterable[Turn]) -> tuple[list[Turn], list[str]]:
-        """The turns with all such tokens broken, and those tokens."""
-        parts = [self._neutralised(turn) for turn in turns]
+    def neutralise(self, turns: Iterable[Turn]) -> tuple[list[Turn], list[str]]:
+        """The turns with all such tokens broken, and the tokens that were broken."""
+        parts = [self._neutralise(turn) for turn in turns]
         return [turn for turn, _ in parts], [t for _, tokens in parts for t in tokens]
 
-    def _neutralised(self, turn: Turn) -> tuple[Turn, list[str]]:
+    def _neutralise(self, turn: Turn) -> tuple[Turn, list[str]]:
         """One turn.
 
         A token cut in two by a picture counts too: some templates (LLaVA's) put all
@@ -66,7 +66,7 @@ class ControlTokens:
 
 
 def _with_spaces(texts: Sequence[str], places: Iterable[int]) -> list[str]:
-    """`texts` with spaces put in at `places`, counted over all texts on end."""
+    """`texts` with spaces inserted at `places`, counted over all texts joined."""
     new = list(texts)
     for place in sorted(places, reverse=True):
         start = 0

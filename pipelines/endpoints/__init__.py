@@ -1,1 +1,1 @@
-"""The endpoint stage and its parts: messages, limits, replies and errors."""
+"""LVLMs behind an OpenAI-compatible server: the stage, messages, limits and replies."""

@@ -16,28 +16,30 @@ from generators.document import Draft, Request
 from generators.pictures import PictureError
 from pipelines.chat.settings import EndpointSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
-from pipelines.endpoints.errors import (
+from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
+from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
+from pipelines.endpoints.replies import (
     ERRORS,
+    ChatCompletion,
     EndpointError,
     Meaning,
     described,
     is_cut_short,
     meaning,
+    outcome,
+    parsed,
     remedy,
     retry_after_s,
 )
-from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
-from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
-from pipelines.endpoints.replies import ChatCompletion, outcome, parsed
 
 _PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
 _PREFLIGHT_ATTEMPTS = 3
 _PREFLIGHT_TOKENS = 16
 """Longest reply asked for: enough to show that key, model and settings are accepted."""
 _NO_KEY = "none"
-"""Sent where no key is set: servers of one's own take any, others answer with 401."""
+"""Sent where no key is set: local servers accept any, others answer with 401."""
 _SHORTEST_KEY = 8
-"""Shorter ones are words such as `none`, which an error may well contain."""
+"""Shorter ones are words such as `none`, which an error may contain."""
 T = TypeVar("T")
 
 
@@ -49,14 +51,14 @@ class _Call:
     notes: dict[str, Any]
     seed: int | None
     most_tokens: int | None = None
-    """Longest reply, where it is shorter than the settings allow."""
+    """Longest reply, where it is to be shorter than the settings allow."""
 
 
 class ChatEndpoint:
     """Request -> Draft of one text, by a server; calls may come from several threads.
 
-    A request keeps its place in the endpoint's limit while it waits to be sent again,
-    so that a server that asks for patience is not met by the next request at once.
+    A request keeps its slot while it waits to be sent again, so that a server that asks
+    clients to wait is not sent the next request at once.
     """
 
     concurrent: ClassVar[bool] = True
@@ -104,7 +106,7 @@ class ChatEndpoint:
     def _prepared(self, request: Request) -> _Call | Skip | Failure:
         if skip := too_many_images(request, self.settings.max_images):
             return skip
-        turns, broken = self._control.neutralised(turns_of(request, self.settings.system))
+        turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
         try:
             messages = messages_of(turns, self.settings)
         except PictureError as error:
@@ -146,7 +148,7 @@ class ChatEndpoint:
         return parsed(raw.http_response.content)
 
     def _failure(self, error: Exception, notes: dict[str, Any]) -> Failure:
-        """What became of a request that brought no reply."""
+        """The failure of a request that had no reply."""
         reason = self._public(described(error))
         match meaning(error):
             case Meaning.REFUSED:
@@ -190,7 +192,7 @@ class ChatEndpoint:
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, for callers that are not asynchronous."""
+    """An event loop in its own thread, for callers that are not asynchronous."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()

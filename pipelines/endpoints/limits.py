@@ -1,4 +1,4 @@
-"""How long a request is worth waiting for, and what all requests may cost."""
+"""How often and how long one request is tried, and what all requests may cost."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tenacity import (
 )
 
 from pipelines.chat.settings import EndpointSettings
-from pipelines.endpoints.errors import Meaning, meaning, retry_after_s
-from pipelines.endpoints.replies import TokenCounts
+from pipelines.endpoints.replies import Meaning, TokenCounts, meaning, retry_after_s
 
 _LONGEST_WAIT_S = 60.0
 T = TypeVar("T")
@@ -28,7 +27,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RetryLimits:
-    """How long one request is worth waiting for."""
+    """How often and how long one request is tried."""
 
     timeout_s: float
     """One attempt; a server that sends a byte now and then cannot stretch it."""
@@ -41,7 +40,7 @@ class RetryLimits:
 async def with_retries(
     attempt: Callable[[], Awaitable[T]], limits: RetryLimits
 ) -> tuple[T, int]:
-    """What `attempt` gives at last, and how many attempts it took.
+    """The result of `attempt`, and how many attempts it took.
 
     Raises the error of the last attempt.
     """
@@ -117,7 +116,7 @@ class UsageCeiling:
         """Why no more requests may be sent; None while they may."""
         tokens, cost = self._settings.max_total_tokens, self._settings.max_cost
         if self._limited and self._unknown:
-            return "the server reports no token usage, so no ceiling can be kept"
+            return "the server reports no token usage, so no ceiling can be enforced"
         if tokens is not None and self._tokens >= tokens:
             return f"{self._tokens:.0f} tokens used; max_total_tokens is {tokens}"
         if cost is not None and self._cost >= cost:

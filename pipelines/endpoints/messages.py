@@ -19,7 +19,7 @@ _JPEG_QUALITY = 95
 
 
 def messages_of(turns: Sequence[Turn], settings: EndpointSettings) -> list[dict[str, Any]]:
-    """What is sent; raises PictureError for a picture that cannot be read.
+    """The messages of a request; PictureError for a picture that cannot be read.
 
     The API takes pictures only from users, so those of an assistant's turn follow it in
     a user's message.
@@ -56,7 +56,7 @@ def _part(segment: Text | Image, settings: EndpointSettings) -> dict[str, Any]:
 
 
 def image_sizes(messages: Sequence[dict[str, Any]]) -> list[list[int]]:
-    """Width and height of every picture as it is sent, in order."""
+    """Width and height of every picture as sent, in order."""
     contents = (m["content"] for m in messages if isinstance(m["content"], list))
     parts = (part for content in contents for part in content)
     return [size_of(p["image_url"]["url"]) for p in parts if p["type"] == "image_url"]
@@ -105,8 +105,8 @@ def _readable(content: Any, digests: Any) -> Any:
 def data_url(image: Image, max_side: int, encoding: Literal["png", "jpeg"]) -> str:
     """The picture as a data URL with neither side longer than `max_side` pixels.
 
-    JPEG and PNG bytes that every server reads alike are sent as they are; what is too
-    large, rotated, transparent or in another format is encoded again. Raises PictureError
+    JPEG and PNG bytes that every server reads alike are sent unchanged; pictures that are
+    too large, rotated, transparent or in another format are encoded again. PictureError
     for bytes that are not a picture.
     """
     picture = decode(image)

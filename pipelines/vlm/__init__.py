@@ -1,1 +1,1 @@
-"""Parts of the vision-language stage: loading, random weights, prompts, decoding."""
+"""LVLMs run by `transformers`: the stage, prompts, decoding and random weights."""

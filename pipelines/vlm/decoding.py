@@ -1,7 +1,7 @@
-"""Text from a language model, one record independent of the others in its batch.
+"""Text from a language model, each record independent of the others in its batch.
 
-`transformers` draws all rows from one global generator and lets padding take part in the
-repetition penalty; both would make an answer depend on its neighbours.
+`transformers` samples all rows from one global generator and applies the repetition
+penalty to padding; both would make an answer depend on its neighbours.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ class Sampling:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """What a model wrote for one record."""
+    """The text a model wrote for one record, as tokens."""
 
     ids: tuple[int, ...]
     """Token ids without the one that ended the text."""
     finish: Finish
-    """Whether the model ended the text itself or ran out of room."""
+    """Whether the model ended the text itself or reached its limit."""
     num_tokens: int
     """Tokens written, the ending one included."""
 
@@ -52,11 +52,11 @@ class Completion:
 def complete(
     model: Any,
     inputs: Any,
-    rooms: Sequence[int],
+    limits: Sequence[int],
     sampling: Sampling,
     seeds: Sequence[int] | None = None,
 ) -> list[Completion]:
-    """Continue each left-padded row of `inputs` by at most `rooms[row]` tokens.
+    """Continue each left-padded row of `inputs` by at most `limits[row]` tokens.
 
     `inputs` is what a processor returns, with input_ids of shape (rows, length);
     `seeds`, one a row, are needed when the temperature is above 0.
@@ -64,20 +64,20 @@ def complete(
     start = inputs["input_ids"].shape[1]
     written = model.generate(
         **inputs,
-        max_new_tokens=max(rooms),
+        max_new_tokens=max(limits),
         do_sample=False,
         logits_processor=_processors(inputs["attention_mask"], sampling, seeds),
     )
     ends = _end_ids(model.generation_config)
     rows = written[:, start:].tolist()
-    return [_completion(r[:room], ends) for r, room in zip(rows, rooms, strict=True)]
+    return [_completion(r[:n], ends) for r, n in zip(rows, limits, strict=True)]
 
 
 def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
     """A generation config with the checkpoint's special tokens and nothing else of it.
 
-    What a published `generation_config.json` says about sampling would apply silently
-    wherever our own settings are at their defaults.
+    The sampling settings of a published `generation_config.json` would apply silently
+    wherever plait's settings are at their defaults.
     """
     ends = _end_ids(model.generation_config) | _end_ids(tokenizer)
     return GenerationConfig(
@@ -108,7 +108,7 @@ def _processors(
     if sampling.temperature == 0:
         return processors
     if seeds is None:
-        raise ValueError("drawing text at random needs a seed for each record")
+        raise ValueError("sampling needs a seed for each record")
     processors.append(TemperatureLogitsWarper(sampling.temperature))
     if sampling.top_k:
         processors.append(TopKLogitsWarper(sampling.top_k))
@@ -140,15 +140,15 @@ class RepetitionPenalty(LogitsProcessor):  # type: ignore[misc]
 
 
 class DrawToken(LogitsProcessor):  # type: ignore[misc]
-    """Draws each row's token with the row's own generator and leaves it the only choice.
+    """Samples each row's token with the row's own generator and leaves no other choice.
 
-    The draw inverts the cumulative distribution over the vocabulary in its own order.
+    It inverts the cumulative distribution over the vocabulary, in vocabulary order.
     """
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Scores (rows, vocabulary) that are 0 at the drawn token and -inf elsewhere."""
+        """Scores (rows, vocabulary) that are 0 at the sampled token and -inf elsewhere."""
         columns = drawn(scores.double().softmax(-1), uniforms(self._generators))
         return torch.full_like(scores, -torch.inf).scatter(1, columns[:, None], 0.0)

@@ -11,14 +11,14 @@ import jinja2
 from PIL import Image as Pillow
 
 from generators.base import Failure, Skip
-from generators.decoding.requests import unseeded
+from generators.content import unseeded
 from generators.document import Request, Text, Turn
 from generators.pictures import PictureError, decode
 from pipelines.chat.settings import ChatSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 
 _PLACEHOLDERS = ("<image>", "<video>", "<audio>")
-"""What processors replace by pictures even where the tokenizer does not list it."""
+"""Texts that processors replace by pictures even if the tokenizer does not list them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ class ChatPrompt:
     pictures: tuple[Pillow.Image, ...]
     seed: int | None
     neutralised: tuple[str, ...]
-    """Control tokens found in the user's text and broken there."""
+    """Control tokens that were broken in the user's text."""
 
 
 class ChatPromptWriter:
@@ -57,22 +57,22 @@ class ChatPromptWriter:
         if failure := unseeded(request, self._settings.is_seeded()):
             return failure
         try:
-            pictures = tuple(self._fitted(decode(image)) for image in request.images)
-            text, broken = self._rendered(turns_of(request, self._settings.system))
+            pictures = tuple(self._fit(decode(image)) for image in request.images)
+            text, broken = self._render(turns_of(request, self._settings.system))
         except PictureError as error:
             return Failure(str(error))
         except jinja2.TemplateError as error:
             return Failure(f"the chat template refuses the conversation: {error}")
         return ChatPrompt(text, pictures, request.seed, tuple(broken))
 
-    def _rendered(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
-        plain, broken = self._control.neutralised(turns)
+    def _render(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
+        plain, broken = self._control.neutralise(turns)
         text: str = self._processor.apply_chat_template(
             [_message(turn) for turn in plain], tokenize=False, add_generation_prompt=True
         )
         return text, broken
 
-    def _fitted(self, picture: Pillow.Image) -> Pillow.Image:
+    def _fit(self, picture: Pillow.Image) -> Pillow.Image:
         limit = self._shrink_to
         if limit is None or picture.width * picture.height <= limit:
             return picture
@@ -101,8 +101,8 @@ def control_tokens(processor: Any) -> set[str]:
     added = processor.tokenizer.added_tokens_decoder.values()
     tokens = {t.content for t in added if t.special or t.content in template}
     names = ("image_token", "video_token", "audio_token")
-    own = {getattr(processor, name, None) for name in names}
-    return tokens | {t for t in own if isinstance(t, str)} | set(_PLACEHOLDERS)
+    media = {getattr(processor, name, None) for name in names}
+    return tokens | {t for t in media if isinstance(t, str)} | set(_PLACEHOLDERS)
 
 
 def _message(turn: Turn) -> dict[str, Any]:
@@ -122,14 +122,14 @@ def _is_dynamic(image_processor: Any) -> bool:
 def _pixel_budget(processor: Any, settings: ChatSettings) -> dict[str, Any]:
     """`size` counts pixels here: transformers' names for it are those of other models.
 
-    A limit that is not set is the checkpoint's own, moved where the other one passes it.
+    A limit that is not set is the checkpoint's own, moved if the other one exceeds it.
     """
     low, high = settings.min_pixels, settings.max_pixels
     if low is None and high is None:
         return {}
-    own = processor.image_processor.size
+    default = processor.image_processor.size
     if low is None:
-        low = min(own["shortest_edge"], high)
+        low = min(default["shortest_edge"], high)
     if high is None:
-        high = max(own["longest_edge"], low)
+        high = max(default["longest_edge"], low)
     return {"images_kwargs": {"size": {"shortest_edge": low, "longest_edge": high}}}

@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import torch
+import transformers
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
 from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.checkpoints import looks_like_path
 from generators.document import Draft, Request, Text
+from generators.errors import CheckpointError
 from pipelines.chat.settings import ChatSettings
-from pipelines.vlm.decoding import Completion, Sampling, complete
-from pipelines.vlm.loading import load
+from pipelines.vlm import random_weights
+from pipelines.vlm.decoding import Completion, Sampling, complete, plain_generation
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
+
+_SHOWN_KEYS = 8
 
 
 class VisionLanguageModel:
     """Request -> Draft of one text, by any `AutoModelForImageTextToText`.
 
     An answer does not depend on the other requests of its batch: padding is on the left
-    and masked, and text drawn at random comes from the record's own seed.
+    and masked, and sampled text comes from the record's own seed.
     """
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
@@ -37,27 +47,27 @@ class VisionLanguageModel:
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         """One draft per request; the text without white space around it."""
         prepared = [self._prompts(request) for request in inputs]
-        answers = iter(self._answers([p for p in prepared if isinstance(p, ChatPrompt)]))
+        answers = iter(self._answer([p for p in prepared if isinstance(p, ChatPrompt)]))
         return [next(answers) if isinstance(p, ChatPrompt) else p for p in prepared]
 
-    def _answers(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
+    def _answer(self, prompts: list[ChatPrompt]) -> list[Outcome[Draft]]:
         if not prompts:
             return []
         try:
             inputs = self._prompts.encoded(prompts)
         except Exception as error:
-            # A processor raises for the whole batch: find the request it refuses.
+            # A processor raises for the whole batch: find the request it rejects.
             if len(prompts) > 1:
-                return [answer for p in prompts for answer in self._answers([p])]
+                return [answer for p in prompts for answer in self._answer([p])]
             fault = Fault.BAD_INPUT if isinstance(error, ValueError) else Fault.ERROR
             return [Failure(f"the processor refuses the request: {error}", fault)]
         lengths = inputs["attention_mask"].sum(1).tolist()
         too_long = [self._too_long(length) for length in lengths]
         if any(too_long):
             fitting = [p for p, long in zip(prompts, too_long, strict=True) if not long]
-            answers = iter(self._answers(fitting))
+            answers = iter(self._answer(fitting))
             return [long or next(answers) for long in too_long]
-        return self._generated(prompts, inputs, lengths)
+        return self._generate(prompts, inputs, lengths)
 
     def _too_long(self, length: int) -> Failure | None:
         limit = self.settings.max_input_tokens
@@ -71,11 +81,11 @@ class VisionLanguageModel:
         return None
 
     def _room(self, length: int) -> int:
-        """How many tokens may be written after so many."""
+        """How many tokens may follow a prompt of this length."""
         left = self._new_tokens if self._context is None else self._context - length
         return min(self._new_tokens, left)
 
-    def _generated(
+    def _generate(
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
         s = self.settings
@@ -109,3 +119,100 @@ class VisionLanguageModel:
         if self._room(length) < self._new_tokens:
             notes["context"] = {"tokens": self._context, "room": self._room(length)}
         return Result(Draft((Text(text.strip()),)), usage, notes)
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """A model ready to generate, and the processor that prepares its inputs."""
+
+    model: Any
+    processor: Any
+
+
+def load(settings: ChatSettings, weights: Weights) -> Loaded:
+    """The model on its device(s), the processor padding on the left.
+
+    Raises CheckpointError for a checkpoint that does not fit the architecture it names,
+    or that has no chat template.
+    """
+    transformers.logging.disable_progress_bar()
+    where = _device_map(settings)
+    dtype = getattr(torch, settings.dtype)
+    match weights:
+        case "tiny":
+            model, processor = random_weights.tiny(settings.model)
+            model.to("cuda" if where == "auto" else where[""])
+        case "dummy":
+            model, processor = random_weights.dummy(settings.model, dtype, where)
+        case "pretrained":
+            model, processor = _pretrained(settings, dtype, where)
+    _prepare(processor, settings.model)
+    model.generation_config = plain_generation(model, processor.tokenizer)
+    return Loaded(model, processor)
+
+
+def _device_map(settings: ChatSettings) -> Any:
+    """`auto` for several GPUs, else everything on one device."""
+    if settings.device != "auto":
+        return {"": settings.device}
+    if not torch.cuda.is_available():
+        return {"": "cpu"}
+    several = torch.cuda.device_count() > 1 and settings.device_map == "auto"
+    return "auto" if several else {"": "cuda"}
+
+
+def _pretrained(
+    settings: ChatSettings, dtype: torch.dtype, device_map: Any
+) -> tuple[Any, Any]:
+    is_path = looks_like_path(settings.model)
+    name = str(Path(settings.model).expanduser()) if is_path else settings.model
+    source = {"revision": settings.revision, "trust_remote_code": False}
+    model, info = AutoModelForImageTextToText.from_pretrained(
+        name,
+        dtype=dtype,
+        device_map=device_map,
+        # Allowed here, to be reported together with all other keys that do not fit.
+        ignore_mismatched_sizes=True,
+        output_loading_info=True,
+        **source,
+    )
+    _require_complete(settings.model, info)
+    return model, AutoProcessor.from_pretrained(name, **source)
+
+
+def _require_complete(model: str, info: dict[str, Any]) -> None:
+    wrong = {
+        "missing": sorted(info["missing_keys"]),
+        "unexpected": sorted(info["unexpected_keys"]),
+        "mis-shaped": [_shape(key) for key in sorted(info["mismatched_keys"])],
+        "unreadable": sorted(map(str, info.get("error_msgs", ()))),
+    }
+    lines = [f"{what}: {_joined(keys)}" for what, keys in wrong.items() if keys]
+    if lines:
+        raise CheckpointError(
+            f"checkpoint {model!r} does not fit its architecture. " + "; ".join(lines)
+        )
+
+
+def _shape(mismatch: tuple[str, Any, Any]) -> str:
+    key, shape, expected = mismatch
+    return f"{key} {tuple(shape)}, not {tuple(expected)}"
+
+
+def _joined(keys: list[str]) -> str:
+    more = f" and {len(keys) - _SHOWN_KEYS} more" if len(keys) > _SHOWN_KEYS else ""
+    return f"{len(keys)} ({', '.join(keys[:_SHOWN_KEYS])}{more})"
+
+
+def _prepare(processor: Any, model: str) -> None:
+    """Set what batched generation needs: padding on the left, a template."""
+    tokenizer = getattr(processor, "tokenizer", None)
+    if tokenizer is None:
+        raise CheckpointError(f"checkpoint {model!r} has no processor for text and images")
+    tokenizer.padding_side = "left"
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if processor.chat_template is None:
+        processor.chat_template = getattr(tokenizer, "chat_template", None)
+    if processor.chat_template is None:
+        raise CheckpointError(f"checkpoint {model!r} has no chat template")

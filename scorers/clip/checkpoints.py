@@ -49,15 +49,15 @@ _BUFFERS = (".position_ids",)
 
 def as_open_clip(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """The same weights under open_clip's names; unknown names stay as they are."""
-    kept = {n: t for n, t in tensors.items() if not n.endswith(_BUFFERS)}
+    stored = {n: t for n, t in tensors.items() if not n.endswith(_BUFFERS)}
     converted: dict[str, torch.Tensor] = {}
-    for name, tensor in kept.items():
+    for name, tensor in stored.items():
         if name in _TRANSPOSED:
             converted[_TRANSPOSED[name]] = tensor.T.contiguous()
         elif ".self_attn.k_proj." in name or ".self_attn.v_proj." in name:
             continue
         elif ".self_attn.q_proj." in name:
-            converted[_renamed(name)] = _joined(name, kept)
+            converted[_renamed(name)] = _joined(name, stored)
         else:
             converted[_renamed(name)] = tensor
     return converted
@@ -78,8 +78,8 @@ def _renamed(name: str) -> str:
 def _joined(query: str, tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Query, key and value stacked as in `torch.nn.MultiheadAttention`."""
     names = [query.replace(".q_proj.", f".{p}_proj.") for p in "qkv"]
-    if lost := [n for n in names if n not in tensors]:
-        raise CheckpointError(f"CLIP weights lack {', '.join(lost)}")
+    if missing := [n for n in names if n not in tensors]:
+        raise CheckpointError(f"CLIP weights lack {', '.join(missing)}")
     return torch.cat([tensors[n] for n in names])
 
 
@@ -136,14 +136,16 @@ def preprocessing_of(about: Mapping[str, Any]) -> dict[str, Any]:
     """Mean, deviation and resampling of a transformers processor, in open_clip's terms."""
     settings = about.get("image_processor", about)
     names = {"mean": "image_mean", "std": "image_std"}
-    found = {ours: settings[theirs] for ours, theirs in names.items() if theirs in settings}
+    fields = {
+        ours: settings[theirs] for ours, theirs in names.items() if theirs in settings
+    }
     if "resample" in settings:
-        found["interpolation"] = "bilinear" if settings["resample"] == 2 else "bicubic"
-    return found
+        fields["interpolation"] = "bilinear" if settings["resample"] == 2 else "bicubic"
+    return fields
 
 
 Fetch = Callable[[str], Path | None]
-"""The file of that name in a checkpoint, or None where it has no such file."""
+"""The file of that name in a checkpoint, or None where there is no such file."""
 
 OPEN_CLIP = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 TRANSFORMERS = ("model.safetensors", "pytorch_model.bin")
@@ -154,7 +156,7 @@ _LEFTOVERS = {"input_resolution", "context_length", "vocab_size", "attn_mask"}
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """Weights under open_clip's names, and what they came with."""
+    """Weights under open_clip's names, and the settings published with them."""
 
     tensors: Mapping[str, torch.Tensor]
     config: Mapping[str, Any] = field(default_factory=dict)
@@ -233,7 +235,7 @@ def _unpickled(path: Path) -> dict[str, Any]:
         loaded = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError) as error:
         raise CheckpointError(
-            f"{path.name} is no file of plain tensors (OpenAI's original .pt files are "
+            f"{path.name} is not a file of plain tensors (OpenAI's original .pt files are "
             "programs, not tensors: name 'ViT-B-32:openai' to get the same weights as "
             f"safetensors): {str(error).splitlines()[0]}"
         ) from error

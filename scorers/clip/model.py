@@ -1,20 +1,27 @@
-"""A CLIP model of open_clip, its weights, and pictures as it was trained to see them."""
+"""A CLIP model of open_clip: its weights, its preprocessing, and unit-length features."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+import numpy as np
+import numpy.typing as npt
 import open_clip
 import torch
 from open_clip.transform import PreprocessCfg, image_transform_v2, merge_preprocess_dict
 from PIL import Image as Pillow
 
 from generators.base import Weights
+from generators.document import Image
 from generators.errors import CheckpointError
 from generators.loading.strict import fill, identical
+from generators.pictures import PictureError, decode
 from scorers.clip.checkpoints import read_checkpoint
+from scorers.clip.text import TokenIds
 from scorers.clipscore import PUBLISHED, ClipSettings
 
 Transform = Callable[[Pillow.Image], torch.Tensor]
@@ -72,7 +79,7 @@ _PLAIN_TEXT = {"vocab_size": 49408, "pool_type": "argmax"}
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A loaded model and how it wants its pictures."""
+    """A loaded model and its preprocessing of pictures."""
 
     model: Any
     """`open_clip.CLIP` in evaluation mode."""
@@ -128,7 +135,7 @@ def architecture(name: str) -> Mapping[str, Any]:
     config = open_clip.get_model_config(name)
     if config is None:
         raise CheckpointError(
-            f"open_clip knows no architecture {name!r}; it lists "
+            f"open_clip has no architecture {name!r}; it lists "
             f"{', '.join(n for n in open_clip.list_models() if n.startswith('ViT'))}"
         )
     return dict(config)
@@ -179,3 +186,100 @@ def _finished(
 ) -> Clip:
     transform = transform_of(model.visual.image_size, about)
     return Clip(model.to(device), transform, device, getattr(torch, settings.dtype))
+
+
+Features = npt.NDArray[np.float64]
+"""(width,), of length 1."""
+
+K = TypeVar("K")
+V = TypeVar("V")
+F = TypeVar("F")
+
+
+class Memo(Generic[K, V, F]):
+    """A function of batches that remembers its latest results."""
+
+    def __init__(
+        self, compute: Callable[[list[V]], list[F]], group: int, size: int
+    ) -> None:
+        self._compute = compute
+        self._group = group
+        self._size = size
+        self._recent: OrderedDict[K, F] = OrderedDict()
+
+    def __call__(self, inputs: Mapping[K, V]) -> dict[K, F]:
+        """The result of every key; those not remembered are computed in groups."""
+        results = {k: self._recent[k] for k in inputs if k in self._recent}
+        missing = [k for k in inputs if k not in results]
+        for first in range(0, len(missing), self._group):
+            keys = missing[first : first + self._group]
+            computed = self._compute([inputs[k] for k in keys])
+            results.update(zip(keys, computed, strict=True))
+        self._remember(results)
+        return results
+
+    def _remember(self, results: Mapping[K, F]) -> None:
+        for key, result in results.items():
+            self._recent[key] = result
+            self._recent.move_to_end(key)
+        while len(self._recent) > self._size:
+            self._recent.popitem(last=False)
+
+
+class ClipEncoder:
+    """The two towers of a CLIP model."""
+
+    def __init__(
+        self,
+        clip: Clip,
+        *,
+        forward_size: int = 64,
+        decoders: int = 4,
+        remembered: int = 4096,
+    ) -> None:
+        self._clip = clip
+        self._decoders = ThreadPoolExecutor(decoders, thread_name_prefix="decode")
+        self._images: Memo[str, Image, Features | PictureError] = Memo(
+            self._encode_images, forward_size, remembered
+        )
+        self._texts: Memo[TokenIds, TokenIds, Features] = Memo(
+            self._encode_texts, forward_size, remembered
+        )
+
+    def images(self, images: Iterable[Image]) -> dict[str, Features | PictureError]:
+        """Features by digest; for a picture that cannot be read, the error that says why.
+
+        A picture is decoded by `generators.pictures` and prepared as `pixels` says.
+        """
+        return self._images({image.digest: image for image in images})
+
+    def texts(self, windows: Iterable[TokenIds]) -> dict[TokenIds, Features]:
+        """Features of token windows that start and end as CLIP expects."""
+        return self._texts({window: window for window in windows})
+
+    def _encode_images(self, images: list[Image]) -> list[Features | PictureError]:
+        pixels = list(self._decoders.map(self._pixels, images))
+        readable = [p for p in pixels if isinstance(p, torch.Tensor)]
+        rows: Iterable[Features] = ()
+        if readable:
+            batch = torch.stack(readable).to(self._clip.dtype)
+            rows = self._forward(self._clip.model.encode_image, batch)
+        features = iter(rows)
+        return [p if isinstance(p, PictureError) else next(features) for p in pixels]
+
+    def _pixels(self, image: Image) -> torch.Tensor | PictureError:
+        try:
+            return self._clip.transform(decode(image))
+        except PictureError as error:
+            return error
+
+    def _encode_texts(self, windows: list[TokenIds]) -> list[Features]:
+        batch = torch.zeros(len(windows), self._clip.model.context_length, dtype=torch.long)
+        for row, window in zip(batch, windows, strict=True):
+            row[: len(window)] = torch.tensor(window)
+        return list(self._forward(self._clip.model.encode_text, batch))
+
+    def _forward(self, tower: Callable[..., Any], batch: torch.Tensor) -> Features:
+        with torch.inference_mode():
+            rows = tower(batch.to(self._clip.device)).double().cpu().numpy()
+        return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))

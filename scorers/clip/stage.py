@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,11 +11,9 @@ import numpy as np
 from generators.base import Failure, Fault, Outcome, Result, Unscored, Weights
 from generators.document import Candidate, Score
 from generators.pictures import PictureError
-from scorers.clip.encoder import ClipEncoder, Features
-from scorers.clip.model import load_clip
-from scorers.clip.pairs import Pair, pairs_of
-from scorers.clip.text import ClipText, Reading, Tokens
-from scorers.clipscore import NO_PICTURE, ClipSettings
+from scorers.clip.model import ClipEncoder, Features, load_clip
+from scorers.clip.text import ClipText, TextWindows, TokenIds
+from scorers.clipscore import NO_PICTURE, ClipSettings, ImageTextPair, pairs_of
 
 HESSEL_WEIGHT = 2.5
 """w of CLIP-S = w * max(cos, 0): Hessel et al. 2021, section 3."""
@@ -25,10 +23,10 @@ EXCERPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A picture, its text, and what CLIP reads of it."""
+    """A picture, its text, and the windows CLIP reads of it."""
 
-    pair: Pair
-    reading: Reading
+    pair: ImageTextPair
+    reading: TextWindows
 
     @property
     def has_text(self) -> bool:
@@ -41,7 +39,7 @@ class Encoded:
     """Features of everything that a batch compares."""
 
     images: Mapping[str, Features | PictureError]
-    texts: Mapping[Tokens, Features]
+    texts: Mapping[TokenIds, Features]
 
 
 class ClipScore:
@@ -56,32 +54,31 @@ class ClipScore:
     """
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        chosen = ClipSettings(**settings)
-        clip = load_clip(chosen, weights)
+        config = ClipSettings(**settings)
+        clip = load_clip(config, weights)
         context = clip.model.context_length
         self.encoder = ClipEncoder(
             clip,
-            forward_size=chosen.forward_size,
-            decoders=chosen.decoders,
-            remembered=chosen.remembered,
+            forward_size=config.forward_size,
+            decoders=config.decoders,
+            remembered=config.remembered,
         )
-        self.text = ClipText(chosen.prefix, chosen.long_text, context)
-        self._best_window_only = chosen.long_text == "max"
+        self.text = ClipText(config.prefix, config.long_text, context)
+        self._best_window_only = config.long_text == "max"
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
         """One score per document; Unscored without pairs, Failure for a broken picture."""
-        asked = [self._comparisons(candidate) for candidate in inputs]
-        encoded = self._encoded([c for group in asked for c in group if c.has_text])
-        return [self._outcome(group, encoded) for group in asked]
+        groups = [self._comparisons(candidate) for candidate in inputs]
+        encoded = self._encoded([c for group in groups for c in group if c.has_text])
+        return [self._outcome(group, encoded) for group in groups]
 
     def _comparisons(self, candidate: Candidate) -> list[Comparison]:
         pairs = pairs_of(candidate.document, self.text.clean)
         return [Comparison(pair, self.text.read(pair.text)) for pair in pairs]
 
-    def _encoded(self, comparisons: Iterable[Comparison]) -> Encoded:
-        asked = list(comparisons)
-        images = self.encoder.images(c.pair.image for c in asked)
-        texts = self.encoder.texts(w for c in asked for w in c.reading.windows)
+    def _encoded(self, comparisons: Sequence[Comparison]) -> Encoded:
+        images = self.encoder.images(c.pair.image for c in comparisons)
+        texts = self.encoder.texts(w for c in comparisons for w in c.reading.windows)
         return Encoded(images, texts)
 
     def _outcome(self, group: list[Comparison], encoded: Encoded) -> Outcome[Score]:
@@ -91,10 +88,10 @@ class ClipScore:
         if not scored:
             return Unscored("the document holds no text to compare its pictures with")
         for comparison in scored:
-            why = encoded.images[comparison.pair.image.digest]
-            if isinstance(why, PictureError):
+            image = encoded.images[comparison.pair.image.digest]
+            if isinstance(image, PictureError):
                 number = comparison.pair.position + 1
-                return Failure(f"picture {number} of {len(group)}: {why}")
+                return Failure(f"picture {number} of {len(group)}: {image}")
         cosines = {c.pair.position: self._cosine(c, encoded) for c in scored}
         if not np.isfinite(list(cosines.values())).all():
             return Failure("CLIP's features are not finite numbers", Fault.ERROR)

@@ -15,17 +15,17 @@ from open_clip.tokenizer import basic_clean, whitespace_clean
 
 from scorers.clipscore import LongText
 
-Tokens = tuple[int, ...]
+TokenIds = tuple[int, ...]
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
 _SPECIAL = re.compile(r"<(start_of_text|end_of_text)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
-    """What CLIP is given of a text."""
+class TextWindows:
+    """What CLIP reads of a text."""
 
-    windows: tuple[Tokens, ...]
+    windows: tuple[TokenIds, ...]
     """Each of at most `context` tokens, start and end of text included."""
     n_tokens: int
     """Tokens of the whole text, without prefix, start and end."""
@@ -40,7 +40,7 @@ class ClipText:
         self, prefix: str = "", long_text: LongText = "truncate", context: int = 77
     ) -> None:
         self._tokenizer = open_clip.SimpleTokenizer()
-        # `clean` has resolved entities already; a third time would be once too often.
+        # `clean` has resolved entities already; a third time would be one too many.
         self._tokenizer.clean_fn = _lowered
         self._long_text = long_text
         self._prefix = self.encode(self.clean(prefix))
@@ -63,7 +63,7 @@ class ClipText:
         tokens: list[int] = self._tokenizer.encode(_SPECIAL.sub(r"< \1>", text))
         return tokens
 
-    def read(self, text: str) -> Reading:
+    def read(self, text: str) -> TextWindows:
         """The windows of a cleaned text: one, unless it is long and not truncated."""
         tokens = self.encode(text)
         fits = len(tokens) <= self._room
@@ -72,9 +72,9 @@ class ClipText:
         else:
             bodies = self._packed(text)
         truncated = not fits and self._long_text == "truncate"
-        return Reading(tuple(self._window(b) for b in bodies), len(tokens), truncated)
+        return TextWindows(tuple(self._window(b) for b in bodies), len(tokens), truncated)
 
-    def _window(self, body: list[int]) -> Tokens:
+    def _window(self, body: list[int]) -> TokenIds:
         start, end = self._tokenizer.sot_token_id, self._tokenizer.eot_token_id
         return (start, *self._prefix, *body, end)
 

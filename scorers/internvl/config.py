@@ -22,7 +22,7 @@ _RULES = {
     ("select_layer",): -1,
     ("llm_config", "architectures"): ["Phi3ForCausalLM"],
 }
-"""What this stage can read, by the place in `config.json`."""
+"""The values that this stage supports, by place in `config.json`."""
 _VISION = {
     "hidden_size": "hidden_size",
     "intermediate_size": "intermediate_size",
@@ -50,63 +50,63 @@ _OPTIONAL = (
     "hidden_act",
     "rms_norm_eps",
 )
-"""Left to Phi-3's own defaults where a file does not say."""
+"""Phi-3's own defaults apply where a file lacks them."""
 
 
-def model_config(told: Mapping[str, Any], source: str) -> InternVLConfig:
+def model_config(config: Mapping[str, Any], source: str) -> InternVLConfig:
     """The configuration of a checkpoint described by its `config.json`.
 
     Raises CheckpointError for other templates, language models and rotary embeddings
     than those of InternVL2-4B, and for a configuration that lacks a size.
     """
-    if told.get("use_llm_lora") or told.get("use_backbone_lora"):
+    if config.get("use_llm_lora") or config.get("use_backbone_lora"):
         raise CheckpointError(
             f"{source} holds adapters (use_llm_lora, use_backbone_lora): merge them into "
             "the weights first, with InternVL's tools/merge_lora.py"
         )
     for path, allowed in _RULES.items():
-        if (value := _at(told, path, source)) != allowed:
+        if (value := _at(config, path, source)) != allowed:
             raise CheckpointError(
                 f"{source}: {'.'.join(path)} is {value!r}; this judge reads checkpoints "
                 f"with {allowed!r} only"
             )
     try:
-        return _built(told, source)
+        return _built(config, source)
     except CheckpointError:
         raise
     except Exception as error:
-        # The configuration classes raise errors of many kinds for values out of rule.
+        # The configuration classes raise errors of many kinds for invalid values.
         reason = " ".join(str(error).split())
         raise CheckpointError(f"config.json of {source} is invalid: {reason}") from error
 
 
-def _built(told: Mapping[str, Any], source: str) -> InternVLConfig:
-    vision = _vision(told, source)
+def _built(config: Mapping[str, Any], source: str) -> InternVLConfig:
+    vision = _vision(config, source)
     side = vision.image_size[0] // vision.patch_size[0]
-    ratio = _at(told, ("downsample_ratio",), source)
+    ratio = _at(config, ("downsample_ratio",), source)
     return InternVLConfig(
         vision_config=vision,
-        text_config=_language(told, source),
+        text_config=_language(config, source),
         image_seq_length=int(side**2 * ratio**2),
         downsample_ratio=ratio,
         tie_word_embeddings=False,
     )
 
 
-def _vision(told: Mapping[str, Any], source: str) -> InternVLVisionConfig:
+def _vision(config: Mapping[str, Any], source: str) -> InternVLVisionConfig:
     fields = {
-        ours: _at(told, ("vision_config", theirs), source)
+        ours: _at(config, ("vision_config", theirs), source)
         for theirs, ours in _VISION.items()
     }
-    size = told.get("force_image_size") or _at(
-        told, ("vision_config", "image_size"), source
+    size = config.get("force_image_size") or _at(
+        config, ("vision_config", "image_size"), source
     )
     return InternVLVisionConfig(**fields, image_size=size)
 
 
-def _language(told: Mapping[str, Any], source: str) -> Phi3Config:
-    fields = {name: _at(told, ("llm_config", name), source) for name in _LANGUAGE}
-    own = told["llm_config"]
+def _language(config: Mapping[str, Any], source: str) -> Phi3Config:
+    fields = {name: _at(config, ("llm_config", name), source) for name in _LANGUAGE}
+    own = config["llm_config"]
     fields |= {name: own[name] for name in _OPTIONAL if own.get(name) is not None}
     window = own.get("sliding_window")
     if window is not None and window < fields["max_position_embeddings"]:
@@ -146,12 +146,12 @@ def _rope(language: Mapping[str, Any], source: str) -> dict[str, Any]:
     }
 
 
-def _at(told: Any, path: tuple[str, ...], source: str) -> Any:
+def _at(config: Any, path: tuple[str, ...], source: str) -> Any:
     for name in path:
-        if not isinstance(told, Mapping) or name not in told:
+        if not isinstance(config, Mapping) or name not in config:
             raise CheckpointError(f"config.json of {source} lacks {'.'.join(path)}")
-        told = told[name]
-    return told
+        config = config[name]
+    return config
 
 
 _NAMES = [

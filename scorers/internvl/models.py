@@ -10,7 +10,7 @@ row; here every row has the frequencies it would have alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -23,20 +23,25 @@ from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
 from generators.base import Weights
 from generators.errors import CheckpointError
-from generators.loading.devices import device_of
-from generators.loading.files import Files, read_json
-from generators.loading.strict import fill, randomised
-from generators.loading.tensors import stored_tensors
+from generators.loading.files import Files, read_json, stored_tensors
+from generators.loading.strict import device_of, fill, randomised
 from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.settings import FULL, TINY, MmieScoreSettings
-from scorers.internvl.template import CONTROLS
-from scorers.internvl.tiles import normalised
-from scorers.internvl.tokenizer import PhiTokenizer, added_tokens
-from scorers.internvl.toy import steered, toy_tokenizer
+from scorers.internvl.tokenizer import (
+    CONTROLS,
+    END,
+    PhiTokenizer,
+    added_tokens,
+    toy_tokenizer,
+)
+
+MEAN = (0.485, 0.456, 0.406)
+DEVIATION = (0.229, 0.224, 0.225)
+"""ImageNet's, of the vision model's input."""
 
 
 class LongRope(nn.Module):
-    """Takes the place of `Phi3Model.rotary_emb`."""
+    """Replaces `Phi3Model.rotary_emb`."""
 
     short: Tensor
     long: Tensor
@@ -63,9 +68,10 @@ class LongRope(nn.Module):
 
     @contextmanager
     def prompts(self, long: bool) -> Iterator[None]:
-        """Within, all prompts read at once are long ones, or all are short ones.
+        """A context in which all prompts read at once are long, or all are short.
 
-        What a row is told by its position alone: padding reaches beyond short prompts.
+        Positions do not decide here: a long prompt has early ones too, and padding reaches
+        beyond short prompts.
         """
         self._long_prompts = long
         try:
@@ -88,11 +94,11 @@ class LongRope(nn.Module):
 
 
 _SEED = 20_241_015
-"""Of the random weights; one whose tiny judge writes varied replies that end."""
+"""Seed of the random weights, chosen so that the tiny judge's replies vary and end."""
 
 
 @dataclass(frozen=True)
-class Judge:
+class JudgeModel:
     """A model that reads tiles and token ids, and the tokenizer that makes the ids."""
 
     model: Any
@@ -126,10 +132,10 @@ class Judge:
     @torch.inference_mode()
     def features(self, tiles: Tensor, at_once: int) -> Tensor:
         """The decoder's (tiles, tokens, width) for grey levels (tiles, side, side, 3)."""
-        where = self.model.lm_head.weight
+        head = self.model.lm_head.weight
         parts = [
             self.model.get_image_features(
-                normalised(part.to(where.device)).to(where.dtype), return_dict=True
+                normalised(part.to(head.device)).to(head.dtype), return_dict=True
             ).pooler_output
             for part in torch.split(tiles, at_once)
         ]
@@ -139,8 +145,8 @@ class Judge:
     def embeddings(self, ids: Tensor) -> Tensor:
         """The decoder's embeddings of ids."""
         embed = self.decoder.get_input_embeddings()
-        found: Tensor = embed(ids.to(embed.weight.device))
-        return found
+        rows: Tensor = embed(ids.to(embed.weight.device))
+        return rows
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
@@ -149,7 +155,14 @@ class Judge:
         return scores
 
 
-def load(weights: Weights, settings: MmieScoreSettings) -> Judge:
+def normalised(tiles: Tensor) -> Tensor:
+    """Grey levels as float32 (tiles, 3, side, side) with ImageNet's mean and deviation."""
+    shares = tiles.permute(0, 3, 1, 2).float() / 255
+    mean, deviation = (shares.new_tensor(v).view(1, 3, 1, 1) for v in (MEAN, DEVIATION))
+    return (shares - mean) / deviation
+
+
+def load(weights: Weights, settings: MmieScoreSettings) -> JudgeModel:
     """The judge; CheckpointError names what does not fit in a published checkpoint."""
     device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
@@ -168,7 +181,7 @@ def empty_model(config: Any) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def published(files: Files, device: torch.device, dtype: torch.dtype) -> Judge:
+def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeModel:
     """The judge of a checkpoint in the published layout."""
     source = f"checkpoint {files.model!r}"
     model = empty_model(model_config(read_json(files.need("config.json")), source))
@@ -188,17 +201,17 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> Judge:
 def published_tokenizer(files: Files) -> PhiTokenizer:
     """The tokenizer of a checkpoint, from the files transformers 4.37 reads."""
     config = read_json(files.need("tokenizer_config.json"))
-    listed = None
+    ids = None
     if "added_tokens_decoder" not in config:
-        listed = read_json(files.need("added_tokens.json"))
+        ids = read_json(files.need("added_tokens.json"))
     model = files.need("tokenizer.model").read_bytes()
-    return PhiTokenizer(model, config, added_tokens(config, listed))
+    return PhiTokenizer(model, config, added_tokens(config, ids))
 
 
 def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
-    lacking = [c.name for c in CONTROLS if c.name not in tokenizer.names]
-    if lacking:
-        raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(lacking)}")
+    missing = [c.name for c in CONTROLS if c.name not in tokenizer.names]
+    if missing:
+        raise CheckpointError(f"the tokenizer of {source} lacks {', '.join(missing)}")
     beyond = [c.name for c in CONTROLS if tokenizer.id(c) >= rows]
     if beyond:
         raise CheckpointError(
@@ -207,12 +220,12 @@ def _require_controls(tokenizer: PhiTokenizer, rows: int, source: str) -> None:
 
 
 def random_judge(
-    described: Mapping[str, Any], device: torch.device, dtype: torch.dtype
-) -> Judge:
-    """A seeded random judge of a size, with a tokenizer of our own."""
+    sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
+) -> JudgeModel:
+    """A random judge of the given sizes, with the toy tokenizer."""
     tokenizer, words, size = toy_tokenizer()
-    language = {"vocab_size": size} | described["llm_config"]
-    config = model_config({**described, "llm_config": language}, "our own size")
+    language = {"vocab_size": size} | sizes["llm_config"]
+    config = model_config({**sizes, "llm_config": language}, "the built-in size")
     model = empty_model(config)
     randomised(model, device=device, dtype=dtype, seed=_SEED)
     judge = _ready(model, tokenizer, device)
@@ -220,7 +233,19 @@ def random_judge(
     return judge
 
 
-def _ready(model: Any, tokenizer: PhiTokenizer, device: torch.device) -> Judge:
+@torch.no_grad()
+def steered(judge: Any, words: Sequence[int]) -> None:
+    """Make a random judge write nothing but `words`, and sometimes end its reply.
+
+    All other tokens score 0, which the best of so many words always exceeds.
+    """
+    head: Tensor = judge.model.lm_head.weight
+    silent = torch.ones(len(head), dtype=torch.bool)
+    silent[[*words, judge.tokenizer.id(END)]] = False
+    head[silent.to(head.device)] = 0.0
+
+
+def _ready(model: Any, tokenizer: PhiTokenizer, device: torch.device) -> JudgeModel:
     rope = LongRope(model.config.text_config, device)
     model.model.language_model.rotary_emb = rope
-    return Judge(model, tokenizer, rope)
+    return JudgeModel(model, tokenizer, rope)

@@ -1,31 +1,133 @@
-"""Requests as prompts of the judge: token ids, pictures and a budget."""
+"""Requests as prompts of the judge: tiles of pictures, token ids, and the budget of both.
+
+Tiles follow `dynamic_preprocess` and `build_transform` (main.py, Lillianwei-h/MMIE@eb0fd6e;
+the same in OpenGVLab/InternVL): the grid whose shape is closest to the picture's, bicubic
+resizing to it, and the whole picture as a thumbnail. Pictures come from
+`generators.pictures`, upright and with transparency over white, where upstream drops both
+silently.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import cache
 
+import numpy as np
+import torch
 from PIL import Image as Pillow
+from torch import Tensor
 
 from generators.base import Failure, Skip
-from generators.decoding.requests import empty
+from generators.content import empty
 from generators.document import Image, Request
 from generators.pictures import PictureError, decode
-from scorers.internvl.models import Judge
+from scorers.internvl.models import JudgeModel
 from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.template import (
+from scorers.internvl.tokenizer import (
     IMAGE_TOKEN,
     conversation,
     marked,
     shown,
     spelled_controls,
 )
-from scorers.internvl.tiles import Budget, budgeted
+
+Grid = tuple[int, int]
+"""Columns and rows of tiles."""
 
 
-class Pictures:
-    """The pictures of one batch, each decoded once however often it is asked for."""
+@cache
+def grids(least: int, most: int) -> tuple[Grid, ...]:
+    """All grids of `least` to `most` tiles, the smaller ones first."""
+    sides = range(1, most + 1)
+    shapes = [(c, r) for c in sides for r in sides if least <= c * r <= most]
+    return tuple(sorted(shapes, key=math.prod))
+
+
+def closest_grid(size: tuple[int, int], least: int, most: int, side: int) -> Grid:
+    """The grid whose shape is closest to that of a picture of `size` (width, height).
+
+    Of grids of equal shape the larger one is used while the picture has more than half
+    of its pixels. `side` is that of a tile, in pixels.
+    """
+    width, height = size
+    best, least_gap = (1, 1), math.inf
+    for grid in grids(least, most):
+        gap = abs(width / height - grid[0] / grid[1])
+        larger = width * height > 0.5 * side * side * math.prod(grid)
+        if gap < least_gap or (gap == least_gap and larger):
+            best, least_gap = grid, gap
+    return best
+
+
+def count(grid: Grid, thumbnail: bool) -> int:
+    """Tiles of a picture in that grid."""
+    tiles = math.prod(grid)
+    return tiles + 1 if thumbnail and tiles > 1 else tiles
+
+
+def cut(picture: Pillow.Image, grid: Grid, side: int, thumbnail: bool) -> Tensor:
+    """The tiles of an RGB picture, row by row: grey levels (tiles, side, side, 3)."""
+    columns, rows = grid
+    scaled = picture.resize((side * columns, side * rows), Pillow.Resampling.BICUBIC)
+    corners = [(c * side, r * side) for r in range(rows) for c in range(columns)]
+    tiles = [scaled.crop((x, y, x + side, y + side)) for x, y in corners]
+    if len(tiles) < count(grid, thumbnail):
+        tiles.append(picture.resize((side, side), Pillow.Resampling.BICUBIC))
+    return torch.from_numpy(np.stack([np.asarray(tile) for tile in tiles]))
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """The tokens of one prompt and its reply."""
+
+    grids: tuple[Grid, ...]
+    """Of each picture, in order."""
+    tiles: tuple[int, ...]
+    """Of each picture, the thumbnail included."""
+    max_tiles: int
+    """The most tiles a picture was allowed, without its thumbnail."""
+    prompt: int
+    """Tokens of the prompt, pictures included."""
+    reply: int
+    """Most tokens of the reply; below 1 where the prompt fills the model."""
+
+
+def budgeted(
+    sizes: Sequence[tuple[int, int]],
+    words: int,
+    settings: MmieScoreSettings,
+    *,
+    new_tokens: int,
+    side: int,
+    tile_tokens: int,
+    positions: int,
+) -> Budget:
+    """The budget of a prompt of `words` tokens and pictures of `sizes` (width, height).
+
+    Under `fit_context` the tile maximum of all pictures is lowered, one by one, until the
+    prompt and `reply_room` fit the context, and the reply is held within it; where even
+    the fewest tiles do not fit, those are used and the context is exceeded.
+    `new_tokens` is the longest reply, `side` a tile's in pixels, `positions` the most
+    tokens the model can hold.
+    """
+    room = settings.context - settings.reply_room
+    for most in range(settings.max_tiles, settings.min_tiles - 1, -1):
+        grids = [closest_grid(size, settings.min_tiles, most, side) for size in sizes]
+        tiles = tuple(count(grid, settings.thumbnail) for grid in grids)
+        prompt = words + tile_tokens * sum(tiles)
+        if not settings.fit_context or prompt <= room:
+            break
+    fits = settings.fit_context and prompt <= room
+    longest = min(settings.context, positions) if fits else positions
+    reply = min(new_tokens, longest - prompt)
+    return Budget(tuple(grids), tiles, most, prompt, reply)
+
+
+class DecodedPictures:
+    """The pictures of one batch, each decoded once."""
 
     def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
         """Those of `requests`, decoded by `threads`."""
@@ -38,7 +140,7 @@ class Pictures:
 
 
 @dataclass(frozen=True, slots=True)
-class Prompt:
+class JudgePrompt:
     """One request, ready to be read by the model."""
 
     ids: tuple[int, ...]
@@ -56,12 +158,16 @@ class Prompt:
 class PromptWriter:
     """Writes the prompts of a judge."""
 
-    def __init__(self, judge: Judge, settings: MmieScoreSettings, new_tokens: int) -> None:
+    def __init__(
+        self, judge: JudgeModel, settings: MmieScoreSettings, new_tokens: int
+    ) -> None:
         """For replies of at most `new_tokens`."""
         self._judge, self._settings, self._new_tokens = judge, settings, new_tokens
         self._image_id = judge.tokenizer.id(IMAGE_TOKEN)
 
-    def __call__(self, request: Request, pictures: Pictures) -> Prompt | Skip | Failure:
+    def __call__(
+        self, request: Request, pictures: DecodedPictures
+    ) -> JudgePrompt | Skip | Failure:
         """The prompt of a request, or why there is none."""
         content = [s for t in request.turns if t.role != "system" for s in t.content]
         if failure := empty(content):
@@ -78,7 +184,7 @@ class PromptWriter:
         spelled = spelled_controls(request.turns, self._judge.tokenizer.names)
         all_ids = tuple(self._expanded(ids, budget.tiles))
         images = request.images
-        return Prompt(all_ids, images, sizes, budget, shown(parts), tuple(spelled))
+        return JudgePrompt(all_ids, images, sizes, budget, shown(parts), tuple(spelled))
 
     def _budget(self, sizes: Sequence[tuple[int, int]], words: int) -> Budget:
         judge = self._judge
@@ -93,7 +199,7 @@ class PromptWriter:
         )
 
     def _expanded(self, ids: Sequence[int], tiles: Sequence[int]) -> Iterator[int]:
-        """Ids with one image token a picture, as ids with all of them."""
+        """Ids with each picture's image token repeated for all its tiles."""
         counts = iter(tiles)
         for i in ids:
             times = next(counts) * self._judge.tile_tokens if i == self._image_id else 1

@@ -23,8 +23,8 @@ SYSTEM = (
     "\u578b\uff0c\u82f1\u6587\u540d\u53ebInternVL, \u662f\u4e00\u4e2a\u6709\u7528\u65e0"
     "\u5bb3\u7684\u4eba\u5de5\u667a\u80fd\u52a9\u624b\u3002"
 )
-"""What the model is told it is, in Chinese: the template's `system_message`, which the
-model was trained and is published with."""
+"""The template's `system_message`, in Chinese, with which the model was trained and is
+published."""
 
 _NEW_TOKENS, _TINY_NEW_TOKENS = 1024, 96
 _CACHE_GIB = 4096 * 2 * 32 * 3072 * 2 / 2**30
@@ -59,10 +59,10 @@ class MmieScoreSettings(ModelSettings):
     `model_max_length`). It reads longer prompts, but loses its format and its score."""
     fit_context: bool = True
     """Whether all pictures get fewer tiles where the prompt would exceed `context`. The
-    official scorer does not: False cuts by `max_tiles` alone and notes the excess."""
+    official scorer does not: False applies `max_tiles` alone and notes the excess."""
     reply_room: int = Field(default=512, ge=1)
-    """Tokens kept for the reply when tiles are made to fit; a prompt that was made to
-    fit is answered within `context`."""
+    """Tokens reserved for the reply when tiles are reduced to fit; the reply to such a
+    prompt stays within `context`."""
     tiles_at_once: int = unkeyed(32, ge=1)
     """Most tiles in one pass of the vision model."""
     readers: int = unkeyed(8, ge=1)
@@ -101,7 +101,7 @@ def mmie_score(
     return settings.spec("mmie-score", weights, gpu_gib)
 
 
-def described(
+def checkpoint_config(
     vision: Mapping[str, Any], language: Mapping[str, Any], tile: int
 ) -> dict[str, Any]:
     """The `config.json` of an `InternVLChatModel` with an InternViT and a Phi-3."""
@@ -128,7 +128,7 @@ def described(
     }
 
 
-TINY = described(
+TINY = checkpoint_config(
     {
         "hidden_size": 32,
         "intermediate_size": 64,
@@ -153,7 +153,7 @@ TINY = described(
 )
 """Tiles of 56 x 56 pixels in 4 tokens. The vocabulary is that of its tokenizer."""
 
-FULL = described(
+FULL = checkpoint_config(
     {
         "hidden_size": 1024,
         "intermediate_size": 4096,

@@ -13,15 +13,14 @@ from torch import Tensor
 from generators.base import Outcome, Result, Weights
 from generators.decoding.streams import Stream, Streams
 from generators.document import Draft, Request, Text
-from scorers.internvl.models import Judge, load
-from scorers.internvl.prompts import Pictures, Prompt, PromptWriter
+from scorers.internvl.models import JudgeModel, load
+from scorers.internvl.prompts import DecodedPictures, Grid, JudgePrompt, PromptWriter, cut
 from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.template import END, IMAGE_TOKEN
-from scorers.internvl.tiles import Grid, cut
+from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
 
 @dataclass
-class Reply:
+class WrittenReply:
     """The reply to one prompt, while it is written and after."""
 
     limit: int
@@ -37,7 +36,7 @@ class Reply:
         return len(self.ids) + self.ended
 
     def take(self, token: int, end: int) -> bool:
-        """Take the next token; whether the reply goes on."""
+        """Append the next token; returns whether the reply continues."""
         if token == end:
             self.ended = True
             return False
@@ -46,21 +45,21 @@ class Reply:
 
 
 def replies(
-    judge: Judge, prompts: Sequence[Tensor], limits: Sequence[int], end: int
-) -> list[Reply]:
+    judge: JudgeModel, prompts: Sequence[Tensor], limits: Sequence[int], end: int
+) -> list[WrittenReply]:
     """Replies to prompts of embeddings (positions, width), all decoded together.
 
     A reply that has ended leaves the batch, and does not slow down the others.
     """
     streams = Streams(judge.decoder, judge.positions)
-    written = [Reply(limit) for limit in limits]
+    written = [WrittenReply(limit) for limit in limits]
     live = list(zip(_opened(judge, streams, prompts), written, strict=True))
     while live:
-        chosen = judge.logits(streams.step()).argmax(dim=-1).tolist()
+        best = judge.logits(streams.step()).argmax(dim=-1).tolist()
         # Rows move when streams close: read them all before.
-        taken = [(stream, reply, chosen[stream.row]) for stream, reply in live]
+        following = [(stream, reply, best[stream.row]) for stream, reply in live]
         live, tokens = [], []
-        for stream, reply, token in taken:
+        for stream, reply, token in following:
             if reply.take(token, end):
                 live.append((stream, reply))
                 tokens.append(token)
@@ -72,7 +71,7 @@ def replies(
     return written
 
 
-def _opened(judge: Judge, streams: Streams, prompts: Sequence[Tensor]) -> list[Stream]:
+def _opened(judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]) -> list[Stream]:
     """The stream of each prompt. Long ones are read apart: see `LongRope`."""
     opened: dict[int, Stream] = {}
     for long in (False, True):
@@ -83,7 +82,7 @@ def _opened(judge: Judge, streams: Streams, prompts: Sequence[Tensor]) -> list[S
     return [opened[i] for i in range(len(prompts))]
 
 
-Seen = dict[tuple[str, Grid], Tensor]
+GridFeatures = dict[tuple[str, Grid], Tensor]
 """Features (positions, width) of a picture in a grid, by its digest."""
 
 
@@ -97,7 +96,7 @@ class MmieScore:
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         """Load the model; CheckpointError when a published checkpoint does not fit."""
         self.settings = MmieScoreSettings(**settings)
-        self.judge: Judge = load(weights, self.settings)
+        self.judge: JudgeModel = load(weights, self.settings)
         new_tokens = self.settings.new_tokens(weights)
         self.prompt = PromptWriter(self.judge, self.settings, new_tokens)
         self._threads = ThreadPoolExecutor(self.settings.readers, "pictures")
@@ -112,51 +111,55 @@ class MmieScore:
         """
         pictures = self.pictures(inputs)
         prompts = [self.prompt(request, pictures) for request in inputs]
-        ready = [prompt for prompt in prompts if isinstance(prompt, Prompt)]
+        ready = [prompt for prompt in prompts if isinstance(prompt, JudgePrompt)]
         limits = [prompt.budget.reply for prompt in ready]
         written = replies(self.judge, self.embedded(ready, pictures), limits, self.end)
         results = map(self.drafted, ready, written)
-        return [next(results) if isinstance(p, Prompt) else p for p in prompts]
+        return [next(results) if isinstance(p, JudgePrompt) else p for p in prompts]
 
-    def pictures(self, inputs: Iterable[Request]) -> Pictures:
-        """The pictures of requests, which are being decoded."""
-        return Pictures(inputs, self._threads)
+    def pictures(self, inputs: Iterable[Request]) -> DecodedPictures:
+        """The pictures of requests; decoding starts at once."""
+        return DecodedPictures(inputs, self._threads)
 
     @torch.inference_mode()
-    def embedded(self, prompts: Sequence[Prompt], pictures: Pictures) -> list[Tensor]:
+    def embedded(
+        self, prompts: Sequence[JudgePrompt], pictures: DecodedPictures
+    ) -> list[Tensor]:
         """What the decoder reads: (positions, width) of each prompt."""
-        seen = self._seen(prompts, pictures)
-        return [self._embedded(prompt, seen) for prompt in prompts]
+        features_of = self._features(prompts, pictures)
+        return [self._embedded(prompt, features_of) for prompt in prompts]
 
-    def _seen(self, prompts: Iterable[Prompt], pictures: Pictures) -> Seen:
+    def _features(
+        self, prompts: Iterable[JudgePrompt], pictures: DecodedPictures
+    ) -> GridFeatures:
         """Features of all pictures of a batch, equal ones once."""
-        wanted = {
+        images = {
             (image.digest, grid): image
             for prompt in prompts
             for image, grid in zip(prompt.images, prompt.budget.grids, strict=True)
         }
         side, thumbnail = self.judge.tile_side, self.settings.thumbnail
-        if not wanted:
+        if not images:
             return {}
 
         def read(key: tuple[str, Grid]) -> Tensor:
-            return cut(pictures(wanted[key]), key[1], side, thumbnail)
+            return cut(pictures(images[key]), key[1], side, thumbnail)
 
-        tiles = list(self._threads.map(read, wanted))
+        tiles = list(self._threads.map(read, images))
         features = self.judge.features(torch.cat(tiles), self.settings.tiles_at_once)
         parts = torch.split(features, [len(t) for t in tiles])
-        return {k: p.flatten(0, 1) for k, p in zip(wanted, parts, strict=True)}
+        return {k: p.flatten(0, 1) for k, p in zip(images, parts, strict=True)}
 
-    def _embedded(self, prompt: Prompt, seen: Seen) -> Tensor:
+    def _embedded(self, prompt: JudgePrompt, features_of: GridFeatures) -> Tensor:
         ids = torch.tensor(prompt.ids)
         inputs = self.judge.embeddings(ids)
         if prompt.images:
             keys = zip(prompt.images, prompt.budget.grids, strict=True)
-            features = [seen[image.digest, grid] for image, grid in keys]
+            features = [features_of[image.digest, grid] for image, grid in keys]
             inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
         return inputs
 
-    def drafted(self, prompt: Prompt, reply: Reply) -> Result[Draft]:
+    def drafted(self, prompt: JudgePrompt, reply: WrittenReply) -> Result[Draft]:
         """A written reply as the stage returns it."""
         usage = {
             "input_tokens": len(prompt.ids),
@@ -165,12 +168,12 @@ class MmieScore:
         }
         return Result(Draft((Text(self._text(reply)),)), usage, self._notes(prompt, reply))
 
-    def _text(self, reply: Reply) -> str:
+    def _text(self, reply: WrittenReply) -> str:
         """As upstream's `chat`: up to the end token's name, without white space around."""
         text = self.judge.tokenizer.decode(reply.ids)
         return text.partition(END.name)[0].strip()
 
-    def _notes(self, prompt: Prompt, reply: Reply) -> dict[str, Any]:
+    def _notes(self, prompt: JudgePrompt, reply: WrittenReply) -> dict[str, Any]:
         tokens = len(prompt.ids) + reply.tokens
         notes: dict[str, Any] = {
             "prompt": prompt.shown,

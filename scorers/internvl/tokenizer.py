@@ -1,22 +1,92 @@
-"""Phi-3's LLaMA tokenizer as published: a SentencePiece model and added tokens.
+"""The judge's text: the `phi3-chat` template, Phi-3's LLaMA tokenizer, and a toy tokenizer.
 
-Reads `tokenizer.model` and `tokenizer_config.json` and yields the ids of transformers
-4.37's slow `LlamaTokenizer`, which the official scorer uses (`use_fast=False`), in its
-legacy form (`generators.loading.llama`) or, with `"legacy": false`, in the other.
+The template is that of internvl/conversation.py (OpenGVLab/InternVL@2410d1d; separator
+style MPT) and `chat` of modeling_internvl_chat.py. Pictures are where the request has
+them: upstream looks for the letters `<image>` in the prompt, so that such letters in a
+question or an answer shift all pictures after them.
+
+The tokenizer reads `tokenizer.model` and `tokenizer_config.json` and yields the ids of
+transformers 4.37's slow `LlamaTokenizer`, which the official scorer uses
+(`use_fast=False`), in its legacy form (`generators.loading.llama`) or, with
+`"legacy": false`, in the other.
 """
 
 from __future__ import annotations
 
+import functools
+import io
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+import sentencepiece
+
+from generators.document import Image, Role, Text, Turn
 from generators.loading.llama import (
     AddedToken,
     Control,
     LlamaPieces,
     LlamaTokenizer,
 )
+from scorers.judging.rubrics import OWN
+
+END = Control("<|end|>")
+BEGIN_IMAGE, END_IMAGE = Control("<img>"), Control("</img>")
+IMAGE_TOKEN = Control("<IMG_CONTEXT>")
+PLACEHOLDER = "<image>"
+"""How upstream marks a picture in a prompt, and how `shown` does."""
+
+_ROLES: Mapping[Role, Control] = {
+    "system": Control("<|system|>"),
+    "user": Control("<|user|>"),
+    "assistant": Control("<|assistant|>"),
+}
+CONTROLS = (*_ROLES.values(), END, BEGIN_IMAGE, END_IMAGE, IMAGE_TOKEN)
+"""Every control token a prompt may hold."""
+
+PromptPart = str | Control | Image
+
+
+def conversation(turns: Sequence[Turn], system: str) -> list[PromptPart]:
+    """The prompt for the assistant's next turn.
+
+    `system` is the system message unless the first turn is one.
+    """
+    if not turns or turns[0].role != "system":
+        turns = (Turn("system", (Text(system),)), *turns)
+    parts: list[PromptPart] = []
+    for turn in turns:
+        parts += [_ROLES[turn.role], "\n"]
+        parts += [s.text if isinstance(s, Text) else s for s in turn.content]
+        parts.append(END)
+    return [*parts, _ROLES["assistant"], "\n"]
+
+
+def marked(parts: Iterable[PromptPart]) -> list[str | Control]:
+    """Each picture as its control tokens, with one image token in place of many."""
+    pieces: list[str | Control] = []
+    for part in parts:
+        if isinstance(part, Image):
+            pieces += [BEGIN_IMAGE, IMAGE_TOKEN, END_IMAGE]
+        else:
+            pieces.append(part)
+    return pieces
+
+
+def shown(parts: Iterable[PromptPart]) -> str:
+    """The prompt for people."""
+    return "".join(
+        p if isinstance(p, str) else p.name if isinstance(p, Control) else PLACEHOLDER
+        for p in parts
+    )
+
+
+def spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[str]:
+    """Names of control tokens that texts spell out; they are read letter by letter."""
+    texts = [s.text for t in turns for s in t.content if isinstance(s, Text)]
+    return [n for n in (*names, PLACEHOLDER) if any(n in text for text in texts)]
+
 
 _SPACE = "\u2581"
 """How SentencePiece writes a space."""
@@ -52,11 +122,11 @@ class PhiTokenizer(LlamaTokenizer):
         return tuple(self.added)
 
     def encode(self, parts: Sequence[str | Control]) -> list[int]:
-        """Ids of text and control tokens in order, with whatever a sequence begins with."""
+        """Ids of text and control tokens, with those that begin and end a sequence."""
         return [*self._first, *self._lead(parts), *super().encode(parts), *self._last]
 
     def _lead(self, parts: Sequence[str | Control]) -> list[int]:
-        """The space before the first word; it stays before tokens of no special role."""
+        """The space before the first word, also before control tokens without a role."""
         if self._legacy or not parts:
             return []
         first = parts[0]
@@ -83,9 +153,9 @@ class PhiTokenizer(LlamaTokenizer):
         return ids[len(self.pieces.encode(guard)) :]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids; special tokens and ids without a name are left out.
+        """The text of ids, without special tokens and ids that have no name.
 
-        Other added tokens stand by their names, between spaces.
+        Other added tokens appear by their names, between spaces.
         """
         special = {self._id(name) for name in self._special if name in self.added}
         size = self.pieces.size
@@ -111,12 +181,12 @@ class PhiTokenizer(LlamaTokenizer):
 
 
 def added_tokens(
-    config: Mapping[str, Any], listed: Mapping[str, int] | None = None
+    config: Mapping[str, Any], ids: Mapping[str, int] | None = None
 ) -> list[AddedToken]:
     """The added tokens of a `tokenizer_config.json`, or of an older `added_tokens.json`."""
     decoder = config.get("added_tokens_decoder")
     if decoder is None:
-        return [AddedToken(name, i) for name, i in (listed or {}).items()]
+        return [AddedToken(name, i) for name, i in (ids or {}).items()]
     return [
         AddedToken(t["content"], int(i), bool(t.get("lstrip")), bool(t.get("rstrip")))
         for i, t in decoder.items()
@@ -124,7 +194,7 @@ def added_tokens(
 
 
 def _special_names(config: Mapping[str, Any]) -> frozenset[str]:
-    """Names of tokens with a role of their own, which decoding leaves out."""
+    """Names of tokens with a special role, which decoding omits."""
     roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     named = [config.get(role, default) for role, default in roles.items()]
     named += [config.get("pad_token"), *config.get("additional_special_tokens", ())]
@@ -133,3 +203,62 @@ def _special_names(config: Mapping[str, Any]) -> frozenset[str]:
 
 def _name(token: Any) -> str:
     return str(token["content"] if isinstance(token, Mapping) else token)
+
+
+_VERDICTS = """
+the a of and to in on with is are was not no but for from this that these it its as by
+question answer image picture text story step method score feedback quality criterion
+coherence consistency creative style content shows describes matches follows supports
+good clear weak strong relevant missing correct wrong complete vivid partly fully does
+first second third last one two three each both all some more less than between overall
+0 1 2 3 4 5 6 ### . , :
+"""
+WORDS = tuple(_VERDICTS.split())
+"""What toy models write; sometimes it looks like a verdict."""
+
+_SPACE = "\u2581"
+_PIECES = 1400
+"""Most pieces of the toy vocabulary; 259 of them are bytes and SentencePiece's own."""
+_REPEATS = 20
+"""How often the rubrics are in the training text for each copy of our words."""
+
+
+@functools.cache
+def toy_pieces() -> bytes:
+    """A SentencePiece model of our words and rubrics, set up as LLaMA's is.
+
+    It spells a rubric in about as many pieces as a published one.
+    """
+    written = io.BytesIO()
+    pairs = [" ".join(pair) for pair in itertools.product(WORDS, WORDS[::7])]
+    rubrics = [line for r in OWN.values() for line in r.template.splitlines() if line]
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(pairs + _REPEATS * rubrics),
+        model_writer=written,
+        model_type="bpe",
+        vocab_size=_PIECES,
+        hard_vocab_limit=False,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        num_threads=1,
+        minloglevel=2,
+    )
+    return written.getvalue()
+
+
+def toy_tokenizer() -> tuple[PhiTokenizer, list[int], int]:
+    """A tokenizer, the ids of its whole words, and how many ids it has.
+
+    Its chat tokens take the white space after them, as published.
+    """
+    pieces = sentencepiece.SentencePieceProcessor(model_proto=toy_pieces())
+    first = pieces.get_piece_size()
+    added = [
+        AddedToken(control.name, first + i, strips_right=control.name.startswith("<|"))
+        for i, control in enumerate(CONTROLS)
+    ]
+    config = {"legacy": False, "add_bos_token": False}
+    words = [pieces.piece_to_id(_SPACE + word) for word in WORDS]
+    known = sorted({i for i in words if i != pieces.unk_id()})
+    return PhiTokenizer(toy_pieces(), config, added), known, first + len(added)

@@ -24,7 +24,7 @@ _CONTROL = re.compile(
 
 @dataclass(frozen=True)
 class Corrected:
-    """Asks about whole documents and takes no reply for more than it says."""
+    """Asks about whole documents and reads replies strictly."""
 
     rubrics: Mapping[str, Rubric]
     max_images: int | None = None
@@ -53,7 +53,7 @@ class Corrected:
 
 @dataclass
 class _Pages:
-    """Writes question and answer with pictures numbered through, as the release does."""
+    """Writes question and answer with pictures numbered throughout, as the release does."""
 
     limit: int | None
     """Most pictures shown; None for all."""

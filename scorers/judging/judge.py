@@ -1,4 +1,4 @@
-"""A judge as a scorer: request, chat stage, reading, and asking again."""
+"""A judge as a scorer: request, chat stage, reading, and follow-up."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
 from scorers.base import Direction, OneStage
 from scorers.judging.released import Released
-from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, asked_again
+from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable, follow_up
 from scorers.judging.rubrics import TOP, Rubric
 
-_NOTED = (
+_REPEATED = (
     "input_tokens", "output_tokens", "finish", "image_sizes", "tiles", "max_tiles",
     "over_context",
 )  # fmt: skip
-"""What of the chat stage's usage and notes a score repeats, where it is there."""
+"""What of the chat stage's usage and notes a score repeats, where present."""
 
 
 class Examiner(Protocol):
-    """A way to ask and to read: `Corrected` or `Released`."""
+    """How to ask a judge and to read its replies: `Corrected` or `Released`."""
 
     @property
     def rubrics(self) -> Mapping[str, Rubric]:
@@ -75,12 +75,12 @@ class RubricJudge(OneStage):
 
         What the chat stage fails or skips is returned as it is.
         """
-        asked = self.examiner.ask(sample, document)
-        if not isinstance(asked, RubricQuestion):
-            return asked
-        request = asked.request(self._seed(sample, 0))
+        question = self.examiner.ask(sample, document)
+        if not isinstance(question, RubricQuestion):
+            return question
+        request = question.request(self._seed(sample, 0))
         # The rubric and the question come first in a prompt, the answer follows.
-        group = f"{asked.rubric.id} {sample.id}"
+        group = f"{question.rubric.id} {sample.id}"
         attempt = 0
         while True:
             attempt += 1
@@ -88,14 +88,14 @@ class RubricJudge(OneStage):
             if not isinstance(outcome, Result):
                 return outcome
             reply = outcome.value.text
-            reading = self.examiner.read(reply, asked.rubric)
+            reading = self.examiner.read(reply, question.rubric)
             if isinstance(reading, RubricVerdict):
-                parts = _parts(reading) | _about(asked, outcome, attempt)
+                parts = _parts(reading) | _about(question, outcome, attempt)
                 return Result(Score(reading.raw / TOP * 100, parts))
             if attempt > self.retries:
-                return Unscored(f"{_unread(outcome)}: {reading.reason}")
+                return Unscored(f"{_problem(outcome)}: {reading.reason}")
             seed = self._seed(sample, attempt)
-            request = asked_again(request, reply, reading.reason, asked.rubric, seed)
+            request = follow_up(request, reply, reading.reason, question.rubric, seed)
 
     def _seed(self, sample: Sample, attempt: int) -> int | None:
         """Of the judge's own sampling; None for one that decodes greedily."""
@@ -104,9 +104,13 @@ class RubricJudge(OneStage):
         return derived_seed(self.seed, sample.id, 0, attempt)
 
 
-def _unread(reply: Result[Draft]) -> str:
+def _problem(reply: Result[Draft]) -> str:
     cut = reply.notes.get("finish") == "length"
-    return "the reply is cut at the model's longest" if cut else "the reply cannot be read"
+    return (
+        "the reply is cut at the model's maximum length"
+        if cut
+        else "the reply cannot be read"
+    )
 
 
 def _parts(verdict: RubricVerdict) -> dict[str, Any]:
@@ -121,22 +125,22 @@ def _parts(verdict: RubricVerdict) -> dict[str, Any]:
     }
 
 
-def _about(asked: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[str, Any]:
+def _about(question: RubricQuestion, reply: Result[Draft], attempts: int) -> dict[str, Any]:
     notes = {**reply.notes, **reply.usage}
     return {
-        "rubric": asked.rubric.id,
-        "prompt_sha256": asked.rubric.sha256,
+        "rubric": question.rubric.id,
+        "prompt_sha256": question.rubric.sha256,
         "attempts": attempts,
-        "images": asked.images,
-        "images_left_out": asked.left_out,
-        "text_cut": asked.cut,
-        "neutralised": list(asked.neutralised),
-        **{name: notes[name] for name in _NOTED if name in notes},
+        "images": question.images,
+        "images_left_out": question.left_out,
+        "text_cut": question.cut,
+        "neutralised": list(question.neutralised),
+        **{name: notes[name] for name in _REPEATED if name in notes},
     }
 
 
 class CriterionMean(NamedTuple):
-    """How often a criterion is met."""
+    """The share of answers that meet a criterion."""
 
     mean: float
     """In [0, 1]; for the penalty, the share of answers it is imposed on."""

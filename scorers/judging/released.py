@@ -1,7 +1,7 @@
 """Official mode: request, limits, reading and averages of the released scorer.
 
 After dataset.py and main.py of Lillianwei-h/MMIE@eb0fd6e, quirks included. What that
-program drops without a word is unscored here, with the reason.
+program drops silently is unscored here, with the reason.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MOST_IMAGES = 4
 _LAST = 2
 """The answer ends once a picture has a number above this (dataset.py, `image_no>2`)."""
 PLACEHOLDER = "<image>"
-"""What InternVL's `chat` replaces by the pictures, one after another, wherever it stands:
+"""What InternVL's `chat` replaces by the pictures, one after another, wherever it occurs:
 such letters in a question or an answer shift all pictures after them."""
 FIRST_TRUTH = "gt_answer[0].text"
 """Metadata of a sample: the first text of the ground truth as JSON, where it is none."""
-_FOUND = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
+_SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 """main.py, `find_score`: the first number after the first such heading."""
 
 
@@ -41,7 +41,7 @@ class Flattened:
     left_out: int
     """Pictures of the answer beyond the limit."""
     cut: bool
-    """Whether text of the answer stands after the last picture that is read."""
+    """Whether text of the answer follows the last picture that is read."""
 
 
 @dataclass
@@ -58,7 +58,7 @@ class _Flattening:
 def flattened(question: Content, answer: Content) -> Flattened:
     """dataset.py, `get_dataset`: all of the question, and the answer as far as is read."""
     state = _Flattening()
-    asked = "".join(state.text(s) for s in question)
+    question_text = "".join(state.text(s) for s in question)
     written, read = "", 0
     for segment in answer:
         # A text is read before the limit is looked at, a picture after.
@@ -70,7 +70,7 @@ def flattened(question: Content, answer: Content) -> Flattened:
             break
     rest = answer[read:]
     return Flattened(
-        asked,
+        question_text,
         written,
         tuple(state.images),
         left_out=sum(isinstance(s, Image) for s in rest),
@@ -124,7 +124,7 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
 
     `items` are a row's `gt_answer`, {"text": ..., "image": ...} each. The content made of
     them holds no empty text and nothing of an item without both, so that the text of the
-    next item would pass for the first.
+    next item would be taken for the first.
     """
     first, *rest = (item if isinstance(item, Mapping) else {} for item in items or [{}])
     text = first.get("text")
@@ -154,7 +154,7 @@ def _illustrated(prompt: str, images: tuple[Image, ...]) -> Content:
 
 def find_score(reply: str) -> int | None:
     """main.py, `find_score`: rounded half to even. OverflowError as there."""
-    match = _FOUND.search(reply)
+    match = _SCORE.search(reply)
     return None if match is None else round(float(match.group(1)))
 
 
@@ -183,7 +183,7 @@ def averages(scores: Iterable[tuple[str, int]]) -> Averages:
 def _average(scores: list[int]) -> float | None:
     if not scores:
         return None
-    # Here, so that planning a run does without numpy.
+    # Imported here: planning a run needs no numpy.
     import numpy as np
 
     return float(np.round(np.mean(scores), 3))

@@ -1,6 +1,6 @@
-"""A judge's request and its reply: what was asked, and what the reply says or lacks.
+"""A judge's request, and what its reply says or lacks.
 
-Nothing is guessed: a value out of range, or said twice in two ways, is no value.
+Nothing is guessed: a value that is out of range, or stated in two ways, does not count.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ class RubricQuestion:
 
     rubric: Rubric
     content: Content
-    """Rubric, question and answer in this order, so that all that is asked about one
-    question begins alike and a server's prefix cache serves it."""
+    """Rubric, question and answer in this order, so that all requests about one question
+    begin alike and a server's prefix cache serves them."""
     left_out: int = 0
     """Pictures of question and answer that the judge is not shown."""
     cut: bool = False
     """Whether text of the answer is left out."""
     neutralised: tuple[str, ...] = ()
-    """What was found in question or answer that would have passed for control."""
+    """Control sequences that question or answer spelled out, and that were neutralised."""
 
     @property
     def images(self) -> int:
@@ -41,15 +41,15 @@ class RubricQuestion:
         return Request((Turn("user", self.content),), seed)
 
 
-def asked_again(
+def follow_up(
     request: Request, reply: str, problem: str, rubric: Rubric, seed: int | None
 ) -> Request:
     """The conversation so far, with a turn that asks for the verdict in its form."""
-    asking = (
+    message = (
         f"This cannot be read: {problem}. Give your judgement again, in exactly this form "
         f"and with nothing before or after it:\n{rubric.form}"
     )
-    return Request(followed_up(request.turns, reply, asking), seed)
+    return Request(followed_up(request.turns, reply, message), seed)
 
 
 _NUMBER = r"(?P<value>[+-]?\d{1,9}(?:\.\d{1,9})?)"
@@ -81,7 +81,7 @@ class RubricVerdict:
 
     @property
     def consistent(self) -> bool | None:
-        """Whether both say the same; None where there is only one of them."""
+        """Whether both agree; None where there is only one of them."""
         known = self.stated is not None and self.summed is not None
         return self.stated == self.summed if known else None
 
@@ -97,13 +97,13 @@ class Unreadable:
 def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
     """The judgement in `reply`; the last score counts, and verdicts after their heading."""
     reply = re.sub(r"\r\n?", "\n", reply)
-    stated, trouble = _stated(reply)
+    stated, problem = _stated(reply)
     verdicts = {name: _verdict(reply, name) for name in rubric.criteria}
     penalty = _verdict(reply, rubric.penalty, signed=True) if rubric.penalty else 0
     summed = _summed([*verdicts.values(), penalty])
     raw = stated if summed is None else summed
     if raw is None:
-        return Unreadable("; ".join([trouble, *_missing(verdicts, rubric, penalty)]))
+        return Unreadable("; ".join([problem, *_missing(verdicts, rubric, penalty)]))
     return RubricVerdict(
         raw=raw,
         source="score" if summed is None else "verdicts",
@@ -115,7 +115,7 @@ def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
 
 
 def _stated(reply: str) -> tuple[int | None, str]:
-    """The score of the last score line, and what is wrong where there is none."""
+    """The score of the last score line, and the problem where there is none."""
     lines = list(_SCORE.finditer(reply))
     if not lines:
         return None, "there is no score"
@@ -128,7 +128,7 @@ def _stated(reply: str) -> tuple[int | None, str]:
 
 
 def _summed(values: list[int | None]) -> int | None:
-    """Criteria less the penalty, which stands last; None without criteria."""
+    """Criteria less the penalty, which comes last; None without criteria."""
     if len(values) < 2 or None in values:
         return None
     *criteria, penalty = (v for v in values if v is not None)

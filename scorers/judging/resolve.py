@@ -12,10 +12,15 @@ from generators.errors import UnknownName, UsageError
 from generators.names import unknown, with_overrides
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
-from scorers.judging.published import read_published
 from scorers.judging.released import Released
-from scorers.judging.rubric import DEFAULT_MODE, Mode, RubricSource, parse_rubric
 from scorers.judging.rubrics import OWN, Rubric
+from scorers.judging.sources import (
+    DEFAULT_MODE,
+    Mode,
+    RubricSource,
+    parse_rubric,
+    read_published,
+)
 
 
 class JudgeSettings(BaseModel):
@@ -28,7 +33,7 @@ class JudgeSettings(BaseModel):
 
     rubric: str = "own"
     """`own`, our wording with a verdict for each criterion, or `official:PATH`: the
-    user's copy of prompts.py (github.com/Lillianwei-h/MMIE), or the folder it lies in."""
+    user's copy of prompts.py (github.com/Lillianwei-h/MMIE), or the folder with it."""
     mode: Mode = DEFAULT_MODE
     """`official` flattens, cuts, drops and reads as the released scorer does; `corrected`
     keeps the document's order and all its pictures, and drops nothing silently."""
@@ -39,7 +44,7 @@ class JudgeSettings(BaseModel):
     """Most pictures shown, those of the question first; the places of all others are
     marked in the text. By default all are shown."""
     seed: int = Field(default=0, ge=0)
-    """Where the chat stage draws its text at random: another seed, another judgement."""
+    """Of the chat stage's sampling, where it samples: another seed, another judgement."""
 
     @field_validator("rubric")
     @classmethod
@@ -78,7 +83,7 @@ PREFIX = "judge:"
 
 
 class OwnStage(NamedTuple):
-    """A judge's model that is not a chat model of the caller's; both as `module:name`."""
+    """The model of a judge that brings its own; both fields are `module:name`."""
 
     make: str
     """Function of (weights, overrides, gpu_gib) that gives the stage."""
@@ -92,7 +97,7 @@ JUDGES: dict[str, OwnStage] = {
         "scorers.internvl.settings:MmieScoreSettings",
     )
 }
-"""Judges with a model of their own; any other name is a chat model of the caller's."""
+"""Judges with their own model; any other name is one of the caller's chat models."""
 
 Chat = Callable[[str], StageSpec]
 """The stage of a chat model by name (`gpt-4o`, `hf:ORG/NAME`, `anole`); UsageError for
@@ -113,9 +118,9 @@ def resolve_judge(
     """
     model = name.removeprefix(PREFIX)
     if model in JUDGES:
-        own_values, rest = _split(name, JUDGES[model], overrides)
+        own_values, model_values = _split(name, JUDGES[model], overrides)
         settings = with_overrides(JudgeSettings(), own_values, name)
-        stage = _own_stage(JUDGES[model], weights, rest, gpu_gib, settings)
+        stage = _own_stage(JUDGES[model], weights, model_values, gpu_gib, settings)
     else:
         settings = with_overrides(JudgeSettings(), overrides, name)
         stage = _chat_stage(name, model, chat)
@@ -123,13 +128,13 @@ def resolve_judge(
 
 
 def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
-    """The rubrics by category; UsageError where the official ones are not there."""
+    """The rubrics by category; UsageError where the official ones are missing."""
     file = settings.source.file()
     return OWN if file is None else read_published(file)
 
 
 def judge(name: str, stage: StageSpec, settings: JudgeSettings) -> RubricJudge:
-    """The judge that asks `stage`; UsageError where the official rubrics are not there."""
+    """The judge that asks `stage`; UsageError where the official rubrics are missing."""
     rubrics = rubrics_of(settings)
     official = settings.mode == "official"
     return RubricJudge(
@@ -162,7 +167,7 @@ def _own_stage(
     settings: JudgeSettings,
 ) -> StageSpec:
     make: Callable[..., StageSpec] = imported(own.make)
-    # The released scorer cuts pictures into tiles whatever the context holds.
+    # The released scorer cuts pictures into tiles regardless of the context.
     as_released = {"fit_context": False} if settings.mode == "official" else {}
     return make(weights, as_released | dict(overrides), gpu_gib)
 

@@ -1,4 +1,4 @@
-"""Rubrics: what a judge is told to look for, and the form its reply must have.
+"""Rubrics: the criteria a judge applies, and the form its reply must have.
 
 The criteria are those of the MMIE paper (appendix A.9) under the names of the released
 prompts.py (Lillianwei-h/MMIE@eb0fd6e); the wording is ours.
@@ -26,7 +26,7 @@ class Rubric:
     """The request, with {question}, {answer} and perhaps {gt_answer} as `str.format`
     reads them."""
     form: str
-    """How a reply must end, for asking again."""
+    """How a reply must end, for follow-up questions."""
     criteria: tuple[str, ...] = ()
     """Criteria on which the reply gives a verdict of 0 or 1; none for a score alone."""
     penalty: str | None = None
@@ -154,12 +154,12 @@ def _form(criteria: tuple[str, ...], penalty: str | None) -> str:
 
 
 def _own(category: str) -> Rubric:
-    asked = _CRITERIA[category]
+    criteria = _CRITERIA[category]
     penalty = _PENALTY if category in _PENALISED else None
-    listed = [*asked, *([(f"{penalty} (penalty)", _HARM)] if penalty else [])]
-    names = tuple(name for name, _ in asked)
+    lines = [*criteria, *([(f"{penalty} (penalty)", _HARM)] if penalty else [])]
+    names = tuple(name for name, _ in criteria)
     form = _form(names, penalty)
-    about = "\n".join(f"{i}. {name}: {text}" for i, (name, text) in enumerate(listed, 1))
+    about = "\n".join(f"{i}. {name}: {text}" for i, (name, text) in enumerate(lines, 1))
     truth = _TRUTH if category == "MSR" else ""
     template = (
         f"{_TASKS[category]}\n\n"

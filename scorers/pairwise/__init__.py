@@ -10,7 +10,7 @@ from typing import Any
 from generators.base import imported
 from generators.errors import UsageError
 from generators.names import unknown
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise.protocol import Pairwise
 
 PROTOCOLS: dict[str, str] = {
@@ -31,12 +31,13 @@ def resolve_protocol(
     of the protocol's class. Raises UsageError for unknown names and for texts that are
     not the published ones.
     """
-    made = _class_of(name)
-    if official is not None and not hasattr(made, "published"):
+    protocol = _class_of(name)
+    if official is not None and not hasattr(protocol, "published"):
         raise UsageError(f"protocol {name!r} has no released wording; leave --rubric out")
     if official is None:
-        return made(mode=mode, **options)  # type: ignore[no-any-return]
-    return made(mode=mode, wording=made.published(official), **options)  # type: ignore[no-any-return]
+        return protocol(mode=mode, **options)  # type: ignore[no-any-return]
+    wording = protocol.published(official)
+    return protocol(mode=mode, wording=wording, **options)  # type: ignore[no-any-return]
 
 
 def _class_of(name: str) -> Any:

@@ -16,25 +16,32 @@ from pathlib import Path
 
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
-from scorers.pairwise.content import as_content, pictures, spaced, texts, whole
 from scorers.pairwise.games import (
-    Ask,
     Aspect,
     Game,
-    Read,
+    PairQuestion,
+    PairStanding,
+    ParsedReply,
+    Standings,
+    TablePart,
     by_pair,
     counted,
+    groups,
     in_both_orders,
     preferences,
 )
-from scorers.pairwise.prompts import checked, constants
+from scorers.pairwise.prompts import (
+    as_content,
+    pictures,
+    spaced,
+    texts,
+    whole,
+)
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
-from scorers.pairwise.table import PairStanding, Part, Standings, groups
-from scorers.statistics.bootstrap import DRAWS
-from scorers.statistics.estimate import Estimate
+from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
 
 FACTUALITY = "visual_factuality"
@@ -80,23 +87,27 @@ class Creation(DualEvaluation):
 
     def requests(
         self, sample: Sample, first: Document, second: Document
-    ) -> tuple[Ask, ...]:
+    ) -> tuple[PairQuestion, ...]:
         """Both orders of the preference, and of visual factuality where it has criteria.
 
         Pictures of the question go with the preference alone; officially before all text,
         in corrected mode where the question has them.
         """
         shown = both_orders(first, second)
-        asks = [
-            Ask("preference", swapped, self._preference(sample, whole(a), whole(b)))
+        questions = [
+            PairQuestion(
+                "preference", swapped, self._preference(sample, whole(a), whole(b))
+            )
             for swapped, a, b in shown
         ]
         if sample.metadata.get(FACTUALITY):
-            asks += [
-                Ask("factuality", swapped, self._factuality(sample, whole(a), whole(b)))
+            questions += [
+                PairQuestion(
+                    "factuality", swapped, self._factuality(sample, whole(a), whole(b))
+                )
                 for swapped, a, b in shown
             ]
-        return tuple(asks)
+        return tuple(questions)
 
     def _preference(
         self, sample: Sample, first: Content, second: Content
@@ -118,7 +129,7 @@ class Creation(DualEvaluation):
         filled = _filled(template, question, criteria, first, second, truth)
         return (Turn("user", filled),)
 
-    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A five-level verdict, or two marks out of 10."""
         if aspect == "preference":
             return official_creation(reply) if self.mode == "official" else level(reply)
@@ -136,7 +147,7 @@ class Creation(DualEvaluation):
         )
 
     def _row(
-        self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
+        self, pair: tuple[str, str], part: TablePart, group: str, games: list[Game]
     ) -> PairStanding:
         official = self.mode == "official"
         values = official_rewards(games) if official else corrected_rewards(games)
@@ -198,12 +209,12 @@ def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
     own = [own for own, _ in _all_marks(games)]
     other = [other for _, other in _all_marks(games)]
     replies = counted(games, "factuality")
-    asked = sum(2 for g in games if g.judgement is not None)
+    replies_expected = sum(2 for g in games if g.judgement is not None)
     missing = replies["unread"] + replies["failed"] + replies["skipped"]
     return {
         "reward": _share(sum(POINTS * p for p in verdicts), len(verdicts)),
         "win_rate": _share(100 * sum(p > 0 for p in verdicts), len(verdicts)),
-        "preference_parse_ok": _share(len(verdicts), asked),
+        "preference_parse_ok": _share(len(verdicts), replies_expected),
         "visual_factuality": _share(sum(own), len(own)),
         "visual_factuality_of_opponent": _share(sum(other), len(other)),
         "visual_factuality_parse_ok": _share(len(own), len(own) + missing),

@@ -1,10 +1,10 @@
-"""What a judge says of two answers to one query, and the games that come of it."""
+"""Games: a judge's verdicts on two answers to one query, and the table made from them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar
 
 from generators.base import (
     Failure,
@@ -16,6 +16,7 @@ from generators.base import (
 )
 from generators.document import Turn
 from scorers.features import Style
+from scorers.statistics.estimate import Estimate
 
 Aspect = Literal["preference", "factuality"]
 """What is asked: which answer is better, or how true each is to the pictures."""
@@ -25,26 +26,26 @@ Aspect = Literal["preference", "factuality"]
 class Verdict:
     """Which of two answers a judge prefers."""
 
-    said: str
+    word: str
     """The protocol's own word: `A>>B`, `Answer1`, `unable to decide: situation one`."""
     preference: int
     """From -2 to 2; positive is for the answer shown first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Marks:
+class FactualityScores:
     """Scores out of 10 of the answer shown first and of the other."""
 
     first: float
     second: float
 
 
-Read = Verdict | Marks | Unscored | NotApplicable
-"""What a reply says, or why it says nothing."""
+ParsedReply = Verdict | FactualityScores | Unscored | NotApplicable
+"""What a reply says, or why it cannot be read."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class PairQuestion:
     """One conversation to put to the judge."""
 
     aspect: Aspect
@@ -55,16 +56,16 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class ReplyReading:
-    """What came of one `Ask`: a verdict or marks, or why there are none."""
+    """The outcome of one `PairQuestion`: a verdict or marks, or why there are none."""
 
     aspect: Aspect
     swapped: bool
-    outcome: Outcome[Verdict | Marks]
+    outcome: Outcome[Verdict | FactualityScores]
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Everything a judge said of one pair of answers."""
+    """A judge's readings of one pair of answers."""
 
     readings: tuple[ReplyReading, ...]
     styles: tuple[Style, Style] | None = None
@@ -75,12 +76,12 @@ class Judgement:
         value = self._value("preference", swapped)
         return value if isinstance(value, Verdict) else None
 
-    def marks(self, swapped: bool) -> Marks | None:
+    def marks(self, swapped: bool) -> FactualityScores | None:
         """The marks given in one order of showing, as shown, where there are any."""
         value = self._value("factuality", swapped)
-        return value if isinstance(value, Marks) else None
+        return value if isinstance(value, FactualityScores) else None
 
-    def _value(self, aspect: Aspect, swapped: bool) -> Verdict | Marks | None:
+    def _value(self, aspect: Aspect, swapped: bool) -> Verdict | FactualityScores | None:
         for r in self.readings:
             if (r.aspect, r.swapped) == (aspect, swapped) and isinstance(r.outcome, Result):
                 return r.outcome.value
@@ -96,7 +97,7 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Game:
-    """Two systems' answers to one question, and what was made of them."""
+    """Two systems' answers to one question, and the judgement of them."""
 
     question: str
     """The sample's id: the unit that intervals draw again."""
@@ -107,7 +108,7 @@ class Game:
     outcome: Outcome[Judgement]
     """Not a result where an answer is missing or the pair cannot be asked about."""
     tokens: tuple[int | None, int | None] = (None, None)
-    """Of each answer that there is, judged or not, where the protocol looks at style."""
+    """Of each answer that exists, judged or not, where the protocol looks at style."""
 
     @property
     def judgement(self) -> Judgement | None:
@@ -133,7 +134,7 @@ class Game:
         return self.flipped if self.second == baseline else self
 
 
-_NAMES = {
+_OUTCOME_NAMES = {
     Unscored: "unread",
     NotApplicable: "not_applicable",
     Skip: "skipped",
@@ -144,7 +145,7 @@ _NAMES = {
 def by_pair(
     games: Iterable[Game], baseline: str | None
 ) -> dict[tuple[str, str], list[Game]]:
-    """Games by (first, second), told so that the baseline is always the first."""
+    """Games by (first, second), named so that the baseline is always the first."""
     pairs: dict[tuple[str, str], list[Game]] = {}
     for game in games:
         named = game.versus(baseline)
@@ -155,10 +156,10 @@ def by_pair(
 
 
 def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, int]:
-    """Questions, pairs of answers and replies by what became of them.
+    """Questions, pairs of answers and replies by their outcomes.
 
-    `questions` counts one that was repeated once. `unjudged` are pairs lacking one of the
-    two answers; of the judged pairs, `both_orders`, `one_order` and `no_order` tell in how
+    `questions` counts a repeated question once. `unjudged` are pairs lacking one of the
+    two answers; of the judged pairs, `both_orders`, `one_order` and `no_order` say in how
     many orders of showing the reply could be read; `read`, `unread`, `failed`, ... count
     the replies themselves.
     """
@@ -166,7 +167,7 @@ def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, i
     questions = len({g.question for g in games})
     counts = {"questions": questions, "unjudged": len(games) - len(judged)}
     counts |= dict.fromkeys(("both_orders", "one_order", "no_order", "read"), 0)
-    counts |= dict.fromkeys(_NAMES.values(), 0)
+    counts |= dict.fromkeys(_OUTCOME_NAMES.values(), 0)
     for judgement in judged:
         readings = [r for r in judgement.readings if r.aspect == aspect]
         read = sum(isinstance(r.outcome, Result) for r in readings)
@@ -174,7 +175,7 @@ def counted(games: Sequence[Game], aspect: Aspect = "preference") -> dict[str, i
         counts["read"] += read
         for reading in readings:
             if not isinstance(reading.outcome, Result):
-                counts[_NAMES[type(reading.outcome)]] += 1
+                counts[_OUTCOME_NAMES[type(reading.outcome)]] += 1
     return counts
 
 
@@ -190,8 +191,78 @@ def preferences(judgement: Judgement) -> list[int]:
 def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
     """(question, preferences for the second) of the games read in both orders.
 
-    One order alone would let the judge's liking for a position into the mean.
+    One order alone would let the judge's position bias into the mean.
     """
     judged = ((g.question, g.judgement) for g in games if g.judgement is not None)
     pairs = [(question, preferences(j)) for question, j in judged]
     return [(question, values) for question, values in pairs if len(values) == 2]
+
+
+TablePart = Literal["overall", "category", "field"]
+
+
+class _Grouped(Protocol):
+    """What has a category and a field."""
+
+    @property
+    def category(self) -> str: ...
+
+    @property
+    def field(self) -> str: ...
+
+
+G = TypeVar("G", bound=_Grouped)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairStanding:
+    """One system against another, or rated among all, on one group of questions."""
+
+    system: str
+    """Empty for what belongs to the group as a whole, as the effect of order."""
+    opponent: str = ""
+    """Empty where the system is rated among all."""
+    part: TablePart = "overall"
+    group: str = ""
+    """Name of the category or field."""
+    values: Mapping[str, Estimate]
+    counts: Mapping[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        about = {"system": self.system, "opponent": self.opponent}
+        values = {name: value.as_json() for name, value in self.values.items()}
+        return about | {
+            "part": self.part,
+            "group": self.group,
+            "values": values,
+            "counts": dict(self.counts),
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standings:
+    """The results of a protocol over its games."""
+
+    protocol: str
+    mode: str
+    baseline: str | None
+    rows: tuple[PairStanding, ...]
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data."""
+        about = {"protocol": self.protocol, "mode": self.mode, "baseline": self.baseline}
+        return about | {"rows": [row.as_json() for row in self.rows]}
+
+
+def groups(games: Sequence[G]) -> Iterator[tuple[TablePart, str, list[G]]]:
+    """All games, then those of each category, then those of each field."""
+    yield "overall", "", list(games)
+    for name in _names(g.category for g in games):
+        yield "category", name, [g for g in games if g.category == name]
+    for name in _names(g.field for g in games):
+        yield "field", name, [g for g in games if g.field == name]
+
+
+def _names(values: Iterable[str]) -> list[str]:
+    return sorted(set(values) - {""})

@@ -1,7 +1,7 @@
 """Two systems' answers to one query, and a judge's comparison of them as part of a plan.
 
-A plan holds comparisons beside systems: each is a walk of its own, and what it asks are
-records like any others, so that what was asked once is not asked again.
+A plan holds comparisons beside systems: each is its own walk, and its requests are records
+like any others, so that nothing is asked twice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from generators.base import Failure, Fault, Outcome, Result, Skip, StageSpec, Walk
 from generators.document import Document, Malformed, Sample
-from scorers.pairwise.games import Game, Judgement
+from scorers.pairwise.games import Game, Judgement, preferences
 from scorers.pairwise.protocol import Pairwise, most_questions
 
 
@@ -27,7 +27,7 @@ class Matchup:
 
     @property
     def pair(self) -> Outcome[tuple[Document, Document]]:
-        """Both documents, or what became of the answer that is missing."""
+        """Both documents, or why an answer is missing."""
         named = tuple(zip((self.first, self.second), self.answers, strict=True))
         for name, answer in named:
             if isinstance(answer, Failure):
@@ -68,21 +68,18 @@ class PairwiseJudge:
 
     @property
     def rounds(self) -> int:
-        """Bounds the questions about a pair, some of which may be asked again at once."""
+        """Upper bound on the rounds of questions about a pair."""
         return most_questions(self.protocol)
 
 
 @dataclass(frozen=True, kw_only=True)
 class PairComparison:
-    """One match-up put before one judge, for the first time or once more.
-
-    Implements `scorers.base.Comparison`.
-    """
+    """One match-up judged by one judge. Implements `scorers.base.PlanItem`."""
 
     matchup: Matchup
     judge: PairwiseJudge
     judging: int = 0
-    """How often the judge had been asked about the same before."""
+    """How often this judge has judged the match-up before."""
 
     @property
     def stages(self) -> tuple[StageSpec, ...]:
@@ -95,7 +92,7 @@ class PairComparison:
         return self.judge.rounds
 
     def walk(self) -> Walk[ComparedPair]:
-        """Walk to what the judge says; the result also tells why nothing was asked."""
+        """Walk to the judgement; the result also says why there is none."""
         return Result(ComparedPair(self, (yield from self._judgement())))
 
     def _judgement(self) -> Walk[Judgement]:
@@ -105,18 +102,18 @@ class PairComparison:
         if not isinstance(pair, Result):
             return pair
         judge = self.judge
-        # Names the drawing of the judge's own sampling: its seeds follow from it.
-        drawing = self.matchup.repeat + self.judging * judge.repeats
+        # Numbers the judge's samples: their seeds are derived from it.
+        draw = self.matchup.repeat + self.judging * judge.repeats
         return (
             yield from judge.protocol.judge(
-                sample, *pair.value, judge.chat, seed=judge.seed, repeat=drawing
+                sample, *pair.value, judge.chat, seed=judge.seed, repeat=draw
             )
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedPair:
-    """A comparison, and what the judge made of it."""
+    """A comparison, and its judgement. Implements `scorers.base.ItemOutcome`."""
 
     comparison: PairComparison
     judgement: Outcome[Judgement]
@@ -146,11 +143,6 @@ def mean_preference(judgement: Judgement) -> Outcome[float]:
     for outcome in outcomes:
         if isinstance(outcome, Failure):
             return outcome
-    preferences = [
-        (1 if swapped else -1) * verdict.preference
-        for swapped in (False, True)
-        if (verdict := judgement.verdict(swapped)) is not None
-    ]
-    if preferences:
-        return Result(sum(preferences) / len(preferences))
+    if values := preferences(judgement):
+        return Result(sum(values) / len(values))
     return next(o for o in outcomes if not isinstance(o, Result))

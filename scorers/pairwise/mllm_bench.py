@@ -3,33 +3,48 @@
 Constants after scripts/{prompts,arrange_data_for_eval,evaluate,cal_clo}.py of
 FreedomIntelligence/MLLM-Bench@403f82c9; the published tables count wins, ties and losses
 against an anchor on each level of capability, with every undecided class among the ties
-(paper section 5.1, Standings 5).
+(paper section 5.1, Table 5).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
-from scorers.pairwise.content import as_content, pictures, spaced, texts, whole
-from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair, counted
-from scorers.pairwise.mllm_ratings import (
-    corrected_elo,
-    corrected_shares,
-    official_elo,
-    official_shares,
-    tally,
+from scorers.pairwise.games import (
+    Aspect,
+    Game,
+    Judgement,
+    PairQuestion,
+    PairStanding,
+    ParsedReply,
+    Standings,
+    TablePart,
+    by_pair,
+    counted,
+    groups,
 )
-from scorers.pairwise.prompts import checked, constants
+from scorers.pairwise.prompts import (
+    as_content,
+    pictures,
+    spaced,
+    texts,
+    whole,
+)
 from scorers.pairwise.protocol import DualEvaluation, both_orders
-from scorers.pairwise.readers import official_vote, vote
-from scorers.pairwise.table import PairStanding, Part, Standings, groups
-from scorers.statistics.bootstrap import DRAWS
+from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
+from scorers.statistics.battles import Battle, online_elo
+from scorers.statistics.bradley_terry import bradley_terry
+from scorers.statistics.estimate import DRAWS, Estimate
+from scorers.statistics.means import mean_by_question
 
 QUESTION_TYPE = "question_type"
 """Metadata of a sample: `open-ended`, `close-ended` or `compound`."""
@@ -65,19 +80,18 @@ class MllmBench(DualEvaluation):
     @classmethod
     def published(cls, path: Path) -> MllmBenchWording:
         """The prompts of the user's copy of `prompts.py`; UsageError unless published."""
-        found = checked(constants(path, "scripts/prompts.py"), _DIGESTS, path)
-        role, template, reference = (found[name] for name in _DIGESTS)
-        # Put together as the program does: the role is not a template, and the criteria
-        # follow the last line without a line break.
+        released = checked(constants(path, "scripts/prompts.py"), _DIGESTS, path)
+        role, template, reference = (released[name] for name in _DIGESTS)
+        # As the program: the role is not a template, and no line break precedes criteria.
         escaped = role.replace("{", "{{").replace("}", "}}")
         return MllmBenchWording(escaped + template + "{criteria}", reference)
 
     def requests(
         self, sample: Sample, first: Document, second: Document
-    ) -> tuple[Ask, ...]:
+    ) -> tuple[PairQuestion, ...]:
         """Both orders; the pictures after all text officially, else where they belong."""
         return tuple(
-            Ask("preference", swapped, self._turns(sample, whole(a), whole(b)))
+            PairQuestion("preference", swapped, self._turns(sample, whole(a), whole(b)))
             for swapped, a, b in both_orders(first, second)
         )
 
@@ -85,9 +99,8 @@ class MllmBench(DualEvaluation):
         official = self.mode == "official"
         question = texts(sample.question) if official else spaced(sample.question)
         kind = as_content(sample.metadata.get(QUESTION_TYPE, "open-ended"))
-        criteria = filled(
-            self.wording.criteria, {"reference": as_content(sample.criteria or "")}
-        )
+        reference = {"reference": as_content(sample.criteria or "")}
+        criteria = filled(self.wording.criteria, reference)
         fields = {
             "question": question,
             "type": kind,
@@ -107,29 +120,29 @@ class MllmBench(DualEvaluation):
         return 3 if self.mode == "official" else 2
 
     def repeats_after(self, reply: str) -> bool:
-        """Whatever is not a vote is asked again in the next round."""
+        """Always: the question is asked again until the reply is a vote."""
         return True
 
-    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """One of the four votes."""
         return official_vote(reply) if self.mode == "official" else vote(reply)
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
         """Wins, ties and losses of each pair's second system, then ratings of all."""
-        played = by_pair(games, baseline)
+        pairs = by_pair(games, baseline)
         rows = [
-            self._row(pair, part, group, found)
-            for pair, own in played.items()
-            for part, group, found in groups(own)
+            self._row(pair, part, group, members)
+            for pair, own in pairs.items()
+            for part, group, members in groups(own)
         ]
         rate = official_elo if self.mode == "official" else corrected_elo
-        rows += rate(played, baseline, self.draws)
+        rows += rate(pairs, baseline, self.draws)
         return Standings(
             protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
         )
 
     def _row(
-        self, pair: tuple[str, str], part: Part, group: str, games: list[Game]
+        self, pair: tuple[str, str], part: TablePart, group: str, games: list[Game]
     ) -> PairStanding:
         official = self.mode == "official"
         values = official_shares(games) if official else corrected_shares(games)
@@ -141,3 +154,167 @@ class MllmBench(DualEvaluation):
             values=values,
             counts=counted(games) | tally(games),
         )
+
+
+FIRST, SECOND, TIE = "first", "second", "tie"
+UNDECIDED = "unable to decide"
+NEITHER = (SITUATION_ONE, SITUATION_TWO, UNDECIDED, TIE)
+"""Results for neither system."""
+
+
+def merged(judgement: Judgement) -> str | None:
+    """The result of two votes (`parse_output` of scripts/evaluate.py); None without both.
+
+    Equal votes count as they are; one for a system and one undecided are for the system;
+    one for each system is a tie; the two undecided situations are plainly undecided.
+    """
+    votes = {_voted(judgement, swapped) for swapped in (False, True)}
+    if None in votes:
+        return None
+    sides = votes & {FIRST, SECOND}
+    if len(sides) == 2:
+        return TIE
+    results = sides or votes
+    return results.pop() if len(results) == 1 else UNDECIDED
+
+
+def _voted(judgement: Judgement, swapped: bool) -> str | None:
+    verdict = judgement.verdict(swapped)
+    if verdict is None:
+        return None
+    if verdict.preference == 0:
+        return SITUATION_ONE if verdict.word == SITUATION_ONE else SITUATION_TWO
+    return SECOND if (verdict.preference > 0) == swapped else FIRST
+
+
+def results(games: Sequence[Game]) -> list[tuple[str, str]]:
+    """(question, result) of the games with two votes."""
+    judged = [(g.question, merged(g.judgement)) for g in games if g.judgement is not None]
+    return [(question, result) for question, result in judged if result is not None]
+
+
+def tally(games: Sequence[Game]) -> dict[str, int]:
+    """Results by class: for the second system, for the first, and the others."""
+    counted = Counter(result for _, result in results(games))
+    counts = {"win": counted[SECOND], "lose": counted[FIRST]}
+    return counts | {name: counted[name] for name in NEITHER}
+
+
+def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
+    """Shares of wins, ties with all that is undecided, and losses, in percent."""
+    merged = results(games)
+    n, count = len(merged), Counter(result for _, result in merged)
+    if n == 0:
+        missing = Estimate(None, None, 0, "no two votes read")
+        return dict.fromkeys(("win_rate", "tie_rate", "lose_rate"), missing)
+    ties = n - count[FIRST] - count[SECOND]
+    shares = {"win_rate": count[SECOND], "tie_rate": ties, "lose_rate": count[FIRST]}
+    return {name: Estimate(100 * k / n, None, n) for name, k in shares.items()}
+
+
+def corrected_shares(games: Sequence[Game]) -> dict[str, Estimate]:
+    """The same with intervals, and `score`: wins and half of the ties."""
+    merged = results(games)
+    questions = [question for question, _ in merged]
+    wins = [100.0 * (r == SECOND) for _, r in merged]
+    losses = [100.0 * (r == FIRST) for _, r in merged]
+    ties = [100.0 - w - x for w, x in zip(wins, losses, strict=True)]
+    series = {"win_rate": wins, "tie_rate": ties, "lose_rate": losses}
+    series["score"] = [w + t / 2 for w, t in zip(wins, ties, strict=True)]
+    return {name: mean_by_question(questions, s) for name, s in series.items()}
+
+
+K = 4
+ROUNDS = 1000
+SEED = 42
+
+GamesByPair = Mapping[tuple[str, str], Sequence[Game]]
+
+
+def official_elo(
+    pairs: GamesByPair, baseline: str | None, draws: int
+) -> list[PairStanding]:
+    """Online Elo over counts of merged votes, and the median of 1000 resamplings.
+
+    The pairs are taken in the order given, where the program takes files in the order of
+    the folder's listing: the ratings depend on it. Every count enters twice, once from
+    either side, and undecided votes enter not at all. Resampled are the counts, not the
+    votes. Both numbers are rounded half up as printed.
+    """
+    battles = [b for pair, games in pairs.items() for b in counted_battles(pair, games)]
+    online, medians = online_elo(battles, K), _medians(battles)
+    rows = []
+    for system, rating in sorted(online.items(), key=lambda item: -item[1]):
+        # Every vote is in two battles.
+        votes = round(sum(b.weight for b in battles if system in (b.first, b.second)) / 2)
+        median = medians.get(system)
+        values = {"elo": _printed(rating, votes), "elo_median": _printed(median, votes)}
+        rows.append(PairStanding(system=system, values=values))
+    return rows
+
+
+def counted_battles(pair: tuple[str, str], games: Sequence[Game]) -> list[Battle]:
+    """The rows that `parse_json_files` makes of one pair's counts, in its order.
+
+    The second system comes first, as in the program's files of counts: these name the
+    sides of the last reply, which is one with the answers swapped.
+    """
+    first, second = pair
+    count = tally(games)
+    wins = {second: count["win"], first: count["lose"]}
+    rows: list[Battle] = []
+    for a, b in ((second, first), (first, second)):
+        for score, weight in ((1.0, wins[a]), (0.0, wins[b]), (0.5, count[TIE])):
+            battle = Battle(question="", first=a, second=b, score=score, weight=weight)
+            rows += [battle] if weight else []
+    return rows
+
+
+def _medians(battles: Sequence[Battle]) -> dict[str, float]:
+    """Median of each system's rating over the resamplings that contain it."""
+    random, n = np.random.RandomState(SEED), len(battles)
+    samples: dict[str, list[float]] = {}
+    for _ in range(ROUNDS if n else 0):
+        rows = random.choice(n, size=n, replace=True)
+        for system, rating in online_elo([battles[i] for i in rows], K).items():
+            samples.setdefault(system, []).append(rating)
+    return {system: float(np.median(ratings)) for system, ratings in samples.items()}
+
+
+def _printed(rating: float | None, votes: int) -> Estimate:
+    if rating is None:
+        return Estimate(None, None, 0, "never drawn")
+    return Estimate(float(int(rating + 0.5)), None, votes)
+
+
+def corrected_elo(
+    pairs: GamesByPair, baseline: str | None, draws: int
+) -> list[PairStanding]:
+    """Bradley-Terry ratings of merged results on the Elo scale, the anchor at 1000.
+
+    Every question counts once; ties and everything undecided are half a win of either
+    side. Without a baseline the first system by name is the anchor.
+    """
+    battles = [
+        Battle(question=question, first=first, second=second, score=_SCORES.get(r, 0.5))
+        for (first, second), games in pairs.items()
+        for question, r in results(games)
+    ]
+    names = sorted({name for pair in pairs for name in pair})
+    if not names:
+        return []
+    anchor = baseline if baseline in names else names[0]
+    rated = bradley_terry(battles, anchor, order=False, draws=draws).systems
+    unplayed = Estimate(None, None, 0, "no game read")
+    ratings = {name: rated.get(name, unplayed) for name in names}
+    return [
+        PairStanding(system=name, values={"elo": ratings[name]})
+        for name in sorted(names, key=lambda n: (-_value(ratings[n]), n))
+    ]
+
+
+_SCORES = {FIRST: 1.0, SECOND: 0.0}
+
+
+def _value(estimate: Estimate) -> float:
+    return float("-inf") if estimate.value is None else estimate.value

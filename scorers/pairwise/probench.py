@@ -14,24 +14,30 @@ from pathlib import Path
 
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.features import Counter, Style, style, words
-from scorers.judging.rubric import Mode
+from scorers.features import Style, TokenCounter, style, words
+from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
-from scorers.pairwise.content import (
+from scorers.pairwise.games import (
+    Aspect,
+    Game,
+    PairQuestion,
+    ParsedReply,
+    Standings,
+    by_pair,
+    groups,
+)
+from scorers.pairwise.probench_ratings import corrected_rows, official_row
+from scorers.pairwise.prompts import (
     as_content,
-    asked,
     history,
     pictures,
     spaced,
     texts,
+    user_turns,
     whole,
 )
-from scorers.pairwise.games import Ask, Aspect, Game, Read, by_pair
-from scorers.pairwise.probench_ratings import corrected_rows, official_row
-from scorers.pairwise.prompts import checked, constants
 from scorers.pairwise.protocol import DualEvaluation, both_orders
 from scorers.pairwise.readers import level, official_forms, official_probench
-from scorers.pairwise.table import Standings, groups
 
 TRACK = "chat_type"
 """Metadata of a sample: one of `TRACKS`; by default decided by the number of user turns."""
@@ -68,7 +74,7 @@ class ProBench(DualEvaluation):
     mode: Mode = "corrected"
     wording: Mapping[str, str] = field(default_factory=_own_wording)
     """The judge's task by track."""
-    count: Counter = words
+    count: TokenCounter = words
     """Counts tokens; the official program's is `features.gpt_tokens()`."""
     strong: int = 3
     """How often a verdict `>>` counts."""
@@ -80,18 +86,18 @@ class ProBench(DualEvaluation):
     @classmethod
     def published(cls, path: Path) -> Mapping[str, str]:
         """The prompts of the user's copy of `constant.py`; UsageError unless published."""
-        found = checked(constants(path, "engine/constant.py"), _DIGESTS, path)
-        return dict(zip(TRACKS, (found[name] for name in _DIGESTS), strict=True))
+        released = checked(constants(path, "engine/constant.py"), _DIGESTS, path)
+        return dict(zip(TRACKS, (released[name] for name in _DIGESTS), strict=True))
 
     def track(self, sample: Sample) -> str:
         """The sample's track."""
-        plain = "multi-round" if len(asked(sample)) > 1 else "singleround"
+        plain = "multi-round" if len(user_turns(sample)) > 1 else "singleround"
         named = sample.metadata.get(TRACK, plain)
         return named if named in TRACKS else plain
 
     def requests(
         self, sample: Sample, first: Document, second: Document
-    ) -> tuple[Ask, ...]:
+    ) -> tuple[PairQuestion, ...]:
         """Both orders of showing.
 
         The pictures of the question come first officially, else where it has them. A
@@ -100,7 +106,7 @@ class ProBench(DualEvaluation):
         of answers.
         """
         return tuple(
-            Ask("preference", swapped, self._turns(sample, a, b))
+            PairQuestion("preference", swapped, self._turns(sample, a, b))
             for swapped, a, b in both_orders(first, second)
             if not (swapped and self.first_order_only)
         )
@@ -113,7 +119,7 @@ class ProBench(DualEvaluation):
             _matching(sample, first, second)
             pairs = filled(_PAIR, _listed(sample, first, second))
         else:
-            last = spaced(asked(sample)[-1].content)
+            last = spaced(user_turns(sample)[-1].content)
             pair = {"question": last, "first": whole(first), "second": whole(second)}
             pairs = joined((*history(sample), *filled(_PAIR, pair)))
         before = pictures(sample.question) if self.mode == "official" else ()
@@ -128,7 +134,7 @@ class ProBench(DualEvaluation):
         _matching(sample, first, second)
         place = texts if self.mode == "official" else spaced
         rounds: list[Content] = []
-        turns = zip(asked(sample), first.answers, second.answers, strict=True)
+        turns = zip(user_turns(sample), first.answers, second.answers, strict=True)
         for i, (turn, a, b) in enumerate(turns):
             pair = {"question": place(turn.content), "first": whole(a), "second": whole(b)}
             fields = {"i": as_content(str(i)), "pair": filled(_PAIR, pair)}
@@ -144,7 +150,7 @@ class ProBench(DualEvaluation):
         """Only a reply without any verdict is asked for again (`isvalid_output`)."""
         return not official_forms(reply)
 
-    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """A five-level verdict."""
         return official_probench(reply) if self.mode == "official" else level(reply)
 
@@ -164,20 +170,20 @@ class ProBench(DualEvaluation):
         Without a baseline the first system of each pair is the baseline officially, the
         first by name otherwise.
         """
-        played = by_pair(games, baseline)
+        pairs = by_pair(games, baseline)
         if self.mode == "official":
             rows = [
-                official_row(pair, part, group, found, self.strong)
-                for pair, own in played.items()
-                for part, group, found in groups(own)
+                official_row(pair, part, group, members, self.strong)
+                for pair, own in pairs.items()
+                for part, group, members in groups(own)
             ]
         else:
-            together = [g for own in played.values() for g in own]
+            all_games = [g for own in pairs.values() for g in own]
             rows = [
                 row
-                for part, group, found in groups(together)
+                for part, group, members in groups(all_games)
                 for row in corrected_rows(
-                    found, baseline, part, group, strong=self.strong, draws=self.draws
+                    members, baseline, part, group, strong=self.strong, draws=self.draws
                 )
             ]
         return Standings(
@@ -186,11 +192,11 @@ class ProBench(DualEvaluation):
 
 
 def _matching(sample: Sample, first: Document, second: Document) -> None:
-    wanted = len(asked(sample))
+    turns = len(user_turns(sample))
     for answer in (first, second):
-        if (n := len(answer.answers)) != wanted:
+        if (n := len(answer.answers)) != turns:
             raise ValueError(
-                f"sample {sample.id!r} has {wanted} user turns and an answer of {n} turns"
+                f"sample {sample.id!r} has {turns} user turns and an answer of {n} turns"
             )
 
 
@@ -200,10 +206,10 @@ def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, C
     Answers with pictures, which it never had, are set as they are.
     """
     fields = {
-        "question": as_content(repr([Document(t.content).text for t in asked(sample)]))
+        "question": as_content(repr([Document(t.content).text for t in user_turns(sample)]))
     }
     for name, answer in (("first", first), ("second", second)):
         plain = not any(d.images for d in answer.answers)
-        listed = as_content(repr([d.text for d in answer.answers]))
-        fields[name] = listed if plain else whole(answer)
+        as_list = as_content(repr([d.text for d in answer.answers]))
+        fields[name] = as_list if plain else whole(answer)
     return fields

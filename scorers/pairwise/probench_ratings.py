@@ -2,7 +2,7 @@
 
 Official mode follows `get_battles_from_judgment` of show_result.py@c17b7ae: each system is
 fitted alone with the baseline, every game twice and `>>` three times, with z-scores of
-style and scikit-learn's default penalty; single games are drawn again; ratings and interval
+style and scikit-learn's default penalty; single games are resampled; ratings and interval
 ends are cut to whole numbers.
 """
 
@@ -16,10 +16,16 @@ import numpy.typing as npt
 
 from generators.base import Result, Unscored
 from scorers.features import NAMES, PUBLISHED, Style, difference
-from scorers.pairwise.games import Game, Judgement, counted, in_both_orders
-from scorers.pairwise.table import PairStanding, Part
+from scorers.pairwise.games import (
+    Game,
+    Judgement,
+    PairStanding,
+    TablePart,
+    counted,
+    in_both_orders,
+)
+from scorers.statistics.battles import INITIAL, SCALE, Battle, expected, online_elo
 from scorers.statistics.bradley_terry import Ratings, bradley_terry
-from scorers.statistics.elo import INITIAL, SCALE, Battle, expected, online_elo
 from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import mean_by_question
 
@@ -27,7 +33,7 @@ from scorers.statistics.means import mean_by_question
 def corrected_rows(
     games: Sequence[Game],
     baseline: str | None,
-    part: Part,
+    part: TablePart,
     group: str,
     *,
     strong: float,
@@ -48,7 +54,7 @@ def corrected_rows(
     plain = bradley_terry(battles, anchor, draws=draws)
     rows = []
     for name in names:
-        values = _values(name, styled, plain, _told_by(name, anchor, games))
+        values = _values(name, styled, plain, _against(name, anchor, games))
         own = [g for g in games if name in (g.first, g.second)]
         rows.append(
             PairStanding(
@@ -93,7 +99,7 @@ def _differences(styles: tuple[Style, Style] | None) -> tuple[float, ...]:
 
 
 def _values(
-    name: str, styled: Ratings, plain: Ratings, met: Sequence[Game]
+    name: str, styled: Ratings, plain: Ratings, versus: Sequence[Game]
 ) -> dict[str, Estimate]:
     unread = Estimate(None, None, 0, "no game read")
     values = {
@@ -102,15 +108,17 @@ def _values(
     }
     if name in styled.win_rates:
         values["win_rate"] = styled.win_rates[name]
-    if met:
-        values["preferred"] = _preferred(met)
+    if versus:
+        values["preferred"] = _preferred(versus)
     return values
 
 
-def _told_by(name: str, anchor: str, games: Sequence[Game]) -> list[Game]:
+def _against(name: str, anchor: str, games: Sequence[Game]) -> list[Game]:
     """The games of `name` against the anchor, the anchor being the first."""
-    met = (g.versus(anchor) for g in games if {g.first, g.second} == {name, anchor})
-    return list(met) if name != anchor else []
+    games_against = (
+        g.versus(anchor) for g in games if {g.first, g.second} == {name, anchor}
+    )
+    return list(games_against) if name != anchor else []
 
 
 def _preferred(games: Sequence[Game]) -> Estimate:
@@ -125,7 +133,7 @@ def _rated(row: PairStanding) -> float:
 
 
 BASELINE_RATING = 1114
-"""Given to the baseline (`fit_bt`)."""
+"""The baseline's rating (`fit_bt`)."""
 ROUNDS = 100
 SEED = 42
 K = 32
@@ -133,14 +141,14 @@ K = 32
 
 
 def official_row(
-    pair: tuple[str, str], part: Part, group: str, games: Sequence[Game], strong: int
+    pair: tuple[str, str], part: TablePart, group: str, games: Sequence[Game], strong: int
 ) -> PairStanding:
     """The numbers of the pair's second system, with its first as the baseline.
 
     Intervals depend on the order of the games. Where a style feature does not vary or all
     games go one way the program ends in an error; here the rating has no value.
     """
-    battles = [b for g in games for b in _told(g, strong)]
+    battles = [b for g in games for b in _official_battles(g, strong)]
     values = _ratings(battles) | _tokens(games)
     values["elo_online"] = _online(pair, games)
     return PairStanding(
@@ -153,16 +161,16 @@ def official_row(
     )
 
 
-def _told(game: Game, strong: int) -> list[Battle]:
+def _official_battles(game: Game, strong: int) -> list[Battle]:
     """The game's battles with published features, each as often as it counts."""
     styles = game.judgement.styles if game.judgement is not None else None
     gaps = difference(*styles, PUBLISHED) if styles else ()
-    told = battles_of(game, strong)
+    battles = battles_of(game, strong)
     return [
         Battle(
             question=b.question, first=b.first, second=b.second, score=b.score, style=gaps
         )
-        for b in told
+        for b in battles
         for _ in range(int(b.weight))
     ]
 
@@ -179,11 +187,11 @@ def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
         return _missing(("rating", "win_rate"), "all games go one way")
     coefficients = _fitted(x, y)
     rating = int(_rating(coefficients))
-    drawn = _redrawn(x, y, np.array([b.score == 0.5 for b in battles]))
-    reason = "" if drawn is not None else "a resampling's games all go one way"
+    samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
+    reason = "" if samples is not None else "a resampling's games all go one way"
     ends = None
-    if drawn is not None:
-        low, high = np.percentile(drawn, [2.5, 97.5])
+    if samples is not None:
+        low, high = np.percentile(samples, [2.5, 97.5])
         ends = (float(int(low)), float(int(high)))
     values = {
         "rating": Estimate(float(rating), ends, n, reason),
@@ -227,15 +235,15 @@ def _rating(coefficients: Floats) -> float:
     return float(own + (BASELINE_RATING - base))
 
 
-def _redrawn(
+def _resampled(
     x: Floats, y: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_]
 ) -> list[float] | None:
     """Ratings of 100 resamplings of the games; None where one cannot be fitted."""
     random, n = np.random.RandomState(SEED), len(tied)
     ratings = []
     for _ in range(ROUNDS):
-        chosen = random.choice(n, size=n, replace=True)
-        decided, ties = chosen[~tied[chosen]], chosen[tied[chosen]]
+        games = random.choice(n, size=n, replace=True)
+        decided, ties = games[~tied[games]], games[tied[games]]
         rows = np.concatenate([decided, decided, ties, ties + n])
         if len(set(y[rows])) < 2:
             return None
@@ -246,10 +254,10 @@ def _redrawn(
 def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
     """Mean tokens of the system's judged answers, and of all of the baseline's.
 
-    `get_files` of show_result.py: a file of judgements counts, whatever it says, while the
+    `get_files` of show_result.py: a file of judgements counts, readable or not, while the
     baseline's answers count on every item of the data.
     """
-    own = [j.styles[1].tokens for g in games if (j := _replied(g)) and j.styles]
+    own = [j.styles[1].tokens for g in games if (j := _with_reply(g)) and j.styles]
     other = [n for g in games if (n := _baseline_tokens(g)) is not None]
     means = {"tokens": own, "tokens_of_opponent": other}
     return {
@@ -259,13 +267,13 @@ def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
     }
 
 
-def _replied(game: Game) -> Judgement | None:
-    """The judgement, where any reply came."""
+def _with_reply(game: Game) -> Judgement | None:
+    """The judgement, where there is any reply."""
     judgement = game.judgement
-    came = judgement and any(
+    has_reply = judgement and any(
         isinstance(r.outcome, Result | Unscored) for r in judgement.readings
     )
-    return judgement if came else None
+    return judgement if has_reply else None
 
 
 def _baseline_tokens(game: Game) -> int | None:
@@ -275,7 +283,7 @@ def _baseline_tokens(game: Game) -> int | None:
 
 def _online(pair: tuple[str, str], games: Sequence[Game]) -> Estimate:
     """The second system's rating after the paper's online updates, both from 1000."""
-    played = [b for g in games for b in battles_of(g, strong=1)]
-    if not played:
+    battles = [b for g in games for b in battles_of(g, strong=1)]
+    if not battles:
         return Estimate(None, None, 0, "no game read")
-    return Estimate(online_elo(played, K)[pair[1]], None, len(played))
+    return Estimate(online_elo(battles, K)[pair[1]], None, len(battles))

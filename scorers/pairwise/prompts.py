@@ -1,19 +1,20 @@
-"""The judges' tasks in our wording, and the released ones read from a user's copy.
+"""What judges are asked: the task in our wording, and questions and answers as content.
 
 The verdicts' forms are the protocols'. What stays the same for every pair of answers (task,
 question, criteria) comes first, so that a server can keep it from one request to the next.
-Released prompts are read as data and never executed.
+
+The text-only variant is Creation-MMBench-TO: systems are asked a sample whose pictures are
+replaced by a description, judges are shown the original one. The two lines around a
+description are Figure 30 of the paper's appendix.
 """
 
 from __future__ import annotations
 
-import ast
-import hashlib
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from dataclasses import replace
 
-from generators.errors import UsageError
+from generators.base import Job, Result, StageSpec, Walk
+from generators.content import joined
+from generators.document import Content, Document, Image, Request, Sample, Text, Turn
 
 NO_CRITERIA = (
     "No criteria were written for this request. Ask whether an answer does what was "
@@ -180,52 +181,90 @@ what it shows on the whole, what kind of picture it is, who and what is in it, t
 and the mood, how people and things relate to each other, and any writing in it, word for \
 word.
 """
-"""Asks for the description that stands for the pictures in a text-only variant."""
+"""Asks for the description that replaces the pictures in a text-only variant."""
 
 
-def constants(path: Path, inside: str) -> dict[str, Any]:
-    """Module-level literals of a Python file by name, as data.
+def spaced(content: Content) -> Content:
+    """`content` with every segment on a line of its own."""
+    lines: list[Text | Image] = []
+    for i, segment in enumerate(content):
+        lines += [Text("\n"), segment] if i else [segment]
+    return joined(lines)
 
-    `path` is the file, or a checkout in which it lies at `inside`. `name[key] = literal`
-    is read as an entry of the dictionary `name`; anything that is not a literal is passed
-    over. Raises UsageError when there is no such file or it is no Python.
+
+def as_content(text: str) -> Content:
+    """One text as content."""
+    return (Text(text),)
+
+
+def texts(content: Content) -> Content:
+    """The text of `content`, one segment a line, as one segment."""
+    return as_content(Document(content).text)
+
+
+def pictures(content: Content) -> Content:
+    """The pictures of `content`."""
+    return Document(content).images
+
+
+def whole(answer: Document) -> Content:
+    """All of an answer in order, every segment on a line of its own."""
+    return spaced(answer.segments)
+
+
+def user_turns(sample: Sample) -> tuple[Turn, ...]:
+    """The user's turns."""
+    return tuple(t for t in sample.turns if t.role == "user")
+
+
+def history(sample: Sample) -> Content:
+    """All turns before the last user turn, each under its speaker's name."""
+    last = max(i for i, t in enumerate(sample.turns) if t.role == "user")
+    segments: list[Content] = []
+    for turn in sample.turns[:last]:
+        who = {"user": "User", "assistant": "Assistant", "system": "System"}[turn.role]
+        segments += [as_content(f"{who}:\n"), spaced(turn.content), (Text("\n\n"),)]
+    return joined(s for content in segments for s in content)
+
+
+DESCRIPTION = "image_description"
+"""Metadata of a sample: what its pictures show."""
+_BEFORE = (
+    "This question does not provide images, only descriptions of images by a large "
+    "language model. Please answer based on the descriptions.\n"
+    "Description of the image: "
+)
+
+
+def text_only(sample: Sample, description: str | None = None) -> Sample:
+    """`sample` without pictures and with `description` after its last user turn's text.
+
+    The default is the description in the sample's metadata. Raises
+    ValueError where a sample with pictures has none.
     """
-    file = path / inside if path.is_dir() else path
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UsageError(f"official prompts {file}: {error}") from error
-    literals: dict[str, Any] = {}
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            _assign(literals, node.targets[0], node.value)
-    return literals
+    if not pictures(sample.question):
+        return sample
+    description = description or sample.metadata.get(DESCRIPTION)
+    if not description:
+        raise ValueError(f"sample {sample.id!r} has pictures and no {DESCRIPTION!r}")
+    last = max(i for i, t in enumerate(sample.turns) if t.role == "user")
+    turns = [
+        _described(t, description if i == last else "") for i, t in enumerate(sample.turns)
+    ]
+    return replace(sample, turns=tuple(turns))
 
 
-def _assign(literals: dict[str, Any], target: ast.expr, value: ast.expr) -> None:
-    try:
-        literal = ast.literal_eval(value)
-        if isinstance(target, ast.Name):
-            literals[target.id] = literal
-        elif isinstance(target, ast.Subscript) and isinstance(target.value, ast.Name):
-            entries = literals.setdefault(target.value.id, {})
-            entries[ast.literal_eval(target.slice)] = literal
-    except (ValueError, TypeError):
-        return  # Computed when the module runs, and none of our business.
+def _described(turn: Turn, description: str) -> Turn:
+    text = spaced(tuple(s for s in turn.content if isinstance(s, Text)))
+    added = f"\n{_BEFORE}{description}" if description else ""
+    return Turn(turn.role, joined((*text, Text(added))))
 
 
-def checked(
-    texts: Mapping[str, Any], digests: Mapping[str, str], where: Path
-) -> dict[str, str]:
-    """The texts named in `digests`; UsageError for one that is not the published one."""
-    for name, wanted in digests.items():
-        text = texts.get(name)
-        if not isinstance(text, str):
-            raise UsageError(f"{where} has no prompt {name!r}")
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        if digest != wanted:
-            raise UsageError(
-                f"prompt {name!r} of {where} is not the published one: its sha256 begins "
-                f"with {digest[:12]}, not with {wanted[:12]}"
-            )
-    return {name: texts[name] for name in digests}
+def describe(sample: Sample, chat: StageSpec, seed: int | None = None) -> Walk[str]:
+    """Walk to a description of the sample's pictures, asking the stage `chat`."""
+    content = (*pictures(sample.question), Text(DESCRIBE))
+    request = Request((Turn("user", content),), seed if chat.seeded else None)
+    outcome = (yield [Job(chat, request, sample.id)])[0]
+    if not isinstance(outcome, Result):
+        return outcome
+    return Result(outcome.value.text)

@@ -22,19 +22,19 @@ from generators.content import followed_up
 from generators.document import Document, Draft, Request, Sample
 from generators.keys import derived_seed
 from scorers.features import Style
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
-    Ask,
     Aspect,
+    FactualityScores,
     Game,
     Judgement,
-    Marks,
-    Read,
+    PairQuestion,
+    ParsedReply,
     ReplyReading,
+    Standings,
     Verdict,
 )
-from scorers.pairwise.table import Standings
 
 
 class Pairwise(Protocol):
@@ -54,7 +54,7 @@ class Pairwise(Protocol):
 
     @property
     def attempts(self) -> int:
-        """How often at most one question is asked, the first time included."""
+        """Most times one question is asked, the first included."""
         ...
 
     def repeats_after(self, reply: str) -> bool:
@@ -63,16 +63,16 @@ class Pairwise(Protocol):
 
     def requests(
         self, sample: Sample, first: Document, second: Document
-    ) -> tuple[Ask, ...]:
+    ) -> tuple[PairQuestion, ...]:
         """What to ask, both orders of showing; ValueError where it cannot be asked."""
         ...
 
-    def read(self, reply: str, aspect: Aspect = "preference") -> Read:
+    def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
         """What a reply says."""
         ...
 
     def form(self, aspect: Aspect) -> str:
-        """How a reply must end, for asking again."""
+        """How a reply must end, for follow-up questions."""
         ...
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
@@ -107,86 +107,93 @@ def judged(
     sample: Sample,
     answers: tuple[Document, Document],
     chat: StageSpec,
-    drawing: tuple[int, int],
+    sampling: tuple[int, int],
     styles: tuple[Style, Style] | None = None,
 ) -> Walk[Judgement]:
-    """Ask `chat` everything `protocol` wants to know of a pair, all at once.
+    """Ask `chat` all of `protocol`'s questions about a pair at once.
 
-    In corrected mode what cannot be read is asked for once more, then left unscored; in
+    In corrected mode an unreadable reply is followed up once, then left unscored; in
     official mode the question itself is repeated as often as the released program does,
     with another seed. A stage that decodes greedily would give the same reply and is not
-    asked again. `drawing` is (seed, repeat). Every reading keeps its own outcome; a pair
+    asked again. `sampling` is (seed, repeat). Every reading has its own outcome; a pair
     that cannot be asked about is a failure of the input.
     """
     try:
-        asks = protocol.requests(sample, *answers)
+        questions = protocol.requests(sample, *answers)
     except ValueError as error:
         return Failure(str(error))
-    replies = yield [_job(a, sample, chat, drawing) for a in asks]
-    outcomes = [_outcome(protocol, a, r) for a, r in zip(asks, replies, strict=True)]
-    unread = dict(enumerate(zip(asks, replies, strict=True)))
+    replies = yield [_job(q, sample, chat, sampling) for q in questions]
+    outcomes = [_outcome(protocol, q, r) for q, r in zip(questions, replies, strict=True)]
+    unread = dict(enumerate(zip(questions, replies, strict=True)))
     for attempt in range(1, protocol.attempts):
         again = {
             i: following
-            for i, (ask, reply) in unread.items()
-            if (following := _asked_again(protocol, ask, reply, outcomes[i], chat))
+            for i, (question, reply) in unread.items()
+            if (following := _next_question(protocol, question, reply, outcomes[i], chat))
         }
         if not again:
             break
-        replies = yield [_job(a, sample, chat, drawing, attempt) for a in again.values()]
+        replies = yield [_job(q, sample, chat, sampling, attempt) for q in again.values()]
         unread = dict(zip(again, zip(again.values(), replies, strict=True), strict=True))
         outcomes = [
-            _outcome(protocol, asks[i], unread[i][1]) if i in unread else outcome
+            _outcome(protocol, questions[i], unread[i][1]) if i in unread else outcome
             for i, outcome in enumerate(outcomes)
         ]
     readings = (
-        ReplyReading(a.aspect, a.swapped, o) for a, o in zip(asks, outcomes, strict=True)
+        ReplyReading(q.aspect, q.swapped, o)
+        for q, o in zip(questions, outcomes, strict=True)
     )
     return Result(Judgement(tuple(readings), styles))
 
 
 def most_questions(protocol: Pairwise) -> int:
-    """Most questions about a pair one after another or, asked again, at once."""
+    """Upper bound on the rounds of questions about a pair."""
     return 1 + 2 * len(_POSITION) * (protocol.attempts - 1)
 
 
-def _asked_again(
+def _next_question(
     protocol: Pairwise,
-    ask: Ask,
+    question: PairQuestion,
     reply: Outcome[Draft],
-    outcome: Outcome[Verdict | Marks],
+    outcome: Outcome[Verdict | FactualityScores],
     chat: StageSpec,
-) -> Ask | None:
-    """What is asked after a reply that came and could not be read, if anything."""
+) -> PairQuestion | None:
+    """The question after an unreadable reply; None where nothing more is asked."""
     if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
         return None
     if protocol.mode == "corrected":
-        return _follow_up(protocol, ask, reply.value.text, outcome.reason)
-    return ask if chat.seeded and protocol.repeats_after(reply.value.text) else None
+        return _follow_up(protocol, question, reply.value.text, outcome.reason)
+    return question if chat.seeded and protocol.repeats_after(reply.value.text) else None
 
 
-def _follow_up(protocol: Pairwise, ask: Ask, reply: str, problem: str) -> Ask:
+def _follow_up(
+    protocol: Pairwise, question: PairQuestion, reply: str, problem: str
+) -> PairQuestion:
     """The conversation so far, with a turn that asks for the judgement in its form."""
-    asking = prompts.AGAIN.format(problem=problem, form=protocol.form(ask.aspect))
-    return replace(ask, turns=followed_up(ask.turns, reply, asking))
+    message = prompts.AGAIN.format(problem=problem, form=protocol.form(question.aspect))
+    return replace(question, turns=followed_up(question.turns, reply, message))
 
 
 def _job(
-    ask: Ask, sample: Sample, chat: StageSpec, drawing: tuple[int, int], attempt: int = 0
+    question: PairQuestion,
+    sample: Sample,
+    chat: StageSpec,
+    sampling: tuple[int, int],
+    attempt: int = 0,
 ) -> Job:
-    position = _POSITION[ask.aspect] + attempt * len(_POSITION)
-    seed = derived_seed(drawing[0], sample.id, drawing[1], position)
-    request = Request(ask.turns, seed if chat.seeded else None)
-    return Job(chat, request, sample.id, f"{ask.aspect} {sample.id}")
+    position = _POSITION[question.aspect] + attempt * len(_POSITION)
+    seed = derived_seed(sampling[0], sample.id, sampling[1], position)
+    request = Request(question.turns, seed if chat.seeded else None)
+    return Job(chat, request, sample.id, f"{question.aspect} {sample.id}")
 
 
 def _outcome(
-    protocol: Pairwise, ask: Ask, reply: Outcome[Draft]
-) -> Outcome[Verdict | Marks]:
+    protocol: Pairwise, question: PairQuestion, reply: Outcome[Draft]
+) -> Outcome[Verdict | FactualityScores]:
     if not isinstance(reply, Result):
         return reply
-    reading = protocol.read(reply.value.text, ask.aspect)
-    return Result(reading) if isinstance(reading, Verdict | Marks) else reading
+    reading = protocol.read(reply.value.text, question.aspect)
+    return Result(reading) if isinstance(reading, Verdict | FactualityScores) else reading
 
 
 def both_orders(
@@ -211,13 +218,13 @@ class DualEvaluation(Pairwise, Protocol):
         return False
 
     def form(self, aspect: Aspect) -> str:
-        """That of the protocol's verdicts; five levels where it has none of its own."""
+        """That of the protocol's verdicts; five levels by default."""
         if aspect == "factuality":
             return prompts.FACTUALITY_FORM
         return prompts.FORMS.get(self.name, prompts.LEVEL_FORM)
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
-        """None: most protocols do not look at style."""
+        """None, since most protocols do not look at style."""
         return None
 
     def styles(self, first: Document, second: Document) -> tuple[Style, Style] | None:

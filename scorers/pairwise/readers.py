@@ -1,10 +1,10 @@
 """What a judge's reply says: verdicts, votes and marks, or why it cannot be read.
 
-The `official_*` readers take and refuse exactly what the released programs do:
+The `official_*` readers accept and reject exactly what the released programs do:
 `extract_subjective`, `get_pw_score` and `extract_objective` in VLMEvalKit's
 vlmeval/dataset/creation.py@e8e78f05, `parse_output` in MLLM-Bench's
 scripts/evaluate.py@403f82c9, `get_score` in ProBench_eval's show_result.py@c17b7ae. The
-other readers take a verdict however it is dressed, and never one of several.
+other readers accept any markup around a verdict, and never pick one of several.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import takewhile
 
 from generators.base import NotApplicable, Unscored
-from scorers.pairwise.games import Marks, Verdict
+from scorers.pairwise.games import FactualityScores, Verdict
 
 LEVELS = {"A>>B": 2, "A>B": 1, "A=B": 0, "B>A": -1, "B>>A": -2}
 """Five-level verdicts by how much they prefer the answer shown first."""
 MIRRORED = {"B<<A": 2, "B<A": 1, "B=A": 0, "A<B": -1, "A<<B": -2}
-_SAID = {preference: form for form, preference in LEVELS.items()}
+_FORM_OF = {preference: form for form, preference in LEVELS.items()}
 
 SITUATION_ONE = "unable to decide: situation one"
 """A close-ended question, and both answers right or both wrong."""
@@ -31,17 +31,17 @@ VOTES = {"Answer1": 1, "Answer2": -1, SITUATION_ONE: 0, SITUATION_TWO: 0}
 _BRACKETS = re.compile(r"\[\[([^\[\]]*)\]\]")
 _FINAL = re.compile(r"final\s+verdict", re.IGNORECASE)
 _SIGNS = str.maketrans({"\u226b": ">>", "\u226a": "<<", "\uff1e": ">", "\uff1c": "<"})
-_DRESS = r"[\s*_:`\"'.\\\u201c\u201d]"
+_MARKUP = r"[\s*_:`\"'.\\\u201c\u201d]"
 _SIDE = r"(?:(?:assistant|response)\s*)?[ab]"
-_FORM = rf"{_SIDE}{_DRESS}*[<>=][<>=\s\\]*{_DRESS}*{_SIDE}"
-_PLAIN = re.compile(rf"(?:{_DRESS}|-(?=\s)|is\b)*\[?\s*({_FORM})\b", re.IGNORECASE)
+_FORM = rf"{_SIDE}{_MARKUP}*[<>=][<>=\s\\]*{_MARKUP}*{_SIDE}"
+_PLAIN = re.compile(rf"(?:{_MARKUP}|-(?=\s)|is\b)*\[?\s*({_FORM})\b", re.IGNORECASE)
 """A verdict with which a text begins, without double brackets."""
 _OTHER = re.compile(
-    rf"(?:{_DRESS}|\]|,|;|/|\||\b(?:or|and|to|maybe|perhaps|possibly|rather|even)\b)+"
+    rf"(?:{_MARKUP}|\]|,|;|/|\||\b(?:or|and|to|maybe|perhaps|possibly|rather|even)\b)+"
     rf"\[*\s*({_FORM})\b",
     re.IGNORECASE,
 )
-"""A further verdict, after one and joined to it by hardly anything: `A>B or A>>B`."""
+"""A further verdict, right after one or joined to it by a word: `A>B or A>>B`."""
 _GAP = (
     r"(?:[*_:=\uff1a\"'`|\[ \t\u201c\u201d]|[-\u2013\u2014](?=[ \t])"
     r"|\((?=[\d.]+\s*/\s*10\s*\)))*"
@@ -74,9 +74,9 @@ def level(reply: str) -> Verdict | Unscored:
     several = (_bracketed(after) or _bracketed(reply)) | plain
     if len(several) == 1:
         preference = several.pop()
-        return Verdict(_SAID[preference], preference)
-    forms = [_SAID[p] for p in sorted(several, reverse=True)]
-    return Unscored(_one_of(forms, "[[A>>B]] to [[B>>A]]"))
+        return Verdict(_FORM_OF[preference], preference)
+    forms = [_FORM_OF[p] for p in sorted(several, reverse=True)]
+    return Unscored(_problem(forms, "[[A>>B]] to [[B>>A]]"))
 
 
 def _bracketed(text: str) -> set[int]:
@@ -111,9 +111,9 @@ def _preference(inside: str) -> int | None:
     return LEVELS.get(form, MIRRORED.get(form))
 
 
-def _one_of(several: Iterable[str], wanted: str) -> str:
-    listed = ", ".join(several)
-    return f"several verdicts: {listed}" if listed else f"no verdict; wanted {wanted}"
+def _problem(forms: Iterable[str], expected: str) -> str:
+    several = ", ".join(forms)
+    return f"several verdicts: {several}" if several else f"no verdict; wanted {expected}"
 
 
 def official_creation(reply: str) -> Verdict | Unscored:
@@ -138,7 +138,7 @@ def official_probench(reply: str) -> Verdict | Unscored:
     """The one distinct text of A, B, <, > and = in double brackets; mirrored forms fail."""
     forms = official_forms(reply)
     if len(forms) != 1:
-        return Unscored(_one_of(sorted(forms), "one of [[A>>B]] to [[B>>A]]"))
+        return Unscored(_problem(sorted(forms), "one of [[A>>B]] to [[B>>A]]"))
     form = forms.pop()
     if form not in LEVELS:
         return Unscored(f"verdict {form!r} has no weight in the official program")
@@ -146,9 +146,9 @@ def official_probench(reply: str) -> Verdict | Unscored:
 
 
 def vote(reply: str) -> Verdict | Unscored:
-    """The vote in the last line, else the only vote that stands alone in a line.
+    """The vote in the last line, else the only vote that is alone in its line.
 
-    A last line that only ends a list of the choices is no vote.
+    A last line that only ends a list of the choices does not count.
     """
     votes = [v for line in reply.splitlines() if (v := _vote(line)) != ""]
     alone = {v for v in votes if v}
@@ -158,7 +158,7 @@ def vote(reply: str) -> Verdict | Unscored:
     if len(alone) == 1:
         choice = alone.pop()
         return Verdict(choice, VOTES[choice])
-    return Unscored(_one_of(sorted(alone), "a last line with one of " + ", ".join(VOTES)))
+    return Unscored(_problem(sorted(alone), "a last line with one of " + ", ".join(VOTES)))
 
 
 def _ends_a_list(votes: Sequence[str | None]) -> bool:
@@ -186,26 +186,26 @@ def official_vote(reply: str) -> Verdict | Unscored:
     return Unscored("no line that is a vote and nothing else")
 
 
-def marks(reply: str) -> Marks | Unscored:
+def marks(reply: str) -> FactualityScores | Unscored:
     """The last visual factuality score of each response, out of 10.
 
-    The number stands in the line of its name; sums, ranges and decimal commas are unread.
+    The number is in the line of its name; sums, ranges and decimal commas are unread.
     """
     stated = {m[1].upper(): m[2] for m in _STATED.finditer(reply)}
-    if lacking := [x for x in "AB" if x not in stated]:
-        return Unscored(f"no visual factuality score of response {' and '.join(lacking)}")
+    if missing := [x for x in "AB" if x not in stated]:
+        return Unscored(f"no visual factuality score of response {' and '.join(missing)}")
     matches = {letter: _MARK.match(text.strip()) for letter, text in stated.items()}
     values = {letter: float(m[1]) for letter, m in matches.items() if m}
     if len(values) < 2 or not all(0 <= v <= 10 for v in values.values()):
         return Unscored(f"visual factuality scores are not out of 10: {_quoted(stated)}")
-    return Marks(values["A"], values["B"])
+    return FactualityScores(values["A"], values["B"])
 
 
 def _quoted(stated: Mapping[str, str]) -> str:
     return ", ".join(f"{x} {stated[x].strip()[:40]!r}" for x in sorted(stated))
 
 
-def official_marks(reply: str) -> Marks | Unscored | NotApplicable:
+def official_marks(reply: str) -> FactualityScores | Unscored | NotApplicable:
     """Lines that begin with the score's name, freed of curly quotes and `*` alone.
 
     An empty reply counts as a question without such criteria, as officially.
@@ -220,7 +220,7 @@ def official_marks(reply: str) -> Marks | Unscored | NotApplicable:
             value = _number(bare.split(head)[1]) if bare.startswith(head) else None
             values |= {} if value is None else {letter: value}
     if len(values) == 2 and all(0 <= v <= 10 for v in values.values()):
-        return Marks(values["A"], values["B"])
+        return FactualityScores(values["A"], values["B"])
     return Unscored("no two lines `Response X Visual Factuality Score: n/10` in range")
 
 

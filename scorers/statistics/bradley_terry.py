@@ -15,10 +15,21 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from scorers.statistics.bootstrap import DRAWS, estimate, weights
-from scorers.statistics.design import Design, design
-from scorers.statistics.elo import INITIAL, POINTS, Battle, expected
-from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.battles import (
+    INITIAL,
+    POINTS,
+    Battle,
+    BattleMatrix,
+    battle_matrix,
+    expected,
+)
+from scorers.statistics.estimate import (
+    DRAWS,
+    Estimate,
+    Floats,
+    bootstrap_estimate,
+    bootstrap_weights,
+)
 from scorers.statistics.logistic import Fitter
 
 ALWAYS = "the games that would bound it all go one way: no finite value"
@@ -26,7 +37,7 @@ ALWAYS = "the games that would bound it all go one way: no finite value"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratings:
-    """What a fit says of each system and of each effect."""
+    """Estimates of each system and of each effect."""
 
     systems: Mapping[str, Estimate]
     """On the Elo scale; the anchor's own rating is given and has no interval."""
@@ -49,56 +60,58 @@ def bradley_terry(
     draws: int = DRAWS,
     seed: int = 0,
 ) -> Ratings:
-    """Ratings with `anchor` at `initial`, and intervals by drawing questions again.
+    """Ratings with `anchor` at `initial`, and intervals by resampling questions.
 
     `ridge` is the factor of half the sum of squared coefficients, in natural-log units,
     that is taken from the log likelihood; 0 for none.
     """
-    table = design(battles, anchor, style_names, order=order, keep_anchor=ridge > 0)
+    table = battle_matrix(battles, anchor, style_names, order=order, keep_anchor=ridge > 0)
     fitter = Fitter(table, ridge)
     point = fitter.fit_all()
-    drawn = _drawn(fitter, draws, seed)
-    return _told(table, point, drawn, initial)
+    samples = _resampled(fitter, draws, seed)
+    return _ratings(table, point, samples, initial)
 
 
-def _drawn(fitter: Fitter, draws: int, seed: int) -> Floats:
+def _resampled(fitter: Fitter, draws: int, seed: int) -> Floats:
     """(draws, columns) refitted coefficients.
 
     NaN where a draw leaves one undefined, infinite where it leaves one without bound.
     """
     table = fitter.table
-    rounds = weights(table.questions, draws, seed)
-    found = [fitter.fit(table.weight * w[table.question]) for w in rounds]
-    return np.array(found).reshape(draws, table.x.shape[1])
+    rounds = bootstrap_weights(table.questions, draws, seed)
+    samples = [fitter.fit(table.weight * w[table.question]) for w in rounds]
+    return np.array(samples).reshape(draws, table.x.shape[1])
 
 
-def _told(table: Design, point: Floats, drawn: Floats, initial: float) -> Ratings:
+def _ratings(
+    table: BattleMatrix, point: Floats, samples: Floats, initial: float
+) -> Ratings:
     n = len(table.questions)
-    base, base_drawn = _column(table, table.anchor, point, drawn)
+    base, base_samples = _column(table, table.anchor, point, samples)
     systems = {table.anchor: Estimate(initial, None, n, "the anchor of the scale")}
     win_rates = {}
     for name in table.systems:
         if name == table.anchor:
             continue
-        own, own_drawn = _column(table, name, point, drawn)
-        gap, gaps = POINTS * (own - base), POINTS * (own_drawn - base_drawn)
+        own, own_samples = _column(table, name, point, samples)
+        gap, gaps = POINTS * (own - base), POINTS * (own_samples - base_samples)
         systems[name] = _estimate(gap, gaps, n, lambda g: initial + g)
         win_rates[name] = _estimate(gap, gaps, n, _percent)
     for name in table.unconnected:
-        lacking = f"no game leads from {table.anchor!r} to it"
-        systems[name] = win_rates[name] = Estimate(None, None, 0, lacking)
+        reason = f"no game leads from {table.anchor!r} to it"
+        systems[name] = win_rates[name] = Estimate(None, None, 0, reason)
     return Ratings(
-        systems=systems, win_rates=win_rates, effects=_told_effects(table, point, drawn)
+        systems=systems, win_rates=win_rates, effects=_effects(table, point, samples)
     )
 
 
 def _column(
-    table: Design, system: str, point: Floats, drawn: Floats
+    table: BattleMatrix, system: str, point: Floats, samples: Floats
 ) -> tuple[float, Floats]:
     if system not in table.systems:
-        return 0.0, np.zeros(len(drawn))
+        return 0.0, np.zeros(len(samples))
     i = table.systems.index(system)
-    return float(point[i]), drawn[:, i]
+    return float(point[i]), samples[:, i]
 
 
 def _estimate(
@@ -107,20 +120,20 @@ def _estimate(
     """The gap and its interval on another, monotone scale."""
     if not np.isfinite(gap):
         return Estimate(None, None, n, ALWAYS)
-    found = estimate(gap, gaps, n)
-    ends = found.ci95 and (scale(found.ci95[0]), scale(found.ci95[1]))
-    return replace(found, value=scale(gap), ci95=ends)
+    estimate = bootstrap_estimate(gap, gaps, n)
+    ends = estimate.ci95 and (scale(estimate.ci95[0]), scale(estimate.ci95[1]))
+    return replace(estimate, value=scale(gap), ci95=ends)
 
 
 def _percent(gap: float) -> float:
     return 100 * expected(gap, 0.0)
 
 
-def _told_effects(table: Design, point: Floats, drawn: Floats) -> dict[str, Estimate]:
+def _effects(table: BattleMatrix, point: Floats, samples: Floats) -> dict[str, Estimate]:
     n, start = len(table.questions), len(table.systems)
     effects = {
-        name: _estimate(float(point[start + i]), drawn[:, start + i], n, lambda g: g)
+        name: _estimate(float(point[start + i]), samples[:, start + i], n, lambda g: g)
         for i, name in enumerate(table.effects)
     }
-    lacking = Estimate(None, None, n, "does not vary by itself in these games")
-    return effects | dict.fromkeys(table.dropped, lacking)
+    missing = Estimate(None, None, n, "does not vary by itself in these games")
+    return effects | dict.fromkeys(table.dropped, missing)

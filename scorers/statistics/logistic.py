@@ -1,8 +1,8 @@
 """Weighted logistic regression without intercept, fitted many times on the same games.
 
 Without a ridge the likelihood has no maximum when some direction makes no outcome less
-likely and some more (Albert & Anderson 1984): a system that wins every game. Games drawn
-again are some of all games, so a direction found for all of them serves every draw, and
+likely and some more (Albert & Anderson 1984): a system that wins every game. Resampled
+games are a subset of all games, so a direction for all of them serves every draw, and
 only what it leaves open is searched again.
 """
 
@@ -12,7 +12,7 @@ import warnings
 
 import numpy as np
 
-from scorers.statistics.design import Design
+from scorers.statistics.battles import BattleMatrix
 from scorers.statistics.estimate import Floats
 
 UNBOUNDED = 12.0
@@ -22,14 +22,14 @@ _NOTHING = 1e-7
 
 
 class Fitter:
-    """Fits a design's coefficients under any weights of its battles."""
+    """Fits the coefficients of a matrix under any weights of its battles."""
 
-    def __init__(self, table: Design, ridge: float) -> None:
+    def __init__(self, table: BattleMatrix, ridge: float) -> None:
         self.table, self.ridge = table, ridge
         self.escape = np.zeros(table.x.shape[1])
         """(columns,) a direction in which the likelihood of all games never falls."""
         self.start: Floats | None = None
-        """(columns,) where a fit begins: at the maximum over all games."""
+        """(columns,) where a fit starts: at the maximum over all games."""
         self.rows, self.row = np.unique(table.x, axis=0, return_inverse=True)
         self.row = self.row.reshape(-1)  # numpy 2.0 gave it two dimensions.
         sides = self.rows[:, : len(table.systems)]
@@ -37,7 +37,7 @@ class Fitter:
         self.pair = self.pair.reshape(-1)
 
     def fit_all(self) -> Floats:
-        """(columns,) coefficients of all games; fits of draws begin where they end."""
+        """(columns,) coefficients of all games; fits of resamplings start from them."""
         if self.table.x.shape[1]:
             wins, losses = self._summed(self.table.weight)
             self.start = self._maximum(wins, losses)
@@ -47,21 +47,23 @@ class Fitter:
         return self.fit(self.table.weight)
 
     def fit(self, weight: Floats) -> Floats:
-        """(columns,) coefficients; NaN for those that no weighted game speaks of.
+        """(columns,) coefficients; NaN for those that no weighted game informs.
 
         Without a ridge, infinite where the weighted games set no bound.
         """
         if not self.table.x.shape[1]:
             return np.zeros(0)
         wins, losses = self._summed(weight)
-        found = self._maximum(wins, losses)
+        coefficients = self._maximum(wins, losses)
         if not self.ridge:
             sides = _sides(self.rows[wins > 0], self.rows[losses > 0])
-            runs = _runs(sides, _escape(sides, found, self.escape))
-            found = np.where(runs != 0, np.copysign(np.inf, runs), found)
-        found[: len(self.table.systems)][~self._placed(wins + losses)] = np.nan
-        spoken = ((wins + losses) @ np.abs(self.rows)) > 0
-        return np.where(spoken, found, np.nan)
+            escaping = _runs(sides, _escape(sides, coefficients, self.escape))
+            coefficients = np.where(
+                escaping != 0, np.copysign(np.inf, escaping), coefficients
+            )
+        coefficients[: len(self.table.systems)][~self._placed(wins + losses)] = np.nan
+        informed = ((wins + losses) @ np.abs(self.rows)) > 0
+        return np.where(informed, coefficients, np.nan)
 
     def _summed(self, weight: Floats) -> tuple[Floats, Floats]:
         """Weights of wins and losses per distinct row."""
@@ -132,16 +134,16 @@ def _sides(won: Floats, lost: Floats) -> Floats:
     return np.unique(np.concatenate([won, -lost]), axis=0)
 
 
-def _escape(sides: Floats, found: Floats, known: Floats) -> Floats:
+def _escape(sides: Floats, coefficients: Floats, known: Floats) -> Floats:
     """(columns,) a direction that makes every outcome more likely that any such can.
 
-    `known` is such a direction for games of which these are some. It stands still where
-    the outcomes are that it leaves open, and outruns any direction of those elsewhere.
+    `known` is such a direction for a superset of these games. It does not move the
+    outcomes that it leaves open, and outruns any further direction elsewhere.
     """
-    left = sides[sides @ known <= 0.5]
-    if np.abs(left @ found).max(initial=0.0) <= UNBOUNDED:
+    open_sides = sides[sides @ known <= 0.5]
+    if np.abs(open_sides @ coefficients).max(initial=0.0) <= UNBOUNDED:
         return known
-    further = _widest(left)
+    further = _widest(open_sides)
     # So much of `known` that no outcome it gains is lost to the further direction.
     size = 1.0 + np.abs(sides @ further).max()
     return further + 2 * size * known if known.any() else further
@@ -160,10 +162,10 @@ def _runs(sides: Floats, direction: Floats) -> Floats:
     gains = sides @ direction > 0.5
     if not gains.any():
         return np.zeros(columns)
-    kept = sides[~gains]
+    unmoved = sides[~gains]
     # The triangle has the null space of the rows, and far fewer of them.
-    free = null_space(np.linalg.qr(kept, mode="r")) if len(kept) else np.eye(columns)
-    # A coefficient may run off either way and stand still in the direction found.
+    free = null_space(np.linalg.qr(unmoved, mode="r")) if len(unmoved) else np.eye(columns)
+    # A coefficient may run off either way and be still in `direction`.
     way = np.where(np.abs(direction) > _NOTHING, np.sign(direction), 1.0)
     return np.where(np.abs(free).max(axis=1, initial=0.0) > _NOTHING, way, 0.0)
 

@@ -37,7 +37,7 @@ _Z = float(special.ndtri((1 + CONFIDENCE) / 2))
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """One of the sets that a mean of means is made of."""
+    """One of the sets whose means are averaged."""
 
     name: str
     """For the reason why there is no interval; empty for the only one."""
@@ -88,16 +88,16 @@ def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
     """The mean over all values, where those of one question are not independent.
 
     `n` is the number of questions. Questions with as many values as all others count by
-    their means; else each by the share in the mean of what its values add up to, less what
-    as many average ones would (the linearised ratio: Cochran 1977, section 6.3).
+    their means; else each by its share in the mean: the sum of its values less that of
+    as many average ones (the linearised ratio: Cochran 1977, section 6.3).
     """
     if not values:
         return Estimate(None, None, 0, "no question judged")
-    own: dict[str, list[float]] = {}
+    by_question: dict[str, list[float]] = {}
     for question, value in sorted(zip(questions, values, strict=True)):
-        own.setdefault(question, []).append(value)
-    sums = np.array([math.fsum(several) for several in own.values()])
-    sizes = np.array([len(several) for several in own.values()], dtype=np.float64)
+        by_question.setdefault(question, []).append(value)
+    sums = np.array([math.fsum(several) for several in by_question.values()])
+    sizes = np.array([len(several) for several in by_question.values()], dtype=np.float64)
     if (sizes == sizes[0]).all():
         return mean(sums / sizes)
     average = math.fsum(values) / len(values)
@@ -166,8 +166,8 @@ def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
     below = shares**2 * [m.below for m in moments]
     above = shares**2 * [m.above for m in moments]
     variances = (below + above) / 2
-    doubt = float((variances**2 / [m.freedom for m in moments]).sum())
-    freedom = float(variances.sum() ** 2 / doubt) if doubt > 0 else math.inf
+    uncertainty = float((variances**2 / [m.freedom for m in moments]).sum())
+    freedom = float(variances.sum() ** 2 / uncertainty) if uncertainty > 0 else math.inf
     reach = _quantile(freedom)
     low, high = value - reach * below.sum() ** 0.5, value + reach * above.sum() ** 0.5
     return np.array([low, high])

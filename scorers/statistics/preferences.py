@@ -71,14 +71,14 @@ def creation_people(
 ) -> dict[str, Measures]:
     """The same of each annotator with the mean of the others, by annotator (F.3).
 
-    `ratings` are (query, preference by annotator). What an annotator judged alone says
-    nothing of agreement and is left out; `n` counts the rest.
+    `ratings` are (query, preference by annotator). What an annotator judged alone is left
+    out, since it cannot agree with anything; `n` counts the rest.
     """
     gaps: dict[str, list[tuple[str, float]]] = {}
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):
             gaps.setdefault(name, []).append((query, abs(own - others)))
-    return {name: _distances(found) for name, found in sorted(gaps.items())}
+    return {name: _distances(own) for name, own in sorted(gaps.items())}
 
 
 def each_and_the_others(
@@ -120,12 +120,12 @@ def mllm_agreement(
     `decided` is over the pairs on which both took a side, as the falling counts of the
     paper's Tables 14 and 15 suggest; `all` counts undecided as a choice of its own.
     """
-    found = {"majority": [Both(p.query, p.judge, majority(_votes(p))) for p in pairs]}
+    votes = {"majority": [Both(p.query, p.judge, majority(_votes(p))) for p in pairs]}
     single = [(n, Both(p.query, p.judge, v)) for p in pairs for n, v in p.human.items()]
     for name in sorted({name for name, _ in single}):
-        found[f"annotator {name}"] = [both for n, both in single if n == name]
-    found["annotators"] = [both for _, both in single]
-    return {who: _equal(both) for who, both in found.items()}
+        votes[f"annotator {name}"] = [both for n, both in single if n == name]
+    votes["annotators"] = [both for _, both in single]
+    return {who: _equal(both) for who, both in votes.items()}
 
 
 def _votes(pair: Voted) -> list[Vote]:
@@ -140,13 +140,13 @@ def mllm_people(
     `votes` are (query, vote by annotator).
     """
     names = sorted({name for _, voted in votes for name in voted})
-    found = {}
+    measures = {}
     for i, first in enumerate(names):
         for second in names[i + 1 :]:
             shared = [(q, v) for q, v in votes if first in v and second in v]
             both = [Both(q, v[first], v[second]) for q, v in shared]
-            found[f"{first} and {second}"] = _equal(both)
-    return found
+            measures[f"{first} and {second}"] = _equal(both)
+    return measures
 
 
 def _equal(votes: Sequence[Both]) -> Measures:

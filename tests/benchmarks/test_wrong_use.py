@@ -15,13 +15,13 @@ from paths import CHECKOUT
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from benchmarks.tasks.reading import sources
 from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.reading.sources import snapshot
 from benchmarks.tasks.task_set import READERS
 from generators.errors import UsageError
 from generators.natives import NATIVE
 from plait import app
-from scorers.judging import published
+from scorers.judging import sources
 
 TRUTH = ["--system", "gt", "--weights", "tiny", "--limit", "3"]
 NO_SCORERS = ["--set", "scorers=[]"]
@@ -119,7 +119,7 @@ def test_a_mode_is_checked_whether_or_not_a_judge_asks(
     words = ["plan", *TRUTH, *NO_SCORERS, "--mode", "official"]
     with pytest.raises(UsageError, match="needs the released rubrics"):
         plait(*words)
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (here / "prompts.py").write_text(STAND_IN)
     assert plait(*words, "--rubric", "official:prompts.py").exit_code == 0
 
@@ -150,7 +150,7 @@ def test_advice_about_access_is_about_the_repository_asked_for(
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
     with pytest.raises(TaskError) as error:
-        sources.snapshot(f"hf:{name}", ("*",))
+        snapshot(f"hf:{name}", ("*",))
     assert ("MMIE/MMIE asks for access" in str(error.value)) is its_own
     assert "hf auth login" in str(error.value)
 

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 from trial import LIGHT, painter, writer
 
+from cluster.actors import cause_of_death
 from cluster.allocation import Allocator
-from cluster.options import EngineOptions
 from cluster.placement import Node, Resources
+from cluster.plan import EngineOptions
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
 from cluster.worker import Receipt
-from cluster.workers import WorkerPool, _cause
+from cluster.workers import WorkerPool
 from generators.base import Job, Placement
 from generators.document import Request, Text, Turn
 
@@ -210,7 +211,7 @@ def test_one_worker_that_cannot_load_does_not_cost_the_stage_the_others() -> Non
     late.enter("loading")
     assert pool._loaded(late, "no such file") == []
     assert queue.unusable is None
-    assert "goes on with fewer workers" in pool.notices[0]
+    assert "continues with fewer workers" in pool.notices[0]
     pool.replicas.remove(late)
     place(pool, queue)
     assert workers(pool, queue) == 1  # one more was tried in vain
@@ -314,8 +315,8 @@ class Preemptible:
         return replica.handle.node
 
     def replace_node(self, gone: str, new: str) -> None:
-        kept = [n for n in self.pool.nodes if n.id != gone]
-        self.pool.nodes = [*kept, node(name=new)]
+        remaining = [n for n in self.pool.nodes if n.id != gone]
+        self.pool.nodes = [*remaining, node(name=new)]
 
 
 def test_deaths_on_nodes_that_vanish_after_them_do_not_count() -> None:
@@ -353,8 +354,8 @@ def test_deaths_while_loading_on_a_node_that_lives_on_end_the_stage() -> None:
 
 
 def test_the_cause_of_a_death_is_told_without_rays_advice() -> None:
-    said = "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
-    assert _cause(said) == "Worker killed by SIGKILL."
+    message = "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
+    assert cause_of_death(message) == "Worker killed by SIGKILL."
 
 
 def test_a_worker_that_is_silent_for_too_long_is_dead() -> None:

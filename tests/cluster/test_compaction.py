@@ -9,7 +9,7 @@ import pytest
 from store_helpers import SPEC, draft_table, drafted, rows_of_parts
 from trial import painter
 
-from cluster.records import Item, Row, decode, encode
+from cluster.records import Item, RecordRow, decode, encode
 from cluster.store import Store, read_blob, write_part
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec
 from generators.document import Image, ImageRequest
@@ -100,7 +100,7 @@ def test_a_reader_looks_again_when_parts_are_joined_under_its_eyes(
         writing.commit(SPEC, draft_table((name, drafted(name))))
     heads = Store._heads
 
-    def joined_meanwhile(self: Store, spec: StageSpec, part: Path) -> dict[str, Row]:
+    def joined_meanwhile(self: Store, spec: StageSpec, part: Path) -> dict[str, RecordRow]:
         monkeypatch.undo()
         writing.compact(SPEC)
         return heads(self, spec, part)

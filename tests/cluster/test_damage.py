@@ -18,9 +18,9 @@ from store_helpers import SPEC, damage, draft_table, drafted, flip, without_chec
 from trial import CONDITIONER, painter
 
 import plait
-from cluster.checking import check_part
 from cluster.records import Item, decode, encode
 from cluster.store import DamagedPart, Store, StoreError, notes_of, read_blob, write_part
+from cluster.verify import check_part
 from generators.base import Kind, Result, Skip, StageSpec
 from generators.document import Draft, Image, ImageRequest, Payload, Text
 from generators.errors import WriteError
@@ -36,13 +36,13 @@ def pictures(root: Path, count: int = 4) -> tuple[StageSpec, Path, dict[str, Ima
     from PIL import Image as Pillow
 
     spec, rng = painter(), random.Random(0)
-    made = {
+    written = {
         f"p{i}": as_png(Pillow.frombytes("RGB", (32, 32), rng.randbytes(32 * 32 * 3)))
         for i in range(count)
     }
-    items = [Item(key, "l", ImageRequest(prompt="a dog")) for key in made]
-    table = encode(Kind.RENDER, items, [Result(p) for p in made.values()], 0.1)
-    return spec, write_part(Store(root).folder(spec), table), made
+    items = [Item(key, "l", ImageRequest(prompt="a dog")) for key in written]
+    table = encode(Kind.RENDER, items, [Result(p) for p in written.values()], 0.1)
+    return spec, write_part(Store(root).folder(spec), table), written
 
 
 def image_of(store: Store, spec: StageSpec, key: str) -> Image:
@@ -125,12 +125,12 @@ def test_only_a_store_that_repairs_sets_a_damaged_part_aside(
     assert broken.name in caplog.text
     assert "count as missing" in caplog.text
 
-    heard: list[str] = []
-    repairing = Store(tmp_path, repairs=True, on_notice=heard.append)
+    messages: list[str] = []
+    repairing = Store(tmp_path, repairs=True, on_notice=messages.append)
     assert set(repairing.rows(SPEC)) == {"b"}
     assert names(tmp_path) != before
     assert broken.with_suffix(".unreadable").exists()
-    assert "set aside" in heard[0]
+    assert "set aside" in messages[0]
 
 
 def test_notices_reach_the_terminal_whoever_opens_the_store(tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_damage_in_a_text_column_is_one_line(tmp_path: Path, column: str) -> Non
 
 
 def test_a_damaged_picture_is_never_handed_on(tmp_path: Path) -> None:
-    spec, part, made = pictures(tmp_path, count=1)
+    spec, part, written = pictures(tmp_path, count=1)
     damage(part, "image.bytes")
     store = Store(tmp_path)
-    assert set(store.rows(spec)) == set(made)
+    assert set(store.rows(spec)) == set(written)
     with pytest.raises(DamagedPart, match=part.name):
         read_blob(image_of(store, spec, "p0"))
 
@@ -179,13 +179,13 @@ def test_a_damaged_picture_is_never_handed_on(tmp_path: Path) -> None:
 def test_parts_without_checksums_stay_readable_and_digests_speak_for_them(
     tmp_path: Path,
 ) -> None:
-    spec, part, made = pictures(tmp_path)
+    spec, part, written = pictures(tmp_path)
     old = without_checksums(part)
     assert check_part(old, pictures=True).damage is None
     store = Store(tmp_path)
-    for key, picture in made.items():
+    for key, picture in written.items():
         assert read_blob(image_of(store, spec, key)) == picture.data
-    place = old.read_bytes().index(made["p2"].read()[-40:])
+    place = old.read_bytes().index(written["p2"].read()[-40:])
     flip(old, *range(place, place + 8))
     again = Store(tmp_path)
     with pytest.raises(DamagedPart, match="another digest"):
@@ -209,8 +209,8 @@ def test_a_payload_is_compared_with_its_digest(tmp_path: Path) -> None:
     draft = Result(Draft((Text("x"), ImageRequest(payload=payload))))
     Store(tmp_path).commit(SPEC, draft_table(("a", draft)))
     items = [Item("c", "l", ImageRequest(prompt="x"))]
-    made = encode(Kind.CONDITION, items, [Result(payload)], 0.1)
-    Store(tmp_path).commit(CONDITIONER, made)
+    written = encode(Kind.CONDITION, items, [Result(payload)], 0.1)
+    Store(tmp_path).commit(CONDITIONER, written)
     for part in tmp_path.glob("stages/*/part-*"):
         assert check_part(part).damage is None
         old = without_checksums(part)

@@ -79,8 +79,8 @@ def test_one_record_that_raises_fails_alone_and_is_named(tmp_path: Path) -> None
     samples = [sample(i, "!raise" if i == 5 else "") for i in range(8)]
     plan = plan_of(samples, write=writer(replace(LIGHT, batch_size=8)))
     result = run(plan, tmp_path)
-    found = outcomes(plan, tmp_path)
-    failed = {k: v for k, v in found.items() if not isinstance(v, Result)}
+    ended = outcomes(plan, tmp_path)
+    failed = {k: v for k, v in ended.items() if not isinstance(v, Result)}
     assert {s for _, s in failed} == {samples[5].id}
     for outcome in failed.values():
         assert isinstance(outcome, Failure)
@@ -96,8 +96,8 @@ def test_skips_and_refusals_are_final_and_errors_are_tried_again(tmp_path: Path)
     samples = [sample(i, t) for i, t in enumerate(texts)]
     plan = plan_of(samples, write=writer(replace(LIGHT, batch_size=1), log=log))
     run(plan, tmp_path / "run")
-    found = outcomes(plan, tmp_path / "run")
-    by_id = {s: o for (_, s), o in found.items()}
+    ended = outcomes(plan, tmp_path / "run")
+    by_id = {s: o for (_, s), o in ended.items()}
     assert isinstance(by_id[samples[1].id], Skip)
     refused = by_id[samples[2].id]
     assert isinstance(refused, Failure)
@@ -224,11 +224,11 @@ def test_pictures_of_a_query_are_read_where_the_worker_runs(tmp_path: Path) -> N
     gone = Image("0" * 64, place=str(tmp_path / "gone.png"))
     plan = plan_of([sample(0, images=[image]), sample(1, images=[gone])])
     run(plan, tmp_path / "run")
-    found = outcomes(plan, tmp_path / "run")
-    good = found["writer+painter0", "SA-0"]
+    ended = outcomes(plan, tmp_path / "run")
+    good = ended["writer+painter0", "SA-0"]
     assert isinstance(good, Result)
     assert good.value.text.endswith(picture.digest[:4])
-    bad = found["writer+painter0", "PBL-1"]
+    bad = ended["writer+painter0", "PBL-1"]
     assert isinstance(bad, Failure)
     assert "gone.png" in bad.reason
 
@@ -245,11 +245,15 @@ def test_judgements_that_fail_are_failures_of_the_run(tmp_path: Path) -> None:
 
 def test_whether_workers_see_the_data_is_tried_on_a_picture_they_will_need() -> None:
     """Scorers read pictures of references where no question has any."""
-    asked, answer = (Image("0" * 64, place=f"{name}.png") for name in ("asked", "answer"))
-    told = replace(sample(0), reference=Document((answer,)))
+    question, answer = (
+        Image("0" * 64, place=f"{name}.png") for name in ("question", "answer")
+    )
+    answered = replace(sample(0), reference=Document((answer,)))
     assert _probe_of(plan_of([sample(0)])) == []
-    assert _probe_of(plan_of([sample(0), told])) == [("answer.png", "0" * 64)]
-    assert _probe_of(plan_of([sample(0, images=[asked]), told]))[0][0] == "asked.png"
+    assert _probe_of(plan_of([sample(0), answered])) == [("answer.png", "0" * 64)]
+    assert (
+        _probe_of(plan_of([sample(0, images=[question]), answered]))[0][0] == "question.png"
+    )
 
 
 class Juror:

@@ -16,8 +16,8 @@ import pytest
 from faults import command, disturbed, undisturbed
 from trial import LIGHT, Witness, painter, plan_of, run, sample, writer
 
-from cluster.options import StageProgress
 from cluster.store import Store
+from cluster.watcher import StageProgress
 
 pytestmark = pytest.mark.ray
 
@@ -31,11 +31,11 @@ def calm(tmp_path_factory: pytest.TempPathFactory, trial_env: dict[str, str]) ->
 def test_kills_at_random_moments_change_nothing(
     tmp_path: Path, trial_env: dict[str, str], calm: bytes, seed: int
 ) -> None:
-    found = disturbed(tmp_path / "run", trial_env, seed, calm)
-    assert found.worker_kills + found.driver_kills >= 1
-    assert found.missing == 0
-    assert found.duplicated == 0
-    assert found.identical
+    disturbance = disturbed(tmp_path / "run", trial_env, seed, calm)
+    assert disturbance.worker_kills + disturbance.driver_kills >= 1
+    assert disturbance.missing == 0
+    assert disturbance.duplicated == 0
+    assert disturbance.identical
 
 
 def started(root: Path, log: Path, env: dict[str, str]) -> subprocess.Popen[str]:

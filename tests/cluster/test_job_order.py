@@ -14,8 +14,8 @@ from trial import as_asked, run, sample
 from cluster.plan import Plan
 from generators.base import StageSpec
 from generators.system import System
-from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import EndpointSettings
+from pipelines.presets import LVLMS
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 
@@ -31,8 +31,10 @@ def server() -> Iterator[Server]:
 
 def endpoint(server: Server) -> StageSpec:
     """A chat endpoint that answers one request at a time."""
-    told: dict[str, Any] = {"concurrency": 1, "batch_size": len(WORDS)}
-    return EndpointSettings(model=MODEL, base_url=server.url, **told).spec("chat", "tiny")
+    options: dict[str, Any] = {"concurrency": 1, "batch_size": len(WORDS)}
+    return EndpointSettings(model=MODEL, base_url=server.url, **options).spec(
+        "chat", "tiny"
+    )
 
 
 def met(server: Server, spec: StageSpec, root: Path) -> list[int]:

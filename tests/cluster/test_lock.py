@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from paths import CHECKOUT
 
@@ -22,9 +23,9 @@ from cluster.lock import RunInUse, RunLock
 def test_a_second_driver_is_refused_with_who_and_what_to_do(tmp_path: Path) -> None:
     with RunLock(tmp_path), pytest.raises(RunInUse) as refused, RunLock(tmp_path):
         pass
-    said = str(refused.value)
-    assert f"process {os.getpid()}" in said
-    assert "--out" in said
+    message = str(refused.value)
+    assert f"process {os.getpid()}" in message
+    assert "--out" in message
 
 
 def test_the_lock_is_gone_afterwards(tmp_path: Path) -> None:
@@ -51,6 +52,41 @@ def test_a_holder_that_was_killed_is_no_holder(tmp_path: Path) -> None:
     holder.kill()
     holder.wait()
     with RunLock(tmp_path):
+        pass
+
+
+def held_by(root: Path, **changes: object) -> None:
+    """A lock of this very process, with `changes`; None drops a field."""
+    holder = lock._self_description() | changes
+    present = {name: value for name, value in holder.items() if value is not None}
+    (root / "run.lock").write_text(json.dumps(present))
+
+
+def test_a_process_with_the_holders_id_is_the_holder_only_if_it_started_then(
+    tmp_path: Path,
+) -> None:
+    held_by(tmp_path)
+    with pytest.raises(RunInUse), RunLock(tmp_path):
+        pass
+    started = lock._self_description()["started_s"]
+    held_by(tmp_path, started_s=started - 60.0)
+    with RunLock(tmp_path):
+        pass
+
+
+def test_a_holder_lives_on_when_the_clock_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held_by(tmp_path)
+    boot = psutil.boot_time()
+    monkeypatch.setattr(psutil._psplatform, "boot_time", lambda: boot + 3600)
+    with pytest.raises(RunInUse), RunLock(tmp_path):
+        pass
+
+
+def test_a_lock_of_an_earlier_version_is_held_until_it_is_stale(tmp_path: Path) -> None:
+    held_by(tmp_path, started_s=None, started="12345")
+    with pytest.raises(RunInUse), RunLock(tmp_path):
         pass
 
 
@@ -132,15 +168,15 @@ def test_a_file_server_that_falters_has_not_given_the_lock_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lock, "_BEAT_S", 0.01)
-    asked = threading.Event()
+    read = threading.Event()
 
     def falter(path: Path) -> str:
-        asked.set()
+        read.set()
         raise OSError(errno.EIO, "Input/output error")
 
     with RunLock(tmp_path) as held:
         monkeypatch.setattr(Path, "read_text", falter)
-        assert asked.wait(5)
+        assert read.wait(5)
         time.sleep(0.05)
         monkeypatch.undo()
         assert not held.lost

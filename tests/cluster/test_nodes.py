@@ -57,8 +57,8 @@ if remove:
     threading.Thread(target=later, daemon=True).start()
 result = run(plan, root, address=cluster.address)
 hosts = {n["NodeID"] for n in ray.nodes() if n["Alive"]}
-said = {"counts": dict(result.counts), "nodes": len(hosts), "board": board(plan, root)}
-print(json.dumps(said))
+outcome = {"counts": dict(result.counts), "nodes": len(hosts), "board": board(plan, root)}
+print(json.dumps(outcome))
 ray.shutdown()
 cluster.shutdown()
 """
@@ -69,10 +69,10 @@ def test_two_nodes_share_the_work_and_one_may_go(tmp_path: Path) -> None:
     assert calm["counts"]["done"] == 24  # type: ignore[index]
     loads = (tmp_path / "calm.log").read_text().count("load")
     assert loads == 2  # a worker of the stage on each node
-    robbed = run_script(TWO_NODES, str(tmp_path / "robbed"), "remove")
-    assert robbed["nodes"] == 1
-    assert robbed["counts"] == calm["counts"]
-    assert robbed["board"] == calm["board"]
+    reduced = run_script(TWO_NODES, str(tmp_path / "reduced"), "remove")
+    assert reduced["nodes"] == 1
+    assert reduced["counts"] == calm["counts"]
+    assert reduced["board"] == calm["board"]
 
 
 PRIVATE_FOLDERS = """
@@ -148,10 +148,47 @@ def private_node(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
 def test_folders_need_not_be_shared(private_node: tuple[Path, Path, str]) -> None:
     """Question pictures travel to the node, and results come back to the driver."""
     root, data, address = private_node
-    told = run_script(PRIVATE_FOLDERS, str(root), str(data), address)
-    assert told["counts"]["done"] == 6  # type: ignore[index]
-    assert told["counts"]["scored"] == 6  # type: ignore[index]
+    outcome = run_script(PRIVATE_FOLDERS, str(root), str(data), address)
+    assert outcome["counts"]["done"] == 6  # type: ignore[index]
+    assert outcome["counts"]["scored"] == 6  # type: ignore[index]
     assert list(root.glob("stages/*/part-*.parquet"))
+
+
+USERS_MODULES = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+
+root, folder, address = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+(folder / "words").mkdir()
+(folder / "words" / "__init__.py").write_text("GREETING = 'hello'")
+(folder / "mine.py").write_text(
+    "from stages import Writer; import words\\n"
+    "class Greeter(Writer):\\n"
+    "    def __init__(self, **settings):\\n"
+    "        super().__init__(**settings | {'style': words.GREETING})\\n"
+)
+sys.path.append(str(folder))
+import mine  # as the command line does for a system `mine:Greeter`
+from cluster.store import Store
+from trial import LIGHT, painter, plan_of, run, sample, writer
+
+far = replace(LIGHT, num_cpus=2, batch_size=2)  # only the second node has two CPUs
+write = replace(writer(far), target="mine:Greeter", secrets=())
+plan = plan_of([sample(0)], write=write, paint=[painter(0, far)], measure=far)
+result = run(plan, root, address=address)
+print(json.dumps({"counts": dict(result.counts),
+                  "texts": [r["text"] for r in Store(root).columns(write, ["text"])]}))
+"""
+
+
+def test_a_users_modules_reach_a_node_that_lacks_them(
+    private_node: tuple[Path, Path, str],
+) -> None:
+    root, folder, address = private_node
+    outcome = run_script(USERS_MODULES, str(root), str(folder), address)
+    assert outcome["counts"]["done"] == 1  # type: ignore[index]
+    assert outcome["texts"][0].startswith("hello: ")  # type: ignore[index]
 
 
 def test_a_run_is_a_ray_job(tmp_path: Path) -> None:
@@ -199,14 +236,14 @@ def _submitted(tmp_path: Path, env: dict[str, str], ray: list[str]) -> str:
     submit = ["job", "submit", "--address", address, "--working-dir", str(CHECKOUT)]
     excludes = json.dumps({"excludes": [".git", ".venv", "tests", "runs"]})
     command = [*ray, *submit, "--runtime-env-json", excludes, "--", *entry]
-    said = ""
+    output = ""
     for _ in range(15):
         pipe = subprocess.PIPE
         done = subprocess.run(
             command, env=env, stdout=pipe, stderr=pipe, text=True, check=False
         )
-        said = done.stdout + done.stderr
-        if "try again later" not in said and "Failed to connect" not in said:
-            return said
+        output = done.stdout + done.stderr
+        if "try again later" not in output and "Failed to connect" not in output:
+            return output
         time.sleep(1.0)
-    return said
+    return output

@@ -1,4 +1,4 @@
-"""What is said, within seconds, of an address at which no run can join a Ray head."""
+"""The error, within seconds, for an address at which no run can join a Ray head."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_head_without_a_token_can_be_joined() -> None:
 def test_a_head_that_wants_a_token_says_so(guarded: str, no_token: dict[str, str]) -> None:
     reason = unreachable(guarded, no_token)
     assert reason is not None
-    assert "the head wants an authentication token: set RAY_AUTH_MODE=token" in reason
+    assert "the head needs an authentication token: set RAY_AUTH_MODE=token" in reason
     wrong = unreachable(guarded, {"RAY_AUTH_TOKEN": "wrong"})
     assert wrong is not None
     assert "does not accept your authentication token" in wrong
@@ -90,7 +90,7 @@ def test_a_token_is_found_where_ray_looks_for_it(guarded: str, tmp_path: Path) -
     assert unreachable(guarded, {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}) is None
     off = {"RAY_AUTH_TOKEN": TOKEN, "RAY_AUTH_MODE": "disabled"}
     assert unreachable(guarded, off) == (
-        "the head wants an authentication token, but RAY_AUTH_MODE is 'disabled'"
+        "the head needs an authentication token, but RAY_AUTH_MODE is 'disabled'"
     )
 
 
@@ -106,7 +106,7 @@ def test_an_address_without_host_and_port_is_refused(address: str) -> None:
 
 def test_a_host_that_is_not_known_is_named() -> None:
     assert unreachable("no-such-host.invalid:6379") == (
-        "no host 'no-such-host.invalid' is known here"
+        "host 'no-such-host.invalid' is unknown on this machine"
     )
 
 

@@ -11,8 +11,7 @@ from store_helpers import damage
 from trial import Measuring, Witness, board, painter, plan_of, run, sample
 
 from cluster import run as runs
-from cluster.options import EngineOptions
-from cluster.plan import Plan
+from cluster.plan import EngineOptions, Plan
 from cluster.run import execute
 from cluster.store import Store, StoreError
 from generators.base import StageSpec

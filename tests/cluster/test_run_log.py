@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from trial import LIGHT, Witness, plan_of, run, sample, writer
 
-from cluster.run_log import LOG, STDERR_FOLDER, RunLog
-from cluster.watcher import WorkerFailure
+from cluster.watcher import LOG, STDERR_FOLDER, RunLog, WorkerFailure
 
 
 def lines(root: Path) -> list[str]:
@@ -60,7 +59,7 @@ def test_notices_and_failures_are_written_down_and_passed_on(tmp_path: Path) -> 
     assert (witness.notices, witness.failures) == (["take care"], [failure])
     assert lines(tmp_path)[1:3] == [
         "plait: take care",
-        "plait: worker of writer on host died: why (2 records in hand)",
+        "plait: worker of writer on host died: why (2 records in flight)",
     ]
     assert log.about_failures()["total"] == 1
     assert log.about_failures()["listed"][0]["stage"] == "writer"

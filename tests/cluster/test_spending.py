@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from trial import LIGHT, Witness, outcomes, painter, plan_of, run, sample, writer
 
-from cluster.records import Row
-from cluster.spending import Spending
+from cluster.records import RecordRow
+from cluster.usage import Spending
 from cluster.worker import Receipt
 from generators.base import Failure, Fault, StageSpec
 
@@ -23,7 +23,7 @@ def paid_writer(log: Path | None = None, cost: float | None = 1.0) -> StageSpec:
 
 
 def receipt(**usage: float) -> Receipt:
-    row = Row("done", None, None, 0, (), "", 0)
+    row = RecordRow("done", None, None, 0, (), "", 0)
     return Receipt("done", rows={"key": row}, usage=usage)
 
 

@@ -15,8 +15,8 @@ from store_helpers import SPEC, draft_table, drafted, item
 from trial import painter
 
 from cluster import store as store_module
-from cluster.committer import Committer
-from cluster.records import SCHEMAS, Item, Row, decode, encode
+from cluster.parts import Committer
+from cluster.records import SCHEMAS, Item, RecordRow, decode, encode
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
 from generators.base import (
     Failure,
@@ -148,8 +148,8 @@ def test_a_final_record_stands_whatever_comes_before_or_after(
             finals.setdefault(key, outcome)
     for reader in (store, Store(root)):
         for key, expected in finals.items():
-            found = decode(Kind.DRAFT, reader.rows(SPEC)[key])
-            assert type(found) is type(expected)
+            decoded = decode(Kind.DRAFT, reader.rows(SPEC)[key])
+            assert type(decoded) is type(expected)
         assert set(reader.rows(SPEC)) == {k for k, _ in history}
 
 
@@ -195,7 +195,7 @@ def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
 
     committer = Committer(tmp_path)
     places: dict[str, tuple[str, int]] = {}
-    committer._pen.acquire()  # hold the pen until all have queued
+    committer._writing.acquire()  # hold the lock until all have queued
     threads = [
         threading.Thread(
             target=lambda k=k: places.update(
@@ -208,7 +208,7 @@ def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
         thread.start()
     while len(committer._queue) < 6:
         pass
-    committer._pen.release()
+    committer._writing.release()
     for thread in threads:
         thread.join()
     assert len(list(tmp_path.glob("part-*"))) == 1
@@ -217,8 +217,8 @@ def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
 
 
 def test_rows_prefer_final_then_first_then_latest_failure() -> None:
-    def row(outcome: str, fault: Fault | None, at: int) -> Row:
-        return Row(outcome, fault and fault.value, None, at, (), "p", 0)
+    def row(outcome: str, fault: Fault | None, at: int) -> RecordRow:
+        return RecordRow(outcome, fault and fault.value, None, at, (), "p", 0)
 
     done_1, done_2 = row("done", None, 1), row("done", None, 2)
     dead_1, dead_2 = row("failed", Fault.DIED, 1), row("failed", Fault.DIED, 2)

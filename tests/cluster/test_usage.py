@@ -17,15 +17,15 @@ from pipelines.chat.settings import EndpointSettings
 
 
 def endpoint(url: str, **settings: float) -> StageSpec:
-    told = EndpointSettings.model_validate(
+    validated = EndpointSettings.model_validate(
         {"model": MODEL, "base_url": url, "concurrency": 1} | settings
     )
-    return told.spec("parrot", "pretrained")
+    return validated.spec("parrot", "pretrained")
 
 
 def plan_with(stage: StageSpec, samples: int) -> Plan:
-    made = plan_of([sample(i) for i in range(samples)])
-    return replace(made, systems=[System(name="parrot", draft=stage)], scorers=[])
+    plan = plan_of([sample(i) for i in range(samples)])
+    return replace(plan, systems=[System(name="parrot", draft=stage)], scorers=[])
 
 
 @pytest.mark.ray

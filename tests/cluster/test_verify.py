@@ -32,9 +32,9 @@ def finished(tmp_path: Path) -> Path:
     store.commit(SPEC, draft_table(*((k, drafted(k)) for k in "abc")))
     store.commit(SPEC, draft_table(*((k, drafted(k)) for k in "cde")))
     colours = [(i, i, i) for i in range(3)]
-    drawn = [as_png(Pillow.new("RGB", (8, 8), colour)) for colour in colours]
+    pictures = [as_png(Pillow.new("RGB", (8, 8), colour)) for colour in colours]
     items = [Item(f"p{i}", "l", ImageRequest(prompt="x")) for i in range(3)]
-    store.commit(painter(), encode(Kind.RENDER, items, [Result(d) for d in drawn], 0.1))
+    store.commit(painter(), encode(Kind.RENDER, items, [Result(d) for d in pictures], 0.1))
     return tmp_path
 
 
@@ -97,8 +97,10 @@ def test_repair_sets_damaged_parts_aside_for_the_next_run(finished: Path) -> Non
 
 def test_what_a_stage_made_and_is_no_picture_is_told_from_damage(finished: Path) -> None:
     items = [Item("odd", "l", ImageRequest(prompt="x"))]
-    drawn = Result(Image.of(b"\x89PNG not really"))
-    write_part(Store(finished).folder(painter()), encode(Kind.RENDER, items, [drawn], 0.1))
+    undecodable = Result(Image.of(b"\x89PNG not really"))
+    write_part(
+        Store(finished).folder(painter()), encode(Kind.RENDER, items, [undecodable], 0.1)
+    )
     status, text = verified(finished)
     assert status == DAMAGED
     assert "not a picture 1 of painter0" in text

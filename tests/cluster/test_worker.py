@@ -14,8 +14,9 @@ import pytest
 from trial import LIGHT, writer
 
 from cluster import worker
+from cluster.local import load_class
 from cluster.records import Item
-from cluster.worker import Receipt, Worker, load_class
+from cluster.worker import Receipt, Worker
 from generators.base import Result
 from generators.document import Draft, Image, Request, Text, Turn
 
@@ -102,7 +103,7 @@ def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(
 def test_a_result_that_is_no_outcome_is_an_error(tmp_path: Path) -> None:
     receipt = receipt_of(tmp_path, Acting(lambda: "text"))
     assert receipt.status == "raised"
-    assert "a stage gave str, not an outcome" in receipt.error
+    assert "a stage returned str, not an outcome" in receipt.error
 
 
 def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(
@@ -123,13 +124,13 @@ def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "message"),
     [
         ("stages", r"stage 'stages' is not of the form 'module:Class'"),
         ("stages:Nobody", r"module 'stages' has no class 'Nobody'"),
     ],
 )
-def test_a_target_that_names_no_class_is_told(target: str, said: str) -> None:
-    with pytest.raises(ValueError, match=said):
+def test_a_target_that_names_no_class_is_reported(target: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         load_class(target)
     assert load_class("cluster.worker:Worker") is Worker

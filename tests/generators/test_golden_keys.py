@@ -17,8 +17,7 @@ from benchmarks.studies.pairwise.options import judge_stage
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.natives import NATIVE
-from pipelines.artists import T2IS
-from pipelines.chat.presets import LVLMS
+from pipelines.presets import LVLMS, T2IS
 from pipelines.systems import Models, resolve
 from scorers import SCORERS, resolve_scorer
 

@@ -23,9 +23,9 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.system import Asking, System, answer
+from generators.system import Repetition, System, answer
 
-ASKING = Asking(as_asked, seed=7)
+REPETITION = Repetition(as_asked, seed=7)
 
 
 def follow(walk: Walk[Any], stage: Callable[[Job], Outcome[Any]]) -> tuple[Any, list[Job]]:
@@ -49,9 +49,9 @@ def drawing(job: Job) -> Outcome[Any]:
 
 def test_pictures_stand_where_they_were_asked_for() -> None:
     system = System(name="s", draft=writer(), render=painter())
-    outcome, asked = follow(answer(system, sample(0), ASKING), drawing)
+    outcome, asked = follow(answer(system, sample(0), REPETITION), drawing)
     texts = [s.text if isinstance(s, Text) else s.read() for s in outcome.value.segments]
-    seeds = [ASKING.seed_at(sample(0), i) for i in range(2)]
+    seeds = [REPETITION.seed_at(sample(0), i) for i in range(2)]
     pictures = [f"{p} {s}".encode() for p, s in zip(("one", "two"), seeds, strict=True)]
     assert texts == ["start", pictures[0], "between", pictures[1]]
     assert [j.spec.kind for j in asked] == [Kind.DRAFT, Kind.RENDER, Kind.RENDER]
@@ -61,7 +61,7 @@ def test_all_painters_of_a_row_start_from_the_same_noise() -> None:
     seeds = []
     for hue in (0, 1):
         system = System(name="s", draft=writer(), render=painter(hue))
-        _, asked = follow(answer(system, sample(0), ASKING), drawing)
+        _, asked = follow(answer(system, sample(0), REPETITION), drawing)
         seeds.append([j.input.seed for j in asked if isinstance(j.input, ImageRequest)])
     assert seeds[0] == seeds[1]
 
@@ -69,7 +69,7 @@ def test_all_painters_of_a_row_start_from_the_same_noise() -> None:
 def test_greedy_text_has_no_seed_and_sampled_text_has_one() -> None:
     for seeded in (False, True):
         system = System(name="s", draft=replace(writer(), seeded=seeded), render=painter())
-        _, asked = follow(answer(system, sample(0), ASKING), drawing)
+        _, asked = follow(answer(system, sample(0), REPETITION), drawing)
         request = asked[0].input
         assert isinstance(request, Request)
         assert (request.seed is not None) is seeded
@@ -78,7 +78,7 @@ def test_greedy_text_has_no_seed_and_sampled_text_has_one() -> None:
 def test_sampled_text_of_every_round_has_a_seed_of_its_own() -> None:
     drafting = replace(writer(), seeded=True)
     system = System(name="s", draft=drafting, render=painter(), rounds=3)
-    _, asked = follow(answer(system, sample(0), ASKING), drawing)
+    _, asked = follow(answer(system, sample(0), REPETITION), drawing)
     seeds = [j.input.seed for j in asked if isinstance(j.input, Request)]
     pictures = [j.input.seed for j in asked if isinstance(j.input, ImageRequest)]
     assert len(seeds) == 3
@@ -92,9 +92,11 @@ def test_a_failed_picture_fails_the_document_and_a_skip_skips_it() -> None:
         return drawing(job)
 
     system = System(name="s", draft=writer(), render=painter())
-    outcome, _ = follow(answer(system, sample(0), ASKING), second_fails)
+    outcome, _ = follow(answer(system, sample(0), REPETITION), second_fails)
     assert outcome == Failure("no memory")
-    outcome, asked = follow(answer(system, sample(0), ASKING), lambda _: Skip("one only"))
+    outcome, asked = follow(
+        answer(system, sample(0), REPETITION), lambda _: Skip("one only")
+    )
     assert outcome == Skip("one only")
     assert len(asked) == 1
 
@@ -102,7 +104,7 @@ def test_a_failed_picture_fails_the_document_and_a_skip_skips_it() -> None:
 def test_every_turn_is_answered_after_the_systems_own_answers() -> None:
     drafting = replace(writer(), seeded=True)
     system = System(name="s", draft=drafting, render=painter(), rounds=2)
-    outcome, asked = follow(answer(system, talk(0), ASKING), drawing)
+    outcome, asked = follow(answer(system, talk(0), REPETITION), drawing)
     first, second = outcome.value.answers
     assert outcome.value.segments == first.segments + second.segments
     assert [len(a.segments) for a in (first, second)] == [8, 8]
@@ -127,7 +129,7 @@ def test_a_turn_that_fails_ends_the_conversation() -> None:
         return Failure("too long") if long else drawing(job)
 
     system = System(name="s", draft=writer(), render=painter())
-    outcome, asked = follow(answer(system, talk(0), ASKING), fails)
+    outcome, asked = follow(answer(system, talk(0), REPETITION), fails)
     assert outcome == Failure("too long")
     assert len(asked) == 1 + 2 + 1
 
@@ -159,13 +161,13 @@ def test_conditioning_stands_between_draft_and_render() -> None:
         return drawing(job)
 
     system = System(name="s", draft=writer(), condition=conditioner, render=painter())
-    outcome, _ = follow(answer(system, sample(0), ASKING), stage)
+    outcome, _ = follow(answer(system, sample(0), REPETITION), stage)
     assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
 
 
 def test_a_later_round_reads_the_document_so_far() -> None:
     system = System(name="s", draft=writer(), render=painter(), rounds=2)
-    outcome, asked = follow(answer(system, sample(0), ASKING), drawing)
+    outcome, asked = follow(answer(system, sample(0), REPETITION), drawing)
     requests = [j.input for j in asked if isinstance(j.input, Request)]
     assert requests[0].turns == sample(0).turns
     assert requests[1].turns[-1].role == "assistant"
@@ -178,8 +180,8 @@ def test_the_ground_truth_is_a_system_without_stages() -> None:
     truth = Document((Text("the answer"),))
     system = System(name="gt", draft=None)
     known = replace(sample(0), reference=truth)
-    assert read(answer(system, known, ASKING), lambda _: None) == Result(truth)
-    assert isinstance(read(answer(system, sample(0), ASKING), lambda _: None), Skip)
+    assert read(answer(system, known, REPETITION), lambda _: None) == Result(truth)
+    assert isinstance(read(answer(system, sample(0), REPETITION), lambda _: None), Skip)
 
 
 def test_walks_side_by_side_share_their_steps() -> None:
@@ -204,7 +206,7 @@ def test_walks_side_by_side_share_their_steps() -> None:
 
 def test_a_walk_stands_still_at_the_first_unknown_job() -> None:
     system = System(name="s", draft=writer(), render=painter())
-    found = read(answer(system, sample(0), ASKING), lambda _: None)
+    found = read(answer(system, sample(0), REPETITION), lambda _: None)
     assert isinstance(found, Pending)
     assert [j.spec.kind for j in found.missing] == [Kind.DRAFT]
 

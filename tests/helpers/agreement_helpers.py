@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from scorers.statistics.coefficients import COEFFICIENTS
+from scorers.statistics.agreement import COEFFICIENTS
 
 
 def plain(name: str, x, y) -> float:

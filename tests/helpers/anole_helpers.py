@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-from generators.anole.models import Language, random_codec, random_language
+from generators.anole.models import AnoleLanguage, random_codec, random_language
 from generators.anole.sizes import TINY
 
 CPU = torch.device("cpu")
@@ -23,7 +23,7 @@ SIDE = VQ["resolution"] // 2 ** (len(VQ["channel_multiplier"]) - 1)
 
 
 @functools.cache
-def language() -> Language:
+def language() -> AnoleLanguage:
     return random_language(TINY, CPU, torch.float32)
 
 
@@ -102,13 +102,13 @@ def taming_tensors(config: dict[str, Any], seed: int = 1) -> dict[str, torch.Ten
     return tensors
 
 
-def lm_tensors(source: Language) -> dict[str, torch.Tensor]:
+def lm_tensors(source: AnoleLanguage) -> dict[str, torch.Tensor]:
     return {k: v.clone() for k, v in source.model.state_dict().items()}
 
 
 def save_hf(
     folder: Path,
-    source: Language,
+    source: AnoleLanguage,
     taming: dict[str, torch.Tensor],
     vq: dict[str, Any] = VQ,
     change: Any = None,
@@ -132,7 +132,7 @@ def save_hf(
     return folder
 
 
-def _hf_config(source: Language, vq: dict[str, Any]) -> dict[str, Any]:
+def _hf_config(source: AnoleLanguage, vq: dict[str, Any]) -> dict[str, Any]:
     sized = source.model.config
     keys = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers")
     keys += ("num_attention_heads", "num_key_value_heads", "max_position_embeddings")

@@ -1,4 +1,4 @@
-"""Tiny text-to-image stages, their checkpoints on disk, and ways to spoil those."""
+"""Tiny text-to-image stages, their checkpoints on disk, and ways to damage those."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from generators.base import Outcome, Result
-from generators.diffusion.builds import built
+from generators.diffusion.builds import build_pipeline
 from generators.document import ImageRequest
 from generators.pictures import Drawing
-from pipelines.artists import T2IS
+from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
 CPU = torch.device("cpu")
@@ -51,7 +51,7 @@ shared = functools.cache(stage)
 
 def tiny_pipeline(architecture: Any) -> Any:
     """A tiny pipeline as diffusers sees it."""
-    return built(architecture, "tiny", CPU, torch.float32)
+    return build_pipeline(architecture, "tiny", CPU, torch.float32)
 
 
 def from_folder(folder: Path, name: str, **changes: Any) -> TextToImage:
@@ -74,7 +74,7 @@ def furthest(a: np.ndarray, b: np.ndarray) -> int:
 
 
 class Spy:
-    """Calls a pipeline and keeps what it was called with."""
+    """Calls a pipeline and records its arguments."""
 
     def __init__(self, pipeline: Any, memory: int = 10**9) -> None:
         self.pipeline, self.memory = pipeline, memory

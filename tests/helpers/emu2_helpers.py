@@ -18,8 +18,8 @@ from safetensors.torch import save_file
 from generators.diffusion.builds import module_class, tiny_modules
 from generators.diffusion.designs import DESIGNS
 from generators.document import Image, Request, Text, Turn
-from generators.emu2.loading import random_model
-from generators.emu2.model import Emu2
+from generators.emu2.models import random_model
+from generators.emu2.network import Emu2
 from generators.emu2.sizes import TINY_CHAT, TINY_GEN, VisionSize, toy_pieces, toy_tokens
 from generators.emu2.tokens import ADDED, ADDED_CHAT
 

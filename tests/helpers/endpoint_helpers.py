@@ -179,8 +179,8 @@ def serving() -> Iterator[Server]:
 def asking(server: Server, **settings: Any) -> Iterator[ChatEndpoint]:
     """A stage that asks `server`, quick to lose patience."""
     quick = {"timeout_s": 5.0, "give_up_s": 30.0, "backoff_s": 0.01, "max_attempts": 3}
-    told = {"model": MODEL, "base_url": server.url, **quick, **settings}
-    stage = ChatEndpoint(**told)
+    options = {"model": MODEL, "base_url": server.url, **quick, **settings}
+    stage = ChatEndpoint(**options)
     try:
         yield stage
     finally:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
+import psutil
 import pyarrow.parquet as pq
 import typer
 from paths import CHECKOUT, HELPERS
@@ -105,15 +106,9 @@ def disturbed(
 
 
 def kill_a_worker(rng: random.Random) -> int:
-    """`kill -9` one of plait's workers on this machine; its pid, 0 where there is none."""
-    workers = []
-    for status in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            name = status.read_bytes().split(b"\0")[0]
-        except OSError:
-            continue
-        if name.startswith(b"ray::Worker"):
-            workers.append(int(status.parent.name))
+    """`kill -9` a worker of a Ray this process started; its pid, 0 where there is none."""
+    # Only those below this process: another run on the machine has workers as well.
+    workers = [p.pid for p in psutil.Process().children(recursive=True) if _is_worker(p)]
     if not workers:
         return 0
     chosen = rng.choice(sorted(workers))
@@ -122,6 +117,13 @@ def kill_a_worker(rng: random.Random) -> int:
     except ProcessLookupError:
         return 0
     return chosen
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "".join(process.cmdline()[:1]).startswith("ray::Worker")
+    except psutil.Error:
+        return False
 
 
 def _verdict(

@@ -1,4 +1,4 @@
-"""Tiny GILL checkpoints in the published layout, and the original loop in our words."""
+"""Tiny GILL checkpoints in the published layout, and a rewrite of the original loop."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from generators.diffusion.builds import built
+from generators.diffusion.builds import build_pipeline
 from generators.document import Image, Request, Text, Turn
-from generators.gill.draft import GillDraft, Prompt
+from generators.gill.draft import GillDraft, GillPrompt
+from generators.gill.networks import GillVision
 from generators.gill.render import load_mapper
 from generators.gill.sizes import TINY
-from generators.gill.vision import Vision
 from generators.pictures import encode
-from generators.vokens.mapper import unpacked
+from generators.vokens.mapper import unpack_states
 
 CPU = torch.device("cpu")
 UNUSED_ROWS = 7
@@ -62,31 +62,31 @@ def gill_uncached(
 ) -> tuple[list[int], list[Tensor]]:
     """Ids and image states by the rules of `GILLModel.generate`, for one record.
 
-    No cache: the whole sequence is computed anew for every token, and once more for the
-    states, so that an image asked for at the last step has them too.
+    No cache: the whole sequence is recomputed for every token, and once more for the
+    states, so that an image requested at the last step has them too.
     """
-    told, tokens = stage.settings, stage.language.tokens
+    settings, tokens = stage.settings, stage.language.tokens
     decoder = copy.deepcopy(stage.language.decoder).to(dtype)
     table = decoder.embed_tokens.weight
     first, *others = tokens.vokens
     generator = torch.Generator().manual_seed(seed)
     sequence, ids = prompt.to(dtype), []
-    for step in range(told.num_words):
+    for step in range(settings.num_words):
         logits = table @ _states(decoder, sequence)[-1]
         logits[others] = -torch.inf
-        for factor in (told.ret_scale_factor, told.gen_scale_factor):
+        for factor in (settings.ret_scale_factor, settings.gen_scale_factor):
             if factor > 1:
                 logits[first] = logits[first].abs() * factor
-        if step < told.min_word_tokens:
+        if step < settings.min_word_tokens:
             logits[first] = -torch.inf
-        chosen = _pick(logits, told, generator)
+        chosen = _pick(logits, settings, generator)
         new = [*tokens.vokens] if chosen == first else [chosen]
         ids += new
         sequence = torch.cat([sequence, table[new]])
     states = _states(decoder, sequence)[len(prompt) :]
     end = ids.index(tokens.newline) if tokens.newline in ids else 0
     ids = ids[:end] if end > 0 else ids
-    begun = [i for i, token in enumerate(ids) if token == first][: told.max_num_rets]
+    begun = [i for i, token in enumerate(ids) if token == first][: settings.max_num_rets]
     return ids, [states[i : i + len(tokens.vokens)] for i in begun]
 
 
@@ -97,22 +97,22 @@ def _states(decoder: Any, sequence: Tensor) -> Tensor:
     return states
 
 
-def _pick(logits: Tensor, told: Any, generator: torch.Generator) -> int:
+def _pick(logits: Tensor, settings: Any, generator: torch.Generator) -> int:
     """Greedy, or from the likeliest ids whose sum passes top_p."""
-    if told.temperature == 0:
+    if settings.temperature == 0:
         return int(logits.argmax())
-    p = (logits.double() / told.temperature).softmax(-1)
+    p = (logits.double() / settings.temperature).softmax(-1)
     order = p.argsort(descending=True)
     before = p[order].cumsum(-1) - p[order]
-    p[order[before > told.top_p]] = 0
+    p[order[before > settings.top_p]] = 0
     draw = float(torch.rand((), generator=generator, dtype=torch.float64))
     return int((p.cumsum(-1) > draw * p.sum()).nonzero()[0])
 
 
-def embedded(stage: GillDraft, request: Request) -> Tensor:
+def embed(stage: GillDraft, request: Request) -> Tensor:
     prompt = stage.prompt(request)
-    assert isinstance(prompt, Prompt)
-    return stage.embedded([prompt])[0]
+    assert isinstance(prompt, GillPrompt)
+    return stage.embed([prompt])[0]
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
@@ -122,7 +122,7 @@ def assert_same(ours: Any, theirs: Any) -> None:
         if isinstance(a, Text):
             assert a == b
             continue
-        x, y = unpacked(a.payload), unpacked(b.payload)
+        x, y = unpack_states(a.payload), unpack_states(b.payload)
         assert abs(x - y).max() <= 1e-5 * abs(y).max()
 
 
@@ -130,11 +130,11 @@ Change = Callable[[dict[str, Tensor]], None]
 
 
 def own_tensors(stage: GillDraft) -> dict[str, Tensor]:
-    """What `pretrained_ckpt.pth.tar` holds, with random parts for retrieval."""
+    """The content of `pretrained_ckpt.pth.tar`, with constant parts for retrieval."""
     mapper, _ = load_mapper("tiny", "", None, CPU)
     vision, width = stage.vision, TINY.mapper.states
     names = {"first": "fc", "transformer": "tfm", "last": "model"}
-    made = {
+    tensors = {
         "logit_scale": torch.tensor(2.6),
         "input_embeddings.weight": stage.language.embeddings[-TINY.vokens :].clone(),
         "visual_embeddings.weight": vision.projection.weight,
@@ -148,8 +148,8 @@ def own_tensors(stage: GillDraft) -> dict[str, Tensor]:
     for name, value in mapper.state_dict().items():
         part, _, rest = name.partition(".")
         if part in names:
-            made[f"gen_text_hidden_fcs.0.{names[part]}.{rest}"] = value
-    return {f"model.{name}": value.detach().clone() for name, value in made.items()}
+            tensors[f"gen_text_hidden_fcs.0.{names[part]}.{rest}"] = value
+    return {f"model.{name}": value.detach().clone() for name, value in tensors.items()}
 
 
 def save_own(
@@ -169,12 +169,12 @@ def save_own(
 
 def opt_tensors(stage: GillDraft) -> dict[str, Tensor]:
     """A bare `OPTModel`, its table as long as it was before GILL."""
-    made = {
+    tensors = {
         f"decoder.{k}": v.clone() for k, v in stage.language.decoder.state_dict().items()
     }
-    table = made["decoder.embed_tokens.weight"]
-    made["decoder.embed_tokens.weight"] = table[: opt_rows(stage)].clone()
-    return made
+    table = tensors["decoder.embed_tokens.weight"]
+    tensors["decoder.embed_tokens.weight"] = table[: opt_rows(stage)].clone()
+    return tensors
 
 
 def opt_rows(stage: GillDraft) -> int:
@@ -207,7 +207,7 @@ def save_opt(
         tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def save_clip(folder: Path, vision: Vision, change: Change | None = None) -> None:
+def save_clip(folder: Path, vision: GillVision, change: Change | None = None) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     state = vision.tower.state_dict()
     tensors = {f"vision_model.{name}": value.clone() for name, value in state.items()}
@@ -225,7 +225,7 @@ def save_clip(folder: Path, vision: Vision, change: Change | None = None) -> Non
 
 def save_diffusion(folder: Path) -> None:
     """Stable Diffusion 1.5 at toy size, as diffusers stores it."""
-    pipeline = built("sd15", "tiny", CPU, torch.float32)
+    pipeline = build_pipeline("sd15", "tiny", CPU, torch.float32)
     pipeline.save_pretrained(folder)
 
 
@@ -237,4 +237,4 @@ def save(folder: Path) -> dict[str, str]:
     save_clip(folder / "clip", stage.vision)
     save_diffusion(folder / "sd")
     names = {"model": "gill", "language": "opt", "vision": "clip", "diffusion": "sd"}
-    return {name: str(folder / made) for name, made in names.items()}
+    return {name: str(folder / place) for name, place in names.items()}

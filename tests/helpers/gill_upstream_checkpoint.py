@@ -1,4 +1,4 @@
-"""The tiny checkpoints, in their published files, from which upstream's results were made.
+"""The tiny checkpoints, in their published files, on which upstream was run.
 
 Made by frozen generators only, so that the results stay valid whatever our own toy
 models become.
@@ -65,38 +65,38 @@ def opt() -> dict[str, torch.Tensor]:
     draws = _Draws(11)
     ids, _ = vocabulary()
     rows = len(ids) + 7
-    made = {
+    tensors = {
         "embed_tokens.weight": draws.normal(rows, WIDTH, scale=0.06),
         "embed_positions.weight": draws.normal(2050, WIDTH, scale=0.06),
     }
-    made |= draws.norm("final_layer_norm", WIDTH)
+    tensors |= draws.norm("final_layer_norm", WIDTH)
     for i in range(LAYERS):
         for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
-            made |= draws.linear(f"layers.{i}.self_attn.{part}", WIDTH, WIDTH)
-        made[f"layers.{i}.self_attn.q_proj.weight"] *= 4
-        made |= draws.linear(f"layers.{i}.fc1", FFN, WIDTH)
-        made |= draws.linear(f"layers.{i}.fc2", WIDTH, FFN)
-        made |= draws.norm(f"layers.{i}.self_attn_layer_norm", WIDTH)
-        made |= draws.norm(f"layers.{i}.final_layer_norm", WIDTH)
-        _hold(made, f"layers.{i}")
-    made["embed_positions.weight"][:, 0] = 0.25
-    made["final_layer_norm.weight"][0], made["final_layer_norm.bias"][0] = 400.0, 0.0
-    made["embed_tokens.weight"][:, 0] = -0.05
+            tensors |= draws.linear(f"layers.{i}.self_attn.{part}", WIDTH, WIDTH)
+        tensors[f"layers.{i}.self_attn.q_proj.weight"] *= 4
+        tensors |= draws.linear(f"layers.{i}.fc1", FFN, WIDTH)
+        tensors |= draws.linear(f"layers.{i}.fc2", WIDTH, FFN)
+        tensors |= draws.norm(f"layers.{i}.self_attn_layer_norm", WIDTH)
+        tensors |= draws.norm(f"layers.{i}.final_layer_norm", WIDTH)
+        _hold(tensors, f"layers.{i}")
+    tensors["embed_positions.weight"][:, 0] = 0.25
+    tensors["final_layer_norm.weight"][0], tensors["final_layer_norm.bias"][0] = 400.0, 0.0
+    tensors["embed_tokens.weight"][:, 0] = -0.05
     for name, share in [*((SPACE + w, 0.0) for w in WORDS), (".", -0.004), (NEWLINE, 0.0)]:
-        made["embed_tokens.weight"][ids[name], 0] = share
-    stored = {f"model.decoder.{name}": value for name, value in made.items()}
-    return stored | {"lm_head.weight": made["embed_tokens.weight"]}
+        tensors["embed_tokens.weight"][ids[name], 0] = share
+    stored = {f"model.decoder.{name}": value for name, value in tensors.items()}
+    return stored | {"lm_head.weight": tensors["embed_tokens.weight"]}
 
 
-def _hold(made: dict[str, torch.Tensor], layer: str) -> None:
-    made[f"{layer}.fc2.weight"] -= made[f"{layer}.fc2.weight"].mean(1, keepdim=True)
+def _hold(tensors: dict[str, torch.Tensor], layer: str) -> None:
+    tensors[f"{layer}.fc2.weight"] -= tensors[f"{layer}.fc2.weight"].mean(1, keepdim=True)
     for name in ("self_attn.out_proj", "fc2"):
         for kind in ("weight", "bias"):
-            value = made[f"{layer}.{name}.{kind}"]
+            value = tensors[f"{layer}.{name}.{kind}"]
             value[0] = 0
             value[1:] -= value[1:].mean(0)
     for name in ("self_attn_layer_norm", "final_layer_norm"):
-        made[f"{layer}.{name}.weight"][0] = made[f"{layer}.{name}.bias"][0] = 0
+        tensors[f"{layer}.{name}.weight"][0] = tensors[f"{layer}.{name}.bias"][0] = 0
 
 
 def own() -> dict[str, torch.Tensor]:
@@ -106,37 +106,37 @@ def own() -> dict[str, torch.Tensor]:
     vokens[0] *= 0.5
     vokens[:, 0] = 0
     vokens[0, 0] = 0.0035
-    made = {"logit_scale": torch.tensor(2.6), "input_embeddings.weight": vokens}
-    made |= draws.linear("visual_embeddings", WIDTH * VISUAL, EYES)
-    made |= draws.linear("visual_fc", 16, EYES)
-    made |= draws.linear("ret_text_hidden_fcs.0.model", 16, WIDTH)
+    tensors = {"logit_scale": torch.tensor(2.6), "input_embeddings.weight": vokens}
+    tensors |= draws.linear("visual_embeddings", WIDTH * VISUAL, EYES)
+    tensors |= draws.linear("visual_fc", 16, EYES)
+    tensors |= draws.linear("ret_text_hidden_fcs.0.model", 16, WIDTH)
     mapper = "gen_text_hidden_fcs.0"
-    made |= draws.linear(f"{mapper}.fc", MAPPER, WIDTH)
-    made |= draws.linear(f"{mapper}.model", OUT, MAPPER)
-    made[f"{mapper}.query_embs"] = draws.normal(1, 77, MAPPER, scale=1.0)
+    tensors |= draws.linear(f"{mapper}.fc", MAPPER, WIDTH)
+    tensors |= draws.linear(f"{mapper}.model", OUT, MAPPER)
+    tensors[f"{mapper}.query_embs"] = draws.normal(1, 77, MAPPER, scale=1.0)
     for i in range(4):
         for side, norms in (("encoder", 2), ("decoder", 3)):
             layer = f"{mapper}.tfm.{side}.layers.{i}"
             for attention in ("self_attn", "multihead_attn")[: norms - 1]:
-                whole = draws.linear("in_proj", 3 * MAPPER, MAPPER)
-                made |= {
+                projection = draws.linear("in_proj", 3 * MAPPER, MAPPER)
+                tensors |= {
                     f"{layer}.{attention}.{n.replace('.', '_')}": t
-                    for n, t in whole.items()
+                    for n, t in projection.items()
                 }
-                made |= draws.linear(f"{layer}.{attention}.out_proj", MAPPER, MAPPER)
-            made |= draws.linear(f"{layer}.linear1", 4 * MAPPER, MAPPER)
-            made |= draws.linear(f"{layer}.linear2", MAPPER, 4 * MAPPER)
+                tensors |= draws.linear(f"{layer}.{attention}.out_proj", MAPPER, MAPPER)
+            tensors |= draws.linear(f"{layer}.linear1", 4 * MAPPER, MAPPER)
+            tensors |= draws.linear(f"{layer}.linear2", MAPPER, 4 * MAPPER)
             for n in range(norms):
-                made |= draws.norm(f"{layer}.norm{n + 1}", MAPPER)
+                tensors |= draws.norm(f"{layer}.norm{n + 1}", MAPPER)
     for side in ("encoder", "decoder"):
-        made |= draws.norm(f"{mapper}.tfm.{side}.norm", MAPPER)
-    return {f"model.{name}": value for name, value in made.items()}
+        tensors |= draws.norm(f"{mapper}.tfm.{side}.norm", MAPPER)
+    return {f"model.{name}": value for name, value in tensors.items()}
 
 
 def clip() -> dict[str, torch.Tensor]:
-    """The vision tower, and a scrap of the text tower that nobody should read."""
+    """The vision tower, and a tensor of the text tower, which is not read."""
     draws = _Draws(13)
-    made = {
+    tensors = {
         "embeddings.class_embedding": draws.normal(EYES),
         "embeddings.patch_embedding.weight": draws.normal(EYES, 3, PATCH, PATCH) * 0.05,
         "embeddings.position_embedding.weight": draws.normal(5, EYES),
@@ -145,13 +145,13 @@ def clip() -> dict[str, torch.Tensor]:
     for i in range(2):
         layer = f"encoder.layers.{i}"
         for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
-            made |= draws.linear(f"{layer}.self_attn.{part}", EYES, EYES)
-        made |= draws.linear(f"{layer}.mlp.fc1", 2 * EYES, EYES)
-        made |= draws.linear(f"{layer}.mlp.fc2", EYES, 2 * EYES)
+            tensors |= draws.linear(f"{layer}.self_attn.{part}", EYES, EYES)
+        tensors |= draws.linear(f"{layer}.mlp.fc1", 2 * EYES, EYES)
+        tensors |= draws.linear(f"{layer}.mlp.fc2", EYES, 2 * EYES)
         for n in (1, 2):
-            made |= draws.norm(f"{layer}.layer_norm{n}", EYES)
-    made |= draws.norm("pre_layrnorm", EYES) | draws.norm("post_layernorm", EYES)
-    stored = {f"vision_model.{name}": value for name, value in made.items()}
+            tensors |= draws.norm(f"{layer}.layer_norm{n}", EYES)
+    tensors |= draws.norm("pre_layrnorm", EYES) | draws.norm("post_layernorm", EYES)
+    stored = {f"vision_model.{name}": value for name, value in tensors.items()}
     return stored | {"text_model.final_layer_norm.bias": torch.zeros(16)}
 
 
@@ -207,13 +207,13 @@ def checkpoint(folder: Path) -> dict[str, str]:
         "vision": folder / "clip-tiny",
         "diffusion": folder / "sd",
     }
-    for made in folders.values():
-        made.mkdir(parents=True)
+    for place in folders.values():
+        place.mkdir(parents=True)
     save_own(folders["model"], own(), folders)
     save_opt(folders["language"])
     save_clip(folders["vision"])
     save_diffusion(folders["diffusion"])
-    return {name: str(made) for name, made in folders.items()}
+    return {name: str(place) for name, place in folders.items()}
 
 
 def _write(path: Path, content: Any) -> None:

@@ -4,8 +4,8 @@ The arrays were made by the original program (kohjingyu/gill@4600b71) with trans
 4.30.2 and diffusers 0.17.1 on the files that `checkpoint` writes, in float32 on a CPU.
 Patched there: cuda, bfloat16 and float16; the repository of Stable Diffusion; the widths
 of the mapper and of its output, which it fixes at 512 and 768 (32 here); no decision
-model; and the random number of each sampled token, which is found as the first id whose
-cumulative probability exceeds it.
+model; and the random number of each sampled token, which is the first id whose cumulative
+probability exceeds it.
 """
 
 from __future__ import annotations

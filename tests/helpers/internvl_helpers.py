@@ -1,4 +1,4 @@
-"""Tiny checkpoints in the layout of MMIE/MMIE-Score, written down from its sources."""
+"""Tiny checkpoints in the layout of MMIE/MMIE-Score, after its sources."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 
 from generators.document import Image, Request, Text, Turn
 from generators.pictures import encode
-from scorers.internvl.toy import toy_pieces
+from scorers.internvl.tokenizer import toy_pieces
 
 Tensors = dict[str, torch.Tensor]
 
@@ -28,7 +28,7 @@ PICTURES = ("<img>", "</img>", "<IMG_CONTEXT>")
 
 
 def config(vocabulary: int) -> dict[str, Any]:
-    """`config.json` of a toy with everything a published one has to say."""
+    """`config.json` of a toy with every field of a published one."""
     return {
         "architectures": ["InternVLChatModel"],
         "auto_map": {"AutoModel": "modeling_internvl_chat.InternVLChatModel"},
@@ -98,12 +98,12 @@ def config(vocabulary: int) -> dict[str, Any]:
     }
 
 
-def shapes(told: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def shapes(settings: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     """Names and shapes of the stored tensors, from the published modules' sources."""
-    v, t = told["vision_config"], told["llm_config"]
+    v, t = settings["vision_config"], settings["llm_config"]
     width, inner, patch = v["hidden_size"], v["intermediate_size"], v["patch_size"]
-    positions = (told["force_image_size"] // patch) ** 2 + 1
-    found: dict[str, tuple[int, ...]] = {
+    positions = (settings["force_image_size"] // patch) ** 2 + 1
+    result: dict[str, tuple[int, ...]] = {
         "vision_model.embeddings.class_embedding": (1, 1, width),
         "vision_model.embeddings.position_embedding": (1, positions, width),
         "vision_model.embeddings.patch_embedding.weight": (width, 3, patch, patch),
@@ -111,14 +111,14 @@ def shapes(told: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     }
 
     def linear(name: str, outputs: int, inputs: int, bias: bool = True) -> None:
-        found[f"{name}.weight"] = (outputs, inputs)
+        result[f"{name}.weight"] = (outputs, inputs)
         if bias:
-            found[f"{name}.bias"] = (outputs,)
+            result[f"{name}.bias"] = (outputs,)
 
     def norm(name: str, size: int, bias: bool = True) -> None:
-        found[f"{name}.weight"] = (size,)
+        result[f"{name}.weight"] = (size,)
         if bias:
-            found[f"{name}.bias"] = (size,)
+            result[f"{name}.bias"] = (size,)
 
     for i in range(v["num_hidden_layers"]):
         layer = f"vision_model.encoder.layers.{i}"
@@ -128,13 +128,13 @@ def shapes(told: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         linear(f"{layer}.mlp.fc2", width, inner)
         norm(f"{layer}.norm1", width)
         norm(f"{layer}.norm2", width)
-        found[f"{layer}.ls1"] = found[f"{layer}.ls2"] = (width,)
+        result[f"{layer}.ls1"] = result[f"{layer}.ls2"] = (width,)
     hidden, joint = t["hidden_size"], 4 * width
     norm("mlp1.0", joint)
     linear("mlp1.1", hidden, joint)
     linear("mlp1.3", hidden, hidden)
     language = "language_model.model"
-    found[f"{language}.embed_tokens.weight"] = (t["vocab_size"], hidden)
+    result[f"{language}.embed_tokens.weight"] = (t["vocab_size"], hidden)
     for i in range(t["num_hidden_layers"]):
         layer = f"{language}.layers.{i}"
         linear(f"{layer}.self_attn.qkv_proj", 3 * hidden, hidden, bias=False)
@@ -145,27 +145,27 @@ def shapes(told: dict[str, Any]) -> dict[str, tuple[int, ...]]:
         norm(f"{layer}.post_attention_layernorm", hidden, bias=False)
     norm(f"{language}.norm", hidden, bias=False)
     linear("language_model.lm_head", t["vocab_size"], hidden, bias=False)
-    return found
+    return result
 
 
-def tensors(told: dict[str, Any], end: int, seed: int = 5) -> Tensors:
+def tensors(settings: dict[str, Any], end: int, seed: int = 5) -> Tensors:
     """Random tensors, norms and biases included; `end` is likelier than other tokens."""
     random = np.random.RandomState(seed)
-    made: Tensors = {}
-    for name, shape in shapes(told).items():
+    weights: Tensors = {}
+    for name, shape in shapes(settings).items():
         value = torch.from_numpy(random.standard_normal(shape)).float()
         is_scale = "norm" in name or ".ls" in name or name == "mlp1.0.weight"
         if "embed" in name and len(shape) < 4:
-            made[name] = value
+            weights[name] = value
         elif len(shape) == 1:
-            made[name] = 0.2 * value + (is_scale and name.endswith(("weight", "1", "2")))
+            weights[name] = 0.2 * value + (is_scale and name.endswith(("weight", "1", "2")))
         else:
-            made[name] = value * 1.5 / math.sqrt(math.prod(shape[1:]))
-    made["language_model.lm_head.weight"][end] *= 1.5
-    return made
+            weights[name] = value * 1.5 / math.sqrt(math.prod(shape[1:]))
+    weights["language_model.lm_head.weight"][end] *= 1.5
+    return weights
 
 
-def tokenizer_config(pieces: bytes, **told: Any) -> dict[str, Any]:
+def tokenizer_config(pieces: bytes, **settings: Any) -> dict[str, Any]:
     """`tokenizer_config.json` of a toy: Phi-3's with the tokens of InternVL."""
     first = sentencepiece.SentencePieceProcessor(model_proto=pieces).get_piece_size()
     roles = [("<unk>", 0, False), ("<s>", 1, False), ("</s>", 2, True)]
@@ -197,7 +197,7 @@ def tokenizer_config(pieces: bytes, **told: Any) -> dict[str, Any]:
         "tokenizer_class": "LlamaTokenizer",
         "unk_token": "<unk>",
         "use_default_system_prompt": False,
-    } | told
+    } | settings
 
 
 def save(
@@ -211,19 +211,19 @@ def save(
     pieces = pieces or toy_pieces()
     own = tokenizer_config(pieces, **tokenizer)
     ids = {t["content"]: int(i) for i, t in own["added_tokens_decoder"].items()}
-    told = config(max(ids.values()) + 1)
-    made = tensors(told, ids["<|end|>"])
-    told = copy.deepcopy(told)
-    change(made, told)
-    names = sorted(made)
+    settings = config(max(ids.values()) + 1)
+    weights = tensors(settings, ids["<|end|>"])
+    settings = copy.deepcopy(settings)
+    change(weights, settings)
+    names = sorted(weights)
     files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
     where = {n: files[i >= len(names) // 2] for i, n in enumerate(names)}
     for file in files:
-        part = {n: made[n] for n in names if where[n] == file}
+        part = {n: weights[n] for n in names if where[n] == file}
         save_file(part, folder / file, metadata={"format": "pt"})
     index = {"metadata": {"total_size": 0}, "weight_map": where}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
-    (folder / "config.json").write_text(json.dumps(told))
+    (folder / "config.json").write_text(json.dumps(settings))
     (folder / "tokenizer_config.json").write_text(json.dumps(own))
     (folder / "tokenizer.model").write_bytes(pieces)
     return folder
@@ -236,11 +236,11 @@ def picture(seed: int, width: int, height: int) -> Image:
     return encode(large)
 
 
-def asked(*content: str | Image, role: str = "user") -> Turn:
+def turn_of(*content: str | Image, role: str = "user") -> Turn:
     """A turn of texts and pictures."""
     return Turn(role, tuple(Text(c) if isinstance(c, str) else c for c in content))
 
 
 def request(*content: str | Image) -> Request:
     """One question."""
-    return Request((asked(*content),))
+    return Request((turn_of(*content),))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from internvl_helpers import asked, picture, save, tokenizer_config
+from internvl_helpers import picture, save, tokenizer_config, turn_of
 from paths import DATA
 
 from generators.document import Image, Request
@@ -48,13 +48,13 @@ def pieces() -> bytes:
     return bytes(np.load(ARRAYS)["pieces"])
 
 
-def checkpoint(folder: Path, model: bytes, stripped: bool = True, **told: Any) -> Path:
+def checkpoint(folder: Path, model: bytes, stripped: bool = True, **settings: Any) -> Path:
     if stripped:
-        return save(folder, pieces=model, **told)
+        return save(folder, pieces=model, **settings)
     added = tokenizer_config(model)["added_tokens_decoder"]
     for token in added.values():
         token["rstrip"] = False
-    return save(folder, pieces=model, added_tokens_decoder=added, **told)
+    return save(folder, pieces=model, added_tokens_decoder=added, **settings)
 
 
 def pictures() -> list[Image]:
@@ -64,20 +64,20 @@ def pictures() -> list[Image]:
 def requests() -> list[Request]:
     """Below, across and above the length at which the rotary frequencies change."""
     p = pictures()
-    short = asked("be clear", role="system")
+    short = turn_of("be clear", role="system")
     filler = "the picture shows a good story and each step follows the last one. " * 12
     return [
-        Request((asked("question: Image-0: ", p[0], "\nanswer: Image-1: ", p[1], "\n"),)),
-        Request((asked("is this text correct, and does the", " story follow?" * 7),)),
-        Request((short, asked("does ", p[2], " match ", p[3], " overall?"))),
-        Request((asked(filler, p[1], " feedback"),)),
+        Request((turn_of("question: Image-0: ", p[0], "\nanswer: Image-1: ", p[1], "\n"),)),
+        Request((turn_of("is this text correct, and does the", " story follow?" * 7),)),
+        Request((short, turn_of("does ", p[2], " match ", p[3], " overall?"))),
+        Request((turn_of(filler, p[1], " feedback"),)),
         Request(
             (
-                asked(p[0], "\nfirst question"),
-                asked("partly correct", role="assistant"),
-                asked("and the second one"),
+                turn_of(p[0], "\nfirst question"),
+                turn_of("partly correct", role="assistant"),
+                turn_of("and the second one"),
             )
         ),
-        Request((short, asked("score"))),
-        Request((asked("text ", p[3], p[2], p[1], p[0]),)),
+        Request((short, turn_of("score"))),
+        Request((turn_of("text ", p[3], p[2], p[1], p[0]),)),
     ]

@@ -1,4 +1,4 @@
-"""Queries, documents and a judge that says what it is told to, for the judging tests."""
+"""Queries, documents and a judge with scripted replies, for the judging tests."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def get_prompt(data_id):
     else:
         print("?")
 '''
-"""A prompts.py of the released one's shape, in words of our own."""
+"""A prompts.py of the released one's shape, in our own words."""
 
 STAND_IN_TEXTS = {
     "SA": "Story. Reply with ### Score\nand a number.# Q\n{question}\n# A\n{answer}\n# F\n",
@@ -57,7 +57,7 @@ STAND_IN_TEXTS = {
 
 
 def stand_in_digests() -> dict[str, str]:
-    """To be put in the place of the released ones."""
+    """Digests that replace the released ones."""
     return {k: hashlib.sha256(t.encode()).hexdigest() for k, t in STAND_IN_TEXTS.items()}
 
 
@@ -77,15 +77,15 @@ def document(*parts: str | Image) -> Document:
 def sample(
     id: str = "SA-1", *question: str | Image, truth: Document | None = None
 ) -> Sample:
-    asked = content(*question) or content("Once upon a time.", picture("q0"))
+    segments = content(*question) or content("Once upon a time.", picture("q0"))
     category = id.partition("-")[0]
-    turns = (Turn("user", asked),)
+    turns = (Turn("user", segments),)
     return Sample(id=id, category=category, field="x", turns=turns, reference=truth)
 
 
 def chat_spec(**about: Any) -> StageSpec:
-    told = {"name": "chatty", "kind": Kind.DRAFT, "target": "stages:Writer"} | about
-    return StageSpec(**told)
+    fields = {"name": "chatty", "kind": Kind.DRAFT, "target": "stages:Writer"} | about
+    return StageSpec(**fields)
 
 
 def judge_of(stage: StageSpec | None = None, **settings: Any) -> RubricJudge:
@@ -98,15 +98,15 @@ Reply = str | Outcome[Draft]
 def converse(
     asking: RubricJudge, sample: Sample, document: Document, replies: Sequence[Reply]
 ) -> tuple[list[Job], Outcome[Score]]:
-    """The jobs a judge asks for when it is given `replies`, and what it ends in."""
+    """A judge's jobs when it is given `replies`, and its outcome."""
     walk = asking.judge(sample, document)
     jobs: list[Job] = []
     given = iter(replies)
     try:
-        asked = next(walk)
+        pending = next(walk)
         while True:
-            jobs += asked
-            asked = walk.send([_outcome(next(given)) for _ in asked])
+            jobs += pending
+            pending = walk.send([_outcome(next(given)) for _ in pending])
     except StopIteration as stop:
         assert next(given, None) is None, "the judge asked less often than expected"
         return jobs, stop.value
@@ -119,10 +119,10 @@ def through(
     walk = asking.judge(sample, document)
     jobs: list[Job] = []
     try:
-        asked = next(walk)
+        pending = next(walk)
         while True:
-            jobs += asked
-            asked = walk.send(stage([job.input for job in asked]))
+            jobs += pending
+            pending = walk.send(stage([job.input for job in pending]))
     except StopIteration as stop:
         return jobs, stop.value
 
@@ -161,12 +161,12 @@ class Oracle:
         return [self._reply(request) for request in inputs]
 
     def _reply(self, request: Request) -> Outcome[Draft]:
-        asked = "".join(s.text for s in request.turns[0].content if isinstance(s, Text))
-        if "!no" in asked:
+        prompt = "".join(s.text for s in request.turns[0].content if isinstance(s, Text))
+        if "!no" in prompt:
             return Failure("the model refused", Fault.REFUSED)
-        mute = "!mute" in asked or ("!late" in asked and len(request.turns) == 1)
-        text = "A fine answer." if mute else f"### Score\n{1 + asked.count('good')}"
-        return Result(Draft((Text(text),)), {"input_tokens": len(asked)})
+        mute = "!mute" in prompt or ("!late" in prompt and len(request.turns) == 1)
+        text = "A fine answer." if mute else f"### Score\n{1 + prompt.count('good')}"
+        return Result(Draft((Text(text),)), {"input_tokens": len(prompt)})
 
 
 class Halves:
@@ -182,5 +182,5 @@ class Halves:
         return [Result(Draft((Text(f"### Score\n{self._score(r)}"),))) for r in inputs]
 
     def _score(self, request: Request) -> float:
-        asked = "".join(s.text for s in request.turns[0].content if isinstance(s, Text))
-        return 4.5 if "# Q\n" in asked else 3
+        prompt = "".join(s.text for s in request.turns[0].content if isinstance(s, Text))
+        return 4.5 if "# Q\n" in prompt else 3

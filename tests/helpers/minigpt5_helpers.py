@@ -239,13 +239,13 @@ def save_diffusion(folder: Path) -> Path:
 
 def drafting(places: Mapping[str, str], **settings: Any) -> MiniGPT5Draft:
     """The drafting stage of the checkpoints that `places` names."""
-    told = {k: places[k] for k in ("model", "language", "vision")}
+    named = {k: places[k] for k in ("model", "language", "vision")}
     own = {"device": "cpu", "dtype": "float32"}
-    return MiniGPT5Draft(weights="pretrained", **(told | own | settings))
+    return MiniGPT5Draft(weights="pretrained", **(named | own | settings))
 
 
 def rendering(places: Mapping[str, str], **settings: Any) -> MiniGPT5Render:
     """The drawing stage of the checkpoints that `places` names."""
-    told = {k: places[k] for k in ("model", "diffusion")}
+    named = {k: places[k] for k in ("model", "diffusion")}
     own = {"device": "cpu", "dtype": "float32", "steps": 2, "height": 64, "width": 64}
-    return MiniGPT5Render(weights="pretrained", **(told | own | settings))
+    return MiniGPT5Render(weights="pretrained", **(named | own | settings))

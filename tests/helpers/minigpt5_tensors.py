@@ -31,7 +31,7 @@ Tensors = dict[str, torch.Tensor]
 
 
 class Dice:
-    """Random tensors, norms and biases included, so that no swapped name goes unseen."""
+    """Random tensors, norms and biases included, so that swapped names are noticed."""
 
     def __init__(self, seed: int) -> None:
         self._random = np.random.RandomState(seed)

@@ -11,7 +11,14 @@ from paths import DATA
 from generators.base import Kind, Outcome, Result, StageSpec, Unscored, Walk
 from generators.document import Document, Draft, Image, Sample, Text, Turn
 from scorers.features import Style
-from scorers.pairwise.games import Aspect, Game, Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.games import (
+    Aspect,
+    FactualityScores,
+    Game,
+    Judgement,
+    ReplyReading,
+    Verdict,
+)
 from scorers.pairwise.protocol import Pairwise
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="stages:Paragraphs")
@@ -20,7 +27,7 @@ DRAWN = Image.of(b"the answer's picture")
 
 
 def upstream(name: str) -> Any:
-    """What the released programs made of seeded synthetic judgements."""
+    """Results of the released programs on seeded synthetic judgements."""
     path = DATA / "pairwise_upstream.json"
     return json.loads(path.read_text())[name]
 
@@ -34,13 +41,13 @@ def sample(*content: str | Image, id: str = "q1", **about: Any) -> Sample:
     return Sample(**{"id": id, "category": "c", "field": "f", "turns": turns} | about)
 
 
-def said(text: str) -> Result[Draft]:
+def draft_of(text: str) -> Result[Draft]:
     return Result(Draft((Text(text),)))
 
 
 def outcome_of(protocol: Pairwise, reply: str, aspect: Aspect = "preference") -> Any:
-    found = protocol.read(reply, aspect)
-    return Result(found) if isinstance(found, Verdict | Marks) else found
+    result = protocol.read(reply, aspect)
+    return Result(result) if isinstance(result, Verdict | FactualityScores) else result
 
 
 def judged(

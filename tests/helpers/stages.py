@@ -83,8 +83,8 @@ class Writer:
             return Skip("reads one picture only")
         if "!refuse" in text:
             return Failure("the model refused", Fault.REFUSED)
-        seen = "".join(hashlib.sha256(i.read()).hexdigest()[:4] for i in request.images)
-        words = f"{self.style}: {text} {seen}"
+        digests = "".join(hashlib.sha256(i.read()).hexdigest()[:4] for i in request.images)
+        words = f"{self.style}: {text} {digests}"
         numbers = ("", *map(str, range(1, self.pictures)))
         requests = (ImageRequest(prompt=f"{words}{number}") for number in numbers)
         return Result(Draft((Text(words), *requests)), self.usage)
@@ -97,8 +97,8 @@ class Conditioner:
         pass
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
-        made = (Payload.of(f"matrix of {r.prompt}".encode()) for r in inputs)
-        return [Result(payload, notes={"conditioned": 1}) for payload in made]
+        payloads = (Payload.of(f"matrix of {r.prompt}".encode()) for r in inputs)
+        return [Result(payload, notes={"conditioned": 1}) for payload in payloads]
 
 
 class Painter:
@@ -116,8 +116,8 @@ class Painter:
     def _paint(self, request: ImageRequest) -> Image:
         from PIL import Image as Picture
 
-        given = request.payload.read() if request.payload else b""
-        about = f"{request.prompt}{request.seed}{self.hue}".encode() + given
+        payload = request.payload.read() if request.payload else b""
+        about = f"{request.prompt}{request.seed}{self.hue}".encode() + payload
         if self.pixels:
             return self._noise(about)
         colour = tuple(hashlib.sha256(about).digest()[:3])

@@ -14,13 +14,19 @@ from typing import Annotated, Any
 import typer
 
 from cluster.counts import StageCount
-from cluster.options import EngineOptions, StageProgress
-from cluster.plan import Evaluation, Plan, evaluations, final_lookup, outcome_name
+from cluster.plan import (
+    EngineOptions,
+    Evaluation,
+    Plan,
+    evaluations,
+    final_lookup,
+    outcome_name,
+)
 from cluster.records import Item, encode
 from cluster.run import RunResult, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
-from cluster.watcher import Watcher, WorkerFailure
+from cluster.watcher import StageProgress, Watcher, WorkerFailure
 from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk, imported
 from generators.document import (
     Candidate,
@@ -142,12 +148,12 @@ def stage_of(spec: StageSpec) -> Any:
 
 def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:
     """A lookup that asks the stages themselves, without engine or store."""
-    made: dict[str, Any] = {}
+    stages: dict[str, Any] = {}
     known: dict[str, Outcome[Any]] = {} if records is None else records
 
     def lookup(job: Job) -> Outcome[Any]:
         if job.key not in known:
-            stage = made.setdefault(job.spec.digest, stage_of(job.spec))
+            stage = stages.setdefault(job.spec.digest, stage_of(job.spec))
             known[job.key] = stage([job.input])[0]
         return known[job.key]
 
@@ -157,9 +163,9 @@ def answering(records: dict[str, Outcome[Any]] | None = None) -> Lookup:
 def missing(plan: Plan, store: Store, *kinds: Kind) -> Job | None:
     """The next job (of these kinds) that a run of `plan` would have to do."""
     for walk in plan.walks():
-        found = read(walk, final_lookup(store))
-        if isinstance(found, Pending) and found.missing[0].spec.kind in (kinds or Kind):
-            return found.missing[0]
+        outcome = read(walk, final_lookup(store))
+        if isinstance(outcome, Pending) and outcome.missing[0].spec.kind in (kinds or Kind):
+            return outcome.missing[0]
     return None
 
 
@@ -208,15 +214,15 @@ def run(
 
 def outcomes(plan: Plan, root: Path) -> dict[tuple[str, str], Any]:
     """(system, sample id) -> outcome of the document; fails where one is missing."""
-    found = {}
+    documents = {}
     for evaluation in evaluations(plan, Store(root)):
         assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
-        found[evaluation.system, evaluation.sample.id] = evaluation.document
-    return found
+        documents[evaluation.system, evaluation.sample.id] = evaluation.document
+    return documents
 
 
 def board(plan: Plan, root: Path) -> str:
-    """Everything a run found out, as text that is equal when the results are."""
+    """All results of a run, as text that is equal when the results are."""
     lines = []
     for evaluation in evaluations(plan, Store(root)):
         assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
@@ -241,15 +247,15 @@ def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
     from benchmarks.results.leaderboard import Board, write_leaderboard
 
-    made = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
+    ended = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
     board = Board(
         systems=plan.systems,
         scorers=plan.scorers,
-        evaluations=made,
+        evaluations=ended,
         categories={},
         fields=("Art",),
         weights="tiny",
-        missing=len(plan) - len(made),
+        missing=len(plan) - len(ended),
     )
     write_leaderboard(board, root)
 

@@ -17,9 +17,9 @@ from transformers import (
 
 from generators.document import Image
 from generators.pictures import encode
-from pipelines.chat.presets import LVLMS
+from pipelines.presets import LVLMS
 from pipelines.vlm import random_weights
-from pipelines.vlm.tokenizer import tokenizer
+from pipelines.vlm.random_weights import tokenizer
 
 
 def picture(width: int, height: int, seed: int) -> Image:

@@ -66,12 +66,14 @@ def test_the_engine_makes_what_the_stages_make_when_called_one_by_one(
     witness = Witness()
     result = run(plan, tmp_path, witness)
     assert result.counts["done"] == result.counts["scored"] == 6
-    found = outcomes(plan, tmp_path)
+    results_by_id = outcomes(plan, tmp_path)
     for system in plan.systems:
         for query in plan.samples:
             expected: Any = read(plan.answer(system, query, 0), answering())  # type: ignore[arg-type]
-            assert shown(found[system.name, query.id].value) == shown(expected.value)
-            images = found[system.name, query.id].value.images
+            assert shown(results_by_id[system.name, query.id].value) == shown(
+                expected.value
+            )
+            images = results_by_id[system.name, query.id].value.images
             assert len({i.digest for i in images}) == 2 * system.rounds
             assert all(read_blob(i).startswith(b"\x89PNG") for i in images)
     records = {s.name: len(Store(tmp_path).rows(s)) for s in plan.stages}
@@ -90,11 +92,11 @@ def test_the_engine_answers_turn_by_turn(tmp_path: Path) -> None:
     result = run(plan, tmp_path)
     assert result.counts["done"] == result.counts["scored"] == 3
     assert result.made == 3 * (2 + 4 + 4 + 1)
-    for (_, id), found in outcomes(plan, tmp_path).items():
+    for (_, id), results_by_id in outcomes(plan, tmp_path).items():
         (query,) = [s for s in plan.samples if s.id == id]
         expected: Any = read(plan.answer(plan.systems[0], query, 0), answering())
-        assert shown(found.value) == shown(expected.value)
-        assert [len(a.images) for a in found.value.answers] == [2, 2]
+        assert shown(results_by_id.value) == shown(expected.value)
+        assert [len(a.images) for a in results_by_id.value.answers] == [2, 2]
     assert run(plan, tmp_path).made == 0
 
 
@@ -108,8 +110,8 @@ def test_a_plan_never_counts_fewer_jobs_than_are_made(
     system = deep(rounds=rounds, condition=condition)
     plan = plan_with(system, samples=2, talks=talks)
     records: dict[str, Outcome[Any]] = {}
-    for what in plan.asked():
-        read(plan.evaluation(*what), answering(records))
+    for request in plan.requests():
+        read(plan.evaluation(*request), answering(records))
     store, bounds = Store(tmp_path), []
     while True:
         bounds.append(sum(c.distinct + c.later for c in count(plan, store)))
@@ -215,5 +217,5 @@ def test_a_stage_bears_the_name_it_was_first_given() -> None:
 
 def test_notes_of_every_stage_and_round_are_kept() -> None:
     query = sample(0)
-    found: Any = read(plan_with(deep()).answer(deep(), query, 0), answering())
-    assert found.notes == {"conditioner": [{"conditioned": 1}] * 4}
+    results_by_id: Any = read(plan_with(deep()).answer(deep(), query, 0), answering())
+    assert results_by_id.notes == {"conditioner": [{"conditioned": 1}] * 4}

@@ -17,7 +17,7 @@ from cluster.walks import read
 from generators.base import Job, Outcome, Result, imported
 from generators.document import Sample, Text
 from generators.pictures import Drawing, decode
-from generators.system import Asking, answer
+from generators.system import Repetition, answer
 from pipelines.systems import Models, resolve
 
 PAGE = (CHECKOUT / "pipelines" / "README.md").read_text()
@@ -41,16 +41,16 @@ def test_the_example_answers_a_query(
     (command,) = re.findall(r"`plait run ([^`]+)`", PAGE)
     _, system, _, setting = shlex.split(command)
     config = load_config(None, {"systems": [system]}, [setting])
-    made = resolve(system, Models(weights="tiny", overrides=config.models))
+    composed = resolve(system, Models(weights="tiny", overrides=config.models))
     task = load("sample")
     query = next(s for s in task.samples if isinstance(s, Sample) and s.wants_images)
-    outcome: Any = read(answer(made, query, Asking(task.prompt)), stage_by_stage)
+    outcome: Any = read(answer(composed, query, Repetition(task.prompt)), stage_by_stage)
     text, picture = outcome.value.segments
     assert isinstance(text, Text)
-    asked = " ".join(
+    question = " ".join(
         s.text for s in task.prompt(query, "text")[-1].content if isinstance(s, Text)
     )
-    assert text.text == f"{asked} {asked}"
+    assert text.text == f"{question} {question}"
     assert decode(picture).size == (32, 32)
 
 

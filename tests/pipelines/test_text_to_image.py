@@ -29,7 +29,7 @@ from generators.base import Failure, Fault, Kind, Result
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.document import ImageRequest, Payload, Text
 from generators.pictures import decode
-from pipelines.artists import T2IS
+from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
 pytestmark = pytest.mark.models
@@ -38,24 +38,24 @@ NAMES = list(T2IS)
 
 def own_pictures(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.ndarray:
     """Pictures as a user of diffusers draws them, one by one."""
-    told = arguments(name)
+    options = arguments(name)
     extra = {}
-    if told["max_sequence_length"]:
-        extra["max_sequence_length"] = told["max_sequence_length"]
+    if options["max_sequence_length"]:
+        extra["max_sequence_length"] = options["max_sequence_length"]
     pipeline.set_progress_bar_config(disable=True)
-    drawn = [
+    drawings = [
         pipeline(
             r.prompt,
-            num_inference_steps=told["steps"],
-            guidance_scale=told["guidance"],
-            height=told["height"],
-            width=told["width"],
+            num_inference_steps=options["steps"],
+            guidance_scale=options["guidance"],
+            height=options["height"],
+            width=options["width"],
             generator=torch.Generator().manual_seed(r.seed),
             **extra,
         ).images[0]
         for r in requests
     ]
-    return np.stack([np.asarray(d) for d in drawn]).astype(np.int16)
+    return np.stack([np.asarray(d) for d in drawings]).astype(np.int16)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,12 +64,12 @@ def test_batch_equals_pipeline_called_one_by_one(name, tmp_path):
     design = DESIGNS[PUBLISHED[T2IS[name].model]]
     tiny_pipeline(PUBLISHED[T2IS[name].model]).save_pretrained(tmp_path)
     theirs = getattr(diffusers, design.pipeline).from_pretrained(tmp_path)
-    wanted = own_pictures(theirs, name, REQUESTS)
+    expected_pixels = own_pictures(theirs, name, REQUESTS)
     drawing = from_folder(tmp_path, name)
-    assert furthest(pixels(drawing(REQUESTS)), wanted) <= 1
-    assert furthest(pixels(drawing(REQUESTS[1:2])), wanted[1:2]) == 0
-    assert furthest(wanted[0], wanted[3]) > 20, "the seed must matter"
-    assert wanted[0].std() > 10, "a tiny picture must not be flat"
+    assert furthest(pixels(drawing(REQUESTS)), expected_pixels) <= 1
+    assert furthest(pixels(drawing(REQUESTS[1:2])), expected_pixels[1:2]) == 0
+    assert furthest(expected_pixels[0], expected_pixels[3]) > 20, "the seed must matter"
+    assert expected_pixels[0].std() > 10, "a tiny picture must not be flat"
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,31 +90,33 @@ def test_neighbours_order_and_batch_size_do_not_matter(order, size, name):
     alone = drawn_alone(name)
     for i in range(0, len(order), size):
         part = order[i : i + size]
-        drawn = pixels(shared(name)([REQUESTS[j] for j in part]))
-        for j, picture in zip(part, drawn, strict=True):
+        drawings = pixels(shared(name)([REQUESTS[j] for j in part]))
+        for j, picture in zip(part, drawings, strict=True):
             assert furthest(picture, alone[j]) <= 1
 
 
 def starting_noise(name: str, seed: int) -> torch.Tensor:
     """The latents the pipeline starts from, before its scheduler scales them."""
     drawing = stage(name)
-    kept: list[torch.Tensor] = []
+    prepared_latents: list[torch.Tensor] = []
     prepare = drawing.drawer.pipeline.prepare_latents
 
     def keeping(*given, **named):
         prepared = prepare(*given, **named)
-        kept.append(prepared[0] if isinstance(prepared, tuple) else prepared)
+        prepared_latents.append(prepared[0] if isinstance(prepared, tuple) else prepared)
         return prepared
 
     drawing.drawer.pipeline.prepare_latents = keeping
     drawing([ImageRequest(prompt="rain", seed=3), ImageRequest(prompt="sun", seed=seed)])
-    return kept[0][1:] / getattr(drawing.drawer.pipeline.scheduler, "init_noise_sigma", 1.0)
+    return prepared_latents[0][1:] / getattr(
+        drawing.drawer.pipeline.scheduler, "init_noise_sigma", 1.0
+    )
 
 
 def test_models_with_latents_of_one_shape_start_from_the_same_noise():
-    wanted = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(77))
+    expected_pixels = torch.randn((1, 4, 8, 8), generator=torch.Generator().manual_seed(77))
     for name in ("openjourney", "sdxl", "sdxl-turbo"):
-        torch.testing.assert_close(starting_noise(name, 77), wanted)
+        torch.testing.assert_close(starting_noise(name, 77), expected_pixels)
     wide = torch.randn((1, 16, 8, 8), generator=torch.Generator().manual_seed(77))
     torch.testing.assert_close(starting_noise("sd3", 77), wide)
     packed = diffusers.FluxPipeline._pack_latents(wide, 1, 16, 8, 8)
@@ -122,7 +124,7 @@ def test_models_with_latents_of_one_shape_start_from_the_same_noise():
 
 
 @pytest.mark.parametrize(
-    ("request_", "said"),
+    ("request_", "message"),
     [
         (ImageRequest(seed=1), "empty: None"),
         (ImageRequest(prompt=" \n", seed=1), "empty"),
@@ -132,11 +134,11 @@ def test_models_with_latents_of_one_shape_start_from_the_same_noise():
         (ImageRequest(prompt="a cat", context=(Text("x"),), seed=1), "more than"),
     ],
 )
-def test_a_request_that_cannot_be_drawn_fails_alone(request_, said):
+def test_a_request_that_cannot_be_drawn_fails_alone(request_, message):
     first, bad, last = shared("sdxl-turbo")([REQUESTS[0], request_, REQUESTS[4]])
     assert isinstance(bad, Failure)
     assert bad.fault is Fault.BAD_INPUT
-    assert said in bad.reason
+    assert message in bad.reason
     alone = pixels(shared("sdxl-turbo")([REQUESTS[0], REQUESTS[4]]))
     assert furthest(pixels([first, last]), alone) <= 1
 
@@ -147,13 +149,13 @@ def test_nothing_asked_nothing_drawn():
 
 
 def test_result_says_what_was_drawn_and_how():
-    drawn = shared("sdxl-turbo")([REQUESTS[0]])[0]
-    assert isinstance(drawn, Result)
-    assert drawn.value.pixels.shape == (64, 64, 3)
-    assert drawn.value.pixels.dtype == np.uint8
-    assert drawn.usage == {"images": 1, "steps": 1}
+    drawings = shared("sdxl-turbo")([REQUESTS[0]])[0]
+    assert isinstance(drawings, Result)
+    assert drawings.value.pixels.shape == (64, 64, 3)
+    assert drawings.value.pixels.dtype == np.uint8
+    assert drawings.usage == {"images": 1, "steps": 1}
     tokens = {"kept": 9, "dropped": 0, "cut": "", "limit": 77}
-    assert drawn.notes == {
+    assert drawings.notes == {
         "prompt": "a red house",
         "seed": 11,
         "size": [64, 64],
@@ -173,10 +175,10 @@ def test_outcomes_can_be_stored():
 
 def test_prefix_is_part_of_the_prompt_and_noted():
     prefixed = stage("openjourney", prompt_prefix="mdjrny-v4 style ")
-    drawn = prefixed([ImageRequest(prompt="rain", seed=5)])
+    drawings = prefixed([ImageRequest(prompt="rain", seed=5)])
     spelt = shared("openjourney")([ImageRequest(prompt="mdjrny-v4 style rain", seed=5)])
-    assert furthest(pixels(drawn), pixels(spelt)) == 0
-    assert drawn[0].notes["prompt"] == "mdjrny-v4 style rain"
+    assert furthest(pixels(drawings), pixels(spelt)) == 0
+    assert drawings[0].notes["prompt"] == "mdjrny-v4 style rain"
 
 
 def test_negative_prompt_reaches_the_whole_batch():
@@ -190,11 +192,11 @@ def test_negative_prompt_reaches_the_whole_batch():
 def test_length_of_t5_reaches_the_pipeline():
     drawing = stage("sd3", max_sequence_length=64)
     drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
-    drawn = drawing(REQUESTS[:2])
+    drawings = drawing(REQUESTS[:2])
     assert spy.calls[0]["max_sequence_length"] == 64
-    read = drawn[1].notes["text_encoders"]["text_encoder_3"]
+    read = drawings[1].notes["text_encoders"]["text_encoder_3"]
     assert (read["kept"], read["limit"]) == (63, 64)
-    assert furthest(pixels(drawn), pixels(shared("sd3")(REQUESTS[:2]))) > 0
+    assert furthest(pixels(drawings), pixels(shared("sd3")(REQUESTS[:2]))) > 0
 
 
 def test_pictures_are_never_watermarked(monkeypatch):
@@ -216,9 +218,9 @@ def blocking_one(drawing: TextToImage, requests: list[ImageRequest]) -> int:
     pipeline = drawing.drawer.pipeline
     checker = pipeline.safety_checker
     pictures = list(pixels(drawing(requests)).astype(np.uint8))
-    seen = pipeline.feature_extractor(pictures, return_tensors="pt").pixel_values
+    features = pipeline.feature_extractor(pictures, return_tensors="pt").pixel_values
     with torch.no_grad():
-        embedded = checker.visual_projection(checker.vision_model(seen)[1])
+        embedded = checker.visual_projection(checker.vision_model(features)[1])
         near = torch.cosine_similarity(embedded[:, None], checker.concept_embeds[None], -1)
         ranked, order = near[:, 0].sort(descending=True)
         assert ranked[0] - ranked[1] > 0.002, "the checker rounds to three digits"
@@ -242,9 +244,9 @@ def test_blocked_picture_is_a_failure_and_its_neighbours_are_not():
 
 
 @pytest.mark.parametrize(
-    ("value", "said"), [(float("nan"), "overflowed in float32"), (-9.0, "wholly black")]
+    ("value", "message"), [(float("nan"), "overflowed in float32"), (-9.0, "wholly black")]
 )
-def test_values_that_are_no_picture_fail_alone(value, said):
+def test_values_that_are_no_picture_fail_alone(value, message):
     drawing = stage("sdxl")
     before = pixels(drawing(REQUESTS[:3]))
     decode_all = drawing.drawer.pipeline.vae.decode
@@ -258,24 +260,24 @@ def test_values_that_are_no_picture_fail_alone(value, said):
     first, bad, last = drawing(REQUESTS[:3])
     assert isinstance(bad, Failure)
     assert bad.fault is Fault.ERROR
-    assert said in bad.reason
+    assert message in bad.reason
     assert furthest(pixels([first, last]), before[[0, 2]]) <= 1
 
 
 @pytest.fixture
 def compiled(monkeypatch):
     """Stages believe that they are compiled; the real compiler takes half a minute."""
-    monkeypatch.setattr("generators.diffusion.pipeline.compile_denoiser", lambda _: None)
+    monkeypatch.setattr("generators.diffusion.drawer.compile_denoiser", lambda _: None)
     return lambda name, size: stage(name, compile=True, batch_size=size)
 
 
 def test_compiled_batches_have_one_size(compiled):
     drawing = compiled("openjourney", 3)
     drawing.drawer.pipeline = spy = Spy(drawing.drawer.pipeline)
-    drawn = drawing(REQUESTS)
+    drawings = drawing(REQUESTS)
     assert spy.sizes == [3, 3]
-    assert len(drawn) == 5
-    assert furthest(pixels(drawn), pixels(shared("openjourney")(REQUESTS))) <= 1
+    assert len(drawings) == 5
+    assert furthest(pixels(drawings), pixels(shared("openjourney")(REQUESTS))) <= 1
 
 
 def test_blocked_padding_is_thrown_away_with_the_padding(compiled):
@@ -311,25 +313,25 @@ def test_scheduler_by_name():
         stage("sdxl", scheduler="Eulr")
 
 
-def test_scheduler_that_mixes_neighbours_is_refused(tmp_path):
+def test_scheduler_that_mixes_pictures_of_a_batch_is_refused(tmp_path):
     pipeline = tiny_pipeline("flux")
     pipeline.scheduler.register_to_config(stochastic_sampling=True)
     pipeline.save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="neighbours"):
+    with pytest.raises(ValueError, match="depend on their batch"):
         from_folder(tmp_path, "flux")
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "said"),
+    ("name", "changes", "message"),
     [
-        ("openjourney", {"max_sequence_length": 128}, "takes no max_sequence_length"),
-        ("flux", {"negative_prompt": "fog"}, "FluxPipeline takes no negative_prompt"),
+        ("openjourney", {"max_sequence_length": 128}, "does not take max_sequence_length"),
+        ("flux", {"negative_prompt": "fog"}, "FluxPipeline does not take negative_prompt"),
         ("sdxl", {"offload": "model"}, "offload needs a GPU"),
         ("sdxl", {"device_map": "balanced"}, "device_map needs a GPU"),
     ],
 )
-def test_settings_a_pipeline_cannot_honour_are_refused(name, changes, said):
-    with pytest.raises(ValueError, match=said):
+def test_settings_a_pipeline_cannot_honour_are_refused(name, changes, message):
+    with pytest.raises(ValueError, match=message):
         stage(name, **changes)
 
 
@@ -337,9 +339,9 @@ def test_pipeline_defaults_where_nothing_is_set(tmp_path):
     """`diffusers:ORG/NAME`: no setting of ours, so the pipeline's own 50 steps."""
     tiny_pipeline("sdxl").save_pretrained(tmp_path)
     drawing = TextToImage(model=str(tmp_path), dtype="float32")
-    drawn = drawing([REQUESTS[0]])[0]
-    assert drawn.usage == {"images": 1, "steps": 50}
-    assert drawn.notes["size"] == [64, 64]
+    drawings = drawing([REQUESTS[0]])[0]
+    assert drawings.usage == {"images": 1, "steps": 50}
+    assert drawings.notes["size"] == [64, 64]
 
 
 def test_sliced_decoding_draws_the_same():

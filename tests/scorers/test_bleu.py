@@ -55,29 +55,29 @@ def test_values_by_hand(text, truth, expected):
     assert value(text, truth) == pytest.approx(expected, rel=1e-12)
 
 
-def formula(said: list[str], true: list[str]) -> float:
+def formula(words: list[str], true: list[str]) -> float:
     """Sentence BLEU as Papineni et al. and Chen & Cherry (method 3) write it."""
-    if not set(said) & set(true):
+    if not set(words) & set(true):
         return 0.0
     precisions, smooth = [], 1.0
-    for n in range(1, min(4, len(said)) + 1):
+    for n in range(1, min(4, len(words)) + 1):
         mine, theirs = (
             Counter(tuple(t[i : i + n]) for i in range(len(t) - n + 1))
-            for t in (said, true)
+            for t in (words, true)
         )
         hits, total = sum((mine & theirs).values()), sum(mine.values())
         if not hits:
             smooth *= 2
         precisions.append(hits / total if hits else 1 / (smooth * total))
-    brevity = min(1.0, math.exp(1 - len(true) / len(said)))
+    brevity = min(1.0, math.exp(1 - len(true) / len(words)))
     logs = sum(math.log(p) for p in precisions) / len(precisions)
     return 100 * brevity * math.exp(logs)
 
 
 @given(WORDS, WORDS)
-def test_values_are_the_formula_in_float64(said, true):
-    assert value(" ".join(said), " ".join(true)) == pytest.approx(
-        formula(said, true), rel=1e-12, abs=1e-12
+def test_values_are_the_formula_in_float64(words, true):
+    assert value(" ".join(words), " ".join(true)) == pytest.approx(
+        formula(words, true), rel=1e-12, abs=1e-12
     )
 
 
@@ -139,22 +139,22 @@ def test_what_cannot_be_compared_is_no_number():
 
 
 def test_a_walk_ends_in_the_stages_score():
-    found = judged(text_of("the cat sat", png(1)), text_of("the cat", png(2), "sat"))
-    assert isinstance(found, Result)
-    assert found.value.value == pytest.approx(100.0)
+    result = judged(text_of("the cat sat", png(1)), text_of("the cat", png(2), "sat"))
+    assert isinstance(result, Result)
+    assert result.value.value == pytest.approx(100.0)
 
 
-def asked(document: Document, truth: Document) -> Job:
+def job_of(document: Document, truth: Document) -> Job:
     (job,) = next(bleu("tiny", {}).judge(sample(truth), document))
     return job
 
 
 def test_one_record_serves_all_pictures_drawn_to_a_text():
-    first = asked(text_of("a", png(1), "b"), text_of("c", png(2)))
-    second = asked(text_of("a", "b", png(3), png(4)), text_of("c"))
+    first = job_of(text_of("a", png(1), "b"), text_of("c", png(2)))
+    second = job_of(text_of("a", "b", png(3), png(4)), text_of("c"))
     assert first.key == second.key
-    assert first.key != asked(text_of("a", "c"), text_of("c")).key
-    assert first.key != asked(text_of("a", "b"), text_of("d")).key
+    assert first.key != job_of(text_of("a", "c"), text_of("c")).key
+    assert first.key != job_of(text_of("a", "b"), text_of("d")).key
 
 
 def test_scorer_is_registered_and_has_no_weights():

@@ -13,8 +13,7 @@ from cluster.walks import Pending, read
 from generators.base import Failure, NotApplicable, Result, Unscored
 from generators.document import Sample, Text, Turn
 from scorers import resolve_scorer
-from scorers.clipscore import clipscore
-from scorers.consistency import consistency
+from scorers.clipscore import clipscore, consistency
 
 pytestmark = pytest.mark.models
 
@@ -55,9 +54,9 @@ def reference(seeds: list[int]) -> float:
 @pytest.mark.parametrize("seeds", [[1, 2], [1, 2, 3, 4], [5, 5, 6]])
 def test_value_is_the_mean_pairwise_cosine_in_float64(seeds):
     segments = [part for s in seeds for part in (f"text {s}", picture(s))]
-    found = judged(*segments)
-    assert found.value.value == pytest.approx(reference(seeds), abs=TOLERANCE)
-    assert found.value.parts == {"pictures": len(seeds)}
+    result = judged(*segments)
+    assert result.value.value == pytest.approx(reference(seeds), abs=TOLERANCE)
+    assert result.value.parts == {"pictures": len(seeds)}
 
 
 def test_equal_pictures_are_wholly_alike_and_order_does_not_matter():

@@ -40,14 +40,14 @@ text **bold** and __bold__ and ** not bold **
 
 
 def test_markup_by_hand() -> None:
-    found = style([ANSWER], images=2)
-    assert (found.headers, found.lists, found.images) == (2, 5, 2)
-    assert found.bold == 3  # `** not bold **` too: blanks are no bar to the pattern.
+    result = style([ANSWER], images=2)
+    assert (result.headers, result.lists, result.images) == (2, 5, 2)
+    assert result.bold == 3  # `** not bold **` too: blanks are no bar to the pattern.
 
 
 def test_turns_are_counted_together() -> None:
-    found = style(["# a", "# b"])
-    assert (found.headers, found.tokens) == (2, 4)
+    result = style(["# a", "# b"])
+    assert (result.headers, result.tokens) == (2, 4)
     assert style(["# a", "# b"], mode="official").headers == 1
 
 
@@ -88,12 +88,12 @@ STYLES = st.builds(Style, *[st.integers(0, 10**6)] * len(NAMES))
 
 @given(STYLES, STYLES)
 def test_differences_are_the_formula_odd_and_bounded(a: Style, b: Style) -> None:
-    found = dict(zip(NAMES, difference(a, b), strict=True))
+    result = dict(zip(NAMES, difference(a, b), strict=True))
     for name in NAMES:
         x, y = getattr(a, name), getattr(b, name)
-        assert found[name] == (x - y) / (x + y + 1)
-        assert abs(found[name]) < 1
-    assert difference(b, a) == tuple(-found[name] for name in NAMES)
+        assert result[name] == (x - y) / (x + y + 1)
+        assert abs(result[name]) < 1
+    assert difference(b, a) == tuple(-result[name] for name in NAMES)
     assert difference(a, b, PUBLISHED) == difference(a, b)[:4]
 
 

@@ -19,8 +19,8 @@ from scorers.base import DIRECTIONS, admitted, bounds
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
 @pytest.mark.parametrize("scale", ["0-6", "unbounded"])
 def test_what_is_no_finite_number_is_unscored(value, scale):
-    found = admitted(Result(Score(value)), scale)
-    assert found == Unscored(f"the score {value} is not a finite number")
+    result = admitted(Result(Score(value)), scale)
+    assert result == Unscored(f"the score {value} is not a finite number")
 
 
 @pytest.mark.parametrize(
@@ -65,8 +65,8 @@ def test_counts_of_a_run_agree_with_its_tables(value, counted, monkeypatch):
     with pytest.raises(StopIteration) as stopped:
         next(walk)
     totals = totals_of([stopped.value.value.value])
-    wanted = {"scored": 0, "unscored": 0, "failed_scores": 0} | {counted: 1}
-    assert {name: totals[name] for name in wanted} == wanted
+    expected = {"scored": 0, "unscored": 0, "failed_scores": 0} | {counted: 1}
+    assert {name: totals[name] for name in expected} == expected
 
 
 def answered(outcome):
@@ -98,7 +98,7 @@ class Sideways:
 
 
 def named(cls: type) -> str:
-    return f"test_scorer_scales:{cls.__name__}"
+    return f"{cls.__module__}:{cls.__name__}"
 
 
 def test_a_users_scorer_declares_both_or_is_unbounded_and_better_higher():

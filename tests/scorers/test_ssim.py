@@ -46,9 +46,9 @@ def direct(own: Image, truth: Image, size: tuple[int, int]) -> float:
 @pytest.mark.parametrize(("side", "longest", "size"), [(64, 512, 48), (90, 32, 32)])
 def test_equals_torchmetrics_at_the_size_of_the_ground_truth(side, longest, size):
     own, truth = picture(1, side), picture(2, 48)
-    found = scored(document(own), document(truth), longest_side=longest)
-    assert found.value.value == pytest.approx(direct(own, truth, (size, size)), abs=1e-6)
-    assert -1 < found.value.value < 0.99
+    result = scored(document(own), document(truth), longest_side=longest)
+    assert result.value.value == pytest.approx(direct(own, truth, (size, size)), abs=1e-6)
+    assert -1 < result.value.value < 0.99
 
 
 def test_the_same_picture_scores_1_and_noise_about_0():
@@ -63,18 +63,18 @@ def test_the_same_picture_scores_1_and_noise_about_0():
 
 def test_pictures_are_paired_in_order_and_the_rest_counted():
     own, truth = [picture(i) for i in (1, 2, 3)], [picture(i) for i in (1, 4)]
-    found = scored(document(*own), document(*truth)).value
-    wanted = [1.0, direct(own[1], truth[1], (64, 64))]
-    assert found.parts["pairs"] == pytest.approx(wanted, abs=1e-6)
-    assert found.value == pytest.approx(np.mean(wanted), abs=1e-6)
-    assert found.parts["unpaired"] == {"answer": 1, "ground_truth": 0}
+    result = scored(document(*own), document(*truth)).value
+    expected = [1.0, direct(own[1], truth[1], (64, 64))]
+    assert result.parts["pairs"] == pytest.approx(expected, abs=1e-6)
+    assert result.value == pytest.approx(np.mean(expected), abs=1e-6)
+    assert result.parts["unpaired"] == {"answer": 1, "ground_truth": 0}
 
 
 def test_tiny_and_long_pictures_have_a_size_that_the_window_fits():
     assert common_size((3, 5), 512) == (11, 11)
     assert common_size((4000, 20), 512) == (512, 11)
-    found = scored(document(picture(1)), document(picture(2, 3)))
-    assert np.isfinite(found.value.value)
+    result = scored(document(picture(1)), document(picture(2, 3)))
+    assert np.isfinite(result.value.value)
 
 
 def test_what_holds_no_picture_is_unscored_and_what_has_no_truth_not_judged():
@@ -107,9 +107,9 @@ def test_what_holds_no_picture_is_unscored_and_what_has_no_truth_not_judged():
 
 
 def test_a_broken_picture_is_a_failure():
-    found = scored(document(Image.of(b"broken")), document(picture(1)))
-    assert isinstance(found, Failure)
-    assert "picture 1" in found.reason
+    result = scored(document(Image.of(b"broken")), document(picture(1)))
+    assert isinstance(result, Failure)
+    assert "picture 1" in result.reason
     assert isinstance(scored(document(picture(1)), document(picture(1))), Result)
 
 

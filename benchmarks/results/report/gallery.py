@@ -114,11 +114,7 @@ class Gallery:
         return self.folder / "thumbs" / f"{_name(image)}-{self.side}.webp"
 
     def _shrink(self, data: bytes, thumb: Path) -> None:
-        picture = decode(data)
-        picture.thumbnail((self.side, self.side), Pillow.Resampling.LANCZOS)
-        file = io.BytesIO()
-        picture.save(file, "WEBP", quality=80, method=2)
-        write_whole(thumb, file.getvalue(), durable=False)
+        write_whole(thumb, thumbnail(data, self.side), durable=False)
 
     def _keep(self, images: Sequence[Image], prepared: Iterable[_Prepared]) -> None:
         """Keep full-size copies in the order of the page, until the budget is used up."""
@@ -141,6 +137,15 @@ class Gallery:
         path = self.folder / "images" / f"{_name(image)}.{form}"
         write_whole(path, data, durable=False)
         return path
+
+
+def thumbnail(data: bytes, side: int) -> bytes:
+    """A picture as WebP, at most `side` pixels wide and high; PictureError."""
+    picture = decode(data)
+    picture.thumbnail((side, side), Pillow.Resampling.LANCZOS)
+    file = io.BytesIO()
+    picture.save(file, "WEBP", quality=80, method=2)
+    return file.getvalue()
 
 
 def _name(image: Image) -> str:

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from generators.anole.draft import AnoleDraft, Prompt
-from generators.anole.loop import guided
-from generators.anole.state import Mode, Track
+from generators.anole.draft import AnoleDraft, AnolePrompt
+from generators.anole.loop import guided_logits
+from generators.anole.tokens import AnoleTrack, TokenMode
 from generators.base import Outcome
 from generators.decoding.sampling import penalised
 from generators.document import Draft, Request
@@ -37,28 +37,28 @@ class AnoleLoop:
 
     def _answer(self, request: Request) -> Outcome[Draft]:
         prompt = self._stage.prompt(request)
-        if not isinstance(prompt, Prompt):
+        if not isinstance(prompt, AnolePrompt):
             return prompt
-        track = Track(prompt.ids, self._vocabulary, self._stage.limits)
+        track = AnoleTrack(prompt.ids, self._vocabulary, self._stage.limits)
         generator = torch.Generator().manual_seed(request.seed or 0)
         while track.stop is None:
             match track.mode:
-                case Mode.TEXT:
+                case TokenMode.TEXT:
                     self._write(track, generator)
-                case Mode.IMAGE:
+                case TokenMode.IMAGE:
                     self._draw(track, generator)
-                case Mode.CLOSING:
+                case TokenMode.CLOSING:
                     track.take(self._vocabulary.end_image)
         return self._stage.drafted(prompt, track)
 
-    def _write(self, track: Track, generator: torch.Generator) -> None:
+    def _write(self, track: AnoleTrack, generator: torch.Generator) -> None:
         """One run of text, up to a picture's beginning or the end."""
         rules, vocabulary = self._stage.rules, self._vocabulary
         ids = sorted((vocabulary.eos, *vocabulary.text, vocabulary.begin_image))
         permitted = torch.tensor(ids, device=self._device)
         cache = DynamicCache()
         fed = torch.tensor([track.ids], device=self._device)
-        while track.stop is None and track.mode is Mode.TEXT:
+        while track.stop is None and track.mode is TokenMode.TEXT:
             logits = self._logits(fed, torch.ones_like(fed), cache)[:, permitted]
             if not track.may_begin_image:
                 logits[:, ids.index(vocabulary.begin_image)] = -torch.inf
@@ -67,7 +67,7 @@ class AnoleLoop:
             track.take(ids[int(rules.text.sample(lowered, [generator]))])
             fed = torch.tensor([track.ids[-1:]], device=self._device)
 
-    def _draw(self, track: Track, generator: torch.Generator) -> None:
+    def _draw(self, track: AnoleTrack, generator: torch.Generator) -> None:
         """The codes of one picture, guided by two further streams."""
         rules = self._stage.rules
         ids = sorted(self._vocabulary.image)
@@ -78,9 +78,9 @@ class AnoleLoop:
         pads = [longest - len(stream) for stream in streams]
         fed = self._tensor([[0] * n + [*s] for n, s in zip(pads, streams, strict=True)])
         mask = self._tensor([[0] * n + [1] * (longest - n) for n in pads])
-        while track.mode is Mode.IMAGE:
+        while track.mode is TokenMode.IMAGE:
             full, image, free = self._logits(fed, mask, cache)[:, permitted]
-            mixed = guided(
+            mixed = guided_logits(
                 full, image, free, text=rules.guidance_text, picture=rules.guidance_image
             )
             token = ids[int(rules.image.sample(mixed[None], [generator]))]

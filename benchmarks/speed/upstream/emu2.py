@@ -13,8 +13,8 @@ from torch import Tensor
 
 from generators.base import Outcome
 from generators.document import ImageRequest, Payload
-from generators.emu2.condition import Emu2Condition, Mode
-from generators.emu2.reading import Prompt, embedded
+from generators.emu2.condition import ConditionMode, Emu2Condition
+from generators.emu2.reading import Emu2Prompt, embeddings
 
 
 class Emu2Loop(Emu2Condition):
@@ -29,10 +29,10 @@ class Emu2Loop(Emu2Condition):
         each = (Emu2Condition.__call__(self, [one]) for one in inputs)
         return [outcome for outcomes in each for outcome in outcomes]
 
-    def _vectors(self, prompts: Sequence[Prompt], mode: Mode) -> Tensor:
+    def _vectors(self, prompts: Sequence[Emu2Prompt], mode: ConditionMode) -> Tensor:
         if mode == "autoencoding":
             return super()._vectors(prompts, mode)
-        return torch.stack([self._regressed(p) for p in embedded(self.model, prompts)])
+        return torch.stack([self._regressed(p) for p in embeddings(self.model, prompts)])
 
     def _regressed(self, prompt: Tensor) -> Tensor:
         """Vectors (queries, width) that follow one prompt (positions, hidden)."""

@@ -15,8 +15,8 @@ from transformers import DynamicCache
 from generators.base import Outcome
 from generators.decoding.sampling import penalised
 from generators.document import Draft, Request
-from generators.minigpt5.draft import MiniGPT5Draft, Prompt
-from generators.minigpt5.state import Track
+from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Prompt
+from generators.minigpt5.loop import MiniGPT5Track
 
 
 class MiniGPT5Loop:
@@ -35,10 +35,10 @@ class MiniGPT5Loop:
 
     def _answer(self, request: Request) -> Outcome[Draft]:
         prompt = self._stage.prompt(request)
-        if not isinstance(prompt, Prompt):
+        if not isinstance(prompt, MiniGPT5Prompt):
             return prompt
-        (fed,) = self._stage.embedded([prompt])
-        track = Track(len(fed), self._stage.vocabulary, self._stage.limits)
+        (fed,) = self._stage.embed([prompt])
+        track = MiniGPT5Track(len(fed), self._stage.vocabulary, self._stage.limits)
         generator = torch.Generator().manual_seed(prompt.seed)
         cache = DynamicCache()
         while track.stop is None:
@@ -48,7 +48,7 @@ class MiniGPT5Loop:
                     track.collect(state)
             if track.stop is None:
                 fed = self._next(track, states[-1], generator)
-        return self._stage.drafted(prompt, track)
+        return self._stage.result(prompt, track)
 
     def _states(self, fed: Tensor, cache: DynamicCache) -> Tensor:
         """Hidden states (positions, width) of what is not in the cache."""
@@ -57,13 +57,15 @@ class MiniGPT5Loop:
         ).last_hidden_state[0]
         return states
 
-    def _next(self, track: Track, state: Tensor, generator: torch.Generator) -> Tensor:
+    def _next(
+        self, track: MiniGPT5Track, state: Tensor, generator: torch.Generator
+    ) -> Tensor:
         """Take the next id; what it is fed as (positions, width)."""
         rules, begin = self._stage.rules, self._stage.vocabulary.begin_image
         logits = self._model.lm_head(state)[None].float()
-        seen = torch.zeros_like(logits, dtype=torch.bool)
-        seen[0, [rules.leading_id, *track.ids]] = True
-        logits = penalised(logits, seen, rules.repetition_penalty)
+        generated = torch.zeros_like(logits, dtype=torch.bool)
+        generated[0, [rules.leading_id, *track.ids]] = True
+        logits = penalised(logits, generated, rules.repetition_penalty)
         if track.must_begin_image:
             logits[0, :begin], logits[0, begin + 1 :] = -torch.inf, -torch.inf
         elif not track.may_begin_image:

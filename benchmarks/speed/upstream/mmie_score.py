@@ -14,8 +14,8 @@ from transformers import DynamicCache
 
 from generators.base import Outcome
 from generators.document import Draft, Request
-from scorers.internvl.prompts import Prompt
-from scorers.internvl.stage import MmieScore, Reply
+from scorers.internvl.prompts import JudgePrompt
+from scorers.internvl.stage import MmieScore, WrittenReply
 
 
 class MmieScoreLoop:
@@ -32,13 +32,13 @@ class MmieScoreLoop:
     def _answer(self, request: Request) -> Outcome[Draft]:
         pictures = self._stage.pictures([request])
         prompt = self._stage.prompt(request, pictures)
-        if not isinstance(prompt, Prompt):
+        if not isinstance(prompt, JudgePrompt):
             return prompt
         (embedded,) = self._stage.embedded([prompt], pictures)
         return self._stage.drafted(prompt, self._written(embedded, prompt.budget.reply))
 
-    def _written(self, prompt: Tensor, limit: int) -> Reply:
-        reply, cache = Reply(limit), DynamicCache()
+    def _written(self, prompt: Tensor, limit: int) -> WrittenReply:
+        reply, cache = WrittenReply(limit), DynamicCache()
         with self._judge.rope.prompts(self._judge.rope.is_long(len(prompt))):
             token = self._next(prompt, cache)
         while reply.take(token, self._stage.end):

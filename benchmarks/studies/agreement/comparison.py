@@ -19,8 +19,8 @@ from benchmarks.studies.agreement.ratings import (
 from benchmarks.studies.agreement.rows import Value, ends_of
 from generators.errors import UsageError
 from scorers.base import bounds
-from scorers.statistics.agreement import Pair, agreement
-from scorers.statistics.bootstrap import DRAWS
+from scorers.statistics.agreement import ScoredPair, agreement
+from scorers.statistics.estimate import DRAWS
 from scorers.statistics.preferences import (
     Measures,
     Preferred,
@@ -207,8 +207,8 @@ def _scored(side: Matched, scale: str, settings: AgreementSettings) -> dict[str,
     }
 
 
-def _pair(match: RatedUnit) -> Pair:
-    return Pair(
+def _pair(match: RatedUnit) -> ScoredPair:
+    return ScoredPair(
         query=match.unit.id,
         category=match.about.category,
         kind=match.about.kind,
@@ -217,7 +217,9 @@ def _pair(match: RatedUnit) -> Pair:
     )
 
 
-def _mapped(pair: Pair, ends: tuple[float, float], onto: tuple[float, float]) -> Pair:
+def _mapped(
+    pair: ScoredPair, ends: tuple[float, float], onto: tuple[float, float]
+) -> ScoredPair:
     share = (pair.judge - ends[0]) / (ends[1] - ends[0])
     return replace(pair, judge=onto[0] + share * (onto[1] - onto[0]))
 
@@ -255,10 +257,10 @@ def _scored_people(
     ratings: Sequence[tuple[str, Mapping[str, float]]], settings: AgreementSettings
 ) -> dict[str, Any]:
     """Each annotator compared with the mean of the others."""
-    pairs: dict[str, list[Pair]] = {}
+    pairs: dict[str, list[ScoredPair]] = {}
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):
-            pair = Pair(query=query, category="", kind="", judge=own, human=others)
+            pair = ScoredPair(query=query, category="", kind="", judge=own, human=others)
             pairs.setdefault(name, []).append(pair)
     coefficients = {}
     for name in sorted(pairs):

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.studies.agreement.comparison import AgreementSettings, compared
 from benchmarks.studies.agreement.ratings import read_ratings, read_scores
-from scorers.statistics.coefficients import COEFFICIENTS
+from scorers.statistics.agreement import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
     "consistency": "Consistency %",

@@ -13,8 +13,12 @@ import numpy as np
 
 from benchmarks.studies.pairwise.command import FOLDER, RULINGS
 from benchmarks.studies.pairwise.judgements import Ruling, Side, read_rulings
-from scorers.statistics.bootstrap import estimate, weights
-from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.estimate import (
+    Estimate,
+    Floats,
+    bootstrap_estimate,
+    bootstrap_weights,
+)
 from scorers.statistics.means import pooled_mean
 
 Observation = tuple[str, float]
@@ -91,7 +95,9 @@ def rank_correlation(observed: Sequence[tuple[str, float, float]]) -> Estimate:
     value = _cosine(sums.sum(0, keepdims=True))[0]
     if np.isnan(value):
         return Estimate(None, None, len(names), "one of the two does not vary")
-    return estimate(float(value), _cosine(weights(names) @ sums), len(names))
+    return bootstrap_estimate(
+        float(value), _cosine(bootstrap_weights(names) @ sums), len(names)
+    )
 
 
 def _cosine(sums: Floats) -> Floats:

@@ -23,7 +23,7 @@ from benchmarks.studies.bias.verdicts import (
 )
 from cluster.store import Store
 from generators.files import write_whole
-from scorers.judging.rubric import OWN_WORDING, RubricSource
+from scorers.judging.sources import OWN_WORDING, RubricSource
 
 NAME = "bias"
 _REMARK = (

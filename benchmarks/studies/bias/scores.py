@@ -22,7 +22,7 @@ from scorers.features import words
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import JudgeSettings, judge
-from scorers.judging.rubric import RubricSource
+from scorers.judging.sources import RubricSource
 
 SEEDS = range(5)
 """Seeds of a judge's own sampling that are looked up beside the run's."""

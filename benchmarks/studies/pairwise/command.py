@@ -25,8 +25,7 @@ from benchmarks.studies.pairwise.options import CompareOptions
 from benchmarks.studies.pairwise.pages import ComparisonResult, explain_missing, show, write
 from cluster.counts import count
 from cluster.lock import RunLock
-from cluster.options import EngineOptions
-from cluster.plan import lookup_in
+from cluster.plan import EngineOptions, lookup_in
 from cluster.run import RunResult, execute
 from cluster.store import Store
 from generators.base import Outcome

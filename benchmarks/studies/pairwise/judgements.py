@@ -11,13 +11,13 @@ from typing import Any
 from benchmarks.results.board import key_of
 from benchmarks.results.reasons import Loss, counted_reasons, losses_csv
 from cluster.plan import outcome_name
-from cluster.records import Row
+from cluster.records import RecordRow
 from generators.base import Failure, Fault, NotApplicable, Outcome, Result
 from generators.document import Document
 from generators.errors import UsageError
 from generators.files import write_whole
 from scorers.features import words
-from scorers.pairwise.games import Judgement, Marks, ReplyReading, Verdict
+from scorers.pairwise.games import FactualityScores, Judgement, ReplyReading, Verdict
 from scorers.pairwise.matchup import Matchup
 
 
@@ -129,7 +129,7 @@ def _verdict_fields(reading: ReplyReading) -> dict[str, Any]:
     match outcome.value:
         case Verdict(said, preference):
             return {"outcome": "done", "said": said, "preference": preference}
-        case Marks(first, second):
+        case FactualityScores(first, second):
             return {"outcome": "done", "marks": (first, second)}
 
 
@@ -169,7 +169,7 @@ class QuestionsAsked:
 
     @classmethod
     def between(
-        cls, before: Mapping[str, Row], after: Mapping[str, Row]
+        cls, before: Mapping[str, RecordRow], after: Mapping[str, RecordRow]
     ) -> "QuestionsAsked":
         """By the judge's records before and after the command."""
         new = [r for key, r in after.items() if key not in before or before[key].at != r.at]

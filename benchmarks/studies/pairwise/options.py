@@ -17,7 +17,7 @@ from pipelines.systems import Models, chat_spec
 from scorers.features import gpt_tokens
 from scorers.judging.resolve import JUDGES, resolve_judge
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.rubric import OWN_WORDING, Mode, RubricSource
+from scorers.judging.sources import OWN_WORDING, Mode, RubricSource
 from scorers.pairwise import pairs, resolve_protocol
 from scorers.pairwise.protocol import Pairwise
 

@@ -24,7 +24,7 @@ from benchmarks.studies.pairwise.match import ResolvedComparison
 from cluster.run import RunResult
 from generators.base import StageSpec
 from generators.files import write_whole
-from scorers.pairwise.table import PairStanding, Standings
+from scorers.pairwise.games import PairStanding, Standings
 from scorers.statistics.estimate import Estimate
 
 _JUDGED = "no question judged"

@@ -11,8 +11,7 @@ from trial import writer
 
 from benchmarks.runs.display import Display, duration
 from cluster.counts import StageCount
-from cluster.options import StageProgress
-from cluster.watcher import WorkerFailure
+from cluster.watcher import StageProgress, WorkerFailure
 
 
 class Screen:
@@ -69,7 +68,7 @@ def test_deaths_are_printed_as_they_happen() -> None:
     )
     screen.display.worker_failed(failure)
     assert screen.file.getvalue() == (
-        "lost worker of writer on node7 died: killed [9] (4 records in hand)\n"
+        "lost worker of writer on node7 died: killed [9] (4 records in flight)\n"
     )
 
 

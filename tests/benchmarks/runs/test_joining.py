@@ -14,7 +14,7 @@ from benchmarks.runs.experiment import reopen
 from benchmarks.tasks.mmie.reader import SAMPLE
 from generators.errors import UsageError
 from plait import app
-from scorers.judging import published
+from scorers.judging import sources
 
 GIVEN = ["--weights", "tiny", "--seed", "3", "--limit", "9"]
 NO_SCORERS = ["--set", "scorers=[]"]
@@ -36,7 +36,7 @@ def manifest(root: Path) -> dict[str, Any]:
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run of the ground truth over nine queries; it needs no Ray."""
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)
     plait("run", *TRUTH, *NO_SCORERS, "--out", "run")

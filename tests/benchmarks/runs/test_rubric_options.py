@@ -17,7 +17,7 @@ from cluster.store import Store
 from generators.base import Result, Unscored
 from generators.errors import UsageError
 from plait import app
-from scorers.judging import published
+from scorers.judging import sources
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.released import Released
@@ -32,7 +32,7 @@ OWN_TEXTS = {rubric.id: rubric.sha256 for rubric in OWN.values()}
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the command is issued; the user's copy of prompts.py lies there."""
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     monkeypatch.chdir(tmp_path)
     return tmp_path

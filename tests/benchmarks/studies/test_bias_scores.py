@@ -27,10 +27,10 @@ from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
 from generators.keys import derived_seed
 from generators.system import System
-from scorers.judging import published
+from scorers.judging import sources
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import JudgeSettings
-from scorers.judging.rubric import OWN_WORDING, RubricSource
+from scorers.judging.sources import OWN_WORDING, RubricSource
 
 GRADER = chat_spec(name="grader", target="comparing_helpers:Grader", seeded=True)
 GREEDY = chat_spec(target="comparing_helpers:Grader")
@@ -41,7 +41,7 @@ SHOWN = (picture("one"), picture("two"))
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A stand-in for the user's copy of the released rubrics."""
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     found = tmp_path / "prompts.py"
     found.write_text(STAND_IN)
     return found

@@ -23,7 +23,7 @@ from benchmarks.studies.pairwise.judgements import read_rulings
 from cluster.lock import RunInUse, RunLock
 from generators.errors import UsageError
 from generators.keys import derived_seed
-from scorers.judging.rubric import parse_rubric
+from scorers.judging.sources import parse_rubric
 
 RAY = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))

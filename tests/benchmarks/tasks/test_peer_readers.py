@@ -26,10 +26,10 @@ from cluster.store import read_blob
 from generators.document import Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from scorers.pairwise import resolve_protocol
-from scorers.pairwise.content import DESCRIPTION
 from scorers.pairwise.creation import FACTUALITY, TRUTH
 from scorers.pairwise.mllm_bench import QUESTION_TYPE
 from scorers.pairwise.probench import TRACK
+from scorers.pairwise.prompts import DESCRIPTION
 
 
 def loaded(data: str, tmp_path: Path) -> TaskSet:

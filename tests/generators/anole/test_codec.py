@@ -11,7 +11,7 @@ from transformers.models.chameleon.modeling_chameleon import (
 )
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.published import taming
+from generators.anole.published import taming_layout
 from generators.anole.sizes import FULL
 from generators.loading.strict import fill
 
@@ -34,7 +34,7 @@ def codec_of(config, tensors, dtype=torch.float32) -> Codec:
     fill(
         model,
         tensors.items(),
-        taming(model.state_dict(), len(config["channel_multiplier"])),
+        taming_layout(model.state_dict(), len(config["channel_multiplier"])),
         source="test",
         device=torch.device("cpu"),
         dtype=dtype,
@@ -52,7 +52,7 @@ def test_names_against_diffusers_own_converter(config):
     stored = {k: v.view(v.shape).requires_grad_(False) for k, v in stored.items()}
     marks = {id(v): k for k, v in stored.items()}
     converted = convert_ldm_vae_checkpoint(dict(stored), model.config)
-    layout = taming(model.state_dict(), len(config["channel_multiplier"]))
+    layout = taming_layout(model.state_dict(), len(config["channel_multiplier"]))
     ours = {place.name: name for name, place in layout.items()}
     assert set(layout) == set(shapes)
     for name, value in converted.items():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from generators.anole.codec import cropped, on_white, prepared
+from generators.anole.codec import centre_crop, encoder_input, on_white
 from generators.document import Image
 from generators.pictures import PictureError
 
@@ -40,13 +40,15 @@ def test_shorter_side_then_centre_crop(size, scaled, corner):
     picture = noise(*size)
     whole = picture.resize(scaled, Pillow.Resampling.LANCZOS)
     box = (*corner, corner[0] + 512, corner[1] + 512)
-    assert np.array_equal(np.asarray(cropped(picture, 512)), np.asarray(whole.crop(box)))
+    assert np.array_equal(
+        np.asarray(centre_crop(picture, 512)), np.asarray(whole.crop(box))
+    )
 
 
 def test_values_span_minus_one_to_one():
     pixels = np.zeros((4, 4, 3), np.uint8)
     pixels[0, 0] = (0, 128, 255)
-    tensor = prepared(stored(Pillow.fromarray(pixels)), 4)
+    tensor = encoder_input(stored(Pillow.fromarray(pixels)), 4)
     assert tensor.shape == (3, 4, 4)
     assert tensor[:, 0, 0].tolist() == pytest.approx([-1.0, 128 / 127.5 - 1, 1.0])
 
@@ -87,9 +89,9 @@ def test_rotated_pictures_stand_upright():
 
 def test_very_long_pictures_are_refused():
     with pytest.raises(PictureError, match="1 x 3000 pixels would become 512 x 1536000"):
-        prepared(stored(noise(1, 3000)), 512)
+        encoder_input(stored(noise(1, 3000)), 512)
 
 
 def test_bytes_that_are_no_picture():
     with pytest.raises(PictureError):
-        prepared(Image.of(b"nothing"), 64)
+        encoder_input(Image.of(b"nothing"), 64)

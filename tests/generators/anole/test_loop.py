@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from generators.anole.loop import Interleaver, Rules
-from generators.anole.state import Limits, Stop
+from generators.anole.loop import AnoleInterleaver, AnoleRules
+from generators.anole.tokens import AnoleLimits, AnoleStop
 from generators.decoding.sampling import Sampler
 from generators.decoding.streams import Streams
 
@@ -34,17 +34,17 @@ def settings(**changes) -> SimpleNamespace:
     return SimpleNamespace(**DEFAULTS | changes)
 
 
-def interleaver(told, context: int) -> Interleaver:
+def interleaver(own, context: int) -> AnoleInterleaver:
     language = helpers.language()
-    limits = Limits(context, helpers.SIDE**2, told.max_text_tokens, told.max_images)
-    rules = Rules(
-        Sampler(told.text_temperature, told.text_top_p, told.text_greedy),
-        Sampler(told.image_temperature, told.image_top_p, told.image_greedy),
-        told.repetition_penalty,
-        told.guidance_text,
-        told.guidance_image,
+    limits = AnoleLimits(context, helpers.SIDE**2, own.max_text_tokens, own.max_images)
+    rules = AnoleRules(
+        Sampler(own.text_temperature, own.text_top_p, own.text_greedy),
+        Sampler(own.image_temperature, own.image_top_p, own.image_greedy),
+        own.repetition_penalty,
+        own.guidance_text,
+        own.guidance_image,
     )
-    return Interleaver(language.model, language.vocabulary, limits, rules)
+    return AnoleInterleaver(language.model, language.vocabulary, limits, rules)
 
 
 def prompts() -> list[list[int]]:
@@ -69,8 +69,8 @@ def prompts() -> list[list[int]]:
     ]
 
 
-def answers(told, chosen, seeds, context=4096) -> list[list[int]]:
-    return [t.generated for t in interleaver(told, context)(chosen, seeds)]
+def answers(own, chosen, seeds, context=4096) -> list[list[int]]:
+    return [t.generated for t in interleaver(own, context)(chosen, seeds)]
 
 
 @pytest.mark.parametrize(
@@ -92,26 +92,26 @@ def answers(told, chosen, seeds, context=4096) -> list[list[int]]:
     ],
 )
 def test_ids_equal_the_naive_program(changes, context, records):
-    told = settings(**changes)
-    asked = [prompts()[i] for i in records]
+    own = settings(**changes)
+    chosen_prompts = [prompts()[i] for i in records]
     seeds = [[11, 12, 17, 14, 16][i] for i in records]
-    ours = answers(told, asked, seeds, context)
-    for prompt, seed, tokens in zip(asked, seeds, ours, strict=True):
-        assert tokens == helpers.naive_answer(told, prompt, seed, context)
+    ours = answers(own, chosen_prompts, seeds, context)
+    for prompt, seed, tokens in zip(chosen_prompts, seeds, ours, strict=True):
+        assert tokens == helpers.naive_answer(own, prompt, seed, context)
     assert sum(helpers.language().vocabulary.begin_image in t for t in ours) >= 1
 
 
 def test_answers_do_not_depend_on_batch_or_order():
-    told, seeds = settings(), list(range(20, 28))
+    own, seeds = settings(), list(range(20, 28))
     many = [prompts()[i % 5] for i in range(8)]
-    together = answers(told, many, seeds)
+    together = answers(own, many, seeds)
     assert len({len(t) for t in together}) > 3, "records must leave at different times"
-    alone = [answers(told, [p], [s])[0] for p, s in zip(many, seeds, strict=True)]
+    alone = [answers(own, [p], [s])[0] for p, s in zip(many, seeds, strict=True)]
     assert together == alone
-    backwards = answers(told, many[::-1], seeds[::-1])
+    backwards = answers(own, many[::-1], seeds[::-1])
     assert backwards[::-1] == together
     # Other neighbours, same record.
-    assert answers(told, [many[3], many[0]], [seeds[3], 99])[0] == together[3]
+    assert answers(own, [many[3], many[0]], [seeds[3], 99])[0] == together[3]
 
 
 def test_seeds_matter_only_when_sampling():
@@ -126,25 +126,25 @@ def test_seeds_matter_only_when_sampling():
 def test_pictures_are_whole_and_end_of_image_is_forced():
     v = helpers.language().vocabulary
     count = helpers.SIDE**2
-    drawn = 0
+    pictures = 0
     for tokens in answers(settings(), prompts(), [30, 31, 32, 33, 34]):
         for at in (i for i, t in enumerate(tokens) if t == v.begin_image):
             codes = tokens[at + 1 : at + 1 + count]
             assert set(codes) <= set(v.image)
             assert tokens[at + 1 + count] == v.end_image
-            drawn += 1
+            pictures += 1
         outside = [t for t in tokens if t not in set(v.image)]
         allowed = {*v.text, v.begin_image, v.end_image, v.eos}
         assert set(outside) <= allowed
-    assert drawn >= 4
+    assert pictures >= 4
 
 
 def test_no_picture_begins_where_none_fits():
-    told = settings()
-    told.max_images = 99
+    own = settings()
+    own.max_images = 99
     v = helpers.language().vocabulary
     longest = 0
-    for track in interleaver(told, 200)([prompts()[0]] * 24, list(range(24))):
+    for track in interleaver(own, 200)([prompts()[0]] * 24, list(range(24))):
         begins = [i for i, t in enumerate(track.ids) if t == v.begin_image]
         assert all(i < 200 - 66 for i in begins)
         assert len(track.ids) <= 200
@@ -155,40 +155,40 @@ def test_no_picture_begins_where_none_fits():
 def test_context_end_and_budget():
     quiet = settings(max_images=0)
     tracks = interleaver(quiet, 40)(prompts()[:1] * 12, list(range(12)))
-    full = [t for t in tracks if t.stop is Stop.CONTEXT]
+    full = [t for t in tracks if t.stop is AnoleStop.CONTEXT]
     assert full
     assert all(len(t.ids) == 40 for t in full)
     short = settings(max_images=0, max_text_tokens=4)
     tracks = interleaver(short, 400)(prompts()[:1] * 12, list(range(12)))
-    assert {len(t.generated) for t in tracks if t.stop is Stop.BUDGET} == {4}
+    assert {len(t.generated) for t in tracks if t.stop is AnoleStop.BUDGET} == {4}
 
 
 def test_guidance_before_the_first_picture_takes_one_stream(monkeypatch):
     """Its two contexts are then the same, so one stream serves as both."""
-    opened, made = [], set()
+    opened, owners = [], set()
     usual = Streams.open
 
-    def noted(self, wanted):
-        opened.extend(wanted)
-        made.add(self)
-        return usual(self, wanted)
+    def noted(self, prompts):
+        opened.extend(prompts)
+        owners.add(self)
+        return usual(self, prompts)
 
     monkeypatch.setattr(Streams, "open", noted)
-    told = settings(max_images=2)
-    tracks = interleaver(told, 4096)([prompts()[0]], [42])
+    own = settings(max_images=2)
+    tracks = interleaver(own, 4096)([prompts()[0]], [42])
     assert tracks[0].images == 2
     v = helpers.language().vocabulary
     embed = helpers.language().model.model.embed_tokens
     nothing = embed(torch.tensor([v.bos, v.begin_image]))
     assert sum(torch.equal(prompt, nothing) for prompt in opened) == 2
     assert len(opened) == 1 + 1 + 2
-    assert [len(streams) for streams in made] == [0], "every stream has left"
+    assert [len(streams) for streams in owners] == [0], "every stream has left"
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16])
 def test_low_precision_runs(dtype):
     language = helpers.language()
     model = copy.deepcopy(language.model).to(dtype)
-    made = interleaver(settings(), 300)
-    made._model = model
-    assert all(t.stop for t in made(prompts()[:2], [1, 2]))
+    loop = interleaver(settings(), 300)
+    loop._model = model
+    assert all(t.stop for t in loop(prompts()[:2], [1, 2]))

@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from generators.anole import models
-from generators.anole.codec import unpacked
+from generators.anole.codec import unpack_codes
 from generators.anole.draft import AnoleDraft
 from generators.anole.render import AnoleRender
 from generators.anole.settings import AnoleDraftSettings
@@ -37,8 +37,8 @@ def folder(tmp_path_factory, taming):
 
 
 def drafting(folder, **settings) -> AnoleDraft:
-    told = {"device": "cpu", "dtype": "float32", "context": 300} | settings
-    return AnoleDraft(weights="pretrained", model=str(folder), **told)
+    options = {"device": "cpu", "dtype": "float32", "context": 300} | settings
+    return AnoleDraft(weights="pretrained", model=str(folder), **options)
 
 
 def question(words: str = "a small red boat", seed: int = 1) -> Request:
@@ -46,7 +46,7 @@ def question(words: str = "a small red boat", seed: int = 1) -> Request:
 
 
 def grids(outcome) -> list[list[int]]:
-    return [unpacked(r.payload).ravel().tolist() for r in outcome.value.requests]
+    return [unpack_codes(r.payload).ravel().tolist() for r in outcome.value.requests]
 
 
 def test_hugging_face_layout_gives_back_the_weights(folder, taming):
@@ -110,8 +110,8 @@ def test_vq_model_alone_renders_but_does_not_draft(tmp_path, taming):
 def test_configs_may_leave_defaults_out(tmp_path, taming):
     vq = {k: v for k, v in helpers.VQ.items() if k not in ("in_channels", "attn_type")}
     del vq["double_latent"], vq["attn_resolutions"]
-    made = helpers.save_hf(tmp_path / "anole", helpers.language(), taming, vq)
-    AnoleRender(weights="pretrained", model=str(made), device="cpu")
+    folder = helpers.save_hf(tmp_path / "anole", helpers.language(), taming, vq)
+    AnoleRender(weights="pretrained", model=str(folder), device="cpu")
 
 
 def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
@@ -124,7 +124,7 @@ def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
     for token in text["added_tokens"]:
         token["id"] = int(new[token["id"]])
     text["added_tokens"].sort(key=lambda token: token["id"])
-    shuffled = models.Language(
+    shuffled = models.AnoleLanguage(
         language.model, Tokenizer.from_str(json.dumps(text)), language.vocabulary, 4096
     )
 
@@ -149,14 +149,14 @@ def test_picture_size_comes_from_the_config(tmp_path):
         "channel_multiplier": [1, 2, 1],
         "num_res_blocks": 2,
     }
-    made = helpers.save_hf(
+    folder = helpers.save_hf(
         tmp_path / "small", helpers.language(), helpers.taming_tensors(vq), vq
     )
-    outcomes = drafting(made)([question(seed=s) for s in range(6)])
-    codes = [unpacked(r.payload) for o in outcomes for r in o.value.requests]
+    outcomes = drafting(folder)([question(seed=s) for s in range(6)])
+    codes = [unpack_codes(r.payload) for o in outcomes for r in o.value.requests]
     assert codes
     assert {c.shape for c in codes} == {(6, 6)}
-    drawn = AnoleRender(weights="pretrained", model=str(made), device="cpu")(
+    drawn = AnoleRender(weights="pretrained", model=str(folder), device="cpu")(
         [r for o in outcomes for r in o.value.requests]
     )
     assert {d.value.pixels.shape for d in drawn} == {(24, 24, 3)}
@@ -172,10 +172,10 @@ def test_every_difference_is_named_in_one_error(tmp_path, taming):
     broken = helpers.save_hf(tmp_path / "broken", helpers.language(), taming, change=change)
     with pytest.raises(CheckpointError) as raised:
         drafting(broken)
-    told = str(raised.value)
-    assert "2 missing: lm_head.weight, model.layers.0.mlp.up_proj.weight" in told
-    assert "1 unexpected: model.layers.1.extra.weight" in told
-    assert "1 of the wrong shape: model.norm.weight (63,), not (64,)" in told
+    message = str(raised.value)
+    assert "2 missing: lm_head.weight, model.layers.0.mlp.up_proj.weight" in message
+    assert "1 unexpected: model.layers.1.extra.weight" in message
+    assert "1 of the wrong shape: model.norm.weight (63,), not (64,)" in message
 
 
 def test_missing_decoder_is_named(tmp_path, taming):
@@ -252,10 +252,10 @@ def test_meta_layout_names_differences(tmp_path):
     )
     with pytest.raises(CheckpointError) as raised:
         drafting(folder)
-    told = str(raised.value)
-    assert "1 missing: layers.1.attention.wo.weight" in told
-    assert "1 unexpected: stray" in told
-    assert "layers.0.attention.wq.weight (63, 64), not (64, 64)" in told
+    message = str(raised.value)
+    assert "1 missing: layers.1.attention.wo.weight" in message
+    assert "1 unexpected: stray" in message
+    assert "layers.0.attention.wq.weight (63, 64), not (64, 64)" in message
 
 
 def parameters(module: torch.nn.Module) -> int:

@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 from safetensors.numpy import save
 
 from cluster.records import Item, decode, encode, rows_of
-from generators.anole.codec import packed, unpacked
+from generators.anole.codec import pack_codes, unpack_codes
 from generators.anole.draft import AnoleDraft
 from generators.anole.render import AnoleRender
 from generators.anole.settings import AnoleDraftSettings, AnoleRenderSettings
@@ -47,19 +47,19 @@ def request(*content: Text | Image, seed: int | None = 1) -> Request:
 
 @models
 def test_question_to_document(draft, render):
-    asked = [request(Text(f"A story of {i} birds."), picture(i), seed=i) for i in range(6)]
-    drafted = draft(asked)
+    inputs = [request(Text(f"A story of {i} birds."), picture(i), seed=i) for i in range(6)]
+    drafted = draft(inputs)
     assert all(isinstance(o, Result) for o in drafted)
-    wanted = [r for o in drafted for r in o.value.requests]
-    assert len(wanted) >= 3
-    assert all(r.prompt is None and r.seed is None and not r.context for r in wanted)
-    drawn = render(wanted)
-    for wish, outcome in zip(wanted, drawn, strict=True):
+    drawings = [r for o in drafted for r in o.value.requests]
+    assert len(drawings) >= 3
+    assert all(r.prompt is None and r.seed is None and not r.context for r in drawings)
+    pictures = render(drawings)
+    for image_request, outcome in zip(drawings, pictures, strict=True):
         assert outcome.value.pixels.shape == (64, 64, 3)
         assert outcome.value.pixels.std() > 20, "a flat picture shows nothing"
         assert pixels_of(outcome.value.encoded()).size == (64, 64)
-        assert unpacked(wish.payload).shape == (8, 8)
-    assert len({d.value.pixels.tobytes() for d in drawn}) == len(drawn)
+        assert unpack_codes(image_request.payload).shape == (8, 8)
+    assert len({d.value.pixels.tobytes() for d in pictures}) == len(pictures)
 
 
 @models
@@ -195,13 +195,13 @@ def test_context_beyond_the_model_is_refused():
 
 @models
 def test_renderer_refuses_what_it_cannot_draw(render):
-    good = ImageRequest(payload=packed(np.zeros((8, 8), np.int32)))
+    good = ImageRequest(payload=pack_codes(np.zeros((8, 8), np.int32)))
     outcomes = render(
         [
             ImageRequest(prompt="a bird"),
             good,
-            ImageRequest(payload=packed(np.zeros((4, 4), np.int32))),
-            ImageRequest(payload=packed(np.full((8, 8), 128, np.int32))),
+            ImageRequest(payload=pack_codes(np.zeros((4, 4), np.int32))),
+            ImageRequest(payload=pack_codes(np.full((8, 8), 128, np.int32))),
             ImageRequest(payload=Payload.of(b"garbage")),
             ImageRequest(payload=Payload.of(save({"other": np.zeros(3)}))),
         ]
@@ -218,9 +218,9 @@ def test_renderer_refuses_what_it_cannot_draw(render):
 
 @models
 def test_drafts_survive_the_store(draft):
-    asked = [request(Text("A bird"), seed=s) for s in range(4)]
-    outcomes = draft(asked)
-    items = [Item(str(i), "x", r) for i, r in enumerate(asked)]
+    inputs = [request(Text("A bird"), seed=s) for s in range(4)]
+    outcomes = draft(inputs)
+    items = [Item(str(i), "x", r) for i, r in enumerate(inputs)]
     table = encode(Kind.DRAFT, items, outcomes, 0.1)
     for i, row in rows_of(Kind.DRAFT, table, "part.parquet").items():
         read = decode(Kind.DRAFT, row).value
@@ -228,8 +228,12 @@ def test_drafts_survive_the_store(draft):
 
 
 def test_system_shares_settings_between_its_stages():
-    told = {"model": "some/other-anole", "render": {"batch_size": 2}, "text_top_p": 0.5}
-    system = native("anole", "tiny", told)
+    overrides = {
+        "model": "some/other-anole",
+        "render": {"batch_size": 2},
+        "text_top_p": 0.5,
+    }
+    system = native("anole", "tiny", overrides)
     assert system.name == "anole"
     assert system.draft.identity == system.render.identity == "some/other-anole"
     assert system.draft.settings["text_top_p"] == 0.5
@@ -242,7 +246,7 @@ def test_system_shares_settings_between_its_stages():
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("overrides", "message"),
     [
         (
             {"text_topp": 0.5},
@@ -254,9 +258,9 @@ def test_system_shares_settings_between_its_stages():
         ({"draft": 3}, "models.anole.draft must hold settings, not 3"),
     ],
 )
-def test_wrong_settings_are_refused(told, message):
+def test_wrong_settings_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
-        native("anole", "tiny", told)
+        native("anole", "tiny", overrides)
 
 
 def test_unknown_native_model():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from generators.anole.codec import Codec, packed, prepared
+from generators.anole.codec import Codec, encoder_input, pack_codes
 from generators.anole.draft import AnoleDraft
 from generators.anole.render import AnoleRender
 from generators.decoding.streams import Streams
@@ -46,7 +46,7 @@ def prompts(stage) -> list[tuple[int, ...]]:
 def test_pictures_are_prepared_as_upstream(name, arrays):
     image = upstream._png(upstream.picture(*upstream.PICTURES[name]))
     expected = (arrays[f"picture_{name}"] / 255.0 * 2 - 1).astype(np.float32)
-    assert np.array_equal(prepared(image, 64).numpy(), expected)
+    assert np.array_equal(encoder_input(image, 64).numpy(), expected)
 
 
 @pytest.mark.parametrize("name", upstream.PICTURES)
@@ -54,7 +54,7 @@ def test_pictures_become_the_same_codes(name, arrays, stage):
     image = upstream._png(upstream.picture(*upstream.PICTURES[name]))
     codec: Codec = stage().codec
     assert (
-        codec.encode(prepared(image, 64)).ravel().tolist()
+        codec.encode(encoder_input(image, 64)).ravel().tolist()
         == arrays[f"codes_{name}"].tolist()
     )
 
@@ -116,7 +116,7 @@ def test_runs_cover_pictures_and_every_stop(arrays, stage):
 
 def test_pixels(arrays, folder):
     render = AnoleRender(weights="pretrained", model=str(folder), device="cpu")
-    requests = [ImageRequest(payload=packed(c)) for c in upstream.codes()]
+    requests = [ImageRequest(payload=pack_codes(c)) for c in upstream.codes()]
     ours = np.stack([r.value.pixels for r in render(requests)])
     differences = np.abs(ours.astype(int) - arrays["pixels"].astype(int))
     # Values are truncated to 8 bits, so noise of 1e-6 can move a pixel by one level.

@@ -15,7 +15,7 @@ from transformers import (
 )
 
 from generators.decoding import prefixes
-from generators.decoding.prefixes import Part, levels, marks, passes
+from generators.decoding.prefixes import PrefixPart, levels, marks, passes
 from generators.decoding.streams import Streams
 
 pytestmark = pytest.mark.models
@@ -153,33 +153,40 @@ def lettered(*words: str) -> list[prefixes.Marks]:
 def test_parts_by_hand(monkeypatch):
     monkeypatch.setattr(prefixes, "WORTH", 4)
 
-    def of(*words: str) -> list[list[Part]]:
+    def of(*words: str) -> list[list[PrefixPart]]:
         return list(levels(lettered(*words)))
 
     assert of("abcde", "xyz", "abcdf", "abq", "xyzzy") == [
-        [Part((0, 2, 3), 0, 2), Part((1,), 0, 3), Part((4,), 0, 5)],
-        [Part((0,), 2, 5), Part((2,), 2, 5), Part((3,), 2, 3)],
+        [PrefixPart((0, 2, 3), 0, 2), PrefixPart((1,), 0, 3), PrefixPart((4,), 0, 5)],
+        [PrefixPart((0,), 2, 5), PrefixPart((2,), 2, 5), PrefixPart((3,), 2, 3)],
     ]
     # One letter shared by four is not worth a pass, four letters shared by two are.
     assert of("abcde", "abcdf", "axxxx", "ayyyy") == [
-        [Part((0, 1), 0, 4), Part((2,), 0, 5), Part((3,), 0, 5)],
-        [Part((0,), 4, 5), Part((1,), 4, 5)],
+        [PrefixPart((0, 1), 0, 4), PrefixPart((2,), 0, 5), PrefixPart((3,), 0, 5)],
+        [PrefixPart((0,), 4, 5), PrefixPart((1,), 4, 5)],
     ]
     # A rubric, its questions, their answers; and one that ends where others go on.
     assert of("rrrQQQQ1", "rrrPPPPP1", "rrrQQQQ2", "rrrPPPPP22", "rrrQQQQ") == [
-        [Part((0, 1, 2, 3, 4), 0, 3)],
-        [Part((0, 2, 4), 3, 7), Part((1, 3), 3, 8)],
-        [Part((0,), 7, 8), Part((2,), 7, 8), Part((1,), 8, 9), Part((3,), 8, 10)],
+        [PrefixPart((0, 1, 2, 3, 4), 0, 3)],
+        [PrefixPart((0, 2, 4), 3, 7), PrefixPart((1, 3), 3, 8)],
+        [
+            PrefixPart((0,), 7, 8),
+            PrefixPart((2,), 7, 8),
+            PrefixPart((1,), 8, 9),
+            PrefixPart((3,), 8, 10),
+        ],
     ]
     # What only stands at the same place is not shared.
-    assert of("aaaaTHESAME", "bbbbTHESAME") == [[Part((0,), 0, 11), Part((1,), 0, 11)]]
+    assert of("aaaaTHESAME", "bbbbTHESAME") == [
+        [PrefixPart((0,), 0, 11), PrefixPart((1,), 0, 11)]
+    ]
     assert of() == [[]]
 
 
 def test_passes_by_hand(monkeypatch):
     monkeypatch.setattr(prefixes, "WORTH", 6)
     lengths = [3, 9, 10, 7, 8, 1, 4]
-    parts = [Part((i,), 0, length) for i, length in enumerate(lengths)]
+    parts = [PrefixPart((i,), 0, length) for i, length in enumerate(lengths)]
     found = [[len(part) for part in together] for together in passes(parts)]
     # 10, 9, 8 have 1 + 2 of padding, and 7 would have 3 more; 4, 3 have 3 + 4 beside 7.
     assert found == [[10, 9, 8], [7, 4], [3, 1]]

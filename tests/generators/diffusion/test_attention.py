@@ -1,4 +1,4 @@
-"""Attention kernels that are really in force, compilation, and several devices."""
+"""Attention kernels that are really in use, compilation, and several devices."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from generators.diffusion import placing
 from generators.diffusion.placing import (
     AttentionError,
     attention_choices,
-    attention_in_force,
+    attention_in_use,
     compile_denoiser,
     denoiser_of,
     spread,
     use_attention,
 )
-from generators.loading.devices import device_of
+from generators.loading.strict import device_of
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
@@ -28,21 +28,21 @@ def denoiser(architecture):
     return denoiser_of(tiny_pipeline(architecture))
 
 
-def told(model, name):
+def kernels(model, name):
     use_attention(model, name, CPU, torch.float32)
-    return attention_in_force(model)
+    return attention_in_use(model)
 
 
 @pytest.mark.parametrize("architecture", ["sd15", "sdxl", "sd3", "flux"])
-def test_torch_attention_is_in_force(architecture):
-    assert told(denoiser(architecture), "sdpa") == {"sdpa"}
+def test_torch_attention_is_in_use(architecture):
+    assert kernels(denoiser(architecture), "sdpa") == {"sdpa"}
 
 
 @pytest.mark.parametrize("architecture", ["sd15", "sdxl", "sd3", "flux"])
 def test_xformers_that_cannot_run_is_refused(architecture):
     """On a CPU it imports and has no operation to run."""
     with pytest.raises(AttentionError, match=r"cannot run on cpu.*choose one of sdpa"):
-        told(denoiser(architecture), "xformers")
+        kernels(denoiser(architecture), "xformers")
 
 
 def test_stage_says_why_xformers_cannot_run():
@@ -72,9 +72,9 @@ def like_a_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["openjourney", "sdxl", "sd3"])
-def test_xformers_is_in_force_where_the_setter_does_nothing(name, like_a_gpu):
+def test_xformers_is_in_use_where_the_setter_does_nothing(name, like_a_gpu):
     drawing = stage(name, attention="xformers", device="cpu")
-    assert attention_in_force(denoiser_of(drawing.drawer.pipeline)) == {"xformers"}
+    assert attention_in_use(denoiser_of(drawing.drawer.pipeline)) == {"xformers"}
     ATTENDED.clear()
     drawn = pixels(drawing(REQUESTS[:2]))
     assert ATTENDED
@@ -83,8 +83,8 @@ def test_xformers_is_in_force_where_the_setter_does_nothing(name, like_a_gpu):
 
 def test_xformers_in_a_model_that_dispatches(like_a_gpu):
     model = denoiser("flux")
-    assert told(model, "xformers") == {"xformers"}
-    assert told(model, "sdpa") == {"sdpa"}
+    assert kernels(model, "xformers") == {"xformers"}
+    assert kernels(model, "sdpa") == {"sdpa"}
 
 
 @pytest.mark.parametrize("architecture", ["sdxl", "sd3"])
@@ -92,16 +92,16 @@ def test_a_switch_that_changes_nothing_is_noticed(architecture, like_a_gpu, monk
     """What `set_attention_backend` does on these models in diffusers 0.42.1."""
     model = denoiser(architecture)
     model.set_attention_backend("xformers")
-    assert attention_in_force(model) == {"sdpa"}
+    assert attention_in_use(model) == {"sdpa"}
     monkeypatch.setattr(placing, "_switch", lambda m, n: m.set_attention_backend(n))
-    with pytest.raises(AttentionError, match=r"not in force.*uses sdpa; choose one of"):
-        told(model, "xformers")
+    with pytest.raises(AttentionError, match=r"not in use.*uses sdpa; choose one of"):
+        kernels(model, "xformers")
     denoiser("flux").set_attention_backend("native")
 
 
 def test_native_kernels_of_a_model_that_dispatches():
     drawing = stage("flux", attention="_native_math")
-    assert attention_in_force(drawing.drawer.pipeline.transformer) == {"_native_math"}
+    assert attention_in_use(drawing.drawer.pipeline.transformer) == {"_native_math"}
     assert (
         furthest(pixels(drawing(REQUESTS[:2])), pixels(shared("flux")(REQUESTS[:2]))) <= 1
     )
@@ -111,10 +111,12 @@ def test_native_kernels_of_a_model_that_dispatches():
     ("architecture", "name"),
     [("sdxl", "_native_math"), ("sd3", "flash"), ("flux", "flash_hub"), ("flux", "quick")],
 )
-def test_kernels_a_model_cannot_have_are_refused(architecture, name):
+def test_kernels_that_a_model_does_not_support_are_refused(architecture, name):
     """Kernels of the Hub are code from the network."""
-    with pytest.raises(AttentionError, match=f"'{name}' cannot be had.*choose one of sdpa"):
-        told(denoiser(architecture), name)
+    with pytest.raises(
+        AttentionError, match=f"'{name}' is not available.*choose one of sdpa"
+    ):
+        kernels(denoiser(architecture), name)
 
 
 def test_choices_depend_on_the_model():
@@ -130,8 +132,8 @@ def test_other_processors_are_left_alone_only_when_asked():
     model = denoiser("sd15")
     model.set_attn_processor(AttnProcessor())
     with pytest.raises(AttentionError, match="uses AttnProcessor"):
-        told(model, "sdpa")
-    assert told(model, "own") == {"AttnProcessor"}
+        kernels(model, "sdpa")
+    assert kernels(model, "own") == {"AttnProcessor"}
 
 
 @pytest.mark.parametrize(

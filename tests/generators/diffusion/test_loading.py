@@ -1,4 +1,4 @@
-"""Strict loading: a checkpoint that does not fit is refused with all that is wrong."""
+"""Strict loading: a checkpoint that does not fit is refused, with every difference."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from diffusion_helpers import (
 )
 from safetensors.torch import load_file
 
-from generators.diffusion.loading import published
+from generators.diffusion.loading import load_published
 from generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
@@ -39,19 +39,21 @@ def saved(tmp_path_factory):
 
 @pytest.fixture
 def checkpoint(saved, tmp_path):
-    """A copy to be spoilt."""
+    """A copy to damage."""
     return Path(shutil.copytree(saved, tmp_path / "checkpoint"))
 
 
-def refused(checkpoint: Path, said: str) -> str:
-    with pytest.raises(CheckpointError, match=said) as caught:
-        published(str(checkpoint), None, torch.float32)
+def refused(checkpoint: Path, message: str) -> str:
+    with pytest.raises(CheckpointError, match=message) as caught:
+        load_published(str(checkpoint), None, torch.float32)
     return str(caught.value)
 
 
 def test_every_tensor_arrives(checkpoint):
     theirs = tiny_pipeline("sd15").components
-    for name, module in published(str(checkpoint), None, torch.float32).components.items():
+    for name, module in load_published(
+        str(checkpoint), None, torch.float32
+    ).components.items():
         if isinstance(module, torch.nn.Module):
             assert not module.training
             for key, value in theirs[name].state_dict().items():
@@ -70,11 +72,11 @@ def test_all_that_does_not_fit_is_named_at_once(checkpoint):
     edit(checkpoint / UNET, lambda t: t.update({"conv_out.weight": torch.zeros(3, 2)}))
     edit(checkpoint / TEXT_ENCODER, lambda t: t.pop("final_layer_norm.weight"))
     edit(checkpoint / TEXT_ENCODER, lambda t: t.update({"left.over": torch.zeros(1)}))
-    said = refused(checkpoint, "does not fit")
-    assert "unet: missing conv_in.bias" in said
-    assert "unet: mis-shaped conv_out.weight ((3, 2) instead of (4, 16, 3, 3))" in said
-    assert "text_encoder: missing final_layer_norm.weight" in said
-    assert "text_encoder: unexpected left.over" in said
+    message = refused(checkpoint, "does not fit")
+    assert "unet: missing conv_in.bias" in message
+    assert "unet: mis-shaped conv_out.weight ((3, 2) instead of (4, 16, 3, 3))" in message
+    assert "text_encoder: missing final_layer_norm.weight" in message
+    assert "text_encoder: unexpected left.over" in message
 
 
 def test_many_missing_keys_are_counted(checkpoint):
@@ -93,14 +95,14 @@ def test_truncated_file(checkpoint, file, kept):
 def test_missing_folders_are_named(checkpoint):
     shutil.rmtree(checkpoint / "vae")
     shutil.rmtree(checkpoint / "scheduler")
-    said = refused(checkpoint, "lacks the component folders")
-    assert "scheduler" in said
-    assert "vae" in said
-    assert "unet" not in said
+    message = refused(checkpoint, "lacks the component folders")
+    assert "scheduler" in message
+    assert "vae" in message
+    assert "unet" not in message
 
 
 @pytest.mark.parametrize(
-    ("file", "said"),
+    ("file", "message"),
     [
         (UNET, "unet holds no weights"),
         ("unet/config.json", "'unet' cannot be read.*config.json"),
@@ -109,33 +111,36 @@ def test_missing_folders_are_named(checkpoint):
         ("model_index.json", "holds no model_index.json"),
     ],
 )
-def test_missing_file(checkpoint, file, said):
+def test_missing_file(checkpoint, file, message):
     (checkpoint / file).unlink()
-    refused(checkpoint, said)
+    refused(checkpoint, message)
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "said"),
+    ("key", "value", "message"),
     [
         ("unet", ["os", "PathLike"], "'unet' is a os.PathLike, which neither"),
         ("unet", ["my_code", "Net"], "'unet' is a my_code.Net"),
         ("_class_name", "StableVideoDiffusionPipeline", "StableVideoDiffusionPipeline"),
     ],
 )
-def test_only_known_classes_are_loaded(checkpoint, key, value, said):
+def test_only_known_classes_are_loaded(checkpoint, key, value, message):
     path = checkpoint / "model_index.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {key: value}))
     (checkpoint / "my_code.py").write_text("raise SystemExit('ran')")
-    refused(checkpoint, said)
+    refused(checkpoint, message)
 
 
 def test_pickled_weights_run_no_code(checkpoint):
-    class Evil:
+    class TouchesWhenLoaded:
         def __reduce__(self):
             return (Path.touch, (checkpoint / "ran",))
 
     (checkpoint / UNET).unlink()
-    torch.save({"conv_in.weight": Evil()}, checkpoint / "unet/diffusion_pytorch_model.bin")
+    torch.save(
+        {"conv_in.weight": TouchesWhenLoaded()},
+        checkpoint / "unet/diffusion_pytorch_model.bin",
+    )
     refused(checkpoint, "'unet' cannot be read")
     assert not (checkpoint / "ran").exists()
 
@@ -144,7 +149,7 @@ def test_plain_pickled_weights_are_read(checkpoint):
     tensors = load_file(checkpoint / UNET)
     (checkpoint / UNET).unlink()
     torch.save(tensors, checkpoint / "unet/diffusion_pytorch_model.bin")
-    read = published(str(checkpoint), None, torch.float32)
+    read = load_published(str(checkpoint), None, torch.float32)
     assert torch.equal(read.unet.conv_in.weight, tensors["conv_in.weight"])
 
 
@@ -156,17 +161,17 @@ def test_variant_is_read_where_a_component_has_it(tmp_path):
     half = plain.with_name("diffusion_pytorch_model.fp16.safetensors")
     shutil.copy(plain, half)
     edit(half, lambda t: t["conv_in.bias"].fill_(8.0))
-    for variant, wanted in (("fp16", 8.0), ("", 7.0), (None, 7.0)):
-        read = published(str(tmp_path), None, torch.float32, variant)
-        assert read.unet.conv_in.bias.unique().item() == wanted
+    for variant, expected in (("fp16", 8.0), ("", 7.0), (None, 7.0)):
+        read = load_published(str(tmp_path), None, torch.float32, variant)
+        assert read.unet.conv_in.bias.unique().item() == expected
     with pytest.raises(CheckpointError, match="files of the variant 'bf16'; set variant"):
-        published(str(tmp_path), None, torch.float32, "bf16")
+        load_published(str(tmp_path), None, torch.float32, "bf16")
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_dtype_of_the_weights(dtype, tmp_path):
     tiny_pipeline("sd3").save_pretrained(tmp_path)
-    read = published(str(tmp_path), None, dtype)
+    read = load_published(str(tmp_path), None, dtype)
     assert read.transformer.dtype is read.vae.dtype is read.text_encoder.dtype is dtype
     exact = {p.dtype for n, p in read.text_encoder_3.named_parameters() if ".wo." in n}
     assert exact == {torch.float32 if dtype is torch.float16 else dtype}
@@ -192,7 +197,7 @@ def test_low_precision_draws_what_diffusers_draws(dtype, tmp_path):
 
 def test_safety_checker_off_needs_no_checker_on_disk(checkpoint):
     shutil.rmtree(checkpoint / "safety_checker")
-    read = published(str(checkpoint), None, torch.float32, safety_checker="off")
+    read = load_published(str(checkpoint), None, torch.float32, safety_checker="off")
     assert read.safety_checker is None
     refused(checkpoint, "lacks the component folders safety_checker")
 
@@ -216,4 +221,4 @@ def test_truncation_is_noted_instead_of_logged(checkpoint, capfd):
 def test_repository_that_is_not_here_is_named(monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="checkpoint 'no-one/no-model'"):
-        published("no-one/no-model", None, torch.float32)
+        load_published("no-one/no-model", None, torch.float32)

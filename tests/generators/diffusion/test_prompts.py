@@ -1,4 +1,4 @@
-"""What the text encoders read of a prompt, counted by hand and against the pipelines."""
+"""How much of a prompt text encoders read, counted by hand and against the pipelines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from generators.diffusion.builds import small_tokenizer
-from generators.diffusion.prompts import Reader, readers_of, readings
+from generators.diffusion.prompts import PromptReader, readers_of, readings
 from generators.document import ImageRequest
 
 pytestmark = pytest.mark.models
@@ -27,13 +27,13 @@ pytestmark = pytest.mark.models
     ],
 )
 def test_lengths_the_pipelines_cut_to(architecture, limits):
-    found = readers_of(tiny_pipeline(architecture), None)
-    assert {r.name: r.limit for r in found} == limits
+    readers = readers_of(tiny_pipeline(architecture), None)
+    assert {r.name: r.limit for r in readers} == limits
 
 
 def test_setting_changes_t5_and_leaves_clip():
-    found = readers_of(tiny_pipeline("flux"), 100)
-    assert {r.name: r.limit for r in found} == {"text_encoder": 77, "text_encoder_2": 100}
+    readers = readers_of(tiny_pipeline("flux"), 100)
+    assert {r.name: r.limit for r in readers} == {"text_encoder": 77, "text_encoder_2": 100}
 
 
 def test_encoder_that_was_left_out_reads_nothing():
@@ -43,8 +43,8 @@ def test_encoder_that_was_left_out_reads_nothing():
     assert names == ["text_encoder", "text_encoder_2"]
 
 
-CLIP = Reader("text_encoder", small_tokenizer("clip"), 77)
-T5 = Reader("text_encoder_3", small_tokenizer("t5"), 10)
+CLIP = PromptReader("text_encoder", small_tokenizer("clip"), 77)
+T5 = PromptReader("text_encoder_3", small_tokenizer("t5"), 10)
 
 
 @pytest.mark.parametrize(
@@ -119,5 +119,5 @@ def test_any_tokenizer_of_transformers():
     tokenizer = Tokenizer(models.WordLevel(words, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer)
-    read = readings([Reader("text_encoder", fast, 2)], "one  two three")
+    read = readings([PromptReader("text_encoder", fast, 2)], "one  two three")
     assert read == {"text_encoder": {"kept": 2, "dropped": 1, "cut": "three", "limit": 2}}

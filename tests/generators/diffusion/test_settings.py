@@ -11,14 +11,14 @@ from pydantic import ValidationError
 
 from generators.base import Kind
 from generators.errors import CheckpointError
-from pipelines.artists import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
+from pipelines.presets import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
 
 ROOT = CHECKOUT
 
 
 def test_planning_imports_no_model_library():
     code = (
-        "import sys; from pipelines.artists import T2IS;"
+        "import sys; from pipelines.presets import T2IS;"
         "specs = [s.spec(n, w) for n, s in T2IS.items() for w in ('tiny', 'dummy')];"
         "heavy = {'torch', 'transformers', 'diffusers', 'numpy'} & set(sys.modules);"
         "print(len(specs), sorted(heavy))"
@@ -99,16 +99,16 @@ def test_spec_says_how_the_stage_is_run():
 
 def test_memory_estimate_counts_all_modules_and_the_decoded_pictures():
     """By hand: 16.870e9 parameters of 2 bytes, 1 picture of 1024 x 1024 x 3900 bytes."""
-    wanted = (16.870e9 * 2 * 1.05 + 1024 * 1024 * 3900) / 2**30
-    assert T2IS["flux"].memory_estimate_gib("dummy") == pytest.approx(wanted)
+    expected = (16.870e9 * 2 * 1.05 + 1024 * 1024 * 3900) / 2**30
+    assert T2IS["flux"].memory_estimate_gib("dummy") == pytest.approx(expected)
     whole = T2IS["flux"].model_copy(update={"vae_slicing": False})
-    assert whole.memory_estimate_gib("dummy") > wanted + 3.8
+    assert whole.memory_estimate_gib("dummy") > expected + 3.8
     assert T2IS["flux"].memory_estimate_gib("tiny") == 0
     assert TextToImageSettings(model="a/b").memory_estimate_gib("pretrained") == 0
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"height": 500}, "multiple of 16"),
         ({"steps": 0}, "greater than or equal to 1"),
@@ -118,8 +118,8 @@ def test_memory_estimate_counts_all_modules_and_the_decoded_pictures():
         ({"stepps": 3}, "stepps"),
     ],
 )
-def test_wrong_settings_are_refused(settings, said):
-    with pytest.raises(ValidationError, match=said):
+def test_wrong_settings_are_refused(settings, message):
+    with pytest.raises(ValidationError, match=message):
         TextToImageSettings(model="a/b", **settings)
 
 
@@ -127,5 +127,5 @@ def test_random_weights_need_a_known_architecture():
     unknown = TextToImageSettings(model="someone/else")
     with pytest.raises(CheckpointError, match=r"someone/else.*sd15.*sdxl.*flux"):
         unknown.spec("x", "tiny")
-    told = TextToImageSettings(model="someone/else", architecture="sd3")
-    assert told.spec("x", "tiny").identity == "someone/else"
+    named = TextToImageSettings(model="someone/else", architecture="sd3")
+    assert named.spec("x", "tiny").identity == "someone/else"

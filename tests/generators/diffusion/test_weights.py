@@ -8,9 +8,9 @@ from diffusers import FluxPipeline, StableDiffusion3Pipeline
 from diffusion_helpers import CPU, tiny_pipeline
 
 from generators.diffusion.builds import (
-    built,
+    build_pipeline,
     empty_module,
-    materialised,
+    materialise,
     module_class,
     small_tokenizer,
     tiny_modules,
@@ -70,56 +70,56 @@ def test_full_size_has_the_published_parameter_counts(architecture):
 @pytest.fixture
 def toy_dummies(monkeypatch):
     """Dummy weights at toy size: the same code on what fits a test."""
-    made = type(DESIGNS["sd15"]).config
+    config = type(DESIGNS["sd15"]).config
     monkeypatch.setattr(
-        type(DESIGNS["sd15"]), "config", lambda self, name, tiny: made(self, name, True)
+        type(DESIGNS["sd15"]), "config", lambda self, name, tiny: config(self, name, True)
     )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("architecture", ["sd15", "sd3", "flux"])
 def test_dummy_weights_draw(architecture, dtype, toy_dummies):
-    pipeline = built(architecture, "dummy", CPU, dtype)
+    pipeline = build_pipeline(architecture, "dummy", CPU, dtype)
     pipeline.set_progress_bar_config(disable=True)
     modules = [m for m in pipeline.components.values() if isinstance(m, torch.nn.Module)]
     for tensor in (t for m in modules for t in (*m.parameters(), *m.buffers())):
         assert tensor.device.type == "cpu"
         assert tensor.dtype == dtype or not tensor.is_floating_point()
     generator = [torch.Generator().manual_seed(s) for s in (0, 1)]
-    told = {"height": 64, "width": 64, "num_inference_steps": 2, "output_type": "np"}
-    pictures = pipeline(["a cat", "rain"], generator=generator, **told).images
+    settings = {"height": 64, "width": 64, "num_inference_steps": 2, "output_type": "np"}
+    pictures = pipeline(["a cat", "rain"], generator=generator, **settings).images
     assert pictures.shape == (2, 64, 64, 3)
     assert 0.02 < pictures.std() < 0.5
 
 
 def test_no_value_is_made_in_another_precision(toy_dummies, monkeypatch):
-    """Every allocation is of the wanted dtype: no float32 copy comes first."""
+    """Every allocation has the requested dtype: no float32 copy comes first."""
     module = empty_module(DESIGNS["flux"], "transformer")
-    made = []
+    dtypes = []
     empty = torch.empty
 
     def counting(*shape, **named):
-        made.append(named["dtype"])
+        dtypes.append(named["dtype"])
         return empty(*shape, **named)
 
     monkeypatch.setattr(torch, "empty", counting)
-    materialised(module, CPU, torch.bfloat16)
-    assert set(made) == {torch.bfloat16}
-    assert len(made) == len(list(module.parameters()))
+    materialise(module, CPU, torch.bfloat16)
+    assert set(dtypes) == {torch.bfloat16}
+    assert len(dtypes) == len(list(module.parameters()))
 
 
 def test_float16_keeps_what_transformers_keeps_exact(toy_dummies):
     """T5's `wo` overflows in float16, so transformers loads it as float32."""
-    encoder = materialised(
+    encoder = materialise(
         empty_module(DESIGNS["sd3"], "text_encoder_3"), CPU, torch.float16
     )
-    kept = {n for n, p in encoder.named_parameters() if p.dtype == torch.float32}
-    assert kept == {n for n, _ in encoder.named_parameters() if ".wo." in n}
-    assert kept
+    precise = {n for n, p in encoder.named_parameters() if p.dtype == torch.float32}
+    assert precise == {n for n, _ in encoder.named_parameters() if ".wo." in n}
+    assert precise
 
 
 def test_shared_tensors_stay_shared(toy_dummies):
-    encoder = materialised(
+    encoder = materialise(
         empty_module(DESIGNS["flux"], "text_encoder_2"), CPU, torch.float32
     )
     assert encoder.shared.weight is encoder.encoder.embed_tokens.weight
@@ -127,10 +127,10 @@ def test_shared_tensors_stay_shared(toy_dummies):
 
 
 def test_buffers_have_their_computed_values(toy_dummies):
-    """Positions are no weights: they must be those of the published model."""
-    made = materialised(empty_module(DESIGNS["sd3"], "transformer"), CPU, torch.float32)
-    wanted = tiny_modules(DESIGNS["sd3"])["transformer"]
-    torch.testing.assert_close(made.pos_embed.pos_embed, wanted.pos_embed.pos_embed)
+    """Positions are not weights: they must be those of the published model."""
+    module = materialise(empty_module(DESIGNS["sd3"], "transformer"), CPU, torch.float32)
+    expected = tiny_modules(DESIGNS["sd3"])["transformer"]
+    torch.testing.assert_close(module.pos_embed.pos_embed, expected.pos_embed.pos_embed)
 
 
 def test_tiny_weights_are_always_the_same():
@@ -162,8 +162,8 @@ def test_schedulers_are_the_published_ones():
     # sigma' = 3 sigma / (1 + 2 sigma) at sigma = 1 and at the least, 1/1000 shifted.
     least = 3 * 0.001 / (1 + 2 * 0.001)
     shifted = 3 * least / (1 + 2 * least)
-    wanted = torch.tensor([1.0, shifted, 0.0])
-    torch.testing.assert_close(flow.scheduler.sigmas, wanted, atol=1e-6, rtol=0)
+    expected = torch.tensor([1.0, shifted, 0.0])
+    torch.testing.assert_close(flow.scheduler.sigmas, expected, atol=1e-6, rtol=0)
     dynamic: FluxPipeline = tiny_pipeline("flux")
     assert dynamic.scheduler.config.use_dynamic_shifting
     turbo = tiny_pipeline("sdxl-turbo").scheduler

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.document import ImageRequest
-from generators.emu2 import loading
+from generators.emu2 import models
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
-from generators.emu2.model import empty_network
-from generators.emu2.payload import unpacked
-from generators.emu2.placing import devices_of, homes, quantising, shares
+from generators.emu2.network import empty_network
+from generators.emu2.placing import device_map, devices_of, layer_devices, quantising
+from generators.emu2.reading import unpack_vectors
 from generators.emu2.sizes import FULL_CHAT, TINY_CHAT
 from generators.errors import CheckpointError
 from generators.loading.strict import fill
@@ -25,7 +25,7 @@ CUDA = [torch.device("cuda", i) for i in range(4)]
 
 @given(st.integers(1, 80), st.integers(1, 1000), st.integers(0, 20_000), st.integers(1, 8))
 def test_devices_hold_about_the_same(layers, size, rest, devices):
-    placed = shares(layers, size, rest, devices)
+    placed = layer_devices(layers, size, rest, devices)
     assert len(placed) == layers
     assert placed == sorted(placed), "states pass each device once"
     assert set(placed) <= set(range(devices))
@@ -36,17 +36,17 @@ def test_devices_hold_about_the_same(layers, size, rest, devices):
 
 def test_the_published_chat_on_two_gpus():
     """The first holds vision, embeddings and head as well: 4.8 of 36.9 billion."""
-    layers = shares(60, 535_041_024, 4_800_000_000, 2)
+    layers = layer_devices(60, 535_041_024, 4_800_000_000, 2)
     assert layers.count(0) == pytest.approx(26, abs=1)
-    assert shares(60, 535_041_024, 4_800_000_000, 1) == [0] * 60
-    four = shares(60, 535_041_024, 4_800_000_000, 4)
+    assert layer_devices(60, 535_041_024, 4_800_000_000, 1) == [0] * 60
+    four = layer_devices(60, 535_041_024, 4_800_000_000, 4)
     assert [four.count(d) for d in range(4)] == pytest.approx([8, 17, 17, 17], abs=1)
 
 
 @pytest.mark.models
 def test_parameters_go_where_their_layer_is():
     network = empty_network(FULL_CHAT.vision, FULL_CHAT.config(32_274))
-    home = homes(network, CUDA[:2])
+    home = device_map(network, CUDA[:2])
     bytes_on = dict.fromkeys(CUDA[:2], 0)
     for name, value in network.named_parameters():
         bytes_on[home(name)] += 2 * value.numel()
@@ -78,7 +78,7 @@ def test_states_follow_the_layers_from_device_to_device(monkeypatch, folder):
     asked = [helpers.asked("A red house", helpers.picture(1)), helpers.asked("Why?")]
     wanted = [ImageRequest("a bird", context=(helpers.picture(1),)), ImageRequest("a cup")]
     chat, gen = (make(weights="tiny", device="cpu") for make in (Emu2Draft, Emu2Condition))
-    monkeypatch.setattr(loading, "devices_of", lambda name: [torch.device("cpu")] * 2)
+    monkeypatch.setattr(models, "devices_of", lambda name: [torch.device("cpu")] * 2)
     spread = Emu2Draft(model=str(folder), **TOLD)
     assert all(hasattr(m, "_hf_hook") for m in spread.model.network.lm.model.layers)
     ours, theirs = ([o.value.text for o in stage(asked)] for stage in (spread, chat))
@@ -86,14 +86,14 @@ def test_states_follow_the_layers_from_device_to_device(monkeypatch, folder):
     spread = Emu2Condition(weights="tiny", device="cpu")
     assert all(hasattr(m, "_hf_hook") for m in spread.model.network.lm.model.layers)
     for a, b in zip(spread(wanted), gen(wanted), strict=True):
-        assert (unpacked(a.value)[0] - unpacked(b.value)[0]).abs().max() < 1e-5
+        assert (unpack_vectors(a.value)[0] - unpack_vectors(b.value)[0]).abs().max() < 1e-5
 
 
 @pytest.mark.models
 def test_no_more_than_one_tensor_waits(folder, monkeypatch):
     """Each stored tensor is on its device before the next is read."""
     events = []
-    checkpoint = loading.open_checkpoint(str(folder))
+    checkpoint = models.open_checkpoint(str(folder))
     usual = checkpoint.tensors
 
     def tensors():
@@ -170,7 +170,7 @@ def test_quantised_random_weights(kind):
     stage = Emu2Condition(weights="tiny", device="cpu", quantization=kind)
     full = Emu2Condition(weights="tiny", device="cpu")
     requests = [ImageRequest("a bird", context=(helpers.picture(1),))]
-    ours, theirs = (unpacked(s(requests)[0].value)[0] for s in (stage, full))
+    ours, theirs = (unpack_vectors(s(requests)[0].value)[0] for s in (stage, full))
     difference = (ours - theirs).norm() / theirs.norm()
     assert 0 < difference < (0.1 if kind == "int8" else 1.0)
 
@@ -179,7 +179,7 @@ def test_quantised_random_weights(kind):
 def test_matrices_are_quantised_as_they_arrive(folder):
     """When the next tensor is asked for, the last matrix is already in few bits."""
     pytest.importorskip("bitsandbytes")
-    checkpoint = loading.open_checkpoint(str(folder))
+    checkpoint = models.open_checkpoint(str(folder))
     network = empty_network(TINY_CHAT.vision, TINY_CHAT.config(754))
     layout = checkpoint.layout(network.state_dict())
     full = []

@@ -10,12 +10,11 @@ import torch
 
 from generators.decoding.streams import Streams
 from generators.emu2.draft import BeamSearch, Emu2Draft
-from generators.emu2.model import Emu2, empty_network
+from generators.emu2.network import MEAN, STD, Emu2, empty_network, encoder_input
 from generators.emu2.prompts import chat_parts
-from generators.emu2.reading import Prompt, embedded, read, regressed
+from generators.emu2.reading import Emu2Prompt, embeddings, read_prompt, regress
 from generators.emu2.settings import Emu2DraftSettings
 from generators.emu2.sizes import TINY_CHAT, VisionSize
-from generators.emu2.vision import MEAN, STD, prepared
 from generators.loading.strict import fill, identical
 from generators.pictures import decode
 
@@ -45,7 +44,7 @@ def test_vision_encoder_equals_its_formula(queries):
     model, state = vision_model(size)
     random = np.random.RandomState(0)
     pixels = torch.from_numpy(random.standard_normal((3, 3, 24, 24))).float()
-    seen = model.seen(list(pixels))
+    seen = model.picture_vectors(list(pixels))
     assert seen.shape == (3, queries, 24)
     for vectors, picture in zip(seen, pixels, strict=True):
         exact = references.seen_exactly(state, size, picture)
@@ -54,7 +53,7 @@ def test_vision_encoder_equals_its_formula(queries):
 
 def test_pictures_are_squashed_not_cropped():
     image = helpers.picture(3, 90, 30)
-    pixels = prepared(image, 16)
+    pixels = encoder_input(image, 16)
     squashed = np.asarray(decode(image).resize((16, 16), 3)) / 255.0
     expected = (squashed - np.array(MEAN)) / np.array(STD)
     assert np.abs(pixels.permute(1, 2, 0).numpy() - expected).max() < 1e-5
@@ -69,8 +68,9 @@ def prompts(model: Emu2) -> list[torch.Tensor]:
         ["first ", helpers.picture(2), " and then ", helpers.picture(3), " the boat"],
         ["the old boat stands under the quiet morning light " * 9],
     ]
-    return embedded(
-        model, [read(model, parts, 3, 2048, begins_picture=True) for parts in contents]
+    return embeddings(
+        model,
+        [read_prompt(model, parts, 3, 2048, begins_picture=True) for parts in contents],
     )
 
 
@@ -92,7 +92,7 @@ def test_cached_vectors_equal_the_uncached_loop():
     """
     model = long_gen()
     asked = prompts(helpers.gen())
-    ours = regressed(model, asked)
+    ours = regress(model, asked)
     assert ours.shape == (5, 64, 64)
     double = references.exact(helpers.gen)
     calm = 0
@@ -111,10 +111,10 @@ def test_cached_vectors_equal_the_uncached_loop():
 def test_vectors_do_not_depend_on_batch_or_order():
     model = helpers.gen()
     asked = prompts(model)
-    together = regressed(model, asked)
-    alone = torch.cat([regressed(model, [p]) for p in asked])
+    together = regress(model, asked)
+    alone = torch.cat([regress(model, [p]) for p in asked])
     assert (together - alone).abs().max() < 1e-4
-    backwards = regressed(model, asked[::-1]).flip(0)
+    backwards = regress(model, asked[::-1]).flip(0)
     assert (together - backwards).abs().max() < 1e-4
 
 
@@ -128,7 +128,7 @@ def test_each_vector_takes_one_step(monkeypatch):
 
     monkeypatch.setattr(Streams, "_forward", noted)
     asked = prompts(helpers.gen())
-    regressed(long_gen(), asked)
+    regress(long_gen(), asked)
     longest = max(len(p) for p in asked)
     assert lengths == [(5, longest - 1), *[(5, 1)] * 64]
 
@@ -143,28 +143,28 @@ QUESTIONS = [
 ]
 
 
-def search(**told) -> tuple[BeamSearch, list[torch.Tensor]]:
-    settings = Emu2DraftSettings(**({"max_new_tokens": 12} | told))
+def search(**changes) -> tuple[BeamSearch, list[torch.Tensor]]:
+    settings = Emu2DraftSettings(**({"max_new_tokens": 12} | changes))
     model = helpers.chat()
     parts = [chat_parts(helpers.asked(*q), settings) for q in QUESTIONS]
-    found = [read(model, p, settings.max_new_tokens, 2048) for p in parts]
-    return BeamSearch(model, settings), embedded(model, found)
+    prompts = [read_prompt(model, p, settings.max_new_tokens, 2048) for p in parts]
+    return BeamSearch(model, settings), embeddings(model, prompts)
 
 
 @pytest.mark.parametrize(
-    "told",
+    "changes",
     [
         {"num_beams": 5},
         {"num_beams": 3, "length_penalty": 1.0},
         {"num_beams": 2, "length_penalty": 0.0},
     ],
 )
-def test_answers_equal_the_uncached_search(told):
-    beams, asked = search(**told)
+def test_answers_equal_the_uncached_search(changes):
+    beams, asked = search(**changes)
     answers = beams(asked)
     exact = references.exact(helpers.chat)
-    how = {"beams": told["num_beams"], "most": 12, "end": 2}
-    penalty = told.get("length_penalty", -1.0)
+    how = {"beams": changes["num_beams"], "most": 12, "end": 2}
+    penalty = changes.get("length_penalty", -1.0)
     for prompt, ids in zip(asked, answers, strict=True):
         exactly = prompt.double()
         expected = references.beam_search(exact, exactly, length_penalty=penalty, **how)
@@ -172,14 +172,14 @@ def test_answers_equal_the_uncached_search(told):
     assert len({tuple(a) for a in answers}) > 3
 
 
-@pytest.mark.parametrize("told", [{}, {"num_beams": 1}, {"repetition_penalty": 1.4}])
-def test_answers_do_not_depend_on_batch_or_order(told):
-    beams, asked = search(**{"max_new_tokens": 30} | told)
+@pytest.mark.parametrize("changes", [{}, {"num_beams": 1}, {"repetition_penalty": 1.4}])
+def test_answers_do_not_depend_on_batch_or_order(changes):
+    beams, asked = search(**{"max_new_tokens": 30} | changes)
     together = beams(asked)
     assert together == [beams([prompt])[0] for prompt in asked]
     assert together == beams(asked[::-1])[::-1]
     assert len({tuple(ids) for ids in together}) > 4
-    if told.get("num_beams") != 1:
+    if changes.get("num_beams") != 1:
         assert {ids[-1] == 2 for ids in together} == {True, False}, "both ways to stop"
 
 
@@ -208,11 +208,13 @@ def test_lower_precision_runs():
     stage = Emu2Draft(weights="tiny", device="cpu", max_new_tokens=5)
     network = copy.deepcopy(helpers.chat().network).to(torch.bfloat16)
     model = Emu2(network, stage.model.tokens, 2048)
-    found = read(model, ["a house", helpers.picture(1)], 5, 2048)
-    states = embedded(model, [found])
+    prompt = read_prompt(model, ["a house", helpers.picture(1)], 5, 2048)
+    states = embeddings(model, [prompt])
     assert states[0].dtype == torch.bfloat16
     assert BeamSearch(model, stage.settings)(states)[0]
     mark = (model.tokens["[IMG]"],)
-    vectors = regressed(model, embedded(model, [Prompt(found.ids + mark, found.pixels)]))
+    vectors = regress(
+        model, embeddings(model, [Emu2Prompt(prompt.ids + mark, prompt.pixels)])
+    )
     assert vectors.dtype == torch.bfloat16
     assert torch.isfinite(vectors).all()

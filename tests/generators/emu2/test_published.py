@@ -12,9 +12,9 @@ from safetensors.torch import load_file
 from generators.document import ImageRequest
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
-from generators.emu2.loading import open_checkpoint
-from generators.emu2.model import empty_network
-from generators.emu2.payload import unpacked
+from generators.emu2.models import open_checkpoint
+from generators.emu2.network import empty_network
+from generators.emu2.reading import unpack_vectors
 from generators.emu2.render import Emu2Render
 from generators.emu2.settings import LAYERS_B, Emu2ConditionSettings
 from generators.emu2.sizes import FULL_CHAT, FULL_GEN, TINY_CHAT, TINY_GEN
@@ -56,7 +56,7 @@ def vectors(stage) -> list[torch.Tensor]:
         ImageRequest("a bird", context=(helpers.picture(1),)),
         ImageRequest(context=(helpers.picture(2),)),
     ]
-    return [t for o in stage(requests) for t in unpacked(o.value)]
+    return [t for o in stage(requests) for t in unpack_vectors(o.value)]
 
 
 def test_hub_layout_of_chat_gives_back_the_weights(chat_folder):
@@ -185,10 +185,10 @@ def test_every_difference_is_named_in_one_error(tmp_path):
     folder = chat_at(tmp_path / "chat", change)
     with pytest.raises(CheckpointError) as raised:
         Emu2Draft(model=str(folder), **TOLD)
-    told = str(raised.value)
-    assert "2 missing: model.visual.blocks.1.attn.v_bias, project_down.weight" in told
-    assert "1 unexpected: model.visual.norm.weight" in told
-    assert "1 of the wrong shape: model.decoder.lm.model.norm.weight (63,)" in told
+    message = str(raised.value)
+    assert "2 missing: model.visual.blocks.1.attn.v_bias, project_down.weight" in message
+    assert "1 unexpected: model.visual.norm.weight" in message
+    assert "1 of the wrong shape: model.decoder.lm.model.norm.weight (63,)" in message
 
 
 def test_truncated_files(tmp_path, gen_folder):
@@ -320,7 +320,7 @@ def test_dummy_weights_have_llamas_numbering(monkeypatch):
 
     small = replace(TINY_CHAT, language=dict(TINY_CHAT.language))
     monkeypatch.setattr(draft, "FULL_CHAT", small)
-    monkeypatch.setattr("generators.emu2.loading.FULL_CHAT", small)
+    monkeypatch.setattr("generators.emu2.models.FULL_CHAT", small)
     stage = Emu2Draft(weights="dummy", device="cpu", dtype="bfloat16", max_new_tokens=8)
     assert stage.model.network.lm.dtype == torch.bfloat16
     assert len(stage.model.network.lm.lm_head.weight) == 32_274

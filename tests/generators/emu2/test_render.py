@@ -11,7 +11,7 @@ from generators.diffusion.builds import tiny_modules
 from generators.diffusion.designs import DESIGNS
 from generators.document import ImageRequest, Payload
 from generators.emu2.condition import Emu2Condition
-from generators.emu2.payload import packed, unpacked
+from generators.emu2.reading import pack_vectors, unpack_vectors
 from generators.emu2.render import Emu2Render
 from generators.errors import CheckpointError
 
@@ -48,11 +48,11 @@ def test_pictures_do_not_depend_on_their_neighbours(condition, render):
 @models
 def test_guidance_starts_from_the_payload(condition):
     """At guidance 1 the unconditional vectors are not read, above it they are."""
-    vectors, free = unpacked(payloads(condition, 1)[0])
+    vectors, free = unpack_vectors(payloads(condition, 1)[0])
     for guidance, same in ((1.0, True), (3.0, False)):
-        told = {"height": 64, "width": 64, "steps": 2, "guidance": guidance}
-        stage = Emu2Render(weights="tiny", device="cpu", **told)
-        pair = [packed(vectors, free), packed(vectors, torch.zeros_like(free))]
+        settings = {"height": 64, "width": 64, "steps": 2, "guidance": guidance}
+        stage = Emu2Render(weights="tiny", device="cpu", **settings)
+        pair = [pack_vectors(vectors, free), pack_vectors(vectors, torch.zeros_like(free))]
         drawn = stage([ImageRequest(payload=p, seed=1) for p in pair])
         a, b = (o.value.pixels for o in drawn)
         assert bool(np.abs(a.astype(int) - b.astype(int)).max() <= 1) is same
@@ -61,8 +61,8 @@ def test_guidance_starts_from_the_payload(condition):
 @models
 def test_what_the_unet_is_told(condition, monkeypatch):
     """The pooled vectors are the mean; time_ids: original size, crop, target size."""
-    told = {"height": 64, "width": 32, "steps": 1}
-    stage = Emu2Render(weights="tiny", device="cpu", **told)
+    settings = {"height": 64, "width": 32, "steps": 1}
+    stage = Emu2Render(weights="tiny", device="cpu", **settings)
     unet, calls = stage.drawer.pipeline.unet, []
     usual = unet.forward
 
@@ -74,7 +74,7 @@ def test_what_the_unet_is_told(condition, monkeypatch):
     (payload,) = payloads(condition, 1)
     outcome = stage([ImageRequest(payload=payload, seed=1)])[0]
     assert outcome.value.pixels.shape == (64, 32, 3)
-    vectors, free = unpacked(payload)
+    vectors, free = unpack_vectors(payload)
     (call,) = calls
     assert torch.equal(call["encoder_hidden_states"], torch.stack([free, vectors]))
     extra = call["added_cond_kwargs"]
@@ -91,16 +91,16 @@ def test_renderer_refuses_what_it_cannot_draw(condition, render):
             ImageRequest(prompt="a bird", seed=1),
             ImageRequest(payload=good, seed=1),
             ImageRequest(payload=good),
-            ImageRequest(payload=packed(narrow, narrow.clone()), seed=1),
-            ImageRequest(payload=packed(wide, wide[:2].clone()), seed=1),
+            ImageRequest(payload=pack_vectors(narrow, narrow.clone()), seed=1),
+            ImageRequest(payload=pack_vectors(wide, wide[:2].clone()), seed=1),
             ImageRequest(payload=Payload.of(b"garbage"), seed=1),
             ImageRequest(payload=Payload.of(save({"vectors": wide})), seed=1),
         ]
     )
     assert isinstance(outcomes.pop(1), Result)
     reasons = [o.reason for o in outcomes if isinstance(o, Failure)]
-    told = ("no payload", "no seed", r"not twice (queries, 64)", "(4, 64) and (2, 64)")
-    for reason, part in zip(reasons, (*told, "no tensors", "no tensors"), strict=True):
+    expected = ("no payload", "no seed", r"not twice (queries, 64)", "(4, 64) and (2, 64)")
+    for reason, part in zip(reasons, (*expected, "no tensors", "no tensors"), strict=True):
         assert part in reason
     assert render([]) == []
 
@@ -109,7 +109,7 @@ def test_renderer_refuses_what_it_cannot_draw(condition, render):
 def test_pictures_of_other_query_counts_are_drawn_side_by_side(render):
     random = torch.Generator().manual_seed(1)
     pairs = [torch.randn(2, n, 64, generator=random) for n in (4, 6, 4)]
-    made = [ImageRequest(payload=packed(*p), seed=i) for i, p in enumerate(pairs)]
+    made = [ImageRequest(payload=pack_vectors(*p), seed=i) for i, p in enumerate(pairs)]
     together = render(made)
     for outcome, request in zip(together, made, strict=True):
         alone = render([request])[0].value.pixels.astype(int)
@@ -140,8 +140,8 @@ def test_the_safety_checker_of_a_checkpoint(save, tmp_path):
     checker = tiny_modules(DESIGNS["sd15"])["safety_checker"]
     random = torch.Generator().manual_seed(1)
     pair = torch.randn(2, 4, 64, generator=random)
-    requests = [ImageRequest(payload=packed(*pair), seed=1)]
-    told = {"device": "cpu", "dtype": "float32", "height": 64, "width": 64, "steps": 2}
+    requests = [ImageRequest(payload=pack_vectors(*pair), seed=1)]
+    settings = {"device": "cpu", "dtype": "float32", "height": 64, "width": 64, "steps": 2}
     for threshold, kind in ((-2.0, Failure), (2.0, Result)):
         for name in ("concept_embeds_weights", "special_care_embeds_weights"):
             getattr(checker, name).data.fill_(threshold)
@@ -150,10 +150,10 @@ def test_the_safety_checker_of_a_checkpoint(save, tmp_path):
         state = helpers.native_state(helpers.gen())
         language = helpers.gen().network.lm.config.to_dict()
         save(folder, state, helpers.gen().vision, language, modules)
-        stage = Emu2Render(weights="pretrained", model=str(folder), **told)
+        stage = Emu2Render(weights="pretrained", model=str(folder), **settings)
         assert isinstance(stage(requests)[0], kind)
-        told_off = told | {"safety_checker": "off"}
-        stage = Emu2Render(weights="pretrained", model=str(folder), **told_off)
+        unchecked = settings | {"safety_checker": "off"}
+        stage = Emu2Render(weights="pretrained", model=str(folder), **unchecked)
         assert isinstance(stage(requests)[0], Result)
 
 
@@ -175,8 +175,8 @@ def test_the_safety_checker_of_a_native_file_is_loaded_strictly(older, tmp_path)
         save_file(
             {n.replace(f"{tower}vision_model.", tower): t for n, t in tensors.items()}, file
         )
-    told = {"model": str(folder), "device": "cpu", "dtype": "float32"}
-    loaded = Emu2Render(weights="pretrained", **told).drawer.pipeline.safety_checker
+    settings = {"model": str(folder), "device": "cpu", "dtype": "float32"}
+    loaded = Emu2Render(weights="pretrained", **settings).drawer.pipeline.safety_checker
     expected = checker.state_dict()
     assert loaded.state_dict().keys() == expected.keys()
     assert all(torch.equal(loaded.state_dict()[n], t) for n, t in expected.items())
@@ -185,6 +185,6 @@ def test_the_safety_checker_of_a_native_file_is_loaded_strictly(older, tmp_path)
     tensors[f"{tower}stray"] = tensors.pop(lost)
     save_file(tensors, file)
     with pytest.raises(CheckpointError) as raised:
-        Emu2Render(weights="pretrained", **told)
+        Emu2Render(weights="pretrained", **settings)
     assert f"1 missing: {lost}" in str(raised.value)
     assert f"1 unexpected: {tower}stray" in str(raised.value)

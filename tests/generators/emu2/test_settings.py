@@ -10,7 +10,7 @@ from paths import CHECKOUT
 from generators.document import Request, Text, Turn
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
-from generators.emu2.prompts import chat_parts, shown
+from generators.emu2.prompts import chat_parts, display_text
 from generators.emu2.settings import (
     Emu2ConditionSettings,
     Emu2DraftSettings,
@@ -22,8 +22,8 @@ from generators.natives import native
 models = pytest.mark.models
 
 
-def prompt(request: Request, **told) -> str:
-    return shown(chat_parts(request, Emu2DraftSettings(**told)))
+def prompt(request: Request, **changes) -> str:
+    return display_text(chat_parts(request, Emu2DraftSettings(**changes)))
 
 
 DIALOGUE = Request(
@@ -49,9 +49,9 @@ def test_templates():
     )
     assert prompt(one, system_message="Be brief.").startswith("Be brief. [USER]: Hi")
     assert prompt(one, system_message="").startswith(" [USER]: Hi")
-    told = Request((Turn("system", (Text("Draw."),)), *one.turns))
-    assert prompt(told).startswith(f"{SYSTEM} Draw. [USER]: Hi")
-    assert prompt(told, template="hf").startswith("Draw.[USER]: Hi")
+    instructed = Request((Turn("system", (Text("Draw."),)), *one.turns))
+    assert prompt(instructed).startswith(f"{SYSTEM} Draw. [USER]: Hi")
+    assert prompt(instructed, template="hf").startswith("Draw.[USER]: Hi")
 
 
 def test_documents_so_far():
@@ -83,9 +83,13 @@ def test_what_enters_the_keys():
 
 
 def test_upstreams_defaults():
-    told = Emu2DraftSettings()
-    assert (told.num_beams, told.length_penalty, told.repetition_penalty) == (5, -1, 1)
-    assert (told.max_new_tokens, told.min_new_tokens) == (64, 0)
+    own = Emu2DraftSettings()
+    assert (own.num_beams, own.length_penalty, own.repetition_penalty) == (
+        5,
+        -1,
+        1,
+    )
+    assert (own.max_new_tokens, own.min_new_tokens) == (64, 0)
 
 
 def test_plan_shows_the_memory_of_each_stage():
@@ -115,18 +119,18 @@ def test_plan_shows_the_memory_of_each_stage():
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("overrides", "message"),
     [
         ({"draft": {"num_beam": 2}}, "did you mean 'num_beams'"),
         ({"quantization": "int5"}, "quantization"),
-        ({"render": {"negative_prompt": "blurry"}}, "set no negative_prompt"),
-        ({"render": {"prompt_prefix": "x"}}, "set no prompt_prefix"),
+        ({"render": {"negative_prompt": "blurry"}}, "omit negative_prompt"),
+        ({"render": {"prompt_prefix": "x"}}, "omit prompt_prefix"),
         ({"max_new_tokens": 0}, "max_new_tokens"),
     ],
 )
-def test_wrong_settings_are_refused(told, message):
+def test_wrong_settings_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
-        native("emu2", "tiny", told)
+        native("emu2", "tiny", overrides)
 
 
 @models

@@ -13,10 +13,10 @@ from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, ImageRequest, Request, Text, Turn
 from generators.emu2.condition import Emu2Condition
 from generators.emu2.draft import Emu2Draft
-from generators.emu2.payload import unpacked
+from generators.emu2.reading import unpack_vectors
 from generators.emu2.render import Emu2Render
 from generators.natives import native
-from generators.system import Asking, answer
+from generators.system import Repetition, answer
 
 models = pytest.mark.models
 
@@ -44,7 +44,7 @@ def test_question_to_document(draft, condition, render, rounds):
 
     system = native("emu2", "tiny", {"rounds": rounds})
     stages = {Kind.DRAFT: draft, Kind.CONDITION: condition, Kind.RENDER: render}
-    walk, outcomes, seen = answer(system, sample(0), Asking(as_asked)), None, []
+    walk, outcomes, seen = answer(system, sample(0), Repetition(as_asked)), None, []
     try:
         jobs = next(walk)
         while True:
@@ -194,7 +194,7 @@ def test_autoencoding_is_what_the_encoder_sees(condition):
         "generation",
         "generation",
     ]
-    vectors = [unpacked(o.value) for o in made]
+    vectors = [unpack_vectors(o.value) for o in made]
     state = helpers.native_state(helpers.gen())
     vision = helpers.gen().vision
     black = references.seen_exactly(state, vision, torch.zeros(3, 64, 64))
@@ -208,13 +208,13 @@ def test_autoencoding_is_what_the_encoder_sees(condition):
 
 @models
 def test_unconditional_vectors_are_those_of_no_text(condition):
-    from generators.emu2.reading import Prompt, embedded
+    from generators.emu2.reading import Emu2Prompt, embeddings
 
     model = condition.model
     ids = (model.tokens["<s>"], model.tokens["[IMG]"])
-    (states,) = embedded(model, [Prompt(ids, ())])
+    (states,) = embeddings(model, [Emu2Prompt(ids, ())])
     naive = references.uncached_vectors(model.network, states, 16)
-    free = unpacked(condition([ImageRequest("a bird")])[0].value)[1]
+    free = unpack_vectors(condition([ImageRequest("a bird")])[0].value)[1]
     assert (free - naive).abs().max() < 1e-4
 
 
@@ -262,4 +262,4 @@ def test_transparent_and_rotated_pictures_are_read_alike(condition):
         drawn.save(file, "PNG")
         images.append(Image.of(file.getvalue()))
     a, b = condition([ImageRequest(context=(i,)) for i in images])
-    assert torch.equal(unpacked(a.value)[0], unpacked(b.value)[0])
+    assert torch.equal(unpack_vectors(a.value)[0], unpack_vectors(b.value)[0])

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.emu2.sizes import toy_tokens, word_ids
-from generators.emu2.tokens import ADDED, ADDED_CHAT, Picture, Tokens
+from generators.emu2.tokens import ADDED, ADDED_CHAT, Emu2Tokens, PicturePlace
 from generators.errors import CheckpointError
 from generators.toys import WORDS
 
@@ -35,7 +35,9 @@ def test_words_of_toy_models_are_one_piece_each():
 
 
 def test_white_space_beside_special_tokens_is_dropped():
-    ids = T.encoded(["a house . [USER]:  red \n", Picture.GIVEN, "\n bird [ASSISTANT]:"], 3)
+    ids = T.encoded(
+        ["a house . [USER]:  red \n", PicturePlace.GIVEN, "\n bird [ASSISTANT]:"], 3
+    )
     frame = [T["[IMG]"], *[T["<image>"]] * 3, T["[/IMG]"]]
     expected = [T["<s>"], *piece("a house ."), T["[USER]"], *piece(":  red"), *frame]
     expected += [*piece("bird"), T["[ASSISTANT]"], *piece(":")]
@@ -43,7 +45,7 @@ def test_white_space_beside_special_tokens_is_dropped():
 
 
 def test_it_is_kept_where_the_fast_tokenizer_kept_it():
-    ids = KEEPING.encoded(["a house . [USER]:  red \n", Picture.GIVEN, "\n bird"], 1)
+    ids = KEEPING.encoded(["a house . [USER]:  red \n", PicturePlace.GIVEN, "\n bird"], 1)
     frame = [T["[IMG]"], T["<image>"], T["[/IMG]"]]
     expected = [T["<s>"], *piece("a house . "), T["[USER]"], *piece(":  red \n")]
     assert ids == [*expected, *frame, *piece("\n bird")]
@@ -68,7 +70,7 @@ def test_adjoining_texts_are_one():
 def test_text_does_not_mean_a_picture():
     """A picture mark spelt out in text would shift the vectors of the real pictures."""
     marks = ["[IMG]", "[/IMG]", "<image>", "[gIMG]", "[PAD]"]
-    ids = T.encoded([f"a {' '.join(marks)} b", Picture.GIVEN], 2)
+    ids = T.encoded([f"a {' '.join(marks)} b", PicturePlace.GIVEN], 2)
     assert [ids.count(T[m]) for m in marks] == [1, 1, 2, 0, 0]
     assert T.decoded(ids) == f"a {' '.join(marks)} b"
 
@@ -80,9 +82,9 @@ def test_grounding_tokens_may_be_spelt_out():
 
 
 def test_the_mark_of_the_next_picture_drops_the_space_before_it():
-    ids = T.encoded(["a bird \n", Picture.NEXT], 5)
+    ids = T.encoded(["a bird \n", PicturePlace.NEXT], 5)
     assert ids == [T["<s>"], *piece("a bird"), T["[IMG]"]]
-    assert T.encoded([Picture.NEXT], 5) == [T["<s>"], T["[IMG]"]]
+    assert T.encoded([PicturePlace.NEXT], 5) == [T["<s>"], T["[IMG]"]]
 
 
 def test_special_tokens_are_not_written_out():
@@ -92,7 +94,7 @@ def test_special_tokens_are_not_written_out():
 
 @given(st.text(st.characters(codec="utf-8"), max_size=40), st.integers(0, 3))
 def test_any_text_is_encoded_and_read_back(text, pictures):
-    parts = [text, *[Picture.GIVEN] * pictures]
+    parts = [text, *[PicturePlace.GIVEN] * pictures]
     ids = T.encoded(parts, 4)
     assert ids[0] == T["<s>"]
     assert ids.count(T["<image>"]) == 4 * pictures
@@ -105,6 +107,6 @@ def test_any_text_is_encoded_and_read_back(text, pictures):
 def test_tokens_are_found_where_a_name_holds_another():
     """`[IMG]` stands in `[gIMG]` but for a letter; the longest name wins."""
     added = {"<a>": 500, "<a><b>": 501}
-    ids = Tokens(T.pieces, T.added | added).encoded(["x<a><b>y"], 1)
+    ids = Emu2Tokens(T.pieces, T.added | added).encoded(["x<a><b>y"], 1)
     assert 501 in ids
     assert 500 not in ids

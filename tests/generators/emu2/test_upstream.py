@@ -9,11 +9,10 @@ from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Payload, Request, Text, Turn
 from generators.emu2.condition import Emu2Condition, request_parts
 from generators.emu2.draft import Emu2Draft
-from generators.emu2.payload import packed, unpacked
+from generators.emu2.network import encoder_input
 from generators.emu2.prompts import chat_parts
-from generators.emu2.reading import embedded, read
+from generators.emu2.reading import embeddings, pack_vectors, read, unpack_vectors
 from generators.emu2.render import Emu2Render
-from generators.emu2.vision import prepared
 
 pytestmark = pytest.mark.models
 
@@ -75,9 +74,9 @@ def requests() -> list[ImageRequest]:
 
 @pytest.mark.parametrize("i", range(2))
 def test_pictures_are_prepared_and_seen_as_upstream(i, arrays, chat):
-    pixels = prepared(upstream.pictures()[i], chat.model.vision.side)
+    pixels = encoder_input(upstream.pictures()[i], chat.model.vision.side)
     assert np.abs(pixels.numpy() - arrays[f"pixels_{i}"]).max() < 1e-6
-    seen = chat.model.seen([pixels])[0]
+    seen = chat.model.picture_vectors([pixels])[0]
     assert np.abs(seen.numpy() - arrays[f"seen_{i}"]).max() < 1e-5
 
 
@@ -99,7 +98,7 @@ def test_prompts_of_the_hubs_template_are_the_same_ids(arrays, chat_folder):
 
 def test_prefix_embeddings_and_first_logits(arrays, chat):
     prompts = [prompt_of(chat, request) for request in conversations()]
-    states = embedded(chat.model, prompts)
+    states = embeddings(chat.model, prompts)
     streams = Streams(chat.model.network.lm.model, chat.context)
     streams.open(states)
     logits = chat.model.network.lm.lm_head(streams.step())
@@ -113,7 +112,7 @@ def test_answers_are_the_same_ids(run, arrays, chat_folder):
     """In one padded batch; upstream answers one at a time, after an artificial `<s>`."""
     stage = drafting(chat_folder, **upstream.BEAMS[run])
     prompts = [prompt_of(stage, request) for request in conversations()]
-    answers = stage._search(embedded(stage.model, prompts))
+    answers = stage._search(embeddings(stage.model, prompts))
     expected = [arrays[f"answer_{i}_{run}"].tolist()[1:] for i in range(len(prompts))]
     assert answers == expected
     outcomes = stage(conversations())
@@ -128,7 +127,7 @@ def test_answers_end_in_both_ways(arrays):
 
 def test_vectors_and_where_guidance_starts_from(arrays, gen):
     for i, outcome in enumerate(gen(requests())):
-        vectors, free = unpacked(outcome.value)
+        vectors, free = unpack_vectors(outcome.value)
         assert np.abs(vectors.numpy() - arrays[f"vectors_{i}"]).max() < 5e-5
         assert np.abs(free.numpy() - arrays[f"free_{i}"]).max() < 5e-5
     last = arrays["free_3"]
@@ -145,7 +144,7 @@ def test_ids_gen_reads(arrays, gen):
 def drawn_requests(arrays) -> list[ImageRequest]:
     def payload(i: int) -> Payload:
         both = (torch.from_numpy(arrays[f"{n}_{i}"]) for n in ("vectors", "free"))
-        return packed(*both)
+        return pack_vectors(*both)
 
     return [ImageRequest(payload=payload(i), seed=upstream.NOISE_SEED) for i in range(4)]
 

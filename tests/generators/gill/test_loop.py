@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from benchmarks.speed.upstream.gill import GillLoop
-from generators.vokens.mapper import unpacked
+from generators.vokens.mapper import unpack_states
 
 pytestmark = pytest.mark.models
 
@@ -20,11 +20,11 @@ SETTINGS = [
 
 def answers(stage, requests):
     """Tracks of the requests, run together."""
-    prompts = [helpers.embedded(stage, r) for r in requests]
+    prompts = [helpers.embed(stage, r) for r in requests]
     return stage._interleave(prompts, [r.seed for r in requests])
 
 
-def kept(stage, ids: list[int], images: int) -> list[int]:
+def without_tail(stage, ids: list[int], images: int) -> list[int]:
     """Upstream's ids without those after the last image that is returned."""
     if images < stage.settings.max_num_rets:
         return ids
@@ -36,17 +36,17 @@ def kept(stage, ids: list[int], images: int) -> list[int]:
 def test_batch_equals_the_uncached_loop(settings):
     """Ids are equal, states to 1e-4 of their size (float32 against float64)."""
     stage = helpers.tiny(**settings)
-    found = 0
+    images_compared = 0
     tracks = answers(stage, helpers.QUESTIONS)
     for request, track in zip(helpers.QUESTIONS, tracks, strict=True):
-        prompt = helpers.embedded(stage, request)
+        prompt = helpers.embed(stage, request)
         ids, images = helpers.gill_uncached(stage, prompt, request.seed)
-        assert track.ids == kept(stage, ids, len(images))
+        assert track.ids == without_tail(stage, ids, len(images))
         assert len(track.images) == len(images)
         for ours, exact in zip(track.images, images, strict=True):
             assert (ours.double() - exact).abs().max() < 1e-4 * exact.abs().max()
-        found += len(images)
-    assert found >= 3
+        images_compared += len(images)
+    assert images_compared >= 3
 
 
 @pytest.mark.parametrize("settings", SETTINGS[::3])
@@ -74,12 +74,12 @@ def test_answers_differ_by_question_and_seed():
 
 
 def test_an_image_at_the_last_step_is_finished():
-    """Upstream ends in an error there: it has read no state of the image's tokens."""
+    """Upstream fails there: it has not read the states of the image's tokens."""
     stage = helpers.tiny(num_words=1, gen_scale_factor=1e5)
     (track,) = answers(stage, helpers.QUESTIONS[:1])
     assert track.ids == list(stage.language.tokens.vokens)
     assert track.stop == "word budget reached"
-    prompt = helpers.embedded(stage, helpers.QUESTIONS[0])
+    prompt = helpers.embed(stage, helpers.QUESTIONS[0])
     _, images = helpers.gill_uncached(stage, prompt, 0)
     assert torch.allclose(track.images[0].double(), images[0], rtol=1e-4, atol=1e-3)
 
@@ -104,7 +104,7 @@ def test_images_need_room_for_all_their_tokens(room):
     stage = helpers.tiny(num_words=20, gen_scale_factor=1e5)
     vokens = list(stage.language.tokens.vokens)
     ids = [stage.language.tokens.bos] * (stage.language.context - room)
-    (track,) = stage._interleave([stage.language.embedded(ids)], [0])
+    (track,) = stage._interleave([stage.language.embed(ids)], [0])
     assert track.ids[:8] == vokens if room >= 8 else not set(track.ids) & set(vokens)
     assert track.stop == "context full"
     assert len(track.ids) == room
@@ -115,20 +115,20 @@ def test_payloads_are_states_and_embeddings_added_up():
     requests = helpers.QUESTIONS[:4]
     tracks = answers(stage, requests)
     vokens = stage.language.embeddings[-8:].double()
-    found = 0
+    images_compared = 0
     for request, track, outcome in zip(requests, tracks, stage(requests), strict=True):
-        payloads = [unpacked(r.payload) for r in outcome.value.requests]
+        payloads = [unpack_states(r.payload) for r in outcome.value.requests]
         assert len(payloads) == len(track.images)
         for ours, states in zip(payloads, track.images, strict=True):
             assert ours.shape == (8, 64)
             assert abs(torch.from_numpy(ours) - (states + vokens)).max() < 1e-4
-            found += 1
+            images_compared += 1
         assert outcome.usage["images"] == len(track.images), request
-    assert found >= 3
+    assert images_compared >= 3
 
 
 @pytest.mark.parametrize("settings", SETTINGS[1::2])
-def test_the_loop_that_speed_is_measured_against_says_the_same(settings):
+def test_the_loop_that_speed_is_measured_against_gives_the_same(settings):
     stage = helpers.tiny(**settings)
     ours, theirs = stage(helpers.QUESTIONS), GillLoop(stage)(helpers.QUESTIONS)
     for a, b in zip(ours, theirs, strict=True):

@@ -1,4 +1,4 @@
-"""Published layouts: what loads, what is refused, and that nothing is assumed."""
+"""Published layouts: checkpoints that load and checkpoints that are refused."""
 
 import json
 import shutil
@@ -12,14 +12,13 @@ from tokenizers import Tokenizer
 from generators.errors import CheckpointError
 from generators.gill import models
 from generators.gill.draft import GillDraft
-from generators.gill.language import language_model
+from generators.gill.networks import language_model, vision_tower
 from generators.gill.published import Additions
 from generators.gill.render import GillRender, empty_mapper
 from generators.gill.settings import GillDraftSettings, GillRenderSettings
 from generators.gill.sizes import FULL, TINY, toy_tokenizer
-from generators.gill.tokens import Tokens
-from generators.gill.vision import vision_tower
-from generators.vokens.mapper import unpacked
+from generators.gill.tokens import GillTokens
+from generators.vokens.mapper import unpack_states
 
 pytestmark = pytest.mark.models
 
@@ -33,8 +32,8 @@ def folders(tmp_path_factory):
 
 def drafting(folders, **settings) -> GillDraft:
     named = {k: v for k, v in folders.items() if k != "diffusion"}
-    told = {"device": "cpu", "dtype": "float32"} | settings
-    return GillDraft(weights="pretrained", **named | told)
+    small = {"device": "cpu", "dtype": "float32"}
+    return GillDraft(weights="pretrained", **named | small | settings)
 
 
 def rendering(folders, **settings) -> GillRender:
@@ -108,20 +107,20 @@ def test_dimensions_come_from_the_files(tmp_path, monkeypatch):
     monkeypatch.setattr(models, "TINY", other)
     monkeypatch.setattr(helpers, "TINY", other)
     monkeypatch.setattr("generators.gill.render.TINY", other)
-    made = GillDraft(weights="tiny", device="cpu")
-    monkeypatch.setattr(helpers, "tiny", lambda: made)
+    stage = GillDraft(weights="tiny", device="cpu")
+    monkeypatch.setattr(helpers, "tiny", lambda: stage)
     folders = helpers.save(tmp_path)
-    ours, theirs = drafting(folders)(helpers.QUESTIONS), made(helpers.QUESTIONS)
+    ours, theirs = drafting(folders)(helpers.QUESTIONS), stage(helpers.QUESTIONS)
     for a, b in zip(ours, theirs, strict=True):
         helpers.assert_same(a, b)
-    shapes = {unpacked(r.payload).shape for o in ours for r in o.value.requests}
+    shapes = {unpack_states(r.payload).shape for o in ours for r in o.value.requests}
     assert shapes == {(5, 48)}
     drawn = rendering(folders)._mapped(torch.zeros(2, 5, 48))
     assert drawn.shape == (2, 70, 32)
 
 
-def remade(folders, tmp_path, part: str, change) -> dict[str, str]:
-    """The folders with one checkpoint written anew, its tensors changed."""
+def altered(folders, tmp_path, part: str, change) -> dict[str, str]:
+    """The folders with one checkpoint replaced by a copy with changed tensors."""
     where = tmp_path / part
     write = {"model": helpers.save_own, "language": helpers.save_opt}
     if part == "vision":
@@ -138,25 +137,25 @@ def test_every_difference_is_named_in_one_error(folders, tmp_path):
         tensors["decoder.final_layer_norm.bias"] = torch.zeros(63)
 
     with pytest.raises(CheckpointError) as raised:
-        drafting(remade(folders, tmp_path, "language", change))
-    told = str(raised.value)
-    assert "1 missing: decoder.layers.0.fc1.weight" in told
-    assert "1 unexpected: decoder.layers.7.fc1.weight" in told
-    assert "decoder.final_layer_norm.bias (63,), not (64,)" in told
+        drafting(altered(folders, tmp_path, "language", change))
+    message = str(raised.value)
+    assert "1 missing: decoder.layers.0.fc1.weight" in message
+    assert "1 unexpected: decoder.layers.7.fc1.weight" in message
+    assert "decoder.final_layer_norm.bias (63,), not (64,)" in message
 
 
-@pytest.mark.parametrize(("told", "rows"), [(421, 30), (900, 800), (410, 410)])
+@pytest.mark.parametrize(("declared", "rows"), [(421, 30), (900, 800), (410, 410)])
 def test_embeddings_must_be_those_of_the_config_and_of_all_words(
-    folders, tmp_path, told, rows
+    folders, tmp_path, declared, rows
 ):
     """Tables of another length than the config's, and too short for the vocabulary."""
 
     def change(tensors) -> None:
         tensors["decoder.embed_tokens.weight"] = torch.zeros(rows, 64)
 
-    broken = remade(folders, tmp_path, "language", change)
+    broken = altered(folders, tmp_path, "language", change)
     path = tmp_path / "language" / "config.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": told}))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": declared}))
     with pytest.raises(CheckpointError, match=rf"embed_tokens\.weight \({rows}, 64\)"):
         drafting(broken)
 
@@ -165,7 +164,7 @@ def test_own_keys_are_strict_in_both_stages(folders, tmp_path):
     def change(tensors) -> None:
         tensors["model.stray"] = torch.zeros(1)
 
-    broken = remade(folders, tmp_path, "model", change)
+    broken = altered(folders, tmp_path, "model", change)
     with pytest.raises(CheckpointError, match=r"1 unexpected: model\.stray"):
         drafting(broken)
     with pytest.raises(CheckpointError, match=r"1 unexpected: model\.stray"):
@@ -190,7 +189,7 @@ def test_misshapen_parts_of_the_draft(folders, tmp_path, name, shape, message):
         tensors[f"model.{name}"] = torch.zeros(shape)
 
     with pytest.raises(CheckpointError, match=message):
-        drafting(remade(folders, tmp_path, "model", change))
+        drafting(altered(folders, tmp_path, "model", change))
 
 
 @pytest.mark.parametrize(
@@ -206,7 +205,7 @@ def test_missing_parts_of_the_mapper(folders, tmp_path, name, message):
         del tensors[f"model.gen_text_hidden_fcs.0.{name}"]
 
     with pytest.raises(CheckpointError, match=message):
-        rendering(remade(folders, tmp_path, "model", change))
+        rendering(altered(folders, tmp_path, "model", change))
 
 
 def test_vision_tower_is_strict_and_the_text_tower_is_not_read(folders, tmp_path):
@@ -215,7 +214,7 @@ def test_vision_tower_is_strict_and_the_text_tower_is_not_read(folders, tmp_path
         del tensors["vision_model.post_layernorm.weight"]
 
     with pytest.raises(CheckpointError, match=r"vision tower of .*post_layernorm\.weight"):
-        drafting(remade(folders, tmp_path, "vision", change))
+        drafting(altered(folders, tmp_path, "vision", change))
 
 
 @pytest.mark.parametrize(
@@ -266,9 +265,9 @@ def test_missing_companions_are_named_before_anything_runs(folders, tmp_path):
         del named["diffusion"]
         with pytest.raises(CheckpointError, match="no such file or folder"):
             GillDraftSettings(**named).spec("gill-draft", "pretrained")
-    told = GillRenderSettings(model=folders["model"], diffusion=absent)
+    settings = GillRenderSettings(model=folders["model"], diffusion=absent)
     with pytest.raises(CheckpointError, match="no such file or folder"):
-        told.spec("gill-render", "pretrained")
+        settings.spec("gill-render", "pretrained")
 
 
 def test_ids_of_the_image_tokens_must_be_those_trained_with(folders, tmp_path):
@@ -284,14 +283,14 @@ def test_ids_of_the_image_tokens_must_be_those_trained_with(folders, tmp_path):
 def test_pickled_code_is_refused(folders, tmp_path, capsys):
     copied = tmp_path / "gill"
     shutil.copytree(folders["model"], copied)
-    evil = {"state_dict": {"model.logit_scale": Evil()}}
-    torch.save(evil, copied / "pretrained_ckpt.pth.tar")
+    pickled = {"state_dict": {"model.logit_scale": _PrintsWhenLoaded()}}
+    torch.save(pickled, copied / "pretrained_ckpt.pth.tar")
     with pytest.raises(CheckpointError, match="holds more than tensors"):
         rendering(folders | {"model": str(copied)})
     assert "executed" not in capsys.readouterr().out
 
 
-class Evil:
+class _PrintsWhenLoaded:
     def __reduce__(self):
         return (print, ("executed",))
 
@@ -305,7 +304,7 @@ def test_a_diffusion_model_of_another_width_is_refused(folders, tmp_path):
         )
 
     with pytest.raises(CheckpointError, match=r"gives vectors of 24.*reads vectors of 32"):
-        rendering(remade(folders, tmp_path, "model", change))
+        rendering(altered(folders, tmp_path, "model", change))
 
 
 def parameters(module: torch.nn.Module) -> int:
@@ -316,7 +315,7 @@ def test_full_size_has_the_published_parameters():
     """6.658 billion of OPT-6.7B, and GILL's own 50,096,385 (95.6 MiB in bfloat16)."""
     from transformers import CLIPVisionConfig, OPTConfig
 
-    tokens = Tokens(toy_tokenizer(FULL.vocabulary), FULL.vokens)
+    tokens = GillTokens(toy_tokenizer(FULL.vocabulary), FULL.vokens)
     assert (tokens.cls, tokens.vokens) == (50_265, tuple(range(50_266, 50_274)))
     opt = language_model(OPTConfig(**FULL.language, vocab_size=50_272))
     assert parameters(opt) == pytest.approx(6.658e9, rel=1e-4)
@@ -346,13 +345,13 @@ def test_a_worker_makes_the_stages_of_a_spec(folders):
     spec = GillDraftSettings(**named, device="cpu").spec("gill-draft", "pretrained")
     assert spec.identity.count("folder:") == 3
     assert GillDraft(**spec.settings, **spec.options).language.context == 2048
-    told = GillRenderSettings(
+    settings = GillRenderSettings(
         model=folders["model"],
         diffusion=folders["diffusion"],
         device="cpu",
         dtype="float32",
     )
-    spec = told.spec("gill-render", "pretrained")
+    spec = settings.spec("gill-render", "pretrained")
     assert spec.identity.count("folder:") == 2
     GillRender(**spec.settings, **spec.options)
 
@@ -386,8 +385,8 @@ def test_hub_ids_are_read_from_the_cache_without_a_network(tmp_path, monkeypatch
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     named = {"model": "someone/gill", "vision": "someone/clip"}
-    told = GillDraftSettings(**named, language="someone/opt", device="cpu")
-    spec = told.spec("gill-draft", "pretrained")
+    settings = GillDraftSettings(**named, language="someone/opt", device="cpu")
+    spec = settings.spec("gill-draft", "pretrained")
     assert spec.options["language"] == f"someone/opt@{commit}"
     stage = GillDraft(**spec.settings, **spec.options)
     assert stage.language.tokens.vokens == helpers.tiny().language.tokens.vokens

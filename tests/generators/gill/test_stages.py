@@ -1,4 +1,4 @@
-"""GILL's two stages and the system they make, with tiny weights."""
+"""GILL's two stages and the system of both, with tiny weights."""
 
 from dataclasses import replace
 
@@ -37,7 +37,7 @@ def test_notes_and_usage():
     assert outcome.usage["input_tokens"] == length
 
 
-def test_what_bad_requests_become():
+def test_outcomes_of_bad_requests():
     unreadable = Image.of(b"no picture")
     outcomes = drafted(
         Request(()),
@@ -77,7 +77,7 @@ def test_ten_pictures_are_read():
     assert outcome.usage["input_images"] == 10
     others = [helpers.picture(i) for i in (*range(9), 11)]
     first, second = (
-        helpers.embedded(helpers.tiny(), helpers.question(*p, "Which is best?"))
+        helpers.embed(helpers.tiny(), helpers.question(*p, "Which is best?"))
         for p in (pictures, others)
     )
     changed = (first - second).abs().amax(dim=1) > 1e-3
@@ -88,8 +88,8 @@ def test_a_picture_among_others_is_embedded_as_alone():
     stage = helpers.tiny()
     request = helpers.QUESTIONS[2]
     prompts = [stage.prompt(r) for r in helpers.QUESTIONS]
-    together = stage.embedded(prompts)[2]
-    assert (together - helpers.embedded(stage, request)).abs().max() < 1e-5
+    together = stage.embed(prompts)[2]
+    assert (together - helpers.embed(stage, request)).abs().max() < 1e-5
 
 
 def test_every_turn_is_read():
@@ -99,8 +99,8 @@ def test_every_turn_is_read():
         Turn("assistant", (Text(" Yes."), helpers.picture())),
         Turn("user", (Text("Why?"),)),
     )
-    (seen,) = drafted(Request(turns))
-    assert seen.notes["prompt"] == "Be kind. Q: Hi\nA: Yes.<image>\nQ: Why?\nA:"
+    (pictures,) = drafted(Request(turns))
+    assert pictures.notes["prompt"] == "Be kind. Q: Hi\nA: Yes.<image>\nQ: Why?\nA:"
     (named,) = drafted(Request(turns), history_images="vokens")
     names = "".join(f"[IMG{i}]" for i in range(8))
     assert named.notes["prompt"] == f"Be kind. Q: Hi\nA: Yes. {names}\nQ: Why?\nA:"
@@ -129,11 +129,11 @@ def text_after_images(outcome) -> bool:
     return isinstance(outcome.value.segments[-1], Text) and bool(outcome.value.requests)
 
 
-def test_text_after_the_last_image_is_dropped_unless_asked_for():
+def test_text_after_the_last_image_is_dropped_by_default():
     requests = helpers.QUESTIONS
     assert not any(map(text_after_images, drafted(*requests)))
-    kept = drafted(*requests, trailing_text=True)
-    assert any(map(text_after_images, kept))
+    trailing = drafted(*requests, trailing_text=True)
+    assert any(map(text_after_images, trailing))
 
 
 def test_texts_are_cut_after_their_first_sentence_unless_kept_whole():
@@ -190,7 +190,7 @@ def test_defaults_are_visible_in_the_key():
 
 
 def test_memory_is_planned_before_anything_is_loaded():
-    """22 GB are what upstream asks for the whole model, at one record."""
+    """Upstream asks for 22 GB for the whole model, at one record."""
     one = GillDraftSettings(batch_size=1).memory_estimate_gib("pretrained")
     eight = GillDraftSettings(batch_size=8).memory_estimate_gib("pretrained")
     assert 14 < one < 18

@@ -1,4 +1,4 @@
-"""Prompts, ids and answers in text: cases worked out by hand."""
+"""Prompts, ids and answers in text, with expected values worked out by hand."""
 
 import pytest
 import torch
@@ -8,21 +8,20 @@ from tokenizers import Tokenizer, models
 
 from generators.document import Image, Text, Turn
 from generators.errors import CheckpointError
-from generators.gill.answer import first_sentence
-from generators.gill.prompts import pieces, shown
+from generators.gill.dialogue import display_text, first_sentence, pieces
+from generators.gill.loop import GillLimits, GillStop, GillTrack
 from generators.gill.settings import GillDraftSettings
 from generators.gill.sizes import toy_tokenizer
-from generators.gill.state import Limits, Stop, Track
-from generators.gill.tokens import Tokens
+from generators.gill.tokens import GillTokens
 
-TOLD = GillDraftSettings()
+SETTINGS = GillDraftSettings()
 NAMES = "".join(f"[IMG{i}]" for i in range(8))
 A, B = Image.of(b"a"), Image.of(b"b")
 
 
 @pytest.fixture(scope="module")
-def tokens() -> Tokens:
-    return Tokens(toy_tokenizer(), 8)
+def tokens() -> GillTokens:
+    return GillTokens(toy_tokenizer(), 8)
 
 
 def user(*content: str | Image) -> Turn:
@@ -49,14 +48,14 @@ def turn(role, *content: str | Image) -> Turn:
     ],
 )
 def test_prompts(turns, expected):
-    assert pieces(turns, TOLD, NAMES) == expected
+    assert pieces(turns, SETTINGS, NAMES) == expected
 
 
 def test_history_as_upstream_keeps_it():
     """Names of image tokens instead of pictures, within one text."""
-    told = GillDraftSettings(history_images="vokens")
+    settings = GillDraftSettings(history_images="vokens")
     turns = [user("Hi"), turn("assistant", " Yes.", A, " no"), user("So?")]
-    assert pieces(turns, told, NAMES) == [
+    assert pieces(turns, settings, NAMES) == [
         "Q: Hi\nA:",
         f" Yes. {NAMES} no\n",
         "Q: So?\nA:",
@@ -64,9 +63,9 @@ def test_history_as_upstream_keeps_it():
 
 
 def test_templates_can_be_left_out():
-    told = GillDraftSettings(question="", answer="")
-    assert pieces([user("", A)], told, NAMES) == [A]
-    assert shown(["Q: See", A, "\nA:"]) == "Q: See<image>\nA:"
+    settings = GillDraftSettings(question="", answer="")
+    assert pieces([user("", A)], settings, NAMES) == [A]
+    assert display_text(["Q: See", A, "\nA:"]) == "Q: See<image>\nA:"
 
 
 def test_ids_follow_the_vocabulary(tokens):
@@ -78,7 +77,7 @@ def test_ids_follow_the_vocabulary(tokens):
     assert tokens.bos == 2
 
 
-def test_white_space_around_added_names_is_taken_away(tokens):
+def test_white_space_around_added_names_is_stripped(tokens):
     plain = tokens.encode("the house")
     assert tokens.encode(f"the house \n {NAMES}\nthe house") == [
         *plain,
@@ -111,13 +110,13 @@ def test_decoding_spells_as_slow_tokenizers_did(tokens):
 
 @given(st.text(alphabet=st.characters(codec="utf-8", exclude_characters="[<")))
 def test_text_survives(text):
-    made = Tokens(toy_tokenizer(), 8)
-    assert made.tokenizer.decode(made.encode(text)) == text
+    tokens = GillTokens(toy_tokenizer(), 8)
+    assert tokens.tokenizer.decode(tokens.encode(text)) == text
 
 
 def test_a_vocabulary_without_special_tokens_is_refused():
     with pytest.raises(CheckpointError, match=r"lacks '</s>'"):
-        Tokens(Tokenizer(models.BPE(vocab={"a": 0}, merges=[])), 8)
+        GillTokens(Tokenizer(models.BPE(vocab={"a": 0}, merges=[])), 8)
 
 
 @pytest.mark.parametrize(
@@ -135,12 +134,12 @@ def test_first_sentence(text, expected):
     assert first_sentence(text) == expected
 
 
-def limits(**changes) -> Limits:
-    base = {"context": 100, "words": 30, "words_first": 0, "images": 2}
-    return Limits(**base | {"trailing_text": False, "newline": "upstream"} | changes)
+def limits(**changes) -> GillLimits:
+    base = {"context": 100, "words": 30, "min_words": 0, "images": 2}
+    return GillLimits(**base | {"trailing_text": False, "newline": "upstream"} | changes)
 
 
-def run(track: Track, ids: list[int]) -> Track:
+def run(track: GillTrack, ids: list[int]) -> GillTrack:
     """Feed ids until the track stops; states are counted from 0."""
     for i, token in enumerate(ids):
         track.read(torch.tensor([float(i)]))
@@ -152,18 +151,18 @@ def run(track: Track, ids: list[int]) -> Track:
     return track
 
 
-def image_of(track: Track) -> list[float]:
+def image_of(track: GillTrack) -> list[float]:
     return track.images[-1].flatten().tolist()
 
 
 def test_states_are_read_one_step_after_each_image_token(tokens):
-    track = run(Track(10, tokens, limits()), [50, tokens.vokens[0], *[0] * 8, 51])
+    track = run(GillTrack(10, tokens, limits()), [50, tokens.vokens[0], *[0] * 8, 51])
     assert track.ids == [50, *tokens.vokens, 0, 51]
     assert image_of(track) == [2, 3, 4, 5, 6, 7, 8, 9]
 
 
 @pytest.mark.parametrize(
-    ("newline", "ids", "kept"),
+    ("newline", "ids", "expected"),
     [
         ("upstream", [50, 51, "n", 52], [50, 51]),
         ("upstream", ["n", 51, "n", 52], ["n", 51, "n", 52]),
@@ -172,46 +171,48 @@ def test_states_are_read_one_step_after_each_image_token(tokens):
         ("never", [50, "n", 51], [50, "n", 51]),
     ],
 )
-def test_where_newlines_end_an_answer(tokens, newline, ids, kept):
-    spelled = [[tokens.newline if i == "n" else i for i in some] for some in (ids, kept)]
-    track = run(Track(10, tokens, limits(newline=newline)), spelled[0])
+def test_where_newlines_end_an_answer(tokens, newline, ids, expected):
+    spelled = [
+        [tokens.newline if i == "n" else i for i in some] for some in (ids, expected)
+    ]
+    track = run(GillTrack(10, tokens, limits(newline=newline)), spelled[0])
     assert track.ids == spelled[1]
-    assert (track.stop is Stop.LINE) == (len(kept) < len(ids))
+    assert (track.stop is GillStop.LINE) == (len(expected) < len(ids))
 
 
 def test_nothing_is_written_after_the_last_image_unless_it_is_kept(tokens):
-    asked = [tokens.vokens[0], *[0] * 7]
-    ids = [*asked, 50, *asked, 51, 52]
-    track = run(Track(10, tokens, limits()), ids)
-    assert track.stop is Stop.IMAGES
+    image = [tokens.vokens[0], *[0] * 7]
+    ids = [*image, 50, *image, 51, 52]
+    track = run(GillTrack(10, tokens, limits()), ids)
+    assert track.stop is GillStop.IMAGES
     assert track.ids == [*tokens.vokens, 50, *tokens.vokens]
-    track = run(Track(10, tokens, limits(trailing_text=True)), ids)
+    track = run(GillTrack(10, tokens, limits(trailing_text=True)), ids)
     assert track.stop is None
     assert track.ids[-2:] == [51, 52]
-    assert not track.may_ask
+    assert not track.may_begin_image
 
 
 def test_words_are_counted_with_images_as_one(tokens):
     ids = [50, tokens.vokens[0], *[0] * 7, 51, 52]
-    track = run(Track(10, tokens, limits(words=3)), ids)
-    assert track.stop is Stop.WORDS
+    track = run(GillTrack(10, tokens, limits(words=3)), ids)
+    assert track.stop is GillStop.WORDS
     assert track.ids == [50, *tokens.vokens, 51]
 
 
 def test_an_image_as_the_last_word_is_finished(tokens):
-    track = run(Track(10, tokens, limits(words=1)), [tokens.vokens[0], *[0] * 9])
-    assert (track.stop, len(track.images)) == (Stop.WORDS, 1)
+    track = run(GillTrack(10, tokens, limits(words=1)), [tokens.vokens[0], *[0] * 9])
+    assert (track.stop, len(track.images)) == (GillStop.WORDS, 1)
     assert track.ids == list(tokens.vokens)
 
 
 @pytest.mark.parametrize(("context", "may"), [(17, False), (18, True)])
-def test_images_are_asked_for_only_where_they_fit(tokens, context, may):
-    assert Track(10, tokens, limits(context=context)).may_ask is may
+def test_images_begin_only_where_they_fit(tokens, context, may):
+    assert GillTrack(10, tokens, limits(context=context)).may_begin_image is may
 
 
 def test_a_full_context_stops(tokens):
-    track = run(Track(10, tokens, limits(context=12)), [50, 51, 52])
-    assert (track.stop, track.ids) == (Stop.CONTEXT, [50, 51])
+    track = run(GillTrack(10, tokens, limits(context=12)), [50, 51, 52])
+    assert (track.stop, track.ids) == (GillStop.CONTEXT, [50, 51])
 
 
 def test_settings_that_contradict_each_other():

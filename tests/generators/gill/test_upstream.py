@@ -12,7 +12,7 @@ from generators.document import ImageRequest, Text
 from generators.gill.draft import GillDraft
 from generators.gill.render import GillRender
 from generators.gill.settings import GillDraftSettings
-from generators.vokens.mapper import packed, unpacked
+from generators.vokens.mapper import pack_states, unpack_states
 
 pytestmark = pytest.mark.models
 
@@ -33,8 +33,8 @@ def stage(folders):
     @functools.cache
     def make(**settings) -> GillDraft:
         named = {k: folders[k] for k in ("model", "language", "vision")}
-        told = {"device": "cpu", "dtype": "float32", **upstream.BASE, **settings}
-        return GillDraft(weights="pretrained", **named, **told)
+        options = {"device": "cpu", "dtype": "float32", **upstream.BASE, **settings}
+        return GillDraft(weights="pretrained", **named, **options)
 
     return make
 
@@ -43,13 +43,13 @@ def stage(folders):
 def render(folders):
     named = {k: folders[k] for k in ("model", "diffusion")}
     size = {"height": 64, "width": 64, "steps": upstream.STEPS}
-    told = {"device": "cpu", "dtype": "float32", "guidance": upstream.GUIDANCE}
-    return GillRender(weights="pretrained", **named, **size, **told)
+    options = {"device": "cpu", "dtype": "float32", "guidance": upstream.GUIDANCE}
+    return GillRender(weights="pretrained", **named, **size, **options)
 
 
-def embedded(stage, index: int) -> torch.Tensor:
+def embed(stage, index: int) -> torch.Tensor:
     prompt = stage.prompt(upstream.request(index, 0))
-    return stage.embedded([prompt])[0]
+    return stage.embed([prompt])[0]
 
 
 @pytest.mark.parametrize("name", upstream.PICTURES)
@@ -57,14 +57,14 @@ def test_pictures_are_prepared_as_upstream(name, arrays, stage):
     """Squashed as by upstream's programs, and cropped as by its function alone."""
     vision = stage().vision
     for resize, kind in (("squash", "pixels"), ("crop", "cropped")):
-        ours = vision.prepared(upstream.image(name), resize)
+        ours = vision.pixels(upstream.image(name), resize)
         assert np.abs(ours.numpy() - arrays[f"{kind}_{name}"]).max() < 1e-6
 
 
 @pytest.mark.parametrize("index", range(4))
 def test_prompts_are_the_same_embeddings(index, arrays, stage):
     """Ids, white space around image names, the BOS, and what pictures become."""
-    ours, expected = embedded(stage(), index), arrays[f"prefix_{index}"]
+    ours, expected = embed(stage(), index), arrays[f"prefix_{index}"]
     assert ours.shape == expected.shape
     assert np.abs(ours.numpy() - expected).max() < 1e-5
 
@@ -72,7 +72,7 @@ def test_prompts_are_the_same_embeddings(index, arrays, stage):
 @pytest.mark.parametrize("index", range(4))
 def test_first_logits(index, arrays, stage):
     language = stage().language
-    prompt = embedded(stage(), index)
+    prompt = embed(stage(), index)
     positions = torch.arange(len(prompt))[None]
     hidden = language.decoder(
         inputs_embeds=prompt[None], position_ids=positions, use_cache=False
@@ -86,16 +86,18 @@ def test_first_logits(index, arrays, stage):
 
 def tracks(stage, run: int):
     """Of all conversations together, in one batch."""
-    made = stage(**upstream.RUNS[run])
-    prompts = [embedded(made, c) for c in range(4)]
-    return made, made._interleave(prompts, [upstream.seed_of(c, run) for c in range(4)])
+    drafter = stage(**upstream.RUNS[run])
+    prompts = [embed(drafter, c) for c in range(4)]
+    return drafter, drafter._interleave(
+        prompts, [upstream.seed_of(c, run) for c in range(4)]
+    )
 
 
 @pytest.mark.parametrize("run", range(len(upstream.RUNS)))
 def test_answers_are_the_same_ids(run, arrays, stage):
     """Ours end where upstream cuts its full length of ids afterwards."""
-    made, answers = tracks(stage, run)
-    newline = made.language.tokens.newline
+    drafter, answers = tracks(stage, run)
+    newline = drafter.language.tokens.newline
     for index, track in enumerate(answers):
         theirs = arrays[f"ids_{index}_{run}"].tolist()
         assert track.ids == theirs[: len(track.ids)]
@@ -124,13 +126,13 @@ def test_answers_are_the_same_documents(run, arrays, stage):
 def test_runs_cover_images_every_stop_and_a_leading_newline(arrays, stage):
     stops, images, opening = set(), 0, set()
     for run in range(len(upstream.RUNS)):
-        made, answers = tracks(stage, run)
+        drafter, answers = tracks(stage, run)
         stops |= {str(t.stop) for t in answers}
         images += sum(len(t.images) for t in answers)
         opening |= {t.ids[0] for t in answers if t.ids}
     assert stops == {"end of line", "word budget reached", "image limit reached"}
     assert images > 50
-    assert made.language.tokens.newline in opening
+    assert drafter.language.tokens.newline in opening
 
 
 @pytest.mark.parametrize("index", range(4))
@@ -138,7 +140,7 @@ def test_states_are_those_of_the_uncached_program(index, arrays, stage):
     for run in (0, 2):
         expected = arrays.get(f"states_{index}_{run}")
         outcome = stage(**upstream.RUNS[run])([upstream.request(index, 0)])[0]
-        ours = [unpacked(r.payload) for r in outcome.value.requests]
+        ours = [unpack_states(r.payload) for r in outcome.value.requests]
         assert len(ours) == (0 if expected is None else len(expected))
         if expected is not None:
             assert np.abs(np.stack(ours) - expected).max() < 1e-4 * np.abs(expected).max()
@@ -161,22 +163,30 @@ def test_unconditional_branch_is_the_empty_prompt(arrays, render):
 
 
 def test_pixels(arrays, render):
-    drawn = [c for c in range(4) if f"picture_{c}" in arrays]
-    states = [torch.from_numpy(arrays[f"states_{c}_2"][0]) for c in drawn]
+    cases = [c for c in range(4) if f"picture_{c}" in arrays]
+    states = [torch.from_numpy(arrays[f"states_{c}_2"][0]) for c in cases]
     requests = [
-        ImageRequest(payload=packed(s), seed=upstream.seed_of(c, 1))
-        for c, s in zip(drawn, states, strict=True)
+        ImageRequest(payload=pack_states(s), seed=upstream.seed_of(c, 1))
+        for c, s in zip(cases, states, strict=True)
     ]
-    assert len(drawn) >= 2
-    for index, outcome in zip(drawn, render(requests), strict=True):
+    assert len(cases) >= 2
+    for index, outcome in zip(cases, render(requests), strict=True):
         difference = outcome.value.pixels.astype(int) - arrays[f"picture_{index}"]
         assert np.abs(difference).max() <= 1
 
 
 def test_settings_of_the_runs_are_upstreams_own():
-    """The arrays speak of our defaults as well, as far as they are upstream's."""
-    told = GillDraftSettings()
-    assert (told.ret_scale_factor, told.gen_scale_factor, told.temperature) == (1.4, 1, 0)
-    assert (told.question, told.answer, told.newline) == ("Q: ", "\nA:", "upstream")
-    assert told.truncate_caption
-    assert not told.trailing_text
+    """So the arrays test our defaults too, where those are upstream's."""
+    defaults = GillDraftSettings()
+    assert (defaults.ret_scale_factor, defaults.gen_scale_factor, defaults.temperature) == (
+        1.4,
+        1,
+        0,
+    )
+    assert (defaults.question, defaults.answer, defaults.newline) == (
+        "Q: ",
+        "\nA:",
+        "upstream",
+    )
+    assert defaults.truncate_caption
+    assert not defaults.trailing_text

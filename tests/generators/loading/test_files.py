@@ -28,12 +28,14 @@ from generators.loading.files import (
     configured,
     count,
     divided,
+    in_pickle,
     read_json,
     read_tokenizer,
     section,
+    shape_of,
+    stored_tensors,
 )
 from generators.loading.strict import fill, identical
-from generators.loading.tensors import in_pickle, shape_of, stored_tensors
 from generators.minigpt5.draft import MiniGPT5Draft
 
 pytestmark = pytest.mark.models

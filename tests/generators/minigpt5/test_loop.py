@@ -7,16 +7,15 @@ import functools
 
 import pytest
 import torch
-from minigpt5_references import upstream_loop
+from minigpt5_upstream_helpers import upstream_loop
 
 from generators.decoding.sampling import Sampler
 from generators.document import Request, Text, Turn
 from generators.minigpt5.draft import MiniGPT5Draft
-from generators.minigpt5.loop import Interleaver, Rules
+from generators.minigpt5.loop import MiniGPT5Interleaver, MiniGPT5Limits, MiniGPT5Rules
 from generators.minigpt5.models import random_writer
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.sizes import TINY
-from generators.minigpt5.state import Limits
 
 pytestmark = pytest.mark.models
 
@@ -41,17 +40,17 @@ def prompts() -> list[torch.Tensor]:
     return [table[torch.randint(300, 400, (n,), generator=generator)] for n in LENGTHS]
 
 
-def answered(told: MiniGPT5DraftSettings, prompts, seeds, context: int = 2048):
-    limits = Limits(
+def answered(settings: MiniGPT5DraftSettings, prompts, seeds, context: int = 2048):
+    limits = MiniGPT5Limits(
         context=context,
-        max_new_tokens=told.max_new_tokens,
-        max_images=told.max_images,
-        end_id=told.end_id,
-        force_image=told.force_image,
+        max_new_tokens=settings.max_new_tokens,
+        max_images=settings.max_images,
+        end_id=settings.end_id,
+        force_image=settings.force_image,
     )
-    sampler = Sampler(told.temperature, told.top_p, told.greedy, told.top_k)
-    rules = Rules(sampler, told.repetition_penalty, told.leading_id)
-    loop = Interleaver(writer().language, writer().vocabulary, limits, rules)
+    sampler = Sampler(settings.temperature, settings.top_p, settings.greedy, settings.top_k)
+    rules = MiniGPT5Rules(sampler, settings.repetition_penalty, settings.leading_id)
+    loop = MiniGPT5Interleaver(writer().language, writer().vocabulary, limits, rules)
     return loop(prompts, seeds)
 
 
@@ -67,11 +66,11 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=lambda c: "-".join(c) or "defaults")
 def test_a_batch_answers_as_the_uncached_program_one_by_one(case):
-    told = MiniGPT5DraftSettings(**case)
+    settings = MiniGPT5DraftSettings(**case)
     seeds = list(range(70, 70 + len(LENGTHS)))
-    tracks = answered(told, prompts(), seeds)
+    tracks = answered(settings, prompts(), seeds)
     for track, prompt, seed in zip(tracks, prompts(), seeds, strict=True):
-        args = (exact(), writer().vocabulary, told, prompt, seed)
+        args = (exact(), writer().vocabulary, settings, prompt, seed)
         ids, pictures = upstream_loop(*args, cached=False)
         assert track.ids == ids
         assert len(track.pictures) == len(pictures)
@@ -90,28 +89,28 @@ def test_the_cases_draw_several_pictures_and_stop_in_several_ways():
 
 def test_the_cached_batch_1_loop_is_the_same_program():
     """What the benchmark compares with."""
-    told = MiniGPT5DraftSettings(max_new_tokens=80)
+    settings = MiniGPT5DraftSettings(max_new_tokens=80)
     for seed, prompt in enumerate(prompts()):
-        args = (writer().language, writer().vocabulary, told, prompt, seed)
+        args = (writer().language, writer().vocabulary, settings, prompt, seed)
         assert upstream_loop(*args)[0] == upstream_loop(*args, cached=False)[0]
 
 
 def test_neighbours_and_order_change_nothing():
-    told = MiniGPT5DraftSettings()
-    together = answered(told, prompts(), [9, 8, 7, 6, 5, 4])
-    reverse = answered(told, prompts()[::-1], [4, 5, 6, 7, 8, 9])[::-1]
+    settings = MiniGPT5DraftSettings()
+    together = answered(settings, prompts(), [9, 8, 7, 6, 5, 4])
+    reverse = answered(settings, prompts()[::-1], [4, 5, 6, 7, 8, 9])[::-1]
     for i, prompt in enumerate(prompts()):
-        (alone,) = answered(told, [prompt], [9 - i])
+        (alone,) = answered(settings, [prompt], [9 - i])
         assert alone.ids == together[i].ids == reverse[i].ids
         for a, b in zip(alone.pictures, together[i].pictures, strict=True):
             torch.testing.assert_close(torch.stack(a), torch.stack(b), atol=2e-5, rtol=0)
 
 
 def test_a_picture_begun_by_the_last_token_has_its_states():
-    """Upstream ends in an IndexError there."""
-    told = MiniGPT5DraftSettings(force_image=True, max_new_tokens=1)
+    """Upstream fails with an IndexError there."""
+    settings = MiniGPT5DraftSettings(force_image=True, max_new_tokens=1)
     longer = MiniGPT5DraftSettings(force_image=True, max_new_tokens=9)
-    (cut,) = answered(told, prompts()[:1], [0])
+    (cut,) = answered(settings, prompts()[:1], [0])
     (whole,) = answered(longer, prompts()[:1], [0])
     assert cut.ids == [writer().vocabulary.begin_image]
     assert str(cut.stop) == "token budget reached"
@@ -123,8 +122,8 @@ def test_a_picture_begun_by_the_last_token_has_its_states():
 
 @pytest.mark.parametrize("context", range(45, 60))
 def test_no_answer_passes_the_context(context):
-    told = MiniGPT5DraftSettings(force_image=True, end_id=3, repetition_penalty=1.0)
-    for track in answered(told, prompts(), range(6), context):
+    settings = MiniGPT5DraftSettings(force_image=True, end_id=3, repetition_penalty=1.0)
+    for track in answered(settings, prompts(), range(6), context):
         assert track.length <= context
         if str(track.stop) == "context full":
             assert track.length == context
@@ -132,8 +131,8 @@ def test_no_answer_passes_the_context(context):
 
 
 def test_no_picture_begins_that_would_not_fit():
-    told = MiniGPT5DraftSettings(force_image=True, max_new_tokens=5)
-    fits, full = (answered(told, prompts()[1:2], [1], 40 + room)[0] for room in (8, 7))
+    settings = MiniGPT5DraftSettings(force_image=True, max_new_tokens=5)
+    fits, full = (answered(settings, prompts()[1:2], [1], 40 + room)[0] for room in (8, 7))
     assert len(fits.pictures) == 1
     assert fits.length == 48
     assert not full.pictures
@@ -142,8 +141,8 @@ def test_no_picture_begins_that_would_not_fit():
 @pytest.mark.parametrize("limit", [0, 1, 3])
 def test_pictures_are_limited(limit):
     begin = writer().vocabulary.begin_image
-    told = MiniGPT5DraftSettings(max_images=limit, repetition_penalty=1.0)
-    tracks = answered(told, prompts(), range(30, 36))
+    settings = MiniGPT5DraftSettings(max_images=limit, repetition_penalty=1.0)
+    tracks = answered(settings, prompts(), range(30, 36))
     assert max(len(t.pictures) for t in tracks) == limit
     for track in tracks:
         assert track.ids.count(begin) == len(track.pictures) <= limit
@@ -160,16 +159,16 @@ def test_the_leading_id_is_penalised_like_a_generated_one():
 
 def test_an_end_id_ends_the_answer():
     (free,) = answered(MiniGPT5DraftSettings(greedy=True), prompts()[:1], [0])
-    told = MiniGPT5DraftSettings(greedy=True, end_id=free.ids[2])
-    (ended,) = answered(told, prompts()[:1], [0])
+    settings = MiniGPT5DraftSettings(greedy=True, end_id=free.ids[2])
+    (ended,) = answered(settings, prompts()[:1], [0])
     assert ended.ids == free.ids[:3]
     assert str(ended.stop) == "end of sequence"
 
 
-def test_every_draw_takes_one_number_of_the_records_own():
+def test_every_sample_takes_one_number_of_its_records_generator():
     """The same answer whether a neighbour samples much, little or nothing."""
     stage = MiniGPT5Draft(weights="tiny", device="cpu")
-    asked = [Request((Turn("user", (Text("a river"),)),), seed=s) for s in (1, 2, 1)]
-    first, other, again = stage(asked)
+    requests = [Request((Turn("user", (Text("a river"),)),), seed=s) for s in (1, 2, 1)]
+    first, other, again = stage(requests)
     assert first.value == again.value
     assert first.value != other.value

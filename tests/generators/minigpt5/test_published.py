@@ -1,4 +1,4 @@
-"""Loading of the published layouts: every tensor where it belongs."""
+"""Loading of the published layouts: every tensor in its place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from minigpt5_helpers import drafting, rendering
 
 from generators.document import ImageRequest, Request, Text, Turn
-from generators.minigpt5 import lavis
+from generators.minigpt5 import blip2
 
 pytestmark = pytest.mark.models
 
@@ -17,9 +17,9 @@ pytestmark = pytest.mark.models
 @pytest.fixture(scope="module")
 def places(tmp_path_factory):
     root = tmp_path_factory.mktemp("minigpt5")
-    blip2 = str(files.save_blip2(root / "blip2"))
+    transformers_blip2 = str(files.save_blip2(root / "blip2"))
     diffusion = str(files.save_diffusion(root / "sd"))
-    return files.save_all(root) | {"blip2": blip2, "diffusion": diffusion}
+    return files.save_all(root) | {"blip2": transformers_blip2, "diffusion": diffusion}
 
 
 def test_both_layouts_of_blip2_give_the_same_vectors(places):
@@ -34,7 +34,7 @@ def test_both_layouts_of_blip2_give_the_same_vectors(places):
 
 def test_lavis_leaves_out_the_last_block(places, tmp_path, monkeypatch):
     """EVA-CLIP has 40 blocks, BLIP-2 uses 39."""
-    monkeypatch.setattr(lavis, "_DEPTH", tiny.VIT_LAYERS)
+    monkeypatch.setattr(blip2, "_DEPTH", tiny.VIT_LAYERS)
     longer = tiny.eva_vit(tiny.VIT_LAYERS + 1)
     longer |= {k: v for k, v in tiny.eva_vit().items() if k not in ("norm", "head")}
     vision = str(files.save_lavis(tmp_path / "lavis", vit=longer))
@@ -43,13 +43,13 @@ def test_lavis_leaves_out_the_last_block(places, tmp_path, monkeypatch):
 
 
 def test_only_the_shards_that_hold_something_are_read(places, tmp_path):
-    """T5's shards are never opened, and on the Hub never downloaded."""
+    """T5's shards are never opened, and never downloaded from the Hub."""
     folder = files.save_blip2(tmp_path / "blip2")
     (folder / "model-00003-of-00003.safetensors").unlink()
     drafting(places, vision=str(folder))
 
 
-def test_stage_2_is_laid_over_stage_1(places):
+def test_stage_2_is_applied_to_stage_1(places):
     """Tables of stage 2, and W + (16 / rank) B A in queries and values."""
     stored, base = tiny.stage_2(), tiny.vicuna()
     model = drafting(places).writer.language
@@ -63,8 +63,8 @@ def test_stage_2_is_laid_over_stage_1(places):
                 update = f"{tiny.LLAMA_2}model.layers.{i}.self_attn.{name}.lora_"
                 a, b = (stored[f"{update}{x}.default.weight"].double() for x in "AB")
                 expected = expected + 16 / tiny.RANK * (b @ a)
-            found = getattr(layer.self_attn, name).weight.double()
-            torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+            weight = getattr(layer.self_attn, name).weight.double()
+            torch.testing.assert_close(weight, expected, atol=1e-5, rtol=0)
 
 
 def test_stage_1_alone(places):
@@ -138,8 +138,8 @@ def test_the_mapper_in_float64(places):
 
 def test_from_files_to_a_document(places):
     stage = drafting(places, force_image=True)
-    (drafted,) = stage([Request((Turn("user", (Text("the old river"),)),), seed=2)])
-    requests = drafted.value.requests
+    (draft,) = stage([Request((Turn("user", (Text("the old river"),)),), seed=2)])
+    requests = draft.value.requests
     assert requests
     numbered = [ImageRequest(payload=r.payload, seed=i) for i, r in enumerate(requests)]
     pictures = rendering(places)(numbered)

@@ -1,4 +1,4 @@
-"""Checkpoints that do not fit are refused, and what is amiss is told."""
+"""Checkpoints that do not fit are refused, with the reason."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def places(tmp_path_factory):
 
 @pytest.fixture
 def fresh(tmp_path):
-    """Checkpoints a test may spoil."""
+    """Checkpoints that a test may damage."""
     return files.save_all(tmp_path)
 
 
@@ -69,11 +69,11 @@ def test_missing_companions(fresh, tmp_path):
     fails(lambda: drafting(fresh), "blip2_pretrained_flant5xxl.pth")
 
 
-def test_a_companion_that_is_not_there_is_told_when_planning(fresh, tmp_path):
-    told = MiniGPT5DraftSettings(**fresh)
-    whole = told.identity("pretrained")
-    assert whole.count("folder:") == 3
-    gone = told.model_copy(update={"language": str(tmp_path / "gone")})
+def test_a_missing_companion_fails_when_planning(fresh, tmp_path):
+    settings = MiniGPT5DraftSettings(**fresh)
+    identity = settings.identity("pretrained")
+    assert identity.count("folder:") == 3
+    gone = settings.model_copy(update={"language": str(tmp_path / "gone")})
     fails(lambda: gone.identity("pretrained"), "gone")
 
 
@@ -111,9 +111,9 @@ def test_keys_that_are_missing_or_too_many(fresh):
 def test_unknown_keys_of_a_stage_file(places, tmp_path):
     strange = tiny.stage_1() | {"surprise.weight": torch.zeros(2)}
     folder = files.save_model(tmp_path / "strange", stage1_cc3m=strange)
-    told = {"model": str(folder), "finetuned": "none"}
-    fails(lambda: drafting(places, **told), "unexpected", "surprise.weight")
-    fails(lambda: rendering(places, **told), "unexpected", "surprise.weight")
+    settings = {"model": str(folder), "finetuned": "none"}
+    fails(lambda: drafting(places, **settings), "unexpected", "surprise.weight")
+    fails(lambda: rendering(places, **settings), "unexpected", "surprise.weight")
 
 
 def test_a_mapper_that_does_not_fit(places, tmp_path):

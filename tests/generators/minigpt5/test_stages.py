@@ -16,7 +16,7 @@ from generators.document import Image, ImageRequest, Request, Text, Turn
 from generators.errors import UsageError
 from generators.minigpt5.draft import MiniGPT5Draft
 from generators.minigpt5.models import language_model, llama_config, picture_encoder
-from generators.minigpt5.prompts import asked, shown
+from generators.minigpt5.prompts import display_text, prompt_parts
 from generators.minigpt5.render import MiniGPT5Render, empty_mapper
 from generators.minigpt5.settings import (
     MiniGPT5DraftSettings,
@@ -24,8 +24,8 @@ from generators.minigpt5.settings import (
     minigpt5,
 )
 from generators.minigpt5.sizes import FULL
-from generators.minigpt5.vision import padded, prepared
-from generators.vokens.mapper import packed
+from generators.minigpt5.vision import encoder_pixels, padded
+from generators.vokens.mapper import pack_states
 
 pytestmark = pytest.mark.models
 
@@ -61,7 +61,7 @@ def render(**settings) -> MiniGPT5Render:
 
 
 def read(*content: str | Image, **settings) -> str:
-    return shown(asked(user(*content), MiniGPT5DraftSettings(**settings)))
+    return display_text(prompt_parts(user(*content), MiniGPT5DraftSettings(**settings)))
 
 
 # Prompts ------------------------------------------------------------------------------
@@ -69,21 +69,21 @@ def read(*content: str | Image, **settings) -> str:
 
 def test_the_template_of_each_checkpoint():
     """Written out from VISTDataset, MMDialogDataset and CC3MDataset (dataloader.py)."""
-    seen = "<Img><ImageHere></Img>"
+    picture = "<Img><ImageHere></Img>"
     assert read("my story.", png(), "then") == (
-        f"{VIST}###Human:my story.{seen}then Tell me the next scene with image. "
+        f"{VIST}###Human:my story.{picture}then Tell me the next scene with image. "
         "###Assistant:"
     )
     assert read("first", png(), "second", png()) == (
-        f"{VIST}###Human:first{seen}second{seen}\n Tell me the next scene with image. "
-        "###Assistant:"
+        f"{VIST}###Human:first{picture}second{picture}\n Tell me the next scene "
+        "with image. ###Assistant:"
     )
     for other in ("mmdialog", "none"):
-        assert read("hello", png(), finetuned=other).endswith(f"{seen} ###Assistant:")
-    said = VIST.replace("understanding images and generate story", "@").replace(
+        assert read("hello", png(), finetuned=other).endswith(f"{picture} ###Assistant:")
+    system = VIST.replace("understanding images and generate story", "@").replace(
         "@", "generate conversations with appropriate images"
     )
-    assert read("hello", finetuned="mmdialog") == f"{said} ###Human: hello ###Assistant:"
+    assert read("hello", finetuned="mmdialog") == f"{system} ###Human: hello ###Assistant:"
     assert read("a cat", finetuned="none") == (
         "You will be able to generate image according to command.###Human: a cat "
         "###Assistant:"
@@ -91,7 +91,7 @@ def test_the_template_of_each_checkpoint():
 
 
 def test_every_text_of_the_template_is_a_setting():
-    told = {
+    texts = {
         "system_prompt": "S",
         "human": "H",
         "request": "R",
@@ -100,8 +100,8 @@ def test_every_text_of_the_template_is_a_setting():
         "after_image": ")",
         "after_last_image": "E",
     }
-    assert read("x", png(), **told) == "SHx(<ImageHere>)ERA"
-    assert read(png(), "x", **told) == "SH(<ImageHere>)xRA"
+    assert read("x", png(), **texts) == "SHx(<ImageHere>)ERA"
+    assert read(png(), "x", **texts) == "SH(<ImageHere>)xRA"
     assert read("x", system_prompt="") == read("x").removeprefix(VIST)
 
 
@@ -115,41 +115,49 @@ def test_turns_of_a_conversation():
         ),
         1,
     )
-    text = shown(asked(request, MiniGPT5DraftSettings(system_prompt="S", request="R")))
+    text = display_text(
+        prompt_parts(request, MiniGPT5DraftSettings(system_prompt="S", request="R"))
+    )
     assert text == (
         "S Be brief.###Human:one ###Assistant: two<Img><ImageHere></Img> ###Human:three"
         "R###Assistant:"
     )
 
 
-def test_an_answer_begun_is_gone_on_with():
+def test_an_answer_begun_is_continued():
     request = Request((turn("user", "one"), turn("assistant", "two")), 1)
-    text = shown(asked(request, MiniGPT5DraftSettings(system_prompt="S", request="R")))
+    text = display_text(
+        prompt_parts(request, MiniGPT5DraftSettings(system_prompt="S", request="R"))
+    )
     assert text == "S###Human:oneR ###Assistant: two"
 
 
-def test_white_space_beside_a_picture_is_taken_away():
+def test_white_space_beside_a_picture_is_stripped():
     """As upstream's slow tokenizer does beside its added token; not elsewhere."""
-    told = {"before_image": " ", "after_image": "\n"}
-    parts = asked(user(" a ", png(), png(), " b "), MiniGPT5DraftSettings(**told))
+    settings = {"before_image": " ", "after_image": "\n"}
+    parts = prompt_parts(
+        user(" a ", png(), png(), " b "), MiniGPT5DraftSettings(**settings)
+    )
     texts = [p for p in parts if isinstance(p, str)]
     assert texts[0].endswith("###Human: a")
     assert texts[1].startswith("b ")
     assert len(parts) == 4
 
 
-def test_prompt_pieces_are_tokenised_alone():
+def test_prompt_pieces_are_tokenized_separately():
     writer = stage().writer
     prompt = stage().prompt(user("the river", png(), "the river", png()))
     encode = writer.vocabulary.tokenizer.encode
     words = [p for p in prompt.pieces if isinstance(p, list)]
     assert words[1] == encode("</Img>the river<Img>")
     assert prompt.length == 1 + sum(map(len, words)) + 2 * 4
-    vectors = stage().embedded([prompt])[0]
+    vectors = stage().embed([prompt])[0]
     assert vectors.shape == (prompt.length, 64)
     at = 1 + len(words[0])
-    seen = writer.encoder(torch.stack(prompt.pixels))
-    torch.testing.assert_close(vectors[at : at + 4], seen[0], atol=1e-6, rtol=0)
+    vectors_of_pictures = writer.encoder(torch.stack(prompt.pixels))
+    torch.testing.assert_close(
+        vectors[at : at + 4], vectors_of_pictures[0], atol=1e-6, rtol=0
+    )
     table = writer.language.model.embed_tokens.weight
     assert torch.equal(vectors[0], table[writer.vocabulary.bos])
     assert torch.equal(vectors[1:at], table[words[0]])
@@ -169,7 +177,7 @@ def test_a_padded_picture_is_in_the_middle_of_white():
 @pytest.mark.parametrize("fit", ["pad", "crop"])
 @pytest.mark.parametrize("size", [(1, 1), (3, 700), (20_000, 9), (9, 9000)])
 def test_pictures_of_any_shape_are_read(size, fit):
-    assert prepared(png(*size), 28, fit).shape == (3, 28, 28)
+    assert encoder_pixels(png(*size), 28, fit).shape == (3, 28, 28)
 
 
 # Outcomes -----------------------------------------------------------------------------
@@ -206,7 +214,7 @@ def test_too_many_pictures_are_a_skip_with_the_numbers():
     assert "2048" in outcome.reason
 
 
-def test_a_result_says_what_was_read_and_why_it_ended():
+def test_a_result_notes_its_prompt_and_why_it_ended():
     (outcome,) = stage()([user("what comes next", png(), seed=7)])
     assert outcome.notes["prompt"] == read("what comes next", png())
     assert outcome.notes["stop"] == "### reached"
@@ -216,7 +224,7 @@ def test_a_result_says_what_was_read_and_why_it_ended():
     assert not any("###" in s.text for s in outcome.value.segments if isinstance(s, Text))
 
 
-def test_ids_that_are_no_text_are_noted():
+def test_ids_that_are_not_text_are_noted():
     """[IMG3] and <ImageHere> are neither words nor pictures."""
     vocabulary = stage().vocabulary
     (outcome,) = stage()([user("x")])
@@ -224,9 +232,9 @@ def test_ids_that_are_no_text_are_noted():
     track.ids = [*track.ids[:2], vocabulary.vokens[3], vocabulary.rows - 1, 300]
     track.pictures = []
     track.ids = [i for i in track.ids if i != vocabulary.begin_image]
-    drafted = stage().drafted(stage().prompt(user("x")), track)
-    assert drafted.notes["left out"] == {"[IMG3]": 1, "<ImageHere>": 1}
-    assert "IMG" not in drafted.value.text
+    result = stage().result(stage().prompt(user("x")), track)
+    assert result.notes["left out"] == {"[IMG3]": 1, "<ImageHere>": 1}
+    assert "IMG" not in result.value.text
     assert "left out" not in outcome.notes
 
 
@@ -258,9 +266,9 @@ def test_greedy_needs_no_seed():
 
 def test_pictures_follow_states_and_seed():
     states = torch.randn(2, 8, 64, generator=torch.manual_seed(0))
-    one, two = (packed(s) for s in states)
-    told = [(one, 1), (one, 1), (one, 2), (two, 1)]
-    drawn = render()([ImageRequest(payload=p, seed=s) for p, s in told])
+    one, two = (pack_states(s) for s in states)
+    cases = [(one, 1), (one, 1), (one, 2), (two, 1)]
+    drawn = render()([ImageRequest(payload=p, seed=s) for p, s in cases])
     a, b, c, d = (o.value.pixels.astype(int) for o in drawn)
     assert np.abs(a - b).max() <= 1
     assert np.abs(a - c).max() > 20
@@ -268,20 +276,20 @@ def test_pictures_follow_states_and_seed():
 
 
 def test_guidance_leads_away_from_zero_states():
-    request = ImageRequest(payload=packed(torch.zeros(8, 64)), seed=3)
+    request = ImageRequest(payload=pack_states(torch.zeros(8, 64)), seed=3)
     (plain,), (guided,) = render(guidance=1.0)([request]), render(guidance=9.0)([request])
     difference = plain.value.pixels.astype(int) - guided.value.pixels.astype(int)
     assert np.abs(difference).max() <= 1
 
 
 def test_requests_without_fitting_states_fail():
-    bad = packed(torch.full((8, 64), torch.nan))
+    bad = pack_states(torch.full((8, 64), torch.nan))
     outcomes = render()(
         [
             ImageRequest(prompt="a cat", seed=1),
-            ImageRequest(payload=packed(torch.zeros(7, 64)), seed=1),
+            ImageRequest(payload=pack_states(torch.zeros(7, 64)), seed=1),
             ImageRequest(payload=bad, seed=1),
-            ImageRequest(payload=packed(torch.ones(8, 64))),
+            ImageRequest(payload=pack_states(torch.ones(8, 64))),
         ]
     )
     assert all(isinstance(o, Failure) for o in outcomes)
@@ -290,15 +298,15 @@ def test_requests_without_fitting_states_fail():
 # Settings -----------------------------------------------------------------------------
 
 
-def test_the_template_in_force_enters_the_key():
-    told = MiniGPT5DraftSettings()
-    assert told.keyed("tiny")["system_prompt"] == VIST
+def test_the_template_enters_the_key():
+    defaults = MiniGPT5DraftSettings()
+    assert defaults.keyed("tiny")["system_prompt"] == VIST
     same = MiniGPT5DraftSettings(system_prompt=VIST)
-    assert told.keyed("tiny") == same.keyed("tiny")
+    assert defaults.keyed("tiny") == same.keyed("tiny")
     other = MiniGPT5DraftSettings(finetuned="mmdialog")
     assert other.keyed("tiny")["request"] == " "
-    rebuilt = MiniGPT5DraftSettings(**told.keyed("tiny"), **told.options("tiny"))
-    assert rebuilt.wording == told.wording
+    rebuilt = MiniGPT5DraftSettings(**defaults.keyed("tiny"), **defaults.options("tiny"))
+    assert rebuilt.wording == defaults.wording
 
 
 def test_upstreams_defaults():
@@ -313,8 +321,12 @@ def test_upstreams_defaults():
 
 
 def test_the_system():
-    told = {"finetuned": "mmdialog", "draft": {"max_images": 2}, "render": {"steps": 7}}
-    system = minigpt5("tiny", told, 80.0)
+    overrides = {
+        "finetuned": "mmdialog",
+        "draft": {"max_images": 2},
+        "render": {"steps": 7},
+    }
+    system = minigpt5("tiny", overrides, 80.0)
     assert [s.name for s in system.stages] == ["minigpt5-draft", "minigpt5-render"]
     assert [s.settings["finetuned"] for s in system.stages] == ["mmdialog"] * 2
     assert system.max_images == 2
@@ -377,9 +389,9 @@ def test_dummy_weights_write_and_draw(monkeypatch):
     (outcome,) = drafting([user("go on", png())])
     assert outcome.value.requests
     monkeypatch.setattr(render, "FULL", small)
-    made = type(DESIGNS["sd21"]).config
+    config = type(DESIGNS["sd21"]).config
     monkeypatch.setattr(
-        type(DESIGNS["sd21"]), "config", lambda self, name, tiny: made(self, name, True)
+        type(DESIGNS["sd21"]), "config", lambda self, name, tiny: config(self, name, True)
     )
     size = {"height": 64, "width": 64, "steps": 2, "dtype": "bfloat16"}
     drawing = MiniGPT5Render(weights="dummy", device="cpu", **size)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from generators.loading.files import Files
 from generators.loading.llama import LlamaPieces
+from generators.minigpt5.loop import MiniGPT5Limits, MiniGPT5Stop, MiniGPT5Track
 from generators.minigpt5.sizes import toy_tokenizer
-from generators.minigpt5.state import Limits, Stop, Track
 from generators.minigpt5.tokens import (
-    Vocabulary,
+    MiniGPT5Vocabulary,
     stored_bos,
     stored_tokenizer,
 )
@@ -25,7 +25,7 @@ from generators.minigpt5.tokens import (
 pytestmark = pytest.mark.models
 
 
-def test_a_tokenizer_json_serves_as_well(tmp_path):
+def test_a_tokenizer_json_is_read_too(tmp_path):
     toy_tokenizer().save(str(tmp_path / "tokenizer.json"))
     tokenizer = stored_tokenizer(Files(str(tmp_path)))
     ids = tokenizer.encode("the old river </s>###")
@@ -59,15 +59,15 @@ def _sentencepiece() -> LlamaPieces:
 
 def test_both_spellings_of_the_mark_end_an_answer():
     """`###` in one piece, and in the two that follow a line break."""
-    vocabulary = Vocabulary.of(_sentencepiece(), tiny.ROWS, bos=1)
+    vocabulary = MiniGPT5Vocabulary.of(_sentencepiece(), tiny.ROWS, bos=1)
     assert set(vocabulary.stops) == set(tiny.MARKS)
-    limits = Limits(512, 99, 4, end_id=1, force_image=False)
+    limits = MiniGPT5Limits(512, 99, 4, end_id=1, force_image=False)
     for mark in tiny.MARKS:
-        track = Track(5, vocabulary, limits)
+        track = MiniGPT5Track(5, vocabulary, limits)
         for token in (300, *mark):
             assert track.stop is None
             track.take(token, torch.zeros(1))
-        assert track.stop is Stop.MARK
+        assert track.stop is MiniGPT5Stop.MARK
         assert track.segments() == [vocabulary.text([300])]
 
 

@@ -1,4 +1,4 @@
-"""Numbers of the original program, computed by it on the same tiny checkpoint."""
+"""MiniGPT-5 against results of the original program on the same tiny checkpoint."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import torch
 from generators.document import ImageRequest, Text
 from generators.minigpt5.draft import MiniGPT5Draft
 from generators.minigpt5.render import MiniGPT5Render
-from generators.minigpt5.vision import DEVIATION, MEAN, prepared
-from generators.vokens.mapper import packed
+from generators.minigpt5.vision import DEVIATION, MEAN, encoder_pixels
+from generators.vokens.mapper import pack_states
 
 pytestmark = pytest.mark.models
 
@@ -41,9 +41,9 @@ def places(tmp_path_factory):
 def draft(places):
     @functools.cache
     def make(**settings) -> MiniGPT5Draft:
-        told = {k: places[k] for k in ("model", "language", "vision")}
+        named = {k: places[k] for k in ("model", "language", "vision")}
         own = {"device": "cpu", "dtype": "float32", "max_images": 99}
-        return MiniGPT5Draft(weights="pretrained", **told, **(own | settings))
+        return MiniGPT5Draft(weights="pretrained", **named, **(own | settings))
 
     return make
 
@@ -52,32 +52,32 @@ def draft(places):
 def render(places):
     @functools.cache
     def make(**settings) -> MiniGPT5Render:
-        told = {k: places[k] for k in ("model", "diffusion")}
+        named = {k: places[k] for k in ("model", "diffusion")}
         own = {"device": "cpu", "dtype": "float32", "steps": upstream.STEPS}
         size = {"height": 64, "width": 64}
-        return MiniGPT5Render(weights="pretrained", **told, **own, **size, **settings)
+        return MiniGPT5Render(weights="pretrained", **named, **own, **size, **settings)
 
     return make
 
 
 def settings_of(run: int) -> tuple[dict, int]:
-    told = dict(upstream.RUNS[run])
-    return told, told.pop("seed")
+    settings = dict(upstream.RUNS[run])
+    return settings, settings.pop("seed")
 
 
 @functools.cache
 def tracks(draft, run: int):
     """All questions of one run in one batch."""
-    told, seed = settings_of(run)
-    stage = draft(**told)
+    settings, seed = settings_of(run)
+    stage = draft(**settings)
     prompts = [stage.prompt(upstream.request(q, seed)) for q in upstream.QUESTIONS]
-    return stage._interleave(stage.embedded(prompts), [seed] * len(prompts))
+    return stage._interleave(stage.embed(prompts), [seed] * len(prompts))
 
 
 @pytest.mark.parametrize("fit", ["pad", "crop"])
 @pytest.mark.parametrize("name", upstream.PICTURES)
 def test_pictures_are_prepared_as_upstream(name, fit, arrays):
-    ours = prepared(upstream.encoded(name), tiny.SIDE, fit)
+    ours = encoder_pixels(upstream.encoded(name), tiny.SIDE, fit)
     mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, DEVIATION))
     levels = (ours * deviation + mean) * 255
     assert np.array_equal(levels.round().numpy(), arrays[f"{fit}_{name}"])
@@ -94,10 +94,10 @@ def test_pictures_become_the_same_vectors(name, arrays, draft):
 def test_prompts_become_the_same_vectors(case, arrays, draft):
     """Template, tokenisation and splicing; every fourth channel was kept."""
     run, question = map(int, case.split("_"))
-    told, seed = settings_of(run)
-    stage = draft(**told)
+    settings, seed = settings_of(run)
+    stage = draft(**settings)
     prompt = stage.prompt(upstream.request(upstream.QUESTIONS[question], seed))
-    ours = stage.embedded([prompt])[0][:, ::4]
+    ours = stage.embed([prompt])[0][:, ::4]
     assert ours.shape == arrays[f"prefix_{case}"].shape
     np.testing.assert_allclose(ours, arrays[f"prefix_{case}"], atol=2e-5)
 
@@ -105,12 +105,12 @@ def test_prompts_become_the_same_vectors(case, arrays, draft):
 @pytest.mark.parametrize(("run", "question"), CASES)
 def test_first_logits(run, question, arrays, draft):
     """Of the merged weights; upstream adds the low-rank updates in every pass."""
-    told, seed = settings_of(run)
-    stage = draft(**told)
+    settings, seed = settings_of(run)
+    stage = draft(**settings)
     prompt = stage.prompt(upstream.request(upstream.QUESTIONS[question], seed))
     language = stage.writer.language
     with torch.inference_mode():
-        hidden = language.model(inputs_embeds=stage.embedded([prompt])[0][None])
+        hidden = language.model(inputs_embeds=stage.embed([prompt])[0][None])
         logits = language.lm_head(hidden.last_hidden_state[0, -1])
     np.testing.assert_allclose(logits, arrays[f"logits_{run}_{question}"], atol=1e-4)
 
@@ -132,7 +132,7 @@ def test_every_picture_has_the_same_states(run, question, arrays, draft):
         np.testing.assert_allclose(torch.stack(states), theirs, atol=1e-4)
 
 
-def test_runs_cover_what_there_is_to_compare(arrays, draft):
+def test_runs_cover_stops_and_numbers_of_pictures(arrays, draft):
     answers = [t for run in range(len(upstream.RUNS)) for t in tracks(draft, run)]
     assert {str(t.stop) for t in answers} == {"### reached", "token budget reached"}
     assert max(len(t.pictures) for t in answers) >= 4
@@ -141,8 +141,8 @@ def test_runs_cover_what_there_is_to_compare(arrays, draft):
 
 @pytest.mark.parametrize("case", DRAWN)
 def test_conditioning_and_its_unconditional_branch(case, arrays, render):
-    told, _ = settings_of(int(case[0]))
-    stage = render(**told)
+    settings, _ = settings_of(int(case[0]))
+    stage = render(**settings)
     states = torch.from_numpy(arrays[f"states_{case}"])[:1]
     ours = stage._mapped(states)[0]
     np.testing.assert_allclose(ours, arrays[f"matrix_{case}"], atol=1e-5)
@@ -152,12 +152,12 @@ def test_conditioning_and_its_unconditional_branch(case, arrays, render):
 
 @pytest.mark.parametrize("case", DRAWN)
 def test_pixels_of_our_own_states(case, arrays, draft, render):
-    """The whole way: question to picture, by the same noise."""
+    """From question to picture, with the same noise."""
     run, question = map(int, case.split("_"))
-    told, _ = settings_of(run)
+    settings, _ = settings_of(run)
     states = torch.stack(tracks(draft, run)[question].pictures[0])
-    request = ImageRequest(payload=packed(states), seed=upstream.NOISE_SEED)
-    (drawn,) = render(**told)([request])
+    request = ImageRequest(payload=pack_states(states), seed=upstream.NOISE_SEED)
+    (drawn,) = render(**settings)([request])
     theirs = arrays[f"pixels_{case}"].astype(int)
     assert np.abs(drawn.value.pixels.astype(int) - theirs).max() <= 1
     assert theirs.std() > 10
@@ -165,8 +165,8 @@ def test_pixels_of_our_own_states(case, arrays, draft, render):
 
 @pytest.mark.parametrize(("run", "question"), CASES)
 def test_text_is_upstreams_without_its_marks(run, question, arrays, draft):
-    told, seed = settings_of(run)
-    stage = draft(spell_leading_id=True, **told)
+    settings, seed = settings_of(run)
+    stage = draft(spell_leading_id=True, **settings)
     (outcome,) = stage([upstream.request(upstream.QUESTIONS[question], seed)])
     ours = "".join(s.text for s in outcome.value.segments if isinstance(s, Text))
     theirs = arrays[f"text_{run}_{question}"].tobytes().decode().removesuffix("###")
@@ -176,10 +176,10 @@ def test_text_is_upstreams_without_its_marks(run, question, arrays, draft):
 
 
 def test_the_arrays_belong_to_these_weights():
-    """Should the frozen generators ever change, say so before anything else does."""
-    made = [tiny.vicuna(), tiny.stage_1(), tiny.stage_2(), tiny.stage_2(13)]
-    made += [tiny.eva_vit(), tiny.lavis_qformer(), tiny.projection()]
-    total = sum(v.double().sum().item() for tensors in made for v in tensors.values())
+    """A change of the frozen generators fails here, before anything else."""
+    stored = [tiny.vicuna(), tiny.stage_1(), tiny.stage_2(), tiny.stage_2(13)]
+    stored += [tiny.eva_vit(), tiny.lavis_qformer(), tiny.projection()]
+    total = sum(v.double().sum().item() for tensors in stored for v in tensors.values())
     assert total == pytest.approx(WEIGHTS_SUM, abs=1e-6)
 
 

@@ -30,7 +30,7 @@ def minigpt5_like() -> VokenMapper:
 
 
 def filled(mapper: VokenMapper) -> VokenMapper:
-    """Random everywhere, norms and biases too, so that no swapped name goes unseen."""
+    """Random everywhere, norms and biases too, so that swapped names are noticed."""
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for value in mapper.parameters():

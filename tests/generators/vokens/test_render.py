@@ -12,7 +12,12 @@ from generators.base import Failure, Result
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest, Payload
 from generators.loading.strict import randomised
-from generators.vokens.mapper import VokenMapper, packed, pre_norm_transformer, unpacked
+from generators.vokens.mapper import (
+    VokenMapper,
+    pack_states,
+    pre_norm_transformer,
+    unpack_states,
+)
 from generators.vokens.render import VokenRender
 from generators.vokens.settings import VokenRenderSettings
 
@@ -34,14 +39,19 @@ def mapper(out: int = 32) -> VokenMapper:
 
 
 def drawing(**settings) -> DiffusionSettings:
-    told = {"model": "here", "architecture": "sd15", "device": "cpu", "dtype": "float32"}
+    required = {
+        "model": "here",
+        "architecture": "sd15",
+        "device": "cpu",
+        "dtype": "float32",
+    }
     small = {"height": 64, "width": 64, "steps": 2, "guidance": 7.5}
-    return DiffusionSettings(**told | small | settings)
+    return DiffusionSettings(**required | small | settings)
 
 
 @functools.cache
 def render(guided: bool = False, **settings) -> VokenRender:
-    """`guided` by states of its own."""
+    """`guided`: away from unconditional states."""
     away = torch.zeros(SHAPE) if guided else None
     return VokenRender(drawing(**settings), "tiny", mapper(), SHAPE, away)
 
@@ -51,7 +61,7 @@ def states(seed: int) -> torch.Tensor:
 
 
 def request(seed: int, noise: int | None = 5) -> ImageRequest:
-    return ImageRequest(payload=packed(states(seed)), seed=noise)
+    return ImageRequest(payload=pack_states(states(seed)), seed=noise)
 
 
 def pixels(outcome) -> np.ndarray:
@@ -62,8 +72,8 @@ def pixels(outcome) -> np.ndarray:
 def test_payloads_survive():
     for dtype in (torch.float32, torch.bfloat16):
         value = states(0).to(dtype)
-        assert np.array_equal(unpacked(packed(value)), value.float().numpy())
-    assert packed(states(0)) == packed(states(0).T.contiguous().T)
+        assert np.array_equal(unpack_states(pack_states(value)), value.float().numpy())
+    assert pack_states(states(0)) == pack_states(states(0).T.contiguous().T)
 
 
 @pytest.mark.parametrize(
@@ -71,7 +81,7 @@ def test_payloads_survive():
 )
 def test_payloads_that_hold_no_states(data):
     with pytest.raises(ValueError, match="holds no tensor 'states'"):
-        unpacked(Payload.of(data))
+        unpack_states(Payload.of(data))
 
 
 def test_bad_requests_fail_alone():
@@ -82,8 +92,8 @@ def test_bad_requests_fail_alone():
             ImageRequest(prompt="a boat", seed=1),
             request(1),
             request(1, noise=None),
-            ImageRequest(payload=packed(states(0)[:7]), seed=1),
-            ImageRequest(payload=packed(broken), seed=1),
+            ImageRequest(payload=pack_states(states(0)[:7]), seed=1),
+            ImageRequest(payload=pack_states(broken), seed=1),
             ImageRequest(payload=Payload.of(b"?"), seed=1),
             request(2),
         ]
@@ -121,7 +131,7 @@ def test_states_and_noise_both_matter():
     assert abs(first - same_states).max() > 10
 
 
-def drawn_by_hand(stage: VokenRender, index: int, **conditions) -> np.ndarray:
+def pixels_by_hand(stage: VokenRender, index: int, **conditions) -> np.ndarray:
     """The pipeline called as its own documentation says."""
     generator = torch.Generator().manual_seed(5)
     with torch.inference_mode():
@@ -142,7 +152,7 @@ def drawn_by_hand(stage: VokenRender, index: int, **conditions) -> np.ndarray:
 def test_guidance_leads_away_from_the_empty_prompt():
     ours = pixels(render()([request(1)])[0])
     text = render()._drawer.pipeline.encode_prompt("", torch.device("cpu"), 1, False)[0]
-    by_hand = drawn_by_hand(render(), 1, negative_prompt_embeds=text)
+    by_hand = pixels_by_hand(render(), 1, negative_prompt_embeds=text)
     assert abs(ours - by_hand).max() <= 1
 
 
@@ -151,13 +161,13 @@ def test_guidance_leads_away_from_states_of_the_models_own():
     ours = pixels(stage([request(1)])[0])
     with torch.inference_mode():
         away = stage._mapper(torch.zeros(1, *SHAPE))
-    assert abs(ours - drawn_by_hand(stage, 1, negative_prompt_embeds=away)).max() <= 1
+    assert abs(ours - pixels_by_hand(stage, 1, negative_prompt_embeds=away)).max() <= 1
     assert abs(ours - pixels(render()([request(1)])[0])).max() > 3
 
 
 def test_a_negative_prompt_is_what_guidance_leads_away_from():
     ours = pixels(render(negative_prompt="a grey wall")([request(1)])[0])
-    by_hand = drawn_by_hand(render(), 1, negative_prompt=["a grey wall"])
+    by_hand = pixels_by_hand(render(), 1, negative_prompt=["a grey wall"])
     assert abs(ours - by_hand).max() <= 1
     assert abs(ours - pixels(render()([request(1)])[0])).max() > 3
 
@@ -173,8 +183,8 @@ def test_a_pipeline_of_another_width_is_refused():
 
 
 def test_settings_of_the_pipeline_alone():
-    told = VokenRenderSettings(model="us/native", diffusion="them/sd@abc", steps=7)
-    alone = told.drawing()
+    settings = VokenRenderSettings(model="us/native", diffusion="them/sd@abc", steps=7)
+    alone = settings.drawing()
     assert type(alone) is DiffusionSettings
     assert (alone.model, alone.revision) == ("them/sd", "abc")
     assert (alone.steps, alone.guidance, alone.height) == (7, 7.5, 512)
@@ -198,9 +208,9 @@ def test_both_checkpoints_name_the_results(tmp_path):
     for name in ("native", "sd", "other"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "config.json").write_text(name)
-    told = {"model": str(tmp_path / "native"), "diffusion": str(tmp_path / "sd")}
-    first = Rendering(**told).spec("r", "pretrained")
-    other = told | {"diffusion": str(tmp_path / "other")}
+    folders = {"model": str(tmp_path / "native"), "diffusion": str(tmp_path / "sd")}
+    first = Rendering(**folders).spec("r", "pretrained")
+    other = folders | {"diffusion": str(tmp_path / "other")}
     assert first.identity.count("folder:") == 2
     assert first.digest != Rendering(**other).spec("r", "pretrained").digest
     assert "diffusion" not in first.settings

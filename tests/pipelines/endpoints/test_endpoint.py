@@ -12,7 +12,7 @@ from PIL import Image as Pillow
 from generators.base import Failure, Fault, Result, Skip
 from generators.document import Image, Request, Text, Turn
 from pipelines.endpoints.endpoint import ChatEndpoint
-from pipelines.endpoints.errors import EndpointError
+from pipelines.endpoints.replies import EndpointError
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_reply_becomes_a_draft_with_its_usage_and_how_it_came_about(server):
 
 
 def test_what_is_sent_follows_the_settings(server):
-    told = {
+    options = {
         "temperature": 0.7,
         "top_p": 0.9,
         "max_tokens": 5,
@@ -66,7 +66,7 @@ def test_what_is_sent_follows_the_settings(server):
         "send_seed": True,
         "extra_body": {"top_k": 4},
     }
-    with asking(server, **told) as ask:
+    with asking(server, **options) as ask:
         ask([says("a", picture(), seed=2**40 + 3)])
     (body,) = server.bodies
     (message,) = body.pop("messages")
@@ -206,10 +206,10 @@ def test_the_servers_limit_on_requests_at_once_is_kept_and_used(server):
 
 def test_threads_get_their_own_answers(server):
     with asking(server) as ask, ThreadPoolExecutor(8) as threads:
-        asked = [[f"{i}.{j}" for j in range(3)] for i in range(24)]
-        calls = [threads.submit(ask, [says(t) for t in texts]) for texts in asked]
-        heard = [[o.value.text for o in call.result()] for call in calls]
-    assert heard == asked
+        questions = [[f"{i}.{j}" for j in range(3)] for i in range(24)]
+        calls = [threads.submit(ask, [says(t) for t in texts]) for texts in questions]
+        echoes = [[o.value.text for o in call.result()] for call in calls]
+    assert echoes == questions
 
 
 def test_close_ends_the_thread(server):
@@ -259,14 +259,18 @@ def test_the_key_is_nowhere_to_be_read(server):
     told_off = error(f"Incorrect API key provided: {KEY}")
     server.in_turn(Answer(error(f"bad {KEY}"), 400), Answer(told_off, 401))
     with asking(server) as ask:
-        seen = [repr(o) for o in ask([says("a")]) + ask([says("b")])]
-        seen += [repr(ask), repr(ask.settings), str(ask.settings.spec("x", "pretrained"))]
+        exposed = [repr(o) for o in ask([says("a")]) + ask([says("b")])]
+        exposed += [
+            repr(ask),
+            repr(ask.settings),
+            str(ask.settings.spec("x", "pretrained")),
+        ]
     server.preflight = lambda body: Answer(told_off, 401)
     with pytest.raises(EndpointError) as caught, asking(server):
         pass
-    seen += [str(caught.value), repr(caught.value)]
-    assert not [text for text in seen if KEY in text]
-    assert "***" in seen[0]
+    exposed += [str(caught.value), repr(caught.value)]
+    assert not [text for text in exposed if KEY in text]
+    assert "***" in exposed[0]
 
 
 def test_the_key_comes_from_the_named_variable(server, monkeypatch):

@@ -12,8 +12,8 @@ from endpoint_helpers import KEY, MODEL, Answer, asking, completion, error, says
 
 from generators.base import Failure, Fault, Result
 from pipelines.endpoints.endpoint import ChatEndpoint
-from pipelines.endpoints.errors import EndpointError, described, retry_after_s
 from pipelines.endpoints.limits import _Wait
+from pipelines.endpoints.replies import EndpointError, described, retry_after_s
 
 TOO_MANY = Answer(error("slow down"), 429, {"retry-after": "0"})
 
@@ -95,10 +95,10 @@ def test_no_attempt_begins_after_the_total_time(server):
     assert len(server.bodies) <= 2
 
 
-@pytest.mark.parametrize("asked", ["3600", "in an hour"])
-def test_a_server_that_asks_for_more_patience_than_there_is_is_asked_once(server, asked):
+@pytest.mark.parametrize("pause", ["3600", "in an hour"])
+def test_a_server_that_asks_for_more_patience_than_there_is_is_asked_once(server, pause):
     moment = email.utils.formatdate(time.time() + 3600, usegmt=True)
-    header = {"retry-after": asked if asked.isdigit() else moment}
+    header = {"retry-after": pause if pause.isdigit() else moment}
     server.script = lambda body: Answer(error("come back later"), 429, header)
     with asking(server) as ask:
         failure = only(ask([says("a")]))
@@ -130,8 +130,8 @@ def test_the_wait_is_what_the_server_asks_or_grows_with_jitter():
         return SimpleNamespace(outcome=outcome, attempt_number=attempt)
 
     wait = _Wait(1.0)
-    asked = [wait(state(status_error({"retry-after": "7"}), 1)) for _ in range(50)]
-    assert all(7 <= seconds <= 8 for seconds in asked)
+    pauses = [wait(state(status_error({"retry-after": "7"}), 1)) for _ in range(50)]
+    assert all(7 <= seconds <= 8 for seconds in pauses)
     grown = [[wait(state(TimeoutError(), n)) for _ in range(200)] for n in (1, 4, 20)]
     assert [max(g) for g in grown] == [
         pytest.approx(1, rel=0.1),

@@ -15,7 +15,7 @@ from vlm_helpers import BLUE, GREEN, RED, save_tiny
 
 from generators.base import Fault
 from pipelines.endpoints.endpoint import ChatEndpoint
-from pipelines.endpoints.errors import EndpointError
+from pipelines.endpoints.replies import EndpointError
 from pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models
@@ -84,9 +84,9 @@ def test_the_server_answers_as_the_model_in_this_process(served):
 def test_a_placeholder_in_the_text_harms_only_where_it_is_not_broken(served):
     folder, url = served
     request = says("say <|image_pad|> ", RED)
-    told = {"model": str(folder), "base_url": url, "max_tokens": 8, "max_attempts": 1}
+    options = {"model": str(folder), "base_url": url, "max_tokens": 8, "max_attempts": 1}
     open_to_it, safe = (
-        ChatEndpoint(**told, timeout_s=60, control_tokens=tokens)
+        ChatEndpoint(**options, timeout_s=60, control_tokens=tokens)
         for tokens in ((), ("<|image_pad|>",))
     )
     assert open_to_it([request])[0].fault is Fault.ENDPOINT

@@ -7,13 +7,13 @@ from datetime import date
 import pytest
 from pydantic import ValidationError
 
-from pipelines.chat.presets import LVLMS, RETIRED, retirements
 from pipelines.chat.settings import ChatSettings, EndpointSettings
+from pipelines.presets import LVLMS, RETIRED, retirements
 
 
 def test_planning_imports_no_torch_and_no_sdk():
     code = (
-        "import sys, pipelines.chat.presets as w\n"
+        "import sys, pipelines.presets as w\n"
         "[s.spec(n, 'tiny') for n, s in w.LVLMS.items()]\n"
         "heavy = {'torch', 'transformers', 'openai', 'PIL', 'numpy'} & set(sys.modules)\n"
         "assert not heavy, heavy"
@@ -37,8 +37,8 @@ def test_an_endpoint_has_no_weights_no_gpu_and_one_secret():
 
 
 def digest(**settings):
-    told = {"model": "m", "base_url": "http://h:1/v1", **settings}
-    return EndpointSettings(**told).spec("m", "pretrained").digest
+    options = {"model": "m", "base_url": "http://h:1/v1", **settings}
+    return EndpointSettings(**options).spec("m", "pretrained").digest
 
 
 def test_keys_name_the_model_and_the_server_and_nothing_of_how_it_is_asked():
@@ -120,8 +120,8 @@ def stages(*names, **settings):
 
 def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
     monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
-    told = retirements(stages("gpt-4o", "gemini-1.5", "qwen2-vl-7b"), date(2026, 11, 22))
-    assert told == [
+    lines = retirements(stages("gpt-4o", "gemini-1.5", "qwen2-vl-7b"), date(2026, 11, 22))
+    assert lines == [
         "gpt-4o: its provider's model 'gpt-4o-2024-08-06' will be turned off on "
         "2027-01-14; a current alternative is gpt-6.1-sol",
         "gemini-1.5: its provider's model 'gemini-1.5-pro' was turned off on "

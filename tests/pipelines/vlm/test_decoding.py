@@ -9,7 +9,7 @@ from pipelines.vlm.decoding import DrawToken, RepetitionPenalty
 pytestmark = pytest.mark.models
 
 
-def drawn(scores, seeds, steps=1):
+def sampled(scores, seeds, steps=1):
     draw = DrawToken(seeds)
     return torch.stack([draw(None, scores).argmax(-1) for _ in range(steps)], 1)
 
@@ -18,7 +18,7 @@ def test_tokens_are_drawn_as_often_as_their_probability_says():
     """Expected counts n * p, within 5 standard deviations of the binomial."""
     scores = torch.tensor([0.0, 1.0, -torch.inf, 2.0, -1.0])
     n = 20_000
-    tokens = drawn(scores.repeat(n, 1), range(n))[:, 0]
+    tokens = sampled(scores.repeat(n, 1), range(n))[:, 0]
     counts = torch.bincount(tokens, minlength=5).double()
     p = scores.double().exp() / scores.double().exp().sum()
     assert counts[2] == 0
@@ -27,23 +27,23 @@ def test_tokens_are_drawn_as_often_as_their_probability_says():
 
 def test_successive_draws_of_one_row_differ():
     scores = torch.zeros(1, 1000)
-    assert len(set(drawn(scores, [7], steps=50)[0].tolist())) > 40
+    assert len(set(sampled(scores, [7], steps=50)[0].tolist())) > 40
 
 
 def test_a_row_draws_the_same_whatever_its_neighbours():
     scores = torch.randn(3, 500, generator=torch.Generator().manual_seed(0))
-    together = drawn(scores, [5, 6, 7], steps=20)
+    together = sampled(scores, [5, 6, 7], steps=20)
     for row, seed in enumerate([5, 6, 7]):
-        alone = drawn(scores[row : row + 1], [seed], steps=20)
+        alone = sampled(scores[row : row + 1], [seed], steps=20)
         assert torch.equal(together[row], alone[0])
-    moved = drawn(scores.flip(0), [7, 6, 5], steps=20)
+    moved = sampled(scores.flip(0), [7, 6, 5], steps=20)
     assert torch.equal(moved.flip(0), together)
 
 
 def test_the_only_token_left_is_always_drawn():
     scores = torch.randn(200, 50, generator=torch.Generator().manual_seed(0))
     left = TopKLogitsWarper(1)(None, scores)
-    assert torch.equal(drawn(left, range(200))[:, 0], scores.argmax(-1))
+    assert torch.equal(sampled(left, range(200))[:, 0], scores.argmax(-1))
 
 
 def test_a_token_without_probability_is_never_drawn(monkeypatch):
@@ -51,7 +51,9 @@ def test_a_token_without_probability_is_never_drawn(monkeypatch):
     monkeypatch.setattr(
         torch, "rand", lambda *size, dtype, **_: torch.zeros(size, dtype=dtype)
     )
-    assert drawn(torch.tensor([[-torch.inf, -torch.inf, 0.0, 1.0]]), [0]).tolist() == [[2]]
+    assert sampled(torch.tensor([[-torch.inf, -torch.inf, 0.0, 1.0]]), [0]).tolist() == [
+        [2]
+    ]
 
 
 def test_the_penalty_is_the_librarys_without_the_padding():

@@ -10,11 +10,11 @@ from vlm_helpers import save_tiny
 
 from generators.document import Request, Text, Turn
 from generators.errors import CheckpointError
-from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import ChatSettings
-from pipelines.vlm import loading, random_weights
-from pipelines.vlm.stage import VisionLanguageModel
-from pipelines.vlm.tokenizer import WORDS
+from pipelines.presets import LVLMS
+from pipelines.vlm import random_weights
+from pipelines.vlm.random_weights import WORDS
+from pipelines.vlm.stage import VisionLanguageModel, _device_map
 
 pytestmark = pytest.mark.models
 
@@ -175,7 +175,7 @@ def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("gpus", "told", "where"),
+    ("gpus", "options", "where"),
     [
         (0, {}, {"": "cpu"}),
         (1, {}, {"": "cuda"}),
@@ -185,10 +185,10 @@ def test_dummy_weights_fill_the_whole_model(name, monkeypatch):
         (2, {"device": "cpu"}, {"": "cpu"}),
     ],
 )
-def test_several_gpus_share_a_model(gpus, told, where, monkeypatch):
+def test_several_gpus_share_a_model(gpus, options, where, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
-    assert loading._device_map(ChatSettings(model="m", **told)) == where
+    assert _device_map(ChatSettings(model="m", **options)) == where
 
 
 def test_dummy_weights_need_a_known_architecture():

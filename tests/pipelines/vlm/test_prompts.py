@@ -40,25 +40,25 @@ def test_only_too_many_pictures_are_skipped():
 
 
 def test_tokens_are_broken_visibly_and_named():
-    (turn,), found = ControlTokens(TOKENS).neutralised([user("an <image>, ", RED, "</s>")])
+    (turn,), broken = ControlTokens(TOKENS).neutralise([user("an <image>, ", RED, "</s>")])
     assert turn == user("an < image>, ", RED, "< /s>")
-    assert found == ["<image>", "</s>"]
+    assert broken == ["<image>", "</s>"]
 
 
 def test_text_without_tokens_is_left_as_it_is():
     turns = [user("a < b > c | image <|x|> <ima ge>", RED, "<imag"), user("e>")]
-    assert ControlTokens(TOKENS).neutralised(turns) == (turns, [])
+    assert ControlTokens(TOKENS).neutralise(turns) == (turns, [])
 
 
 def test_a_token_cut_in_two_by_a_picture_is_broken():
-    (turn,), found = ControlTokens(TOKENS).neutralised([user("<ima", RED, "ge>")])
+    (turn,), broken = ControlTokens(TOKENS).neutralise([user("<ima", RED, "ge>")])
     assert turn == user("< ima", RED, "ge>")
-    assert found == ["<image>"]
+    assert broken == ["<image>"]
 
 
 def test_white_space_and_single_characters_are_no_control_tokens():
     turns = [user("a\n\n  b")]
-    assert ControlTokens(["\n", "\n\n", "  ", "a", ""]).neutralised(turns) == (turns, [])
+    assert ControlTokens(["\n", "\n\n", "  ", "a", ""]).neutralise(turns) == (turns, [])
 
 
 pieces = st.lists(
@@ -76,7 +76,7 @@ pieces = st.lists(
 @example(["aaa"])
 @example(["<<image>image>"])
 def test_no_token_survives_and_nothing_but_spaces_is_added(content):
-    (turn,), _ = ControlTokens(TOKENS).neutralised([user(*content)])
+    (turn,), _ = ControlTokens(TOKENS).neutralise([user(*content)])
     assert len(turn.content) == len(content)
     texts = [s.text for s in turn.content if isinstance(s, Text)]
     assert not re.search("|".join(map(re.escape, TOKENS)), "".join(texts))

@@ -40,8 +40,8 @@ def folders(tmp_path_factory):
 
 
 def loaded(folder, **settings):
-    told = {"dtype": "float32", "device": "cpu", "max_new_tokens": 16, **settings}
-    return VisionLanguageModel(model=str(folder), **told)
+    options = {"dtype": "float32", "device": "cpu", "max_new_tokens": 16, **settings}
+    return VisionLanguageModel(model=str(folder), **options)
 
 
 @pytest.mark.parametrize("name", SAVERS)
@@ -68,7 +68,7 @@ def test_the_answer_is_that_of_the_librarys_own_road(folders, name):
     model = AutoModelForImageTextToText.from_pretrained(folders[name], dtype=torch.float32)
     processor = AutoProcessor.from_pretrained(folders[name])
     stage = loaded(folders[name], system="Be brief.")
-    for request, sent in zip(REQUESTS, ([RED], [], [BLUE], [GREEN]), strict=True):
+    for request, pictures in zip(REQUESTS, ([RED], [], [BLUE], [GREEN]), strict=True):
         content = [
             {"type": "text", "text": s.text}
             if isinstance(s, Text)
@@ -87,8 +87,8 @@ def test_the_answer_is_that_of_the_librarys_own_road(folders, name):
         (result,) = stage([request])
         assert result.value.text == text.strip()
         assert result.usage["input_tokens"] == start
-        assert result.notes["images"] == len(sent)
-        sizes = [list(shown(image).size) for image in sent]
+        assert result.notes["images"] == len(pictures)
+        sizes = [list(shown(image).size) for image in pictures]
         assert result.notes.get("image_sizes", []) == sizes
         assert result.notes["prompt"] == processor.apply_chat_template(
             talk, add_generation_prompt=True, tokenize=False
@@ -98,12 +98,12 @@ def test_the_answer_is_that_of_the_librarys_own_road(folders, name):
 def test_sizes_of_pictures_are_noted_in_order_and_as_they_are_read(folders):
     """Models of fixed tiles get pictures of at most `max_pixels`: 60 x 40 times 0.645."""
     request = says(GREEN, "and", RED, "and then?", BLUE)
-    for name, told, sizes in (
+    for name, options, sizes in (
         ("qwen", {}, [[230, 90], [60, 40], [33, 150]]),
         ("llava", {}, [[230, 90], [60, 40], [33, 150]]),
         ("llava", {"max_pixels": 1000}, [[50, 19], [38, 25], [14, 67]]),
     ):
-        (result,) = loaded(folders[name], **told)([request])
+        (result,) = loaded(folders[name], **options)([request])
         assert result.notes["image_sizes"] == sizes
     exif = Pillow.Exif()
     exif[0x0112] = 6
@@ -180,8 +180,8 @@ def test_drawing_among_the_likeliest_one_is_greedy(folders):
     for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {}):
         temperature = 1.0 if narrow else 1e-4
         stage = loaded(folders["qwen"], temperature=temperature, **narrow)
-        drawn = stage([replace(r, seed=3) for r in REQUESTS])
-        assert [r.value.text for r in drawn] == [r.value.text for r in greedy]
+        sampled = stage([replace(r, seed=3) for r in REQUESTS])
+        assert [r.value.text for r in sampled] == [r.value.text for r in greedy]
 
 
 def test_a_request_without_a_seed_is_not_drawn(folders):
@@ -245,8 +245,8 @@ def test_an_answer_has_the_room_that_the_context_leaves_it(folders, tmp_path):
         assert after.usage["output_tokens"] == room
         assert before.value.text.startswith(after.value.text)
         assert after.notes["finish"] == "length"
-        said = after.notes.get("context")
-        assert said == ({"tokens": 85, "room": room} if room < 16 else None)
+        context = after.notes.get("context")
+        assert context == ({"tokens": 85, "room": room} if room < 16 else None)
     rooms = [r.usage.get("output_tokens") for r in cut(REQUESTS) if isinstance(r, Result)]
     assert len(set(rooms)) > 1
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.document import Document, Image, Text
-from scorers.clip.pairs import pairs_of
+from scorers.clipscore import pairs_of
 
 I0, I1, I2, I3 = (picture(i) for i in range(4))
 

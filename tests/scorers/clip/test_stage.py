@@ -99,8 +99,8 @@ def test_windows_of_long_text_are_averaged_or_the_best_counts():
     image = picture(1)
     vector = tiny().encoder.images([image])[image.digest]
     windows = tiny(long_text="mean").text.read(LONG).windows
-    found = tiny().encoder.texts(windows)
-    texts = np.stack([found[w] for w in windows])
+    reading = tiny().encoder.texts(windows)
+    texts = np.stack([reading[w] for w in windows])
     mean = score(tiny(long_text="mean"), LONG, image).parts["pairs"][0]
     best = score(tiny(long_text="max"), LONG, image).parts["pairs"][0]
     total = texts.sum(0)

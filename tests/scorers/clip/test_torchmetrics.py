@@ -97,14 +97,14 @@ def test_long_text_is_pooled_at_its_end_and_not_at_its_start(both):
 
     for text in (long, other):
         ids = [49406, *open_clip.SimpleTokenizer().encode(text)]
-        kept = features(both, [*ids[:76], 49407])
-        expected = kept @ vector / np.linalg.norm(kept)
+        truncated = features(both, [*ids[:76], 49407])
+        expected = truncated @ vector / np.linalg.norm(truncated)
         assert ours(both, text, image) == pytest.approx(expected, abs=2e-6)
 
         start = features(both, [49406, 49407])
         cut = features(both, ids[:77])
-        assert not np.allclose(cut, kept, atol=1e-3)
-        assert not np.allclose(start, kept, atol=1e-3)
+        assert not np.allclose(cut, truncated, atol=1e-3)
+        assert not np.allclose(start, truncated, atol=1e-3)
     assert abs(ours(both, long, image) - ours(both, other, image)) > 1e-3
 
 

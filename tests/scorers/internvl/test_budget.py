@@ -7,14 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from scorers.internvl.prompts import Budget, budgeted
 from scorers.internvl.settings import MmieScoreSettings
-from scorers.internvl.tiles import Budget, budgeted
 
 WIKIHOW, SQUARE, LARGE = (460, 345), (512, 512), (1024, 1024)
 
 
-def budget(sizes, words, positions=131_072, **told) -> Budget:
-    settings = MmieScoreSettings(**told)
+def budget(sizes, words, positions=131_072, **overrides) -> Budget:
+    settings = MmieScoreSettings(**overrides)
     fixed = {"new_tokens": 1024, "side": 448, "tile_tokens": 256}
     return budgeted(sizes, words, settings, positions=positions, **fixed)
 

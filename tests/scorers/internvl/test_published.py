@@ -16,14 +16,13 @@ from scorers.internvl.config import model_config, published_layout, separated
 from scorers.internvl.models import empty_model, published_tokenizer
 from scorers.internvl.settings import FULL, TINY
 from scorers.internvl.stage import MmieScore
-from scorers.internvl.template import IMAGE_TOKEN
-from scorers.internvl.toy import toy_pieces
+from scorers.internvl.tokenizer import IMAGE_TOKEN, toy_pieces
 
 models = pytest.mark.models
 
 
-def load(folder, **told) -> MmieScore:
-    return MmieScore(model=str(folder), device="cpu", dtype="float32", **told)
+def load(folder, **described) -> MmieScore:
+    return MmieScore(model=str(folder), device="cpu", dtype="float32", **described)
 
 
 @models
@@ -40,10 +39,10 @@ def test_full_size():
 
 @models
 def test_layout_names_exactly_the_stored_tensors():
-    told = FULL
-    stored = {n: torch.empty(s, device="meta") for n, s in shapes(told).items()}
+    described = FULL
+    stored = {n: torch.empty(s, device="meta") for n, s in shapes(described).items()}
     names = {name for name, _ in separated(stored.items())}
-    model = empty_model(model_config(told, "full"))
+    model = empty_model(model_config(described, "full"))
     layout = published_layout(model.state_dict())
     assert set(layout) == names
     assert len(names) == len(stored) + 2 * 2 * 24
@@ -51,26 +50,26 @@ def test_layout_names_exactly_the_stored_tensors():
 
 @models
 def test_every_tensor_reaches_its_place(tmp_path):
-    kept: Tensors = {}
-    stage = load(save(tmp_path, lambda tensors, _: kept.update(tensors)))
+    remaining: Tensors = {}
+    stage = load(save(tmp_path, lambda tensors, _: remaining.update(tensors)))
     state = stage.judge.model.state_dict()
-    for name, value in separated(kept.items()):
+    for name, value in separated(remaining.items()):
         place = published_layout(state)[name].name
         assert torch.equal(state.pop(place), value), name
     assert not state
-    whole = kept["vision_model.encoder.layers.1.attn.qkv.weight"]
+    whole = remaining["vision_model.encoder.layers.1.attn.qkv.weight"]
     attention = stage.judge.model.model.vision_tower.encoder.layer[1].attention
     assert torch.equal(attention.k_proj.weight, whole[32:64])
 
 
 @models
 def test_dtype_and_one_file(tmp_path):
-    kept: Tensors = {}
-    save(tmp_path, lambda tensors, _: kept.update(tensors))
+    remaining: Tensors = {}
+    save(tmp_path, lambda tensors, _: remaining.update(tensors))
     for shard in tmp_path.glob("model-*"):
         shard.unlink()
     (tmp_path / "model.safetensors.index.json").unlink()
-    save_file(kept, tmp_path / "model.safetensors")
+    save_file(remaining, tmp_path / "model.safetensors")
     stage = MmieScore(model=str(tmp_path), device="cpu")
     assert stage.judge.model.lm_head.weight.dtype == torch.bfloat16
     assert stage([request("which story")])[0].notes["finish"]
@@ -166,17 +165,17 @@ def test_tokens_the_vocabulary_does_not_hold(tmp_path):
     with pytest.raises(CheckpointError, match=r"<\|end\|>.* beyond the vocabulary of 300"):
         load(tmp_path / "a")
     added = tokenizer_config(toy_pieces())["added_tokens_decoder"]
-    kept = {i: t for i, t in added.items() if t["content"] != "<img>"}
-    save(tmp_path / "b", added_tokens_decoder=kept)
+    remaining = {i: t for i, t in added.items() if t["content"] != "<img>"}
+    save(tmp_path / "b", added_tokens_decoder=remaining)
     with pytest.raises(CheckpointError, match="lacks <img>"):
         load(tmp_path / "b")
 
 
 def test_older_list_of_added_tokens(tmp_path):
     save(tmp_path)
-    told = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    added = {t["content"]: int(i) for i, t in told.pop("added_tokens_decoder").items()}
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(told))
+    described = json.loads((tmp_path / "tokenizer_config.json").read_text())
+    added = {t["content"]: int(i) for i, t in described.pop("added_tokens_decoder").items()}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(described))
     with pytest.raises(CheckpointError, match=r"no file 'added_tokens\.json'"):
         published_tokenizer(Files(str(tmp_path)))
     (tmp_path / "added_tokens.json").write_text(json.dumps(added))
@@ -185,6 +184,6 @@ def test_older_list_of_added_tokens(tmp_path):
 
 
 def test_sizes_are_told_as_published():
-    for told in (TINY, FULL):
-        assert set(told) <= {*FULL}
-        assert told["vision_config"]["image_size"] == told["force_image_size"]
+    for described in (TINY, FULL):
+        assert set(described) <= {*FULL}
+        assert described["vision_config"]["image_size"] == described["force_image_size"]

@@ -18,8 +18,8 @@ X = torch.zeros(1, 1)
 
 def exact(positions, long: bool):
     """The formula of Phi-3's LongRoPE in float64."""
-    told = config(64)["llm_config"]
-    factors = np.array(told["rope_scaling"]["long_factor" if long else "short_factor"])
+    settings = config(64)["llm_config"]
+    factors = np.array(settings["rope_scaling"]["long_factor" if long else "short_factor"])
     rates = 1 / (factors * 5000.0 ** (np.arange(6) / 6))
     angles = np.outer(positions, np.concatenate([rates, rates]))
     scale = np.sqrt(1 + np.log(880 / 220) / np.log(220))
@@ -32,8 +32,8 @@ def test_prompts_by_the_formula(long):
     positions = torch.arange(240)
     with rope.prompts(long):
         ours = rope(X, positions.expand(3, -1))
-    for got, wanted in zip(ours, exact(positions, long), strict=True):
-        np.testing.assert_allclose(got[2], wanted, atol=2e-5)
+    for got, expected in zip(ours, exact(positions, long), strict=True):
+        np.testing.assert_allclose(got[2], expected, atol=2e-5)
         assert torch.equal(got[0], got[2])
 
 
@@ -43,8 +43,8 @@ def test_a_single_position_of_a_prompt_is_no_step(long):
     rope = LongRope(CONFIG, CPU)
     with rope.prompts(long):
         cosines, _ = rope(X, torch.tensor([[100]]))
-    wanted, _ = exact([100], long)
-    np.testing.assert_allclose(cosines[0], wanted, atol=2e-5)
+    expected, _ = exact([100], long)
+    np.testing.assert_allclose(cosines[0], expected, atol=2e-5)
 
 
 @pytest.mark.parametrize(("length", "long"), [(220, False), (221, True), (700, True)])
@@ -54,8 +54,8 @@ def test_as_transformers_for_one_sequence(length, long):
     assert rope.is_long(length) is long
     with rope.prompts(long):
         ours = rope(X, positions)
-    for got, wanted in zip(ours, theirs(X, positions), strict=True):
-        torch.testing.assert_close(got, wanted, atol=1e-6, rtol=0)
+    for got, expected in zip(ours, theirs(X, positions), strict=True):
+        torch.testing.assert_close(got, expected, atol=1e-6, rtol=0)
 
 
 def test_every_row_of_a_step_by_its_own_position():
@@ -63,21 +63,21 @@ def test_every_row_of_a_step_by_its_own_position():
     positions = [3, 219, 220, 500]
     cosines, _ = rope(X, torch.tensor(positions)[:, None])
     for row, position in enumerate(positions):
-        wanted, _ = exact([position], position >= 220)
-        np.testing.assert_allclose(cosines[row], wanted, atol=2e-5)
+        expected, _ = exact([position], position >= 220)
+        np.testing.assert_allclose(cosines[row], expected, atol=2e-5)
 
 
 def test_without_factors_all_lengths_are_the_same():
-    told = config(64)
-    told["llm_config"]["rope_scaling"] = None
-    plain = model_config(told, "a toy").text_config
+    settings = config(64)
+    settings["llm_config"]["rope_scaling"] = None
+    plain = model_config(settings, "a toy").text_config
     rope = LongRope(plain, CPU)
     assert not rope.is_long(10**9)
     positions = torch.arange(300)[None]
-    for got, wanted in zip(
+    for got, expected in zip(
         rope(X, positions), Phi3RotaryEmbedding(plain)(X, positions), strict=True
     ):
-        torch.testing.assert_close(got, wanted)
+        torch.testing.assert_close(got, expected)
 
 
 def test_the_type_is_that_of_the_states():

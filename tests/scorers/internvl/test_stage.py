@@ -11,7 +11,7 @@ import sys
 
 import pytest
 import torch
-from internvl_helpers import asked, picture, request, save
+from internvl_helpers import picture, request, save, turn_of
 from paths import CHECKOUT
 from PIL import Image as Pillow
 
@@ -23,9 +23,9 @@ from generators.base import Failure, Fault, Kind, Result, Skip
 from generators.document import Image, Request, Text
 from generators.errors import UsageError
 from generators.pictures import encode
-from scorers.internvl.prompts import Prompt, PromptWriter
+from scorers.internvl.prompts import JudgePrompt, PromptWriter
 from scorers.internvl.settings import MmieScoreSettings, mmie_score
-from scorers.internvl.stage import MmieScore, Reply
+from scorers.internvl.stage import MmieScore, WrittenReply
 
 models = pytest.mark.models
 RED, WIDE = picture(1, 40, 30), picture(2, 90, 20)
@@ -35,8 +35,13 @@ RED, WIDE = picture(1, 40, 30), picture(2, 90, 20)
 def stage(tmp_path_factory) -> MmieScore:
     """A published toy, which attends further back than the tiny one."""
     folder = save(tmp_path_factory.mktemp("stage"))
-    told = {"model": str(folder), "device": "cpu", "dtype": "float32", "system": "judge"}
-    return MmieScore(**told, max_new_tokens=40)
+    overrides = {
+        "model": str(folder),
+        "device": "cpu",
+        "dtype": "float32",
+        "system": "judge",
+    }
+    return MmieScore(**overrides, max_new_tokens=40)
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +60,9 @@ def mixed() -> list[Request]:
     ]
 
 
-def prompted(stage: MmieScore, one: Request) -> Prompt:
+def prompted(stage: MmieScore, one: Request) -> JudgePrompt:
     prompt = stage.prompt(one, stage.pictures([one]))
-    assert isinstance(prompt, Prompt)
+    assert isinstance(prompt, JudgePrompt)
     return prompt
 
 
@@ -93,8 +98,8 @@ def test_replies_are_those_of_full_recomputation(stage):
                 ids.append(int(stage.judge.logits(hidden[0, -1]).argmax()))
         outcome = stage([one])[0]
         assert outcome.usage["output_tokens"] == len(ids)
-        kept = [i for i in ids if i != stage.end]
-        text = stage.judge.tokenizer.decode(kept)
+        reply_ids = [i for i in ids if i != stage.end]
+        text = stage.judge.tokenizer.decode(reply_ids)
         assert outcome.value.text == text.partition("<|end|>")[0].strip()
 
 
@@ -115,7 +120,9 @@ def test_a_shared_beginning_is_read_once_and_changes_no_reply(stage, words, monk
     monkeypatch.setattr(
         stage.judge.decoder,
         "forward",
-        lambda **told: read.append(told["inputs_embeds"].shape[:2]) or forward(**told),
+        lambda **inputs: (
+            read.append(inputs["inputs_embeds"].shape[:2]) or forward(**inputs)
+        ),
     )
     together = stage(asked_for)
     positions = sum(rows * columns for rows, columns in read if columns > 1)
@@ -148,7 +155,7 @@ def test_equal_pictures_are_read_once_a_batch(stage, monkeypatch):
     monkeypatch.setattr(
         stage.judge.model,
         "get_image_features",
-        lambda tiles, **told: read.append(len(tiles)) or features(tiles, **told),
+        lambda tiles, **others: read.append(len(tiles)) or features(tiles, **others),
     )
     requests = [request("one ", RED), request("two ", RED, WIDE), request("three ", RED)]
     outcomes = stage(requests)
@@ -179,9 +186,9 @@ def test_notes_and_usage(stage):
     assert outcome.usage["input_tokens"] == len(prompt.ids) == prompt.budget.prompt
 
 
-def judge(stage: MmieScore, **told) -> MmieScore:
+def judge(stage: MmieScore, **overrides) -> MmieScore:
     """The same model under other settings."""
-    settings = stage.settings.model_dump() | told
+    settings = stage.settings.model_dump() | overrides
     other = copy.copy(stage)
     other.settings = MmieScoreSettings(**settings)
     new_tokens = other.settings.new_tokens("pretrained")
@@ -192,15 +199,15 @@ def judge(stage: MmieScore, **told) -> MmieScore:
 @models
 def test_tiles_are_lowered_to_fit_and_said_so(stage):
     requests = [request("rate ", RED, RED, RED), request("rate ", RED)]
-    told = {"context": 150, "reply_room": 20, "max_new_tokens": 100}
-    fitted = judge(stage, **told)(requests)
+    overrides = {"context": 150, "reply_room": 20, "max_new_tokens": 100}
+    fitted = judge(stage, **overrides)(requests)
     assert [o.notes["max_tiles"] for o in fitted] == [11, 12]
     assert [o.notes["tiles"] for o in fitted] == [[7] * 3, [13]]
     for outcome in fitted:
         assert outcome.usage["input_tokens"] <= 130
         assert outcome.usage["input_tokens"] + outcome.usage["output_tokens"] <= 150
         assert not outcome.notes["over_context"]
-    official = judge(stage, **told, fit_context=False)(requests)
+    official = judge(stage, **overrides, fit_context=False)(requests)
     assert [o.notes["tiles"] for o in official] == [[13] * 3, [13]]
     assert official[0].notes["over_context"]
     assert official[0].usage["input_tokens"] > 150
@@ -216,7 +223,7 @@ def test_what_cannot_be_answered_stands_alone(stage):
             request(" ", "\n"),
             request(Image.of(b"no picture"), "score"),
             request("a very long question " * 1000),
-            Request((asked("judge", role="system"),)),
+            Request((turn_of("judge", role="system"),)),
         ]
     )
     assert outcomes[1].value == stage([good])[0].value
@@ -269,7 +276,7 @@ def test_replies_survive_the_store(stage):
     table = write_record(Kind.DRAFT, items, outcomes, 0.1)
     for i, row in rows_of(Kind.DRAFT, table, "part.parquet").items():
         assert read_record(Kind.DRAFT, row).value == outcomes[int(i)].value
-    notes = [json.loads(told) for told in table.column("notes").to_pylist()]
+    notes = [json.loads(text) for text in table.column("notes").to_pylist()]
     assert notes == [outcome.notes for outcome in outcomes]
 
 
@@ -311,8 +318,8 @@ def test_wrong_settings_are_refused():
 def test_the_system_message_is_the_templates():
     """SHA-256 of `phi3-chat`'s message in internvl/conversation.py."""
     system = MmieScoreSettings().system
-    found = hashlib.sha256(system.encode()).hexdigest()
-    assert found == "da22fdde9f422876a0b725a4ecec9f15005bfaad700d33c87fe6f29b0bd09447"
+    result = hashlib.sha256(system.encode()).hexdigest()
+    assert result == "da22fdde9f422876a0b725a4ecec9f15005bfaad700d33c87fe6f29b0bd09447"
 
 
 @models
@@ -320,4 +327,4 @@ def test_a_reply_is_one_text_up_to_the_end_however_spelled(stage):
     [outcome] = stage([request("score")])
     assert [type(s) for s in outcome.value.segments] == [Text]
     ids = stage.judge.tokenizer.encode(["\n good <|end|> and more"])
-    assert stage._text(Reply(limit=99, ids=ids[1:])) == "good"
+    assert stage._text(WrittenReply(limit=99, ids=ids[1:])) == "good"

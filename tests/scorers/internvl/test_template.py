@@ -7,19 +7,19 @@ import io
 import sentencepiece
 from hypothesis import given
 from hypothesis import strategies as st
-from internvl_helpers import asked, picture
+from internvl_helpers import picture, turn_of
 
 from generators.loading.llama import AddedToken, Control
-from scorers.internvl.template import (
+from scorers.internvl.tokenizer import (
     CONTROLS,
     IMAGE_TOKEN,
+    PhiTokenizer,
     conversation,
     marked,
     shown,
     spelled_controls,
+    toy_tokenizer,
 )
-from scorers.internvl.tokenizer import PhiTokenizer
-from scorers.internvl.toy import toy_tokenizer
 
 IMAGE = picture(0, 30, 20)
 TOKENIZER, _, _ = toy_tokenizer()
@@ -32,9 +32,9 @@ SPELT = st.lists(
 
 def test_phi3_chat():
     turns = [
-        asked("Image-0: ", IMAGE, "\n", role="user"),
-        asked("I see", role="assistant"),
-        asked("And?", role="user"),
+        turn_of("Image-0: ", IMAGE, "\n", role="user"),
+        turn_of("I see", role="assistant"),
+        turn_of("And?", role="user"),
     ]
     assert shown(conversation(turns, "Be brief.")) == (
         "<|system|>\nBe brief.<|end|><|user|>\nImage-0: <image>\n<|end|>"
@@ -43,7 +43,7 @@ def test_phi3_chat():
 
 
 def test_a_system_turn_replaces_the_setting():
-    turns = [asked("Judge.", role="system"), asked("Hi")]
+    turns = [turn_of("Judge.", role="system"), turn_of("Hi")]
     assert shown(conversation(turns, "Be brief.")) == (
         "<|system|>\nJudge.<|end|><|user|>\nHi<|end|><|assistant|>\n"
     )
@@ -51,7 +51,7 @@ def test_a_system_turn_replaces_the_setting():
 
 @given(SPELT, SPELT)
 def test_texts_never_become_control_tokens(before, after):
-    parts = marked(conversation([asked(before, IMAGE, after)], "s"))
+    parts = marked(conversation([turn_of(before, IMAGE, after)], "s"))
     ids = TOKENIZER.encode(parts)
     controls = [TOKENIZER.id(part) for part in parts if not isinstance(part, str)]
     added = {TOKENIZER.id(control) for control in CONTROLS}
@@ -77,8 +77,8 @@ def test_spaces_survive_a_model_that_trims_them():
         remove_extra_whitespaces=True,
         minloglevel=2,
     )
-    told = {"legacy": False, "add_bos_token": False}
-    trims = PhiTokenizer(written.getvalue(), told, [AddedToken("<img>", 900)])
+    settings = {"legacy": False, "add_bos_token": False}
+    trims = PhiTokenizer(written.getvalue(), settings, [AddedToken("<img>", 900)])
     with_space = trims.encode([Control("<img>"), " story"])
     without = trims.encode([Control("<img>"), "story"])
     assert with_space[0] == without[0] == trims.encode([Control("<img>")])[0]
@@ -86,6 +86,6 @@ def test_spaces_survive_a_model_that_trims_them():
 
 
 def test_what_is_spelled_out_is_named():
-    turns = [asked("<image> and <|end|>", IMAGE), asked("fine", role="assistant")]
+    turns = [turn_of("<image> and <|end|>", IMAGE), turn_of("fine", role="assistant")]
     assert spelled_controls(turns, NAMES) == ["<|end|>", "<image>"]
-    assert spelled_controls([asked("img end")], NAMES) == []
+    assert spelled_controls([turn_of("img end")], NAMES) == []

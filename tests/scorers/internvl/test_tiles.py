@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
-from scorers.internvl.tiles import closest_grid, count, cut, grids, normalised
+from scorers.internvl.models import normalised
+from scorers.internvl.prompts import closest_grid, count, cut, grids
 
 SIDES = st.integers(1, 3000)
 

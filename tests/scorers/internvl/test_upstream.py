@@ -6,14 +6,14 @@ import internvl_upstream_helpers as upstream
 import numpy as np
 import pytest
 import torch
-from internvl_helpers import asked, picture
+from internvl_helpers import picture, turn_of
 
 from generators.loading.files import Files
 from generators.pictures import decode
-from scorers.internvl.models import published_tokenizer
+from scorers.internvl.models import normalised, published_tokenizer
+from scorers.internvl.prompts import closest_grid, count, cut
 from scorers.internvl.stage import MmieScore, replies
-from scorers.internvl.template import IMAGE_TOKEN, conversation, marked
-from scorers.internvl.tiles import closest_grid, count, cut, normalised
+from scorers.internvl.tokenizer import IMAGE_TOKEN, conversation, marked
 
 models = pytest.mark.models
 ARRAYS = np.load(upstream.ARRAYS)
@@ -49,9 +49,9 @@ def as_read(i: int) -> torch.Tensor:
 
 def test_tiles():
     for i, image in enumerate(upstream.pictures()):
-        found = decode(image)
-        grid = closest_grid(found.size, 1, 12, 28)
-        ours = cut(found, grid, 28, thumbnail=True)
+        result = decode(image)
+        grid = closest_grid(result.size, 1, 12, 28)
+        ours = cut(result, grid, 28, thumbnail=True)
         assert len(ours) == count(grid, thumbnail=True)
         np.testing.assert_allclose(ours, as_read(i), atol=1)
     values = normalised(as_read(2))
@@ -64,7 +64,7 @@ def test_ids_of_the_slow_tokenizer(name, tmp_path):
     tokenizer = published_tokenizer(Files(str(tmp_path)))
     image = picture(0, 28, 28)
     for j, text in enumerate(upstream.TEXTS):
-        parts = marked(conversation([asked(text, image, text)], "be clear"))
+        parts = marked(conversation([turn_of(text, image, text)], "be clear"))
         at = parts.index(IMAGE_TOKEN)
         ids = tokenizer.encode([*parts[:at], *[IMAGE_TOKEN] * 3, *parts[at + 1 :]])
         theirs = ARRAYS[f"ids_{name}_{j}"].tolist()

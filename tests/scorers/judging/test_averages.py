@@ -15,13 +15,13 @@ TABLES = {"3": TABLE_3, "4": TABLE_4, "7": TABLE_7, "8": TABLE_8}
 
 
 def averages(table: list[Printed], name: str = "avg_fixed") -> list[float]:
-    asked = [sample(i, c, "field") for i, c in enumerate(CATEGORIES)]
-    made = [
+    samples = [sample(i, c, "field") for i, c in enumerate(CATEGORIES)]
+    scores = [
         evaluation(row.model, query, mean)
         for row in table
-        for query, mean in zip(asked, (row.sa, row.pbl, row.msr), strict=True)
+        for query, mean in zip(samples, (row.sa, row.pbl, row.msr), strict=True)
     ]
-    rows = leaderboard(board(made, categories=CATEGORIES))
+    rows = leaderboard(board(scores, categories=CATEGORIES))
     return [row["scores"]["judge"][name]["mean"] for row in rows]
 
 
@@ -44,14 +44,14 @@ def test_neither_the_mean_of_all_scores_nor_that_of_the_categories_is_printed():
 def test_queries_that_are_skipped_leave_a_category_its_weight():
     """LLaVA's rows: most reasoning queries skipped, the category's mean counts in full."""
     row = TABLE_4[8]
-    asked = [sample(i, c, "field") for i, c in enumerate(CATEGORIES)]
+    samples = [sample(i, c, "field") for i, c in enumerate(CATEGORIES)]
     skipped = [sample(10 + i, "MSR", "field") for i in range(5)]
-    made = [
+    scores = [
         evaluation("llava", query, mean)
-        for query, mean in zip(asked, (row.sa, row.pbl, row.msr), strict=True)
+        for query, mean in zip(samples, (row.sa, row.pbl, row.msr), strict=True)
     ] + [evaluation("llava", q, None, document=Skip("several pictures")) for q in skipped]
-    found = leaderboard(board(made, categories=CATEGORIES))[0]
-    assert found["scores"]["judge"]["avg_fixed"]["mean"] == pytest.approx(
+    result = leaderboard(board(scores, categories=CATEGORIES))[0]
+    assert result["scores"]["judge"]["avg_fixed"]["mean"] == pytest.approx(
         row.avg, abs=0.012
     )
-    assert found["skipped"] == 5
+    assert result["skipped"] == 5

@@ -38,7 +38,7 @@ from generators.names import unknown
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from scorers import resolve_scorer
-from scorers.judging import published
+from scorers.judging import sources
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge, profile
 from scorers.judging.released import Released
@@ -55,10 +55,10 @@ def ended(replies, judge: RubricJudge | None = None, id: str = "SA-1"):
 
 
 def test_a_reply_becomes_a_score_in_percent():
-    jobs, found = ended([GOOD])
-    assert isinstance(found, Result)
-    assert found.value.value == pytest.approx(400 / 6)
-    parts = found.value.parts
+    jobs, result = ended([GOOD])
+    assert isinstance(result, Result)
+    assert result.value.value == pytest.approx(400 / 6)
+    parts = result.value.parts
     assert parts["raw"] == parts["stated"] == parts["summed"] == 4
     assert parts["criteria"]["Context Consistency"] == 0
     assert parts["penalty"] == 0
@@ -69,15 +69,15 @@ def test_a_reply_becomes_a_score_in_percent():
 
 
 def test_pictures_left_out_are_counted():
-    _, found = ended([GOOD], judge_of(max_images=1))
-    assert (found.value.parts["images"], found.value.parts["images_left_out"]) == (1, 1)
+    _, result = ended([GOOD], judge_of(max_images=1))
+    assert (result.value.parts["images"], result.value.parts["images_left_out"]) == (1, 1)
 
 
 def test_what_the_stage_noted_of_the_request_stands_beside_the_score():
     notes = {"over_context": True, "image_sizes": [[512, 512]], "tiles": [7], "prompt": "x"}
     usage = {"input_tokens": 4100, "output_tokens": 90, "cost": 1}
-    _, found = ended([Result(Draft((Text(GOOD),)), usage, notes)])
-    parts = found.value.parts
+    _, result = ended([Result(Draft((Text(GOOD),)), usage, notes)])
+    parts = result.value.parts
     assert parts["over_context"] is True
     assert parts["image_sizes"] == [[512, 512]]
     assert (parts["input_tokens"], parts["output_tokens"]) == (4100, 90)
@@ -85,8 +85,8 @@ def test_what_the_stage_noted_of_the_request_stands_beside_the_score():
 
 
 def test_an_unreadable_reply_is_asked_about_once_and_stays():
-    jobs, found = ended(["A fine story.", GOOD])
-    assert found.value.parts["attempts"] == 2
+    jobs, result = ended(["A fine story.", GOOD])
+    assert result.value.parts["attempts"] == 2
     first, second = (job.input for job in jobs)
     assert jobs[0].key != jobs[1].key
     assert second.turns[:1] == first.turns
@@ -95,18 +95,18 @@ def test_an_unreadable_reply_is_asked_about_once_and_stays():
 
 
 def test_a_judge_that_cannot_be_read_leaves_the_answer_unscored():
-    jobs, found = ended(["A fine story.", "Very fine."])
+    jobs, result = ended(["A fine story.", "Very fine."])
     assert len(jobs) == 2
-    assert isinstance(found, Unscored)
-    said = "the reply cannot be read: there is no score; there are no verdicts"
-    assert found.reason == said
+    assert isinstance(result, Unscored)
+    message = "the reply cannot be read: there is no score; there are no verdicts"
+    assert result.reason == message
 
 
 @pytest.mark.parametrize("retries", [0, 1, 3])
 def test_as_many_questions_as_retries_allow(retries):
-    jobs, found = ended(["?"] * (retries + 1), judge_of(retries=retries))
+    jobs, result = ended(["?"] * (retries + 1), judge_of(retries=retries))
     assert len({job.key for job in jobs}) == retries + 1
-    assert isinstance(found, Unscored)
+    assert isinstance(result, Unscored)
 
 
 @pytest.mark.parametrize(
@@ -119,14 +119,14 @@ def test_as_many_questions_as_retries_allow(retries):
 )
 @pytest.mark.parametrize("before", [[], ["unreadable"]])
 def test_what_the_stage_fails_or_skips_is_no_judgement(outcome, before):
-    _, found = ended([*before, outcome])
-    assert found is outcome
+    _, result = ended([*before, outcome])
+    assert result is outcome
 
 
 def test_queries_without_a_rubric_are_not_asked_about():
-    jobs, found = ended([], id="XYZ-1")
+    jobs, result = ended([], id="XYZ-1")
     assert jobs == []
-    assert isinstance(found, NotApplicable)
+    assert isinstance(result, NotApplicable)
 
 
 def test_only_a_stage_that_draws_at_random_is_given_a_seed():
@@ -178,8 +178,8 @@ def test_a_new_reader_asks_nobody():
         def read(self, reply: str, rubric: Rubric) -> Any:
             return super().read(f"### Score\n{reply}", rubric)
 
-    jobs, found = ended(["5", "5"])
-    assert isinstance(found, Unscored)
+    jobs, result = ended(["5", "5"])
+    assert isinstance(result, Unscored)
     lenient = replace(judge_of(), examiner=Lenient(OWN))
     again, scored = ended(["5"], lenient)
     assert [job.key for job in again] == [jobs[0].key]
@@ -204,7 +204,7 @@ def test_one_document_of_two_systems_is_judged_once():
 
 
 @pytest.mark.parametrize(
-    ("told", "why"),
+    ("options", "why"),
     [
         ({"rubric": "mine"}, "a rubric is 'own' or 'official:PATH'"),
         ({"rubric": "official:"}, "must be followed by the path"),
@@ -221,14 +221,14 @@ def test_one_document_of_two_systems_is_judged_once():
         ({"rubric": "official:/nowhere/prompts.py"}, "No such file"),
     ],
 )
-def test_wrong_settings_are_refused(told, why):
+def test_wrong_settings_are_refused(options, why):
     with pytest.raises(UsageError, match=why):
-        resolve_scorer("judge:chatty", "tiny", told, chat=lambda name: chat_spec())
+        resolve_scorer("judge:chatty", "tiny", options, chat=lambda name: chat_spec())
 
 
 def test_defaults():
-    told = JudgeSettings()
-    assert (told.rubric, told.mode, told.most_retries) == ("own", "corrected", 1)
+    options = JudgeSettings()
+    assert (options.rubric, options.mode, options.most_retries) == ("own", "corrected", 1)
     assert JudgeSettings(mode="official", rubric="official:x").most_retries == 0
 
 
@@ -236,19 +236,19 @@ def test_defaults():
 
 
 def test_any_chat_stage_of_the_caller_s_is_a_judge():
-    asked: list[str] = []
+    model_names: list[str] = []
 
     def chat(name: str) -> StageSpec:
-        asked.append(name)
+        model_names.append(name)
         return chat_spec(name=name)
 
     for name in ("gpt-4o", "hf:org/name", "openai:gpt-4.1", "anole"):
-        found = resolve_scorer(f"judge:{name}", "tiny", {"retries": 2}, chat=chat)
-        assert isinstance(found, RubricJudge)
-        assert (found.name, found.scale) == (f"judge:{name}", "0-100")
-        assert found.stages == (chat_spec(name=name),)
-        assert found.retries == 2
-    assert asked == ["gpt-4o", "hf:org/name", "openai:gpt-4.1", "anole"]
+        result = resolve_scorer(f"judge:{name}", "tiny", {"retries": 2}, chat=chat)
+        assert isinstance(result, RubricJudge)
+        assert (result.name, result.scale) == (f"judge:{name}", "0-100")
+        assert result.stages == (chat_spec(name=name),)
+        assert result.retries == 2
+    assert model_names == ["gpt-4o", "hf:org/name", "openai:gpt-4.1", "anole"]
 
 
 def test_a_chat_model_that_the_caller_does_not_know():
@@ -294,11 +294,11 @@ def own_model(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("own_model")
 def test_mmie_score_takes_settings_of_judge_and_model():
-    found = resolve_scorer("judge:mmie-score", "tiny", {"retries": 0, "max_tiles": 6})
-    assert found.retries == 0
-    assert found.stage.settings["max_tiles"] == 6
-    assert found.stage.settings["fit_context"] is True
-    assert found.stage.weights == "tiny"
+    result = resolve_scorer("judge:mmie-score", "tiny", {"retries": 0, "max_tiles": 6})
+    assert result.retries == 0
+    assert result.stage.settings["max_tiles"] == 6
+    assert result.stage.settings["fit_context"] is True
+    assert result.stage.weights == "tiny"
     with pytest.raises(UsageError, match="did you mean 'retries'"):
         resolve_scorer("judge:mmie-score", "tiny", {"retrys": 0})
     with pytest.raises(UsageError, match="did you mean 'max_tiles'"):
@@ -307,14 +307,14 @@ def test_mmie_score_takes_settings_of_judge_and_model():
 
 @pytest.mark.usefixtures("own_model")
 def test_official_mode_does_not_make_pictures_fit(tmp_path, monkeypatch):
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
-    told = {"mode": "official", "rubric": f"official:{tmp_path}"}
-    found = resolve_scorer("judge:mmie-score", "tiny", told)
-    assert isinstance(found.examiner, Released)
-    assert found.stage.settings["fit_context"] is False
-    kept = resolve_scorer("judge:mmie-score", "tiny", told | {"fit_context": True})
-    assert kept.stage.settings["fit_context"] is True
+    options = {"mode": "official", "rubric": f"official:{tmp_path}"}
+    result = resolve_scorer("judge:mmie-score", "tiny", options)
+    assert isinstance(result.examiner, Released)
+    assert result.stage.settings["fit_context"] is False
+    overridden = resolve_scorer("judge:mmie-score", "tiny", options | {"fit_context": True})
+    assert overridden.stage.settings["fit_context"] is True
 
 
 # ----------------------------------------------------------------------- profile
@@ -324,7 +324,7 @@ def test_the_profile_counts_only_verdicts_that_were_given():
     def score(values, penalty):
         return Score(0.0, {"criteria": values, "penalty": penalty})
 
-    found = profile(
+    result = profile(
         [
             score({"Text Quality": 1, "Innovation": 0}, 0),
             score({"Text Quality": 1, "Innovation": None}, None),
@@ -332,7 +332,7 @@ def test_the_profile_counts_only_verdicts_that_were_given():
             Score(0.0, {}),
         ]
     )
-    assert list(found) == ["Text Quality", "Innovation", "penalty"]
-    assert found["Text Quality"] == pytest.approx((2 / 3, 3))
-    assert found["Innovation"] == (0.5, 2)
-    assert found["penalty"] == (0.5, 2)
+    assert list(result) == ["Text Quality", "Innovation", "penalty"]
+    assert result["Text Quality"] == pytest.approx((2 / 3, 3))
+    assert result["Innovation"] == (0.5, 2)
+    assert result["penalty"] == (0.5, 2)

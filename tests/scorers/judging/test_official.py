@@ -24,12 +24,11 @@ from benchmarks.tasks.mmie.official import Output, read_outputs
 from generators.base import Unscored
 from generators.document import Image
 from generators.errors import UsageError
-from scorers.judging import published
-from scorers.judging.published import DIGESTS, read_published
+from scorers.judging import sources
 from scorers.judging.released import Released, averages, find_score, flattened, percent
 from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
-from scorers.judging.rubric import RubricSource
 from scorers.judging.rubrics import Rubric
+from scorers.judging.sources import DIGESTS, RubricSource, read_published
 
 RUBRICS = {k: Rubric(f"official:{k}", t, "") for k, t in STAND_IN_TEXTS.items()}
 RELEASED = Released(RUBRICS)
@@ -43,34 +42,35 @@ def file_name(image: Image) -> str:
 def test_every_prompt_is_that_of_the_released_scorer(tmp_path):
     """240 rows; through our reader of the official format, as `plait score` goes."""
     folder = write_folder(tmp_path / "rows")
-    found = []
+    result = []
     for row in read_outputs(folder, cache=tmp_path / "cache"):
         assert isinstance(row, Output)
-        asked = RELEASED.ask(row.sample, row.document)
-        if isinstance(asked, Unscored):
-            found.append(None)
+        question = RELEASED.ask(row.sample, row.document)
+        if isinstance(question, Unscored):
+            result.append(None)
             continue
         named = [
-            f"[{file_name(s)}]" if isinstance(s, Image) else s.text for s in asked.content
+            f"[{file_name(s)}]" if isinstance(s, Image) else s.text
+            for s in question.content
         ]
-        found.append(hashlib.sha256("".join(named).encode()).hexdigest()[:16])
-    assert found == FIGURES["prompts"]
-    assert found.count(None) == 11
+        result.append(hashlib.sha256("".join(named).encode()).hexdigest()[:16])
+    assert result == FIGURES["prompts"]
+    assert result.count(None) == 11
 
 
 def test_every_reply_is_read_as_by_the_released_scorer():
-    found = [find_score(reply) for reply in REPLIES]
-    assert found == FIGURES["found"]
+    result = [find_score(reply) for reply in REPLIES]
+    assert result == FIGURES["found"]
     read = [RELEASED.read(reply, RUBRICS["SA"]) for reply in REPLIES]
-    kept = [v.raw if isinstance(v, RubricVerdict) else None for v in read]
-    assert kept == FIGURES["kept"]
+    scores = [v.raw if isinstance(v, RubricVerdict) else None for v in read]
+    assert scores == FIGURES["kept"]
 
 
 @pytest.mark.parametrize("i", range(len(AVERAGED)))
 def test_averages_are_those_of_the_released_scorer(i):
-    found = averages(scored(*AVERAGED[i]))
-    assert found.n == AVERAGED[i][0]
-    assert [found.average, *found.kinds.values()] == FIGURES["averages"][i]
+    result = averages(scored(*AVERAGED[i]))
+    assert result.n == AVERAGED[i][0]
+    assert [result.average, *result.kinds.values()] == FIGURES["averages"][i]
 
 
 @pytest.mark.parametrize(
@@ -104,78 +104,80 @@ def test_what_the_release_reads(reply, score):
     ],
 )
 def test_what_the_release_drops_has_a_reason(reply, why):
-    found = RELEASED.read(reply, RUBRICS["SA"])
-    assert isinstance(found, Unreadable)
-    assert why in found.reason
+    result = RELEASED.read(reply, RUBRICS["SA"])
+    assert isinstance(result, Unreadable)
+    assert why in result.reason
 
 
 def test_rounded_averages_in_percent_lie_on_the_paper_s_grid():
     """All numbers of the paper's Tables 3 and 4 are multiples of 1/60."""
-    found = averages([("SA-1", 2), ("SA-2", 3), ("SA-3", 3)])
-    assert found.average == 2.667
-    assert percent(found.average) == pytest.approx(44.45)
-    assert found.kinds == {"SA": 2.667, "PBL": None, "MSR": None}
+    result = averages([("SA-1", 2), ("SA-2", 3), ("SA-3", 3)])
+    assert result.average == 2.667
+    assert percent(result.average) == pytest.approx(44.45)
+    assert result.kinds == {"SA": 2.667, "PBL": None, "MSR": None}
     assert averages([]).average is None
 
 
 # ------------------------------------------------------------------- the request
 
 
-def asked(sample, *answer) -> RubricQuestion:
-    found = RELEASED.ask(sample, document(*answer))
-    assert isinstance(found, RubricQuestion)
-    return found
+def question_of(sample, *answer) -> RubricQuestion:
+    result = RELEASED.ask(sample, document(*answer))
+    assert isinstance(result, RubricQuestion)
+    return result
 
 
 def test_the_answer_ends_after_the_third_picture():
     a = [picture(f"a{i}") for i in range(4)]
-    found = asked(sample(), "x", a[0], "y", a[1], "z", a[2], "end")
-    assert shown(found.content) == (
+    result = question_of(sample(), "x", a[0], "y", a[1], "z", a[2], "end")
+    assert shown(result.content) == (
         "Story. Reply with ### Score\nand a number."
         "# Q\nOnce upon a time.\nImage-0: [q0]\n\n"
         "# A\nx\nImage-1: [a0]\ny\nImage-2: [a1]\n\n# F\n"
     )
-    assert (found.images, found.left_out, found.cut) == (3, 1, True)
+    assert (result.images, result.left_out, result.cut) == (3, 1, True)
 
 
 def test_with_three_pictures_in_the_question_one_text_of_the_answer_is_read():
     q = [picture(f"q{i}") for i in range(3)]
-    found = asked(sample("PBL-1", *q), "x", picture("a"), "y")
-    assert shown(found.content).endswith("# A\nx\n\n# F\n")
-    assert (found.left_out, found.cut) == (1, True)
-    found = asked(sample("PBL-1", *q), picture("a"), "y")
-    assert shown(found.content).endswith("# A\n\n# F\n")
+    result = question_of(sample("PBL-1", *q), "x", picture("a"), "y")
+    assert shown(result.content).endswith("# A\nx\n\n# F\n")
+    assert (result.left_out, result.cut) == (1, True)
+    result = question_of(sample("PBL-1", *q), picture("a"), "y")
+    assert shown(result.content).endswith("# A\n\n# F\n")
 
 
 def test_four_pictures_are_kept_and_five_dropped():
     q = [picture(f"q{i}") for i in range(5)]
-    assert asked(sample("SA-1", *q[:4]), "x").images == 4
-    found = RELEASED.ask(sample("SA-1", *q), document("x"))
-    assert found == Unscored("the released scorer drops samples with more than 4 pictures")
+    assert question_of(sample("SA-1", *q[:4]), "x").images == 4
+    result = RELEASED.ask(sample("SA-1", *q), document("x"))
+    assert result == Unscored("the released scorer drops samples with more than 4 pictures")
 
 
 def test_letters_that_look_like_a_picture_shift_all_after_them():
-    found = asked(sample("SA-1", "an <image> of", picture("q0")), "and", picture("a0"))
-    assert "an [q0] of\nImage-0: [a0]\n" in shown(found.content)
-    assert "Image-1: <image>\n" in shown(found.content)
-    assert found.neutralised == ()
+    result = question_of(
+        sample("SA-1", "an <image> of", picture("q0")), "and", picture("a0")
+    )
+    assert "an [q0] of\nImage-0: [a0]\n" in shown(result.content)
+    assert "Image-1: <image>\n" in shown(result.content)
+    assert result.neutralised == ()
 
 
 @pytest.mark.parametrize(
     ("id", "kind"), [("SA-1", "SA"), ("PBL-9", "PBL"), ("MSR-2", "MSR"), ("MSR-SAT", "SA")]
 )
 def test_the_rubric_is_chosen_by_letters_anywhere_in_the_id(id, kind):
-    assert asked(sample(id), "x").rubric.id == f"official:{kind}"
+    assert question_of(sample(id), "x").rubric.id == f"official:{kind}"
 
 
 def test_an_id_without_those_letters_is_unscored():
-    found = RELEASED.ask(sample("XYZ-1"), document("x"))
-    assert isinstance(found, Unscored)
-    assert "stops at ids" in found.reason
+    result = RELEASED.ask(sample("XYZ-1"), document("x"))
+    assert isinstance(result, Unscored)
+    assert "stops at ids" in result.reason
 
 
 @pytest.mark.parametrize(
-    ("truth", "said"),
+    ("truth", "line"),
     [
         (document("four", "4"), "four"),
         (document(picture("t"), "four"), "None"),
@@ -183,8 +185,10 @@ def test_an_id_without_those_letters_is_unscored():
         (None, "None"),
     ],
 )
-def test_the_truth_is_the_text_of_the_first_item(truth, said):
-    assert f"# T\n{said}\n# F" in shown(asked(sample("MSR-1", truth=truth), "x").content)
+def test_the_truth_is_the_text_of_the_first_item(truth, line):
+    assert f"# T\n{line}\n# F" in shown(
+        question_of(sample("MSR-1", truth=truth), "x").content
+    )
 
 
 @pytest.mark.parametrize(("text", "written"), [(None, "None"), ("", ""), ("7", "7")])
@@ -195,8 +199,8 @@ def test_the_first_item_of_the_truth_counts_even_without_text(tmp_path, text, wr
     row = {"id": "MSR-1", "question": asks, "answer": "5", "model": "m", "gt_answer": items}
     (tmp_path / "data.json").write_text(json.dumps([row]))
     (output,) = read_outputs(tmp_path, cache=tmp_path / "cache")
-    found = RELEASED.ask(output.sample, output.document)
-    assert f"# T\n{written}\n# F" in shown(found.content)
+    result = RELEASED.ask(output.sample, output.document)
+    assert f"# T\n{written}\n# F" in shown(result.content)
 
 
 def test_flattening_counts_what_it_leaves_out():
@@ -215,18 +219,18 @@ def test_flattening_counts_what_it_leaves_out():
 @pytest.fixture
 def stand_in(tmp_path, monkeypatch) -> Path:
     """A copy of the stand-in, taken for the released file."""
-    monkeypatch.setattr(published, "DIGESTS", stand_in_digests())
+    monkeypatch.setattr(sources, "DIGESTS", stand_in_digests())
     (tmp_path / "prompts.py").write_text(STAND_IN)
     return tmp_path
 
 
 @pytest.mark.parametrize("name", ["", "prompts.py"])
 def test_the_file_or_its_folder_is_read(stand_in, name):
-    found = read_published(RubricSource(stand_in / name).file())
-    assert {k: r.template for k, r in found.items()} == STAND_IN_TEXTS
-    assert found["SA"].id == "official:SA"
-    assert found["SA"].sha256 == stand_in_digests()["SA"]
-    assert (found["SA"].criteria, found["SA"].penalty) == ((), None)
+    result = read_published(RubricSource(stand_in / name).file())
+    assert {k: r.template for k, r in result.items()} == STAND_IN_TEXTS
+    assert result["SA"].id == "official:SA"
+    assert result["SA"].sha256 == stand_in_digests()["SA"]
+    assert (result["SA"].criteria, result["SA"].penalty) == ((), None)
 
 
 def test_nothing_of_the_file_is_executed(stand_in):
@@ -244,8 +248,8 @@ def test_another_text_is_refused_with_both_digests(stand_in):
         read_published(file)
     expected = stand_in_digests()["PBL"]
     other = STAND_IN_TEXTS["PBL"].replace("Method.", "Methods.")
-    found = hashlib.sha256(other.encode()).hexdigest()
-    assert f"sha256 is {found}, expected {expected}" in str(error.value)
+    result = hashlib.sha256(other.encode()).hexdigest()
+    assert f"sha256 is {result}, expected {expected}" in str(error.value)
 
 
 @pytest.mark.parametrize(

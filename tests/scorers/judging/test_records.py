@@ -37,8 +37,8 @@ def plan_of(judge: RubricJudge, *words: str) -> Plan:
 
 
 def scores(plan: Plan, root: Any) -> list[Any]:
-    found = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
-    raw = [getattr(e.scores["judge:chatty"], "value", None) for e in found]
+    outcomes = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
+    raw = [getattr(e.scores["judge:chatty"], "value", None) for e in outcomes]
     return [score and score.parts["raw"] for score in raw]
 
 

@@ -18,42 +18,42 @@ SCORE_ALONE = Rubric("official:SA", "", "")
 
 
 def read(reply: str, rubric: Rubric = SA) -> RubricVerdict:
-    found = read_reply(reply, rubric)
-    assert isinstance(found, RubricVerdict), found
-    return found
+    result = read_reply(reply, rubric)
+    assert isinstance(result, RubricVerdict), result
+    return result
 
 
 def reason(reply: str, rubric: Rubric = SA) -> str:
-    found = read_reply(reply, rubric)
-    assert isinstance(found, Unreadable), found
-    return found.reason
+    result = read_reply(reply, rubric)
+    assert isinstance(result, Unreadable), result
+    return result.reason
 
 
 @pytest.mark.parametrize("values", itertools.product((0, 1), repeat=7))
 def test_the_sum_less_the_penalty_is_the_score(values):
     *met, harm = values
     expected = max(0, sum(met) - harm)
-    found = read(reply_of(NAMES, values, expected))
-    assert (found.raw, found.stated, found.summed) == (expected, expected, expected)
-    assert found.source == "verdicts"
-    assert found.consistent is True
-    assert list(found.criteria.values()) == met
-    assert found.penalty == harm
+    result = read(reply_of(NAMES, values, expected))
+    assert (result.raw, result.stated, result.summed) == (expected, expected, expected)
+    assert result.source == "verdicts"
+    assert result.consistent is True
+    assert list(result.criteria.values()) == met
+    assert result.penalty == harm
 
 
 def test_the_verdicts_win_over_another_score_and_both_are_kept():
-    found = read(reply_of(NAMES, [1, 1, 0, 0, 0, 0, 0], 5))
-    assert (found.raw, found.source) == (2, "verdicts")
-    assert (found.stated, found.summed, found.consistent) == (5, 2, False)
+    result = read(reply_of(NAMES, [1, 1, 0, 0, 0, 0, 0], 5))
+    assert (result.raw, result.source) == (2, "verdicts")
+    assert (result.stated, result.summed, result.consistent) == (5, 2, False)
 
 
 def test_a_score_alone_is_read_where_a_verdict_is_missing():
-    found = read(reply_of(NAMES[:5], [1, 1, 1, 0, 0], 4))
-    assert (found.raw, found.source, found.summed) == (4, "score", None)
-    assert found.consistent is None
-    assert found.criteria["Innovation"] == 0
-    assert found.criteria["Stylistic Consistency and Correspondence"] is None
-    assert found.penalty is None
+    result = read(reply_of(NAMES[:5], [1, 1, 1, 0, 0], 4))
+    assert (result.raw, result.source, result.summed) == (4, "score", None)
+    assert result.consistent is None
+    assert result.criteria["Innovation"] == 0
+    assert result.criteria["Stylistic Consistency and Correspondence"] is None
+    assert result.penalty is None
 
 
 @pytest.mark.parametrize("end", ["\r\n", "\r"])
@@ -64,8 +64,8 @@ def test_lines_may_end_as_on_any_system(end):
 
 
 def test_reasoning_has_no_penalty():
-    found = read(reply_of(MSR.criteria, [1, 1, 1, 1, 1, 0]), MSR)
-    assert (found.raw, found.penalty, found.stated, found.consistent) == (
+    result = read(reply_of(MSR.criteria, [1, 1, 1, 1, 1, 0]), MSR)
+    assert (result.raw, result.penalty, result.stated, result.consistent) == (
         5,
         None,
         None,
@@ -97,8 +97,8 @@ def test_a_verdict_may_be_dressed(line):
     reply = "\n".join(
         [line, reply_of(NAMES[1:], [0, 0, 0, 0, 0, 0]).split("Verdicts\n")[1]]
     )
-    found = read(reply)
-    assert (found.criteria["Text Quality"], found.raw) == (1, 1)
+    result = read(reply)
+    assert (result.criteria["Text Quality"], result.raw) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -126,8 +126,8 @@ def test_what_is_neither_0_nor_1_is_no_verdict(line):
 
 
 def test_a_penalty_may_be_written_as_what_it_takes_off():
-    found = read(reply_of(NAMES, [1, 1, 1, 1, 1, 1, -1]))
-    assert (found.penalty, found.raw) == (1, 5)
+    result = read(reply_of(NAMES, [1, 1, 1, 1, 1, 1, -1]))
+    assert (result.penalty, result.raw) == (1, 5)
 
 
 def test_verdicts_before_their_heading_do_not_count():
@@ -185,10 +185,12 @@ def test_no_score_is_guessed(reply, why):
 
 
 def test_what_is_missing_is_named():
-    said = reason(reply_of(NAMES[:6], [1, 1, 1, 1, 1, 1]))
-    assert said == "there is no score; no verdict of 0 or 1 on Emotional Impact"
-    said = reason(reply_of(NAMES[2:], [1, 1, 1, 1, 0]))
-    assert said == "there is no score; no verdict of 0 or 1 on Text Quality, Image Quality"
+    message = reason(reply_of(NAMES[:6], [1, 1, 1, 1, 1, 1]))
+    assert message == "there is no score; no verdict of 0 or 1 on Emotional Impact"
+    message = reason(reply_of(NAMES[2:], [1, 1, 1, 1, 0]))
+    assert (
+        message == "there is no score; no verdict of 0 or 1 on Text Quality, Image Quality"
+    )
     assert reason("It is good.") == "there is no score; there are no verdicts"
     assert reason("It is good.", MSR) == "there is no score; there are no verdicts"
     assert reason("It is good.", SCORE_ALONE) == "there is no score"
@@ -200,16 +202,16 @@ def test_the_form_we_ask_for_is_what_is_read(category):
     assert reason(rubric.form, rubric).endswith("there are no verdicts")
     filled = rubric.form.replace("<0 or 1>", "1")
     head, _, _ = filled.rpartition("\n")
-    found = read(f"{head}\n5", rubric)
-    assert (found.raw, found.stated) == (5 if rubric.penalty else 6, 5)
-    assert set(found.criteria.values()) == {1}
+    result = read(f"{head}\n5", rubric)
+    assert (result.raw, result.stated) == (5 if rubric.penalty else 6, 5)
+    assert set(result.criteria.values()) == {1}
 
 
 @given(st.text(st.sampled_from("0123456789/-. \n#*|:<>()Score")), st.sampled_from([*OWN]))
 def test_whatever_is_read_is_on_the_scale(reply, category):
     for rubric in (OWN[category], SCORE_ALONE):
-        found = read_reply(reply, rubric)
-        assert isinstance(found, Unreadable) or found.raw in range(7)
+        result = read_reply(reply, rubric)
+        assert isinstance(result, Unreadable) or result.raw in range(7)
 
 
 @given(
@@ -217,5 +219,5 @@ def test_whatever_is_read_is_on_the_scale(reply, category):
 )
 def test_the_order_of_verdicts_and_words_around_them_do_not_matter(order, words):
     lines = [f"{NAMES[i]}: {value}" for i, value in order]
-    found = read("\n".join([words, "### Verdicts", *lines, "", words]))
-    assert (found.raw, found.penalty) == (3, 1)
+    result = read("\n".join([words, "### Verdicts", *lines, "", words]))
+    assert (result.raw, result.penalty) == (3, 1)

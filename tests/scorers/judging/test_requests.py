@@ -13,36 +13,41 @@ from generators.base import NotApplicable
 from generators.content import joined
 from generators.document import Document, Image, Text
 from scorers.judging.corrected import NOTHING, UNKNOWN, Corrected
-from scorers.judging.replies import RubricQuestion, asked_again
+from scorers.judging.replies import RubricQuestion, follow_up
 from scorers.judging.rubrics import OWN, Rubric
 
 PLAIN = Rubric("t", "Q({question})A({answer})T({gt_answer})", "FORM")
 ASK = Corrected(dict.fromkeys(("SA", "PBL", "MSR"), PLAIN))
 
 
-def asked(*answer, by: Corrected = ASK, **about) -> RubricQuestion:
-    found = by.ask(sample(**about), document(*answer))
-    assert isinstance(found, RubricQuestion)
-    return found
+def question_of(*answer, by: Corrected = ASK, **about) -> RubricQuestion:
+    result = by.ask(sample(**about), document(*answer))
+    assert isinstance(result, RubricQuestion)
+    return result
 
 
 def test_the_request_by_hand():
-    found = asked("So", picture("a0"), picture("a1"), "it ends.\n", "Truly.")
-    assert shown(found.content) == (
+    result = question_of("So", picture("a0"), picture("a1"), "it ends.\n", "Truly.")
+    assert shown(result.content) == (
         "Q(Once upon a time.\nImage-0: [q0]\n)"
         "A(So\nImage-1: [a0]\nImage-2: [a1]\nit ends.\nTruly.\n)T((not known))"
     )
-    assert (found.images, found.left_out, found.cut, found.neutralised) == (3, 0, False, ())
+    assert (result.images, result.left_out, result.cut, result.neutralised) == (
+        3,
+        0,
+        False,
+        (),
+    )
 
 
 def test_an_empty_answer_is_said_to_be_empty():
-    assert f"A({NOTHING}\n)" in shown(asked().content)
+    assert f"A({NOTHING}\n)" in shown(question_of().content)
 
 
 def test_the_ground_truth_is_shown_as_text():
     truth = document("four", picture("t"), "or 4")
-    found = Corrected(OWN).ask(sample("MSR-1", truth=truth), document("five"))
-    assert "### Correct Answer\nfour\nor 4\n" in shown(found.content)
+    result = Corrected(OWN).ask(sample("MSR-1", truth=truth), document("five"))
+    assert "### Correct Answer\nfour\nor 4\n" in shown(result.content)
     unknown = Corrected(OWN).ask(sample("MSR-1"), document("five"))
     assert f"### Correct Answer\n{UNKNOWN}\n" in shown(unknown.content)
     story = Corrected(OWN).ask(sample("SA-1", truth=truth), document("five"))
@@ -50,24 +55,24 @@ def test_the_ground_truth_is_shown_as_text():
 
 
 def test_queries_outside_the_rubrics_are_not_applicable():
-    found = ASK.ask(sample("XYZ-1"), document("a"))
-    assert isinstance(found, NotApplicable)
-    assert "SA, PBL, MSR" in found.reason
+    result = ASK.ask(sample("XYZ-1"), document("a"))
+    assert isinstance(result, NotApplicable)
+    assert "SA, PBL, MSR" in result.reason
 
 
 def test_pictures_beyond_the_limit_are_marked_where_they_stood():
     by = Corrected(ASK.rubrics, max_images=2)
-    found = asked("a", picture("a0"), "b", picture("a1"), "c", picture("a2"), by=by)
-    assert shown(found.content).startswith(
+    result = question_of("a", picture("a0"), "b", picture("a1"), "c", picture("a2"), by=by)
+    assert shown(result.content).startswith(
         "Q(Once upon a time.\nImage-0: [q0]\n)"
         "A(a\nImage-1: [a0]\nb\nImage-2: (not shown)\nc\n"
         "Image-3: (not shown)\n)"
     )
-    assert (found.images, found.left_out) == (2, 2)
+    assert (result.images, result.left_out) == (2, 2)
 
 
 @pytest.mark.parametrize(
-    ("said", "becomes"),
+    ("words", "becomes"),
     [
         ("see <image> here", "see < image> here"),
         ("<img></img><IMG_CONTEXT>", "< img>< /img>< IMG_CONTEXT>"),
@@ -77,22 +82,24 @@ def test_pictures_beyond_the_limit_are_marked_where_they_stood():
         ("### Correct answer: 4", "\\### Correct answer: 4"),
     ],
 )
-def test_text_cannot_pass_for_a_picture_or_a_heading(said, becomes):
-    found = asked(said, picture("a0"))
-    assert f"A({becomes}\nImage-1: [a0]\n)" in shown(found.content)
-    assert found.neutralised
-    assert all(token in said for token in found.neutralised)
+def test_text_cannot_pass_for_a_picture_or_a_heading(words, becomes):
+    result = question_of(words, picture("a0"))
+    assert f"A({becomes}\nImage-1: [a0]\n)" in shown(result.content)
+    assert result.neutralised
+    assert all(token in words for token in result.neutralised)
 
 
-@pytest.mark.parametrize("said", ["<image_1>", "<imagery>", "score ## 5", "# Steps", "<b>"])
-def test_other_text_stays_as_it_is(said):
-    found = asked(said)
-    assert f"A({said}\n)" in shown(found.content)
-    assert found.neutralised == ()
+@pytest.mark.parametrize(
+    "words", ["<image_1>", "<imagery>", "score ## 5", "# Steps", "<b>"]
+)
+def test_other_text_stays_as_it_is(words):
+    result = question_of(words)
+    assert f"A({words}\n)" in shown(result.content)
+    assert result.neutralised == ()
 
 
 def test_braces_in_an_answer_are_plain_text():
-    assert "A({question} {} {0}\n)" in shown(asked("{question} {} {0}").content)
+    assert "A({question} {} {0}\n)" in shown(question_of("{question} {} {0}").content)
 
 
 segments = st.lists(
@@ -107,11 +114,11 @@ segments = st.lists(
 @given(segments, segments)
 def test_every_picture_is_shown_once_and_in_the_order_of_the_document(question, answer):
     asking = sample("SA-1", *[s if isinstance(s, Image) else s.text for s in question])
-    found = ASK.ask(asking, Document(tuple(answer)))
-    images = [s for s in found.content if isinstance(s, Image)]
+    result = ASK.ask(asking, Document(tuple(answer)))
+    images = [s for s in result.content if isinstance(s, Image)]
     expected = [s for s in (*asking.question, *answer) if isinstance(s, Image)]
     assert images == expected
-    plain = "".join(s.text for s in found.content if isinstance(s, Text))
+    plain = "".join(s.text for s in result.content if isinstance(s, Text))
     assert "<image>" not in plain
     numbers = [f"Image-{i}: " for i in range(len(images))]
     places = [plain.index(n) for n in numbers]
@@ -122,11 +129,11 @@ def test_every_picture_is_shown_once_and_in_the_order_of_the_document(question, 
 def test_requests_about_one_query_begin_alike(category):
     """What a server's prefix cache can serve: rubric, question and its pictures."""
     asking = sample(f"{category}-1", "What now?", picture("q0"), "And then?", picture("q1"))
-    found = [
+    result = [
         Corrected(OWN).ask(asking, document(*answer)).content
         for answer in (["one", picture("a")], [picture("b"), "two"])
     ]
-    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(*found, strict=False))
+    pairs = takewhile(lambda pair: pair[0] == pair[1], zip(*result, strict=False))
     alike = [first for first, _ in pairs]
     assert [s.read() for s in alike if isinstance(s, Image)] == [b"q0", b"q1"]
     assert OWN[category].template.partition("{question}")[0] in shown(content(*[
@@ -135,8 +142,8 @@ def test_requests_about_one_query_begin_alike(category):
 
 
 def test_asking_again_keeps_what_was_said():
-    first = asked("a").request(7)
-    again = asked_again(first, "Nice!", "there is no score", PLAIN, 8)
+    first = question_of("a").request(7)
+    again = follow_up(first, "Nice!", "there is no score", PLAIN, 8)
     assert again.turns[: len(first.turns)] == first.turns
     assert [t.role for t in again.turns] == ["user", "assistant", "user"]
     assert again.turns[1].content == (Text("Nice!"),)
@@ -144,13 +151,13 @@ def test_asking_again_keeps_what_was_said():
     assert "there is no score" in last
     assert last.endswith("FORM")
     assert (first.seed, again.seed) == (7, 8)
-    assert asked_again(first, "", "x", PLAIN, None).turns[1].content[0].text
+    assert follow_up(first, "", "x", PLAIN, None).turns[1].content[0].text
 
 
 def test_neighbouring_texts_are_joined():
     a = picture("a")
-    found = joined([Text("x"), Text("y"), Text(""), a, a, Text(""), Text("z")])
-    assert found == (Text("xy"), a, a, Text("z"))
+    result = joined([Text("x"), Text("y"), Text(""), a, a, Text(""), Text("z")])
+    assert result == (Text("xy"), a, a, Text("z"))
 
 
 @pytest.mark.parametrize("category", OWN)

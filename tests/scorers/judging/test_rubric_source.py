@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from generators.errors import UsageError
-from scorers.judging.rubric import OWN_WORDING, RubricSource, parse_mode, parse_rubric
+from scorers.judging.sources import OWN_WORDING, RubricSource, parse_mode, parse_rubric
 
 
 @pytest.mark.parametrize("text", ["own", "official:prompts.py", "official:~/MMIE"])

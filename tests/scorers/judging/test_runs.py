@@ -34,9 +34,9 @@ def server() -> Iterator[Server]:
 
 def plait(server: Server, root: Path, *words: str) -> Done:
     base = f'models."openai:{MODEL}".base_url="{server.url}"'
-    told = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]
-    told += ["--set", base, "--out", str(root), *words]
-    return CliRunner().invoke(app, ["run", *told], catch_exceptions=False)
+    arguments = ["--system", "gt", "--scorer", JUDGE, "--weights", "tiny", "--limit", "3"]
+    arguments += ["--set", base, "--out", str(root), *words]
+    return CliRunner().invoke(app, ["run", *arguments], catch_exceptions=False)
 
 
 def outcomes(root: Path) -> list[Any]:
@@ -50,7 +50,7 @@ def test_a_reply_that_is_cut_is_told_as_cut(server: Server, tmp_path: Path) -> N
     assert "are final" not in done.output
     for outcome in outcomes(tmp_path / "run"):
         assert isinstance(outcome, Unscored)
-        assert outcome.reason.startswith("the reply is cut at the model's longest: ")
+        assert outcome.reason.startswith("the reply is cut at the model's maximum length: ")
     first = reopen(tmp_path / "run").samples[0].id
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run"), first]).output
     assert "reply: ### Feedback" in shown
@@ -65,9 +65,9 @@ def test_failures_that_stay_are_told(server: Server, tmp_path: Path) -> None:
     assert done.exit_code == 1
     assert "3 of 3 failures are final" in done.output
     assert all(isinstance(outcome, Failure) for outcome in outcomes(tmp_path / "run"))
-    asked = len(server.bodies)
+    requests = len(server.bodies)
     plait(server, tmp_path / "run")
-    assert len(server.bodies) == asked
+    assert len(server.bodies) == requests
 
 
 def test_a_key_is_needed_only_for_what_is_left_to_ask(

@@ -9,11 +9,11 @@ from endpoint_helpers import Answer, asking, completion, error, serving
 from judging_helpers import judge_of, picture, reply_of, sample, through
 from vlm_helpers import GREEN, RED
 
-from cluster.worker import load_class
+from cluster.local import load_class
 from generators.base import Failure, Fault, Result, Unscored
 from generators.document import Document, Draft, Text
-from pipelines.chat.presets import LVLMS
 from pipelines.chat.settings import EndpointSettings
+from pipelines.presets import LVLMS
 from pipelines.vlm.stage import VisionLanguageModel
 from scorers import resolve_scorer
 from scorers.judging.rubrics import OWN
@@ -38,9 +38,9 @@ def judged(server, *answers: Answer, **settings):
 
 
 def test_a_server_s_reply_with_its_token_counts(server):
-    _, found = judged(server, Answer(completion(GOOD)))
-    assert found.value.parts["raw"] == 5
-    assert (found.value.parts["input_tokens"], found.value.parts["output_tokens"]) == (
+    _, result = judged(server, Answer(completion(GOOD)))
+    assert result.value.parts["raw"] == 5
+    assert (result.value.parts["input_tokens"], result.value.parts["output_tokens"]) == (
         11,
         7,
     )
@@ -53,8 +53,8 @@ def test_a_server_s_reply_with_its_token_counts(server):
 
 def test_a_server_is_asked_again_about_a_reply_that_cannot_be_read(server):
     before = len(server.bodies)
-    _, found = judged(server, Answer(completion("Nice.")), Answer(completion(GOOD)))
-    assert found.value.parts["attempts"] == 2
+    _, result = judged(server, Answer(completion("Nice.")), Answer(completion(GOOD)))
+    assert result.value.parts["attempts"] == 2
     first, second = server.bodies[before:]
     assert second["messages"][: len(first["messages"])] == first["messages"]
     assert second["messages"][-2] == {"role": "assistant", "content": "Nice."}
@@ -74,15 +74,15 @@ def test_a_server_is_asked_again_about_a_reply_that_cannot_be_read(server):
 )
 def test_what_a_server_fails_is_a_failure_with_its_name(server, answers, fault):
     timeout = {"timeout_s": 0.3} if answers[0].how == "stall" else {}
-    jobs, found = judged(server, *answers, **timeout)
-    assert isinstance(found, Failure)
-    assert found.fault is fault
+    jobs, result = judged(server, *answers, **timeout)
+    assert isinstance(result, Failure)
+    assert result.fault is fault
     assert len(jobs) == 1
 
 
 def test_a_server_that_comes_to_itself_is_read(server):
-    _, found = judged(server, Answer(error("down"), 500), Answer(completion(GOOD)))
-    assert isinstance(found, Result)
+    _, result = judged(server, Answer(error("down"), 500), Answer(completion(GOOD)))
+    assert isinstance(result, Result)
 
 
 @pytest.mark.models
@@ -91,13 +91,13 @@ def test_random_weights_are_unscored_and_asked_twice():
     spec = settings.spec("qwen2-vl-7b", "tiny")
     assert not spec.seeded, "a local judge decodes greedily unless it is told otherwise"
     stage = VisionLanguageModel(**spec.settings, **spec.options)
-    jobs, found = through(judge_of(spec), QUERY, STORY, stage)
-    assert isinstance(found, Unscored)
+    jobs, result = through(judge_of(spec), QUERY, STORY, stage)
+    assert isinstance(result, Unscored)
     assert len(jobs) == 2
     assert jobs[1].input.images == jobs[0].input.images
     again, same = through(judge_of(spec), QUERY, STORY, stage)
     assert [job.key for job in again] == [job.key for job in jobs]
-    assert same == found
+    assert same == result
 
 
 @pytest.mark.models
@@ -105,17 +105,17 @@ def test_an_unreadable_picture_is_a_failure():
     spec = LVLMS["qwen2-vl-7b"].spec("qwen2-vl-7b", "tiny")
     stage = VisionLanguageModel(**spec.settings, **spec.options)
     broken = Document((picture("no picture"),))
-    _, found = through(judge_of(spec), QUERY, broken, stage)
-    assert isinstance(found, Failure)
-    assert "picture format" in found.reason
+    _, result = through(judge_of(spec), QUERY, broken, stage)
+    assert isinstance(result, Failure)
+    assert "picture format" in result.reason
 
 
 @pytest.mark.models
 def test_the_tiny_mmie_score_is_a_judge_that_cannot_be_read():
     judge = resolve_scorer("judge:mmie-score", "tiny", {"max_new_tokens": 16, "retries": 0})
     stage = load_class(judge.stage.target)(**judge.stage.settings, **judge.stage.options)
-    jobs, found = through(judge, QUERY, STORY, stage)
-    assert isinstance(found, Unscored)
+    jobs, result = through(judge, QUERY, STORY, stage)
+    assert isinstance(result, Unscored)
     (reply,) = stage([jobs[0].input])
     replies = replace(reply, value=Draft((Text(GOOD),)))
     _, scored = through(judge, QUERY, STORY, lambda inputs: [replies])

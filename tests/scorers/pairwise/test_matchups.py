@@ -24,7 +24,7 @@ from cluster.store import Store
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
 from generators.document import Document, Malformed
 from generators.system import System
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.creation import FACTUALITY
 from scorers.pairwise.games import Judgement, ReplyReading, Verdict
@@ -55,12 +55,12 @@ def plan(repeats: int = 1) -> Plan:
     )
 
 
-def found(
+def matchups_of(
     root: Path, pair: tuple[str, str] = ("a", "b"), repeats: int = 1
 ) -> list[Matchup]:
-    asked = plan(repeats)
-    systems = {s.name: s for s in asked.systems}
-    return list(matchups(asked, systems, [pair], Store(root)))
+    run_plan = plan(repeats)
+    systems = {s.name: s for s in run_plan.systems}
+    return list(matchups(run_plan, systems, [pair], Store(root)))
 
 
 def referee(chat: StageSpec = CHAT, repeats: int = 1) -> PairwiseJudge:
@@ -68,61 +68,63 @@ def referee(chat: StageSpec = CHAT, repeats: int = 1) -> PairwiseJudge:
     return PairwiseJudge(protocol=protocol, chat=chat, seed=0, repeats=repeats)
 
 
-def keys(made: Plan) -> set[str]:
+def keys(pair_plan: Plan) -> set[str]:
     """Of everything that is asked."""
-    asked = set()
-    for walk in made.walks():
+    job_keys = set()
+    for walk in pair_plan.walks():
         try:
-            asked |= {job.key for job in next(walk)}
+            job_keys |= {job.key for job in next(walk)}
         except StopIteration:
             continue
-    return asked
+    return job_keys
 
 
 def test_a_duel_says_why_there_is_nothing_to_compare(tmp_path: Path) -> None:
-    pairs = [d.pair for d in found(tmp_path)]
+    pairs = [d.pair for d in matchups_of(tmp_path)]
     assert [type(p) for p in pairs] == [Result, Result, Result, Failure, Skip]
     assert pairs[3] == Failure("a: row 3: duplicate id")
     assert pairs[4] == Skip("b: no answer of it is given")
     stage = StageSpec(name="w", kind=Kind.DRAFT, target="comparing_helpers:Writer")
-    asked = replace(plan(), systems=[given("a", "x", "q0"), System(name="c", draft=stage)])
+    run_plan = replace(
+        plan(), systems=[given("a", "x", "q0"), System(name="c", draft=stage)]
+    )
     (first, *_) = matchups(
-        asked, {s.name: s for s in asked.systems}, [("a", "c")], Store(tmp_path)
+        run_plan, {s.name: s for s in run_plan.systems}, [("a", "c")], Store(tmp_path)
     )
     assert first.pair == Skip("c: has not answered yet")
 
 
 def test_a_pair_named_the_other_way_round_asks_the_same(tmp_path: Path) -> None:
-    forward = keys(plan_of(found(tmp_path), referee(), 1))
-    backward = keys(plan_of(found(tmp_path, ("b", "a")), referee(), 1))
+    forward = keys(plan_of(matchups_of(tmp_path), referee(), 1))
+    backward = keys(plan_of(matchups_of(tmp_path, ("b", "a")), referee(), 1))
     assert forward == backward
     assert len(forward) == 3 * 2
 
 
 def test_repeats_and_judgings_have_seeds_of_their_own(tmp_path: Path) -> None:
     drawing = replace(CHAT, seeded=True)
-    once = keys(plan_of(found(tmp_path), referee(drawing), 1))
-    twice = keys(plan_of(found(tmp_path), referee(drawing), 2))
+    once = keys(plan_of(matchups_of(tmp_path), referee(drawing), 1))
+    twice = keys(plan_of(matchups_of(tmp_path), referee(drawing), 2))
     assert once < twice
     assert len(twice) == 2 * len(once)
-    repeated = keys(plan_of(found(tmp_path, repeats=2), referee(drawing, 2), 2))
+    repeated = keys(plan_of(matchups_of(tmp_path, repeats=2), referee(drawing, 2), 2))
     assert twice < repeated
     assert len(repeated) == 4 * len(once)
     # Without seeds there is nothing to draw: the documents of both repeats are equal.
-    assert len(keys(plan_of(found(tmp_path, repeats=2), referee(repeats=2), 1))) == 6
+    assert len(keys(plan_of(matchups_of(tmp_path, repeats=2), referee(repeats=2), 1))) == 6
 
 
 def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
-    told = found(tmp_path)
-    made = plan_of(told, referee(), 1)
-    totals = totals_of(list(compared(made, filled(made, tmp_path))))
+    matched = matchups_of(tmp_path)
+    pair_plan = plan_of(matched, referee(), 1)
+    totals = totals_of(list(compared(pair_plan, filled(pair_plan, tmp_path))))
     assert (totals["done"], totals["skipped"]) == (3, 1)
     assert (totals["scored"], totals["unscored"], totals["failed_scores"]) == (1, 1, 1)
     lookup = lookup_in(Store(tmp_path))
-    outcomes = [judgement_of(m, referee(), 0, lookup) for m in told]
+    outcomes = [judgement_of(m, referee(), 0, lookup) for m in matched]
     assert [type(o) for o in outcomes] == [Result, Result, Result, Failure, Skip]
     table = referee().protocol.aggregate(
-        [m.game(o, referee().protocol) for m, o in zip(told, outcomes, strict=True)]
+        [m.game(o, referee().protocol) for m, o in zip(matched, outcomes, strict=True)]
     )
     row = table.rows[0]
     assert row.values["reward"].value == 100
@@ -135,17 +137,19 @@ def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
         "unread": 2,
         "failed": 2,
     }
-    unasked = judgement_of(told[0], referee(), 0, lookup_in(Store(tmp_path / "empty")))
+    unasked = judgement_of(matched[0], referee(), 0, lookup_in(Store(tmp_path / "empty")))
     assert unasked == Skip("not judged yet")
 
 
 def test_comparisons_are_counted_beside_documents(tmp_path: Path) -> None:
     """They are items of the plan: nothing of them passes for a system or a document."""
-    made = plan_of(found(tmp_path), referee(), 2)
-    assert (len(made), made.systems, made.scorers) == (8, (), ())
-    assert made.stages == [CHAT]
-    assert made.feeders == {CHAT.digest: set()}
-    (one, *_) = [c for c in compared(made, Store(tmp_path)) if isinstance(c, ComparedPair)]
+    pair_plan = plan_of(matchups_of(tmp_path), referee(), 2)
+    assert (len(pair_plan), pair_plan.systems, pair_plan.scorers) == (8, (), ())
+    assert pair_plan.stages == [CHAT]
+    assert pair_plan.feeders == {CHAT.digest: set()}
+    (one, *_) = [
+        c for c in compared(pair_plan, Store(tmp_path)) if isinstance(c, ComparedPair)
+    ]
     assert one.subject == Skip("b: no answer of it is given")
     assert (one.judgement, one.verdicts) == (one.subject, ())
 
@@ -169,31 +173,33 @@ def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
     assert score(better, Result(Verdict("A=B", 0))) == Result(-1.0)
 
 
-@pytest.mark.parametrize(("mode", "wanted"), [("corrected", 8), ("official", 6)])
+@pytest.mark.parametrize(("mode", "expected"), [("corrected", 8), ("official", 6)])
 def test_a_plan_bounds_the_questions_that_are_asked_again(
-    tmp_path: Path, mode: Mode, wanted: int
+    tmp_path: Path, mode: Mode, expected: int
 ) -> None:
     """Three pairs in two orders, one of which cannot be read in either."""
-    made = plan_of(
-        found(tmp_path), replace(referee(), protocol=resolve_protocol("creation", mode)), 1
+    pair_plan = plan_of(
+        matchups_of(tmp_path),
+        replace(referee(), protocol=resolve_protocol("creation", mode)),
+        1,
     )
-    (before,) = count(made, Store(tmp_path))
-    store = filled(made, tmp_path)
-    asked = len(store.rows(CHAT))
-    assert asked == wanted
+    (before,) = count(pair_plan, Store(tmp_path))
+    store = filled(pair_plan, tmp_path)
+    records = len(store.rows(CHAT))
+    assert records == expected
     assert before.distinct == 6
-    assert asked <= before.distinct + before.later
+    assert records <= before.distinct + before.later
     assert (before.later > 0) is (mode == "corrected")
-    assert [c.to_run for c in count(made, Store(tmp_path))] == [0]
+    assert [c.to_run for c in count(pair_plan, Store(tmp_path))] == [0]
 
 
 def test_a_plan_bounds_four_questions_asked_again_at_once(tmp_path: Path) -> None:
     query = sample("!mute", id="q1", metadata={FACTUALITY: "a red hat"})
-    told = [replace(found(tmp_path)[1], sample=query)]
+    matched = [replace(matchups_of(tmp_path)[1], sample=query)]
     chat = replace(CHAT, target="comparing_helpers:Mute")
-    made = plan_of(told, referee(chat), 1)
-    (before,) = count(made, Store(tmp_path))
-    assert len(filled(made, tmp_path).rows(chat)) == 8
+    pair_plan = plan_of(matched, referee(chat), 1)
+    (before,) = count(pair_plan, Store(tmp_path))
+    assert len(filled(pair_plan, tmp_path).rows(chat)) == 8
     assert before.distinct + before.later >= 8
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from generators.base import NotApplicable, Unscored
 from scorers.pairwise import readers
-from scorers.pairwise.games import Marks, Verdict
+from scorers.pairwise.games import FactualityScores, Verdict
 
 
 @pytest.mark.parametrize(
@@ -37,10 +37,10 @@ from scorers.pairwise.games import Marks, Verdict
     ],
 )
 def test_levels_are_read_however_dressed(reply: str, preference: int) -> None:
-    found = readers.level(reply)
-    assert isinstance(found, Verdict)
-    assert found.preference == preference
-    assert readers.LEVELS[found.said] == preference
+    result = readers.level(reply)
+    assert isinstance(result, Verdict)
+    assert result.preference == preference
+    assert readers.LEVELS[result.word] == preference
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ def test_swapping_the_letters_turns_the_preference(form: str) -> None:
 def test_probench_officially_takes_five_forms_exactly(
     reply: str, preference: int | None
 ) -> None:
-    found = readers.official_probench(reply)
-    assert (found.preference if isinstance(found, Verdict) else None) == preference
+    result = readers.official_probench(reply)
+    assert (result.preference if isinstance(result, Verdict) else None) == preference
 
 
 ALL_FOUR = "\n".join(readers.VOTES)
@@ -136,9 +136,9 @@ ALL_FOUR = "\n".join(readers.VOTES)
     ],
 )
 def test_votes(reply: str, corrected: str | None, official: str | None) -> None:
-    for read, wanted in ((readers.vote, corrected), (readers.official_vote, official)):
-        found = read(reply)
-        assert (found.said if isinstance(found, Verdict) else None) == wanted
+    for read, expected in ((readers.vote, corrected), (readers.official_vote, official)):
+        result = read(reply)
+        assert (result.word if isinstance(result, Verdict) else None) == expected
 
 
 def test_undecided_votes_prefer_nobody() -> None:
@@ -151,28 +151,28 @@ def test_undecided_votes_prefer_nobody() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "wanted"),
+    ("reply", "expected"),
     [
         (
             "Response A Visual Factuality Score: 7/10\n"
             "Response B Visual Factuality Score: 8.5/10",
-            Marks(7, 8.5),
+            FactualityScores(7, 8.5),
         ),
         (
             '- "response a visual factuality score": **3**\n'
             "- Response B Visual Factuality Score = 10 / 10",
-            Marks(3, 10),
+            FactualityScores(3, 10),
         ),
         (
             "Response A Visual Factuality Score: 1/10 at first\n"
             "Response B Visual Factuality Score: 2/10\n"
             "Response A Visual Factuality Score: 4/10",
-            Marks(4, 2),
+            FactualityScores(4, 2),
         ),
     ],
 )
-def test_marks_are_the_last_ones_given(reply: str, wanted: Marks) -> None:
-    assert readers.marks(reply) == wanted
+def test_marks_are_the_last_ones_given(reply: str, expected: FactualityScores) -> None:
+    assert readers.marks(reply) == expected
 
 
 @pytest.mark.parametrize(
@@ -221,11 +221,11 @@ def test_a_mark_is_a_number_out_of_10_in_the_line_of_its_name(
 ) -> None:
     other = "Response B Visual Factuality Score: 8/10"
     for reply in (f"{line}\n{other}", f"{other}\n{line}"):
-        found = readers.marks(reply)
+        result = readers.marks(reply)
         if value is None:
-            assert isinstance(found, Unscored)
+            assert isinstance(result, Unscored)
         else:
-            assert found == Marks(value, 8)
+            assert result == FactualityScores(value, 8)
 
 
 def test_marks_of_both_in_one_line() -> None:
@@ -236,14 +236,14 @@ def test_marks_of_both_in_one_line() -> None:
         f"R{a}: 7/10 and R{b}: 8/10",
         f'{{"R{a}": 7, "R{b}": 8}}',
     ):
-        assert readers.marks(reply) == Marks(7, 8)
+        assert readers.marks(reply) == FactualityScores(7, 8)
 
 
 def test_marks_that_cannot_be_read_are_quoted() -> None:
     line = "Response {} Visual Factuality Score: {}\n"
-    found = readers.marks(line.format("A", "7,5/10") + line.format("B", "8/10"))
-    assert isinstance(found, Unscored)
-    assert "'7,5/10'" in found.reason
+    result = readers.marks(line.format("A", "7,5/10") + line.format("B", "8/10"))
+    assert isinstance(result, Unscored)
+    assert "'7,5/10'" in result.reason
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pairwise_helpers import CHAT, DRAWN, PICTURE, document, said, sample, walked
+from pairwise_helpers import CHAT, DRAWN, PICTURE, document, draft_of, sample, walked
 
 from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
 from generators.document import Content, Document, Text, Turn
 from generators.errors import UsageError
 from generators.keys import derived_seed
-from scorers.judging.rubric import Mode
+from scorers.judging.sources import Mode
 from scorers.pairwise import (
     PROTOCOLS,
     creation,
@@ -25,8 +25,8 @@ from scorers.pairwise import (
     prompts,
     resolve_protocol,
 )
-from scorers.pairwise.content import describe, text_only
-from scorers.pairwise.games import Marks, Verdict
+from scorers.pairwise.games import FactualityScores, Verdict
+from scorers.pairwise.prompts import describe, text_only
 from scorers.pairwise.protocol import Pairwise, most_questions
 
 ONE = document("Once", DRAWN, "the end")
@@ -69,7 +69,7 @@ def test_pictures_of_answers_stand_where_the_answers_have_them(
 
 
 @pytest.mark.parametrize(
-    ("name", "mode", "wanted"),
+    ("name", "mode", "expected"),
     [
         ("creation", "corrected", "See\n<Q>\nand write"),
         ("mllm-bench", "corrected", "See\n<Q>\nand write"),
@@ -79,9 +79,9 @@ def test_pictures_of_answers_stand_where_the_answers_have_them(
         ("probench", "official", "['See\\nand write']"),
     ],
 )
-def test_pictures_of_questions(name: str, mode: Mode, wanted: str) -> None:
+def test_pictures_of_questions(name: str, mode: Mode, expected: str) -> None:
     text = shown(resolve_protocol(name, mode))
-    assert wanted in text
+    assert expected in text
     assert text.count("<Q>") == 1
     if mode == "official":
         at_end = name == "mllm-bench"
@@ -169,49 +169,49 @@ def test_one_answer_to_a_conversation_is_judged_as_the_last_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("track", "wanted"),
+    ("track", "expected"),
     [
         ("multi-linguistic", "multi-linguistic"),
         ("singleround", "singleround"),
         ("", "singleround"),
     ],
 )
-def test_the_track_chooses_the_task(track: str, wanted: str) -> None:
+def test_the_track_chooses_the_task(track: str, expected: str) -> None:
     query = sample("See", metadata={probench.TRACK: track})
     (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
-    assert forward.turns[0] == Turn("system", (Text(prompts.LIKERT[wanted]),))
+    assert forward.turns[0] == Turn("system", (Text(prompts.LIKERT[expected]),))
     assert len(set(prompts.LIKERT.values())) == 3
 
 
 def conversed(walk: Walk[Any], *rounds: Sequence[Outcome[Any]]) -> tuple[list[Any], Any]:
     """The jobs of each step of a walk, and its outcome on these rounds of replies."""
-    asked, given = [next(walk)], iter(rounds)
+    questions, given = [next(walk)], iter(rounds)
     try:
         while True:
-            asked.append(walk.send(list(next(given))))
+            questions.append(walk.send(list(next(given))))
     except StopIteration as stop:
         assert not list(given)
-        return asked, stop.value
+        return questions, stop.value
 
 
 TIMEOUT = Failure("no reply", Fault.TIMEOUT)
 FACTS = sample("See", metadata={creation.FACTUALITY: "a red hat"})
-HALF_READ = [said("[[A>B]]"), said("well"), TIMEOUT, said("none")]
+HALF_READ = [draft_of("[[A>B]]"), draft_of("well"), TIMEOUT, draft_of("none")]
 
 
 def test_replies_become_readings_and_keep_their_outcomes() -> None:
     protocol = resolve_protocol("creation", "official")
-    replies = [said("Final Verdict is: [[A>B]]"), *HALF_READ[1:]]
+    replies = [draft_of("Final Verdict is: [[A>B]]"), *HALF_READ[1:]]
     jobs, outcome = walked(protocol.judge(FACTS, ONE, OTHER, CHAT), replies)
     assert [j.input.turns for j in jobs] == [
         a.turns for a in protocol.requests(FACTS, ONE, OTHER)
     ]
     assert isinstance(outcome, Result)
-    found = [r.outcome for r in outcome.value.readings]
-    assert found[0] == Result(Verdict("A>B", 1))
-    assert isinstance(found[1], Unscored)
-    assert found[2] == TIMEOUT
-    assert isinstance(found[3], Unscored)
+    result = [r.outcome for r in outcome.value.readings]
+    assert result[0] == Result(Verdict("A>B", 1))
+    assert isinstance(result[1], Unscored)
+    assert result[2] == TIMEOUT
+    assert isinstance(result[3], Unscored)
     assert outcome.value.verdict(swapped=True) is None
 
 
@@ -219,7 +219,7 @@ def test_what_cannot_be_read_is_asked_for_once_more() -> None:
     protocol = resolve_protocol("creation")
     asks = protocol.requests(FACTS, ONE, OTHER)
     walk = protocol.judge(FACTS, ONE, OTHER, CHAT)
-    rounds = (HALF_READ, [said("[[B>A]]"), said("none")])
+    rounds = (HALF_READ, [draft_of("[[B>A]]"), draft_of("none")])
     (first, again), outcome = conversed(walk, *rounds)
     assert [j.input.turns for j in first] == [a.turns for a in asks]
     assert len(again) == 2, "what was read or failed is not asked for again"
@@ -235,15 +235,15 @@ def test_what_cannot_be_read_is_asked_for_once_more() -> None:
     assert "Response B Visual Factuality Score: Y/10" in flat(
         again[1].input.turns[-1].content
     )
-    found = [r.outcome for r in outcome.value.readings]
-    assert found[:3] == [Result(Verdict("A>B", 1)), Result(Verdict("B>A", -1)), TIMEOUT]
-    assert isinstance(found[3], Unscored)
+    result = [r.outcome for r in outcome.value.readings]
+    assert result[:3] == [Result(Verdict("A>B", 1)), Result(Verdict("B>A", -1)), TIMEOUT]
+    assert isinstance(result[3], Unscored)
     assert [r.swapped for r in outcome.value.readings] == [False, True, False, True]
 
 
 def test_a_failed_second_question_is_the_readings_outcome() -> None:
     protocol, query = resolve_protocol("mllm-bench"), sample("See")
-    rounds = [said(""), said("Answer1")], [TIMEOUT]
+    rounds = [draft_of(""), draft_of("Answer1")], [TIMEOUT]
     (_, again), outcome = conversed(protocol.judge(query, ONE, OTHER, CHAT), *rounds)
     assert again[0].input.turns[-2] == Turn("assistant", (Text("(empty reply)"),))
     assert [r.outcome for r in outcome.value.readings] == [
@@ -254,7 +254,7 @@ def test_a_failed_second_question_is_the_readings_outcome() -> None:
 
 def test_second_questions_have_seeds_of_their_own() -> None:
     protocol, chat = resolve_protocol("creation"), replace(CHAT, seeded=True)
-    unread = [said("")] * 4
+    unread = [draft_of("")] * 4
     steps, _ = conversed(protocol.judge(FACTS, ONE, OTHER, chat), unread, unread)
     seeds = [{j.input.seed for j in jobs} for jobs in steps]
     assert [len(s) for s in seeds] == [2, 2], "one for each aspect"
@@ -266,7 +266,7 @@ def test_second_questions_have_seeds_of_their_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "unread", "wanted"),
+    ("name", "unread", "expected"),
     [
         ("mllm-bench", "no vote", 3),
         ("probench", "no verdict", 3),
@@ -276,18 +276,18 @@ def test_second_questions_have_seeds_of_their_own() -> None:
     ],
 )
 def test_official_mode_asks_as_often_as_the_released_program(
-    name: str, unread: str, wanted: int
+    name: str, unread: str, expected: int
 ) -> None:
     """`--max_retry 3` of MLLM-Bench, `range(3)` of ProBench after a reply without any."""
     protocol, chat = resolve_protocol(name, "official"), replace(CHAT, seeded=True)
-    replies = [[said(unread)] * 2] * wanted
+    replies = [[draft_of(unread)] * 2] * expected
     steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *replies)
     assert [[j.input.turns for j in jobs] for jobs in steps] == [
         [j.input.turns for j in steps[0]]
-    ] * wanted
-    assert len({j.key for jobs in steps for j in jobs}) == 2 * wanted
+    ] * expected
+    assert len({j.key for jobs in steps for j in jobs}) == 2 * expected
     assert all(isinstance(r.outcome, Unscored) for r in outcome.value.readings)
-    assert most_questions(protocol) >= 1 + 2 * (wanted - 1)
+    assert most_questions(protocol) >= 1 + 2 * (expected - 1)
     # A greedy judge would say the same again.
     steps, _ = conversed(protocol.judge(sample("See"), ONE, OTHER, CHAT), replies[0])
     assert len(steps) == 1
@@ -296,10 +296,10 @@ def test_official_mode_asks_as_often_as_the_released_program(
 def test_only_what_is_unread_is_repeated_officially() -> None:
     protocol = resolve_protocol("mllm-bench", "official")
     chat = replace(CHAT, seeded=True)
-    rounds = [said("Answer1"), said("?")], [said("Answer2")]
+    rounds = [draft_of("Answer1"), draft_of("?")], [draft_of("Answer2")]
     steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *rounds)
     assert [len(jobs) for jobs in steps] == [2, 1]
-    votes = [r.outcome.value.said for r in outcome.value.readings]
+    votes = [r.outcome.value.word for r in outcome.value.readings]
     assert votes == ["Answer1", "Answer2"]
 
 
@@ -312,7 +312,7 @@ def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
     assert isinstance(protocol.read(filled), Verdict)
     marks = prompts.FACTUALITY_FORM.replace("X", "7").replace("Y", "3")
     if name == "creation":
-        assert protocol.read(marks, "factuality") == Marks(7, 3)
+        assert protocol.read(marks, "factuality") == FactualityScores(7, 3)
 
 
 @pytest.mark.parametrize("seeded", [False, True])
@@ -334,7 +334,7 @@ def test_a_pair_named_the_other_way_asks_for_the_same_records(
 
 def test_style_is_measured_with_pictures() -> None:
     walk = resolve_protocol("probench").judge(sample("See"), ONE, OTHER, CHAT)
-    _, outcome = walked(walk, [said("[[A>B]]")] * 2)
+    _, outcome = walked(walk, [draft_of("[[A>B]]")] * 2)
     first, second = outcome.value.styles
     assert (first.images, second.images) == (1, 0)
     assert (first.tokens, second.tokens) == (3, 4)
@@ -354,7 +354,7 @@ def test_a_text_only_sample_has_the_description_for_its_pictures() -> None:
 
 
 def test_a_description_is_asked_of_any_chat_stage() -> None:
-    jobs, outcome = walked(describe(sample("See", PICTURE), CHAT), [said("a cat")])
+    jobs, outcome = walked(describe(sample("See", PICTURE), CHAT), [draft_of("a cat")])
     assert jobs[0].input.images == (PICTURE,)
     assert outcome == Result("a cat")
     assert walked(describe(sample("See", PICTURE), CHAT), [TIMEOUT])[1] == TIMEOUT
@@ -378,11 +378,11 @@ def test_published_prompts_are_read_as_data(
         "raise SystemExit(prompt_dict)",
     ]
     file.write_text("\n".join(lines))
-    wanted = {n: digest(f"PRE {{instructions}} {{prediction}} {n}") for n in names}
-    monkeypatch.setattr(creation, "_DIGESTS", wanted)
+    expected = {n: digest(f"PRE {{instructions}} {{prediction}} {n}") for n in names}
+    monkeypatch.setattr(creation, "_DIGESTS", expected)
     protocol = resolve_protocol("creation", official=file)
     assert shown(protocol) == "PRE See\n<Q>\nand write Another {story} subjective"
-    monkeypatch.setattr(creation, "_DIGESTS", wanted | {"subjective": "0" * 64})
+    monkeypatch.setattr(creation, "_DIGESTS", expected | {"subjective": "0" * 64})
     with pytest.raises(UsageError, match=r"'subjective'.* not the published one"):
         resolve_protocol("creation", official=file)
 

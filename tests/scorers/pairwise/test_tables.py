@@ -14,11 +14,17 @@ from pairwise_helpers import document, game, judged, preferred, sample
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from scorers.features import Style, difference
 from scorers.pairwise import PROTOCOLS, resolve_protocol
-from scorers.pairwise.games import Game, Judgement, ReplyReading, Verdict
+from scorers.pairwise.games import (
+    Game,
+    Judgement,
+    PairStanding,
+    ReplyReading,
+    Standings,
+    Verdict,
+)
 from scorers.pairwise.matchup import Matchup
-from scorers.pairwise.mllm_ratings import merged
+from scorers.pairwise.mllm_bench import merged
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO
-from scorers.pairwise.table import PairStanding, Standings
 
 
 def row_of(table: Standings, system: str = "mine", group: str = "") -> PairStanding:
@@ -61,8 +67,8 @@ def test_reward_and_win_rate_by_hand() -> None:
 
 def test_official_reward_counts_every_judgement() -> None:
     games = [
-        game(f"q{i}", judged(resolve_protocol("creation", "official"), found))
-        for i, found in enumerate(
+        game(f"q{i}", judged(resolve_protocol("creation", "official"), result))
+        for i, result in enumerate(
             [(f"Final Verdict is: {a}", f"Final Verdict is: {b}") for a, b in REPLIES]
             + [("Final Verdict is: [[B>>A]]", "?")]
         )
@@ -129,7 +135,7 @@ def voted(forward: str | None, swapped: str | None) -> Judgement:
 
 
 @pytest.mark.parametrize(
-    ("forward", "swapped", "wanted"),
+    ("forward", "swapped", "expected"),
     [
         ("Answer1", "Answer2", "first"),
         ("Answer2", "Answer1", "second"),
@@ -145,12 +151,12 @@ def voted(forward: str | None, swapped: str | None) -> Judgement:
     ],
 )
 def test_votes_of_two_orders_are_merged(
-    forward: str | None, swapped: str | None, wanted: str | None
+    forward: str | None, swapped: str | None, expected: str | None
 ) -> None:
-    assert merged(voted(forward, swapped)) == wanted
+    assert merged(voted(forward, swapped)) == expected
     turned = {"first": "second", "second": "first"}
     flipped = merged(voted(forward, swapped).flipped)
-    assert flipped == turned.get(wanted, wanted)
+    assert flipped == turned.get(expected, expected)
 
 
 def mllm_games() -> list[Game]:
@@ -164,8 +170,8 @@ def test_win_tie_and_lose_by_hand() -> None:
     assert (row.counts["win"], row.counts["lose"], row.counts["tie"]) == (3, 1, 1)
     assert row.counts["unable to decide"] == 1
     shares = {name: e.value for name, e in row.values.items()}
-    wanted = {"win_rate": 50, "tie_rate": 100 / 3, "lose_rate": 100 / 6, "score": 200 / 3}
-    assert shares == pytest.approx(wanted)
+    expected = {"win_rate": 50, "tie_rate": 100 / 3, "lose_rate": 100 / 6, "score": 200 / 3}
+    assert shares == pytest.approx(expected)
     assert row.values["win_rate"].n == 6
 
 
@@ -178,8 +184,8 @@ def test_elo_of_one_pair_is_the_logit_of_its_score() -> None:
 
 
 def likert_games() -> list[Game]:
-    found = [(-2, 1), (-1, 1), (0, 0), (1, -1), (-1, 2), (-2, 2), (1, 1), (-1, -1)]
-    return [preferred(f"q{i}", *f) for i, f in enumerate(found)]
+    result = [(-2, 1), (-1, 1), (0, 0), (1, -1), (-1, 2), (-2, 2), (1, 1), (-1, -1)]
+    return [preferred(f"q{i}", *f) for i, f in enumerate(result)]
 
 
 def test_the_baseline_anchors_the_elo_wherever_its_name_sorts() -> None:
@@ -201,12 +207,12 @@ def test_the_baseline_anchors_the_elo_wherever_its_name_sorts() -> None:
 
 def test_a_flipped_game_is_the_same_game() -> None:
     styles = (Style(10, 1, 2, 3, 4), Style(50))
-    told = preferred("q", -2, 1, styles)
-    flipped = told.flipped
+    original = preferred("q", -2, 1, styles)
+    flipped = original.flipped
     assert (flipped.first, flipped.second) == ("mine", "base")
     assert flipped.judgement.styles == styles[::-1]
     assert [flipped.judgement.verdict(s).preference for s in (False, True)] == [1, -2]
-    assert flipped.flipped == told
+    assert flipped.flipped == original
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
@@ -217,11 +223,11 @@ def test_repeats_are_not_further_questions(name: str) -> None:
     once, thrice = (protocol.aggregate(games * k, "base") for k in (1, 3))
     for one, other in zip(once.rows, thrice.rows, strict=True):
         assert other.counts.get("questions") == one.counts.get("questions")
-        for measure, wanted in one.values.items():
-            found = other.values[measure]
-            assert (found.n, found.reason) == (wanted.n, wanted.reason)
-            assert found.value == pytest.approx(wanted.value, abs=1e-3)
-            assert found.ci95 == (wanted.ci95 and pytest.approx(wanted.ci95, abs=1e-2))
+        for measure, expected in one.values.items():
+            result = other.values[measure]
+            assert (result.n, result.reason) == (expected.n, expected.reason)
+            assert result.value == pytest.approx(expected.value, abs=1e-3)
+            assert result.ci95 == (expected.ci95 and pytest.approx(expected.ci95, abs=1e-2))
     assert row_of(thrice).counts["questions"] == 8
     assert row_of(thrice).counts["read"] == 3 * 16
 
@@ -292,8 +298,8 @@ def test_trading_places_with_the_baseline_turns_the_numbers(name: str) -> None:
     protocol = resolve_protocol(name, draws=40)
     one, other = (protocol.aggregate(games, b) for b in ("base", "mine"))
     mine, base = row_of(one).values, row_of(other, "base").values
-    wanted = {"creation": ("reward", 0), "mllm-bench": ("score", 100)}
-    measure, total = wanted.get(name, ("preferred", 100))
+    expected = {"creation": ("reward", 0), "mllm-bench": ("score", 100)}
+    measure, total = expected.get(name, ("preferred", 100))
     assert mine[measure].value + base[measure].value == pytest.approx(total)
 
 
@@ -305,22 +311,22 @@ def test_nothing_read_is_no_number(name: str, mode: str, games: list[Game]) -> N
     given_or_zero = {("base", m) for m in ("rating", "plain_rating", "elo")}
     given_or_zero.add(("mine", "preference_parse_ok"))
     for row in table.rows:
-        for measure, found in row.values.items():
+        for measure, result in row.values.items():
             if (row.system, measure) not in given_or_zero:
-                assert found.value is None
-                assert found.reason
+                assert result.value is None
+                assert result.reason
 
 
 def test_official_probench_says_why_it_has_no_rating() -> None:
     flat = (Style(3), Style(5))
     games = [preferred(f"q{i}", 1 - 2 * (i % 2), 1, flat) for i in range(4)]
-    found = row_of(table_of("probench", games, mode="official")).values["rating"]
-    assert found.value is None
-    assert found.reason.startswith("no spread in style: tokens")
+    result = row_of(table_of("probench", games, mode="official")).values["rating"]
+    assert result.value is None
+    assert result.reason.startswith("no spread in style: tokens")
     varied = [(Style(i, i, i, i), Style(2, 3, i % 2, i % 3)) for i in range(4)]
     games = [preferred(f"q{i}", 1, -1, s) for i, s in enumerate(varied)]
-    found = row_of(table_of("probench", games, mode="official")).values["rating"]
-    assert found.reason == "all games go one way"
+    result = row_of(table_of("probench", games, mode="official")).values["rating"]
+    assert result.reason == "all games go one way"
 
 
 def test_online_elo_of_the_paper_by_hand() -> None:
@@ -335,8 +341,8 @@ def test_intervals_widen_where_questions_agree_with_themselves() -> None:
     signs = [rng.choice([1, -1]) for _ in range(40)]
     alike = [preferred(f"q{i}", s, -s) for i, s in enumerate(signs)]
     mixed = [preferred(f"q{i}", s, rng.choice([1, -1])) for i, s in enumerate(signs)]
-    found = [row_of(table_of("creation", g)).values["reward"].ci95 for g in (alike, mixed)]
-    widths = [high - low for low, high in found]
+    result = [row_of(table_of("creation", g)).values["reward"].ci95 for g in (alike, mixed)]
+    widths = [high - low for low, high in result]
     assert widths[0] > 1.2 * widths[1]
 
 

@@ -13,12 +13,18 @@ from pairwise_helpers import document, game, judged, upstream
 
 from generators.base import NotApplicable
 from scorers.pairwise import resolve_protocol
-from scorers.pairwise.games import Game, Marks, Verdict, by_pair
-from scorers.pairwise.mllm_ratings import K, _medians, counted_battles
-from scorers.pairwise.probench_ratings import _fitted, _rating, _redrawn, _told, matrices
+from scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
+from scorers.pairwise.mllm_bench import K, _medians, counted_battles
+from scorers.pairwise.probench_ratings import (
+    _fitted,
+    _official_battles,
+    _rating,
+    _resampled,
+    matrices,
+)
 from scorers.pairwise.readers import LEVELS, MIRRORED
+from scorers.statistics.battles import Battle, online_elo
 from scorers.statistics.bradley_terry import bradley_terry
-from scorers.statistics.elo import Battle, online_elo
 
 CREATION = upstream("creation")
 MLLM = upstream("mllm")
@@ -36,16 +42,20 @@ CREATION_NAMES = {
 
 @pytest.mark.parametrize(("reply", "form"), CREATION["verdicts"])
 def test_creation_verdicts_are_read_as_released(reply: str, form: str | None) -> None:
-    found = resolve_protocol("creation", "official").read(reply)
-    wanted = None if form is None else (LEVELS | MIRRORED)[form]
-    assert (found.preference if isinstance(found, Verdict) else None) == wanted
+    result = resolve_protocol("creation", "official").read(reply)
+    expected = None if form is None else (LEVELS | MIRRORED)[form]
+    assert (result.preference if isinstance(result, Verdict) else None) == expected
 
 
 @pytest.mark.parametrize(("reply", "scores"), CREATION["marks"])
 def test_creation_marks_are_read_as_released(reply: str, scores: str | None) -> None:
-    found = resolve_protocol("creation", "official").read(reply, "factuality")
-    told = "NO_OBJECTIVE" if isinstance(found, NotApplicable) else None
-    assert (f"{found.first}|{found.second}" if isinstance(found, Marks) else told) == scores
+    result = resolve_protocol("creation", "official").read(reply, "factuality")
+    marker = "NO_OBJECTIVE" if isinstance(result, NotApplicable) else None
+    assert (
+        f"{result.first}|{result.second}"
+        if isinstance(result, FactualityScores)
+        else marker
+    ) == scores
 
 
 def test_creation_numbers_equal_the_merged_rating() -> None:
@@ -64,13 +74,13 @@ def test_creation_numbers_equal_the_merged_rating() -> None:
     rows = protocol.aggregate(games, "reference").rows
     assert {r.group or "overall" for r in rows} == set(CREATION["merged"])
     for row in rows:
-        wanted = CREATION["merged"][row.group or "overall"]
+        expected = CREATION["merged"][row.group or "overall"]
         for ours, theirs in CREATION_NAMES.items():
-            assert row.values[ours].value == pytest.approx(wanted.get(theirs), abs=1e-12)
+            assert row.values[ours].value == pytest.approx(expected.get(theirs), abs=1e-12)
         levels = ("much_worse", "worse", "tie", "better", "much_better")
         n = sum(row.counts[level] for level in levels)
         for level, value in zip(levels, range(-2, 3), strict=True):
-            share = wanted["preference_dist"][str(value)]
+            share = expected["preference_dist"][str(value)]
             assert row.counts[level] / n == pytest.approx(share, abs=1e-12)
 
 
@@ -88,12 +98,12 @@ def test_mllm_bench_counts_equal_the_count_files() -> None:
     rows = [r for r in table.rows if r.opponent and r.part == "overall"]
     assert len(rows) == len(MLLM["counts"])
     for row in rows:
-        wanted = dict(MLLM["counts"][f"{row.opponent} {row.system}"])
-        total = wanted.pop("total")
+        expected = dict(MLLM["counts"][f"{row.opponent} {row.system}"])
+        total = expected.pop("total")
         names = {row.system: "win", row.opponent: "lose"}
-        assert {k: row.counts[names.get(k, k)] for k in wanted} == wanted
+        assert {k: row.counts[names.get(k, k)] for k in expected} == expected
         assert row.values["win_rate"].n == total
-        assert row.values["win_rate"].value == 100 * wanted[row.system] / total
+        assert row.values["win_rate"].value == 100 * expected[row.system] / total
 
 
 def test_mllm_bench_elo_equals_the_released_ratings() -> None:
@@ -103,8 +113,8 @@ def test_mllm_bench_elo_equals_the_released_ratings() -> None:
     assert _medians(battles) == pytest.approx(MLLM["median"], abs=1e-9)
     table = resolve_protocol("mllm-bench", "official").aggregate(mllm_games())
     printed = {r.system: r.values["elo"] for r in table.rows if not r.opponent}
-    wanted = {name: int(v + 0.5) for name, v in MLLM["elo"].items()}
-    assert {name: e.value for name, e in printed.items()} == wanted
+    expected = {name: int(v + 0.5) for name, v in MLLM["elo"].items()}
+    assert {name: e.value for name, e in printed.items()} == expected
     for name, estimate in printed.items():
         pairs = [dict(c) for pair, c in MLLM["counts"].items() if name in pair.split()]
         decided = ("tie", *MLLM["elo"])
@@ -125,22 +135,22 @@ def probench_games(case: dict) -> list[Game]:
 
 @pytest.mark.parametrize("case", PROBENCH)
 def test_probench_style_counts_equal_the_released_ones(case: dict) -> None:
-    for played, wanted in zip(probench_games(case), case["styles"], strict=True):
+    for played, expected in zip(probench_games(case), case["styles"], strict=True):
         styles = played.judgement.styles
-        assert [[s.tokens, s.headers, s.lists, s.bold] for s in styles] == wanted
+        assert [[s.tokens, s.headers, s.lists, s.bold] for s in styles] == expected
 
 
 @pytest.mark.parametrize("case", PROBENCH)
 def test_probench_ratings_equal_the_released_fit(case: dict) -> None:
-    battles = [b for g in probench_games(case) for b in _told(g, 3)]
+    battles = [b for g in probench_games(case) for b in _official_battles(g, 3)]
     assert len(battles) == case["battles"]
     x, y = matrices(battles)
     coefficients = _fitted(x, y)
     assert _rating(coefficients) == pytest.approx(case["rating"], abs=1e-3)
     assert coefficients[2:] == pytest.approx(case["style"], abs=1e-5)
-    drawn = _redrawn(x, y, np.array([b.score == 0.5 for b in battles]))
+    samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
     ends = [case["lower"], case["upper"]]
-    assert np.percentile(drawn, [2.5, 97.5]) == pytest.approx(ends, abs=1e-2)
+    assert np.percentile(samples, [2.5, 97.5]) == pytest.approx(ends, abs=1e-2)
 
 
 @pytest.mark.parametrize("case", PROBENCH)

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.metrics import cohen_kappa_score
 
-from scorers.statistics.agreement import OTHER_SCALE, Pair, agreement
-from scorers.statistics.coefficients import COEFFICIENTS
+from scorers.statistics.agreement import COEFFICIENTS, OTHER_SCALE, ScoredPair, agreement
 
 LEVELS = range(7)
 
@@ -75,11 +74,11 @@ def test_weights_are_copies_and_values_are_the_libraries(rows, name):
     assume(len(np.unique(one)) > 1 and len(np.unique(two)) > 1)
     with np.errstate(all="ignore"):
         expected = library(name, one, two)
-    drawn = np.stack([weight, np.ones(len(x), int)]).astype(float)
-    found = COEFFICIENTS[name].function(x.astype(float), y.astype(float), drawn)
+    samples = np.stack([weight, np.ones(len(x), int)]).astype(float)
+    result = COEFFICIENTS[name].function(x.astype(float), y.astype(float), samples)
     if math.isfinite(expected):
-        assert found[0] == pytest.approx(expected, abs=1e-7)
-        assert found[1] == pytest.approx(plain(name, x, y), nan_ok=True, abs=1e-12)
+        assert result[0] == pytest.approx(expected, abs=1e-7)
+        assert result[1] == pytest.approx(plain(name, x, y), nan_ok=True, abs=1e-12)
 
 
 def test_kappa_of_real_values_is_lins_concordance():
@@ -112,9 +111,9 @@ def test_correlations_with_one_score_for_all_are_undefined(name, flat):
 @settings(deadline=None)
 def test_rounding_is_no_spread(level, weight):
     x, y = np.array([level] * 5 + [7.5]), np.arange(6.0)
-    for drawn in ([*weight, 0], [*weight, 0][::-1]):
-        w = np.array([drawn], dtype=float)
-        ends = (x, y) if drawn[-1] == 0 else (x[::-1], y)
+    for samples in ([*weight, 0], [*weight, 0][::-1]):
+        w = np.array([samples], dtype=float)
+        ends = (x, y) if samples[-1] == 0 else (x[::-1], y)
         assert np.isnan(COEFFICIENTS["pearson"].function(*ends, w))
         assert np.isnan(COEFFICIENTS["kappa"].function(ends[0], ends[0], w))
     assert math.isnan(plain("pearson", [level] * 5, y[:5]))
@@ -143,13 +142,15 @@ def test_scale_and_shift_change_what_they_should(rows, scale, shift):
         assert plain(name, x, y) == pytest.approx(plain(name, y, x), abs=1e-9)
 
 
-def pair(query: int, judge: float, human: float, category="SA", kind="integrated") -> Pair:
-    return Pair(
+def pair(
+    query: int, judge: float, human: float, category="SA", kind="integrated"
+) -> ScoredPair:
+    return ScoredPair(
         query=f"{category}-{query}", category=category, kind=kind, judge=judge, human=human
     )
 
 
-def sampled(n: int, noise: float, seed: int = 0, **about) -> list[Pair]:
+def sampled(n: int, noise: float, seed: int = 0, **about) -> list[ScoredPair]:
     rng = np.random.default_rng(seed)
     human = rng.integers(0, 7, n)
     judge = np.clip(human + np.round(rng.normal(0, noise, n)), 0, 6)
@@ -164,8 +165,8 @@ def test_groups_are_all_kinds_categories_and_both():
         *sampled(6, 1, category="PBL", kind="integrated", seed=1),
         *sampled(5, 1, category="PBL", kind="interleaved", seed=2),
     ]
-    found = {(a.category, a.kind): a for a in agreement(pairs, draws=50)}
-    assert {key: a.pairs for key, a in found.items()} == {
+    result = {(a.category, a.kind): a for a in agreement(pairs, draws=50)}
+    assert {key: a.pairs for key, a in result.items()} == {
         (None, None): 19,
         (None, "integrated"): 14,
         (None, "interleaved"): 5,
@@ -175,8 +176,8 @@ def test_groups_are_all_kinds_categories_and_both():
         ("SA", None): 8,
         ("SA", "integrated"): 8,
     }
-    assert found["PBL", None].queries == 6
-    for (category, kind), a in found.items():
+    assert result["PBL", None].queries == 6
+    for (category, kind), a in result.items():
         chosen = [
             p for p in pairs if category in (None, p.category) and kind in (None, p.kind)
         ]
@@ -187,8 +188,8 @@ def test_groups_are_all_kinds_categories_and_both():
 
 
 def test_one_kind_alone_is_not_told_apart():
-    found = agreement(sampled(6, 1, category="SA"), draws=50)
-    assert [(a.category, a.kind) for a in found] == [(None, None), ("SA", None)]
+    result = agreement(sampled(6, 1, category="SA"), draws=50)
+    assert [(a.category, a.kind) for a in result] == [(None, None), ("SA", None)]
 
 
 def test_no_pair_no_group():
@@ -234,7 +235,7 @@ def test_intervals_need_queries_not_pairs():
     assert all(e.ci95 is None for e in whole.coefficients.values())
 
 
-def width(pairs: list[Pair], name: str) -> float:
+def width(pairs: list[ScoredPair], name: str) -> float:
     low, high = agreement(pairs)[0].coefficients[name].ci95
     return high - low
 
@@ -246,7 +247,7 @@ def test_queries_are_drawn_with_all_their_answers(name):
     copies = [p for p in once for _ in range(4)]
     assert width(copies, name) == pytest.approx(width(once, name), rel=1e-9)
     apart = [
-        Pair(
+        ScoredPair(
             query=f"{p.query}.{i}", category="SA", kind=p.kind, judge=p.judge, human=p.human
         )
         for i, p in enumerate(copies)

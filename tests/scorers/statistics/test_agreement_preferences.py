@@ -39,12 +39,12 @@ def test_mae_and_consistency_by_hand():
         preferred("q4", -0.5, 0, 1),  # both orders averaged: 1 away
         preferred("q5", -2, -2),
     ]
-    found = creation_agreement(pairs)
-    assert found["mae"].value == pytest.approx((0.5 + 1 + 1.25 + 1 + 0) / 5)
-    assert found["consistency"].value == pytest.approx(100 * 4 / 5)
-    assert (found["mae"].n, found["consistency"].n) == (5, 5)
-    assert found["mae"].ci95 == pytest.approx((0.129168, 1.370832), abs=1e-6)
-    assert "only two different values" in found["consistency"].reason
+    result = creation_agreement(pairs)
+    assert result["mae"].value == pytest.approx((0.5 + 1 + 1.25 + 1 + 0) / 5)
+    assert result["consistency"].value == pytest.approx(100 * 4 / 5)
+    assert (result["mae"].n, result["consistency"].n) == (5, 5)
+    assert result["mae"].ci95 == pytest.approx((0.129168, 1.370832), abs=1e-6)
+    assert "only two different values" in result["consistency"].reason
 
 
 def test_people_are_held_against_the_mean_of_the_others():
@@ -53,14 +53,14 @@ def test_people_are_held_against_the_mean_of_the_others():
         ("q2", {"a": -1.0, "b": -1.0}),
         ("q3", {"a": 2.0}),  # nobody to agree with
     ]
-    found = creation_people(ratings)
-    assert {n: (m["mae"].value, m["mae"].n) for n, m in found.items()} == {
+    result = creation_people(ratings)
+    assert {n: (m["mae"].value, m["mae"].n) for n, m in result.items()} == {
         "a": (0.75, 2),
         "b": (0.75, 2),
         "c": (0.0, 1),
     }
-    assert found["a"]["consistency"].value == 50.0
-    assert found["c"]["consistency"].value == 100.0
+    assert result["a"]["consistency"].value == 50.0
+    assert result["c"]["consistency"].value == 100.0
     assert creation_people(ratings[2:]) == {}
 
 
@@ -97,8 +97,8 @@ def test_votes_by_hand():
         voted("q4", S, a=U, b=B),  # 1 U, 1 B: B
         voted("q5", B, b=B),
     ]
-    found = mllm_agreement(pairs)
-    assert list(found) == [
+    result = mllm_agreement(pairs)
+    assert list(result) == [
         "majority",
         "annotator a",
         "annotator b",
@@ -107,7 +107,7 @@ def test_votes_by_hand():
     ]
 
     def seen(who: str) -> dict[str, tuple[float, int]]:
-        return {name: (e.value, e.n) for name, e in found[who].items()}
+        return {name: (e.value, e.n) for name, e in result[who].items()}
 
     # equal: q1, q3 (both undecided), q5; both decided: q1, q2, q4, q5
     assert seen("majority") == {"decided": (50.0, 4), "all": (60.0, 5)}
@@ -115,21 +115,21 @@ def test_votes_by_hand():
     assert seen("annotator a") == {"decided": (50.0, 2), "all": (25.0, 4)}
     assert seen("annotator c") == {"decided": (0.0, 2), "all": (0.0, 2)}
     # pooled: 4 of a, 5 of b, 2 of c; equal are q1 a, q1 b, q5 b
-    assert found["annotators"]["all"].value == pytest.approx(100 * 3 / 11)
-    assert found["annotators"]["decided"].value == pytest.approx(100 * 3 / 8)
+    assert result["annotators"]["all"].value == pytest.approx(100 * 3 / 11)
+    assert result["annotators"]["decided"].value == pytest.approx(100 * 3 / 8)
 
 
 def test_people_among_themselves_by_hand():
     votes = [("q1", {"a": S, "b": S}), ("q2", {"a": S, "b": B}), ("q3", {"a": U, "b": U})]
     votes.append(("q4", {"a": S, "c": U}))
-    found = mllm_people(votes)
-    assert list(found) == ["a and b", "a and c", "b and c"]
-    assert (found["a and b"]["decided"].value, found["a and b"]["decided"].n) == (50.0, 2)
-    assert found["a and b"]["all"].value == pytest.approx(200 / 3)
-    nothing = found["a and c"]["decided"]
+    result = mllm_people(votes)
+    assert list(result) == ["a and b", "a and c", "b and c"]
+    assert (result["a and b"]["decided"].value, result["a and b"]["decided"].n) == (50.0, 2)
+    assert result["a and b"]["all"].value == pytest.approx(200 / 3)
+    nothing = result["a and c"]["decided"]
     assert (nothing.value, nothing.n) == (None, 0)
     assert nothing.reason
-    assert found["b and c"]["all"].n == 0
+    assert result["b and c"]["all"].n == 0
 
 
 def test_nothing_judged_has_no_value():

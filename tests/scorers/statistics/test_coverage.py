@@ -58,9 +58,9 @@ def coverage(population: str, sizes: tuple[int, ...]) -> tuple[float, int]:
     for _ in range(SAMPLES):
         samples = [draw(rng, i, n) for i, n in enumerate(sizes)]
         about = zip("abc", weights, samples, strict=False)
-        found = stratified([Stratum(*stratum) for stratum in about])
-        if found.ci95 is not None:
-            held.append(found.ci95[0] <= truth <= found.ci95[1])
+        result = stratified([Stratum(*stratum) for stratum in about])
+        if result.ci95 is not None:
+            held.append(result.ci95[0] <= truth <= result.ci95[1])
     return (float(np.mean(held)) if held else float("nan")), len(held)
 
 

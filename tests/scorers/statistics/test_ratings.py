@@ -13,10 +13,16 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog, minimize
 from scipy.stats import norm, t
 
-from scorers.statistics import bootstrap
+from scorers.statistics.battles import (
+    POINTS,
+    Battle,
+    BattleMatrix,
+    battle_matrix,
+    expected,
+    online_elo,
+)
 from scorers.statistics.bradley_terry import ALWAYS, bradley_terry
-from scorers.statistics.design import Design, design
-from scorers.statistics.elo import POINTS, Battle, expected, online_elo
+from scorers.statistics.estimate import METHOD, bootstrap_estimate, bootstrap_weights
 from scorers.statistics.means import mean_by_question, pooled_mean
 
 NAMES = ("base", "a", "b", "c")
@@ -63,35 +69,35 @@ def reference(games: Sequence[Battle], ridge: float = 0.0) -> dict[str, float]:
         return total
 
     n = 6 if not ridge else 7
-    found = minimize(loss, np.zeros(n), method="BFGS", options={"gtol": 1e-7}).x
-    own = [0.0, *found[:3]] if not ridge else found[:4] - found[0]
-    return dict(zip((*NAMES, "order", "s", "t"), (*own, *found[-3:]), strict=True))
+    result = minimize(loss, np.zeros(n), method="BFGS", options={"gtol": 1e-7}).x
+    own = [0.0, *result[:3]] if not ridge else result[:4] - result[0]
+    return dict(zip((*NAMES, "order", "s", "t"), (*own, *result[-3:]), strict=True))
 
 
 @pytest.mark.parametrize("ridge", [0.0, 0.7])
 def test_ratings_equal_an_independent_fit(ridge: float) -> None:
     games = league(1)
-    wanted = reference(games, ridge)
-    found = bradley_terry(games, "base", ("s", "t"), ridge=ridge, draws=2)
+    target = reference(games, ridge)
+    result = bradley_terry(games, "base", ("s", "t"), ridge=ridge, draws=2)
     for name in NAMES:
-        rating = 1000 + POINTS * wanted[name]
-        assert found.systems[name].value == pytest.approx(rating, abs=0.01)
+        rating = 1000 + POINTS * target[name]
+        assert result.systems[name].value == pytest.approx(rating, abs=0.01)
     for name in ("order", "s", "t"):
-        assert found.effects[name].value == pytest.approx(wanted[name], abs=1e-4)
+        assert result.effects[name].value == pytest.approx(target[name], abs=1e-4)
 
 
 def test_two_systems_have_the_logit_of_their_score() -> None:
     games = [battle(str(i), "a", "base", s) for i, s in enumerate([1, 1, 0.5, 0, 1])]
-    found = bradley_terry(games, "base", draws=2)
-    assert found.systems["a"].value == pytest.approx(1000 + 400 * math.log10(3.5 / 1.5))
-    assert found.win_rates["a"].value == pytest.approx(70)
+    result = bradley_terry(games, "base", draws=2)
+    assert result.systems["a"].value == pytest.approx(1000 + 400 * math.log10(3.5 / 1.5))
+    assert result.win_rates["a"].value == pytest.approx(70)
 
 
 def test_the_anchor_is_given() -> None:
-    found = bradley_terry(league(2), "base", draws=2, initial=1114)
-    assert found.systems["base"].value == 1114
-    assert found.systems["base"].ci95 is None
-    assert "base" not in found.win_rates
+    result = bradley_terry(league(2), "base", draws=2, initial=1114)
+    assert result.systems["base"].value == 1114
+    assert result.systems["base"].ci95 is None
+    assert "base" not in result.win_rates
 
 
 @given(seed=st.integers(0, 10**6))
@@ -129,11 +135,11 @@ def test_a_system_that_always_wins_has_no_finite_rating() -> None:
     games = [battle(f"q{i}", "a", "base", 1) for i in range(6)]
     games += [battle(f"q{i}", "b", "base", i % 2) for i in range(6)]
     games += [battle(f"q{i}", "c", "a", 1) for i in range(6)]
-    found = bradley_terry(games, "base", draws=5)
+    result = bradley_terry(games, "base", draws=5)
     for name in ("a", "c"):
-        assert found.systems[name].value is None
-        assert found.systems[name].reason == ALWAYS
-    assert found.systems["b"].value == pytest.approx(1000, abs=1e-4)
+        assert result.systems[name].value is None
+        assert result.systems[name].reason == ALWAYS
+    assert result.systems["b"].value == pytest.approx(1000, abs=1e-4)
     with_ridge = bradley_terry(games, "base", ridge=1.0, draws=5)
     assert 1000 < with_ridge.systems["a"].value < with_ridge.systems["c"].value
 
@@ -143,9 +149,9 @@ def test_one_order_that_always_loses_bounds_neither_rating_nor_order() -> None:
     # off together, and each goes only a part of the way.
     games = [battle(f"q{i}", "base", "a", 1, order=1) for i in range(40)]
     games += [battle(f"q{i}", "base", "a", i % 2, order=-1) for i in range(40)]
-    found = bradley_terry(games, "base", draws=20)
-    assert (found.systems["a"].value, found.systems["a"].reason) == (None, ALWAYS)
-    assert (found.effects["order"].value, found.effects["order"].reason) == (None, ALWAYS)
+    result = bradley_terry(games, "base", draws=20)
+    assert (result.systems["a"].value, result.systems["a"].reason) == (None, ALWAYS)
+    assert (result.effects["order"].value, result.effects["order"].reason) == (None, ALWAYS)
     assert "every game" not in ALWAYS
 
 
@@ -153,14 +159,14 @@ def test_one_loss_in_one_order_leaves_the_interval_open() -> None:
     # Over a third of the draws miss the one question that bounds rating and order.
     games = [battle(f"q{i}", "base", "a", float(i > 0), order=1) for i in range(40)]
     games += [battle(f"q{i}", "base", "a", i % 2, order=-1) for i in range(40)]
-    found = bradley_terry(games, "base", draws=200)
-    assert found.systems["a"].value == pytest.approx(1000 - POINTS * math.log(39) / 2)
-    assert found.systems["a"].reason == "interval not bounded below"
-    assert found.effects["order"].value == pytest.approx(math.log(39) / 2)
-    assert found.effects["order"].reason == "interval not bounded above"
+    result = bradley_terry(games, "base", draws=200)
+    assert result.systems["a"].value == pytest.approx(1000 - POINTS * math.log(39) / 2)
+    assert result.systems["a"].reason == "interval not bounded below"
+    assert result.effects["order"].value == pytest.approx(math.log(39) / 2)
+    assert result.effects["order"].reason == "interval not bounded above"
 
 
-def unbounded(table: Design, k: int) -> bool:
+def unbounded(table: BattleMatrix, k: int) -> bool:
     """Whether a direction moves column `k` and makes no outcome less likely."""
     sides = np.concatenate([table.x[table.score > 0], -table.x[table.score < 1]])
     for sign in (1, -1):
@@ -182,28 +188,28 @@ def test_exactly_the_coefficients_without_bound_have_no_value(seed: int) -> None
         for order in (1, -1)[: rng.randint(1, 2)]:
             score, style = rng.choice([0, 0, 0, 0.5, 1, 1, 1]), (rng.choice([-1.0, 0, 1]),)
             games.append(battle(f"q{i}", first, second, score, order=order, style=style))
-    table = design(games, "base", ("s",))
-    found = bradley_terry(games, "base", ("s",), draws=1)
-    told = [found.systems[s] for s in table.systems]
-    told += [found.effects[e] for e in table.effects]
-    wanted = [unbounded(table, k) for k in range(table.x.shape[1])]
-    assert [e.value is None for e in told] == wanted
+    table = battle_matrix(games, "base", ("s",))
+    result = bradley_terry(games, "base", ("s",), draws=1)
+    ratings = [result.systems[s] for s in table.systems]
+    ratings += [result.effects[e] for e in table.effects]
+    target = [unbounded(table, k) for k in range(table.x.shape[1])]
+    assert [e.value is None for e in ratings] == target
 
 
 def test_rare_losses_leave_the_interval_open() -> None:
     games = [battle(f"q{i}", "a", "base", float(i > 0)) for i in range(12)]
-    found = bradley_terry(games, "base", draws=300).systems["a"]
-    assert found.value == pytest.approx(1000 + 400 * math.log10(11))
-    assert found.ci95 is None
-    assert found.reason == "interval not bounded above"
+    result = bradley_terry(games, "base", draws=300).systems["a"]
+    assert result.value == pytest.approx(1000 + 400 * math.log10(11))
+    assert result.ci95 is None
+    assert result.reason == "interval not bounded above"
 
 
 def test_systems_out_of_reach_are_named() -> None:
     games = [*league(3, 20), battle("q", "x", "y", 1)]
-    found = bradley_terry(games, "base", draws=3).systems
-    assert found["x"].value is None
-    assert found["x"].reason == "no game leads from 'base' to it"
-    assert found["a"].value is not None
+    result = bradley_terry(games, "base", draws=3).systems
+    assert result["x"].value is None
+    assert result["x"].reason == "no game leads from 'base' to it"
+    assert result["a"].value is not None
     assert bradley_terry([], "base", draws=3).systems["base"].value == 1000
 
 
@@ -211,10 +217,10 @@ def test_a_feature_that_says_what_the_system_says_is_left_out() -> None:
     games = [
         battle(f"q{i}", "a", "base", i % 3 > 0, style=(0.5, (-1.0) ** i)) for i in range(30)
     ]
-    found = bradley_terry(games, "base", ("images", "other"), draws=3)
-    assert found.effects["images"].value is None
-    assert found.effects["other"].value is not None
-    assert found.systems["a"].value == pytest.approx(1000 + 400 * math.log10(2), abs=5)
+    result = bradley_terry(games, "base", ("images", "other"), draws=3)
+    assert result.effects["images"].value is None
+    assert result.effects["other"].value is not None
+    assert result.systems["a"].value == pytest.approx(1000 + 400 * math.log10(2), abs=5)
 
 
 def test_intervals_have_the_width_of_theory() -> None:
@@ -222,8 +228,8 @@ def test_intervals_have_the_width_of_theory() -> None:
     n, p = 400, 0.6
     games = [battle(f"q{i}", "a", "base", float(i < p * n)) for i in range(n)]
     low, high = bradley_terry(games, "base", draws=800).systems["a"].ci95
-    wanted = 2 * norm.ppf(0.975) * POINTS / math.sqrt(n * p * (1 - p))
-    assert high - low == pytest.approx(wanted, rel=0.12)
+    target = 2 * norm.ppf(0.975) * POINTS / math.sqrt(n * p * (1 - p))
+    assert high - low == pytest.approx(target, rel=0.12)
 
 
 def test_games_of_one_question_are_drawn_together() -> None:
@@ -238,39 +244,39 @@ def test_means_and_their_intervals() -> None:
     rng = random.Random(1)
     names = [f"q{i}" for i in range(300)]
     values = [rng.gauss(3, 2) for _ in names]
-    found = mean_by_question(names, values)
+    result = mean_by_question(names, values)
     error = float(np.std(values)) / math.sqrt(300)
-    assert found.value == pytest.approx(np.mean(values))
-    assert found.ci95[0] == pytest.approx(found.value - 1.96 * error, abs=0.02)
-    assert found.ci95[1] == pytest.approx(found.value + 1.96 * error, abs=0.02)
+    assert result.value == pytest.approx(np.mean(values))
+    assert result.ci95[0] == pytest.approx(result.value - 1.96 * error, abs=0.02)
+    assert result.ci95[1] == pytest.approx(result.value + 1.96 * error, abs=0.02)
     mixed = random.Random(2).sample(list(zip(names, values, strict=True)), 300)
-    assert mean_by_question(*zip(*mixed, strict=True)) == found
+    assert mean_by_question(*zip(*mixed, strict=True)) == result
 
 
 def test_draws_of_a_question_do_not_depend_on_others() -> None:
-    one = bootstrap.weights(["x", "y"], 50)
-    other = bootstrap.weights(["y", "z", "x"], 50)
+    one = bootstrap_weights(["x", "y"], 50)
+    other = bootstrap_weights(["y", "z", "x"], 50)
     assert (one[:, 0] == other[:, 2]).all()
     assert (one[:, 1] == other[:, 0]).all()
-    assert bootstrap.weights(["x"], 4000).mean() == pytest.approx(1, abs=0.05)
+    assert bootstrap_weights(["x"], 4000).mean() == pytest.approx(1, abs=0.05)
 
 
 def test_an_interval_never_ends_between_a_number_and_infinity() -> None:
     # The 97.5th percentile falls between the 97th and the 98th of 100 draws.
-    drawn = np.array([float(i) for i in range(97)] + [math.inf] * 3)
-    assert bootstrap.estimate(1.0, drawn, 1000).reason == "interval not bounded above"
-    assert bootstrap.estimate(1.0, -drawn, 1000).reason == "interval not bounded below"
-    drawn[97] = 97.0
-    assert bootstrap.estimate(1.0, drawn, 1000).ci95 == (2.0, 97.0)
-    drawn[:11] = math.nan
-    assert "undefined" in bootstrap.estimate(1.0, drawn, 1000).reason
+    samples = np.array([float(i) for i in range(97)] + [math.inf] * 3)
+    assert bootstrap_estimate(1.0, samples, 1000).reason == "interval not bounded above"
+    assert bootstrap_estimate(1.0, -samples, 1000).reason == "interval not bounded below"
+    samples[97] = 97.0
+    assert bootstrap_estimate(1.0, samples, 1000).ci95 == (2.0, 97.0)
+    samples[:11] = math.nan
+    assert "undefined" in bootstrap_estimate(1.0, samples, 1000).reason
 
 
 def test_percentiles_stand_at_the_level_of_students_t() -> None:
-    drawn = np.arange(100_001.0)
+    samples = np.arange(100_001.0)
     for questions in (6, 30):
         tail = norm.cdf(t.ppf(0.025, questions - 1))
-        low, high = bootstrap.estimate(0.0, drawn, questions).ci95
+        low, high = bootstrap_estimate(0.0, samples, questions).ci95
         assert low == pytest.approx(100_000 * tail, abs=1)
         assert high == pytest.approx(100_000 * (1 - tail), abs=1)
 
@@ -290,17 +296,17 @@ def test_repeats_of_a_question_are_no_further_questions() -> None:
 
 
 def test_few_questions_have_no_interval() -> None:
-    found = mean_by_question(["a", "b"], [1.0, 3.0])
-    assert (found.value, found.ci95, found.n) == (2.0, None, 2)
-    assert "fewer than 5" in found.reason
+    result = mean_by_question(["a", "b"], [1.0, 3.0])
+    assert (result.value, result.ci95, result.n) == (2.0, None, 2)
+    assert "fewer than 5" in result.reason
 
 
 def test_online_elo_by_hand() -> None:
     games = [battle("q", "a", "b", 1), battle("q", "b", "a", 0.5, weight=2)]
-    found = online_elo(games, k=32)
+    result = online_elo(games, k=32)
     step = 64 * (0.5 - 1 / (1 + 10 ** ((1016 - 984) / 400)))
-    assert found == pytest.approx({"a": 1016 - step, "b": 984 + step})
-    assert online_elo(games[::-1], k=32) != pytest.approx(found)
+    assert result == pytest.approx({"a": 1016 - step, "b": 984 + step})
+    assert online_elo(games[::-1], k=32) != pytest.approx(result)
 
 
 @given(st.floats(500, 1500), st.floats(500, 1500))
@@ -324,17 +330,17 @@ def test_a_system_that_always_wins_is_searched_for_once(
     monkeypatch.setattr(scipy.optimize, "linprog", counted)
     games = league(11, 60, ties=0.4)
     games += [battle(f"q{i}", "w", "base", 1, style=(0.1, -0.2)) for i in range(60)]
-    found = bradley_terry(games, "base", ("s", "t"), draws=60)
-    assert found.systems["w"].value is None
-    assert found.systems["a"].ci95 is not None
+    result = bradley_terry(games, "base", ("s", "t"), draws=60)
+    assert result.systems["w"].value is None
+    assert result.systems["a"].ci95 is not None
     assert len(searches) <= 3, "one for all games, and few for draws that lack games"
 
 
 def test_draws_that_are_all_equal_are_no_interval() -> None:
-    found = bootstrap.estimate(2.5, np.full(1000, 2.5), 30)
-    assert (found.value, found.ci95) == (2.5, None)
-    assert found.reason == "the same in all draws: no interval"
-    assert bootstrap.estimate(2.5, np.linspace(2, 3, 1000), 30).method == bootstrap.METHOD
+    result = bootstrap_estimate(2.5, np.full(1000, 2.5), 30)
+    assert (result.value, result.ci95) == (2.5, None)
+    assert result.reason == "the same in all draws: no interval"
+    assert bootstrap_estimate(2.5, np.linspace(2, 3, 1000), 30).method == METHOD
 
 
 def test_a_pooled_mean_takes_the_values_of_a_question_together() -> None:
@@ -355,10 +361,10 @@ def test_a_pooled_mean_of_unequal_questions_has_the_width_of_the_bootstrap() -> 
     names = [f"q{i}" for i in range(300) for _ in range(rng.randint(1, 5))]
     level = {name: rng.gauss(0, 1) for name in names}
     values = [level[name] + rng.gauss(0, 0.5) for name in names]
-    found = pooled_mean(names, values)
+    result = pooled_mean(names, values)
     own = {n: [v for m, v in zip(names, values, strict=True) if m == n] for n in level}
     sums = np.array([[sum(v), len(v)] for v in own.values()])
-    drawn = bootstrap.weights(list(own), 4000) @ sums
-    wanted = np.quantile(drawn[:, 0] / drawn[:, 1], [0.025, 0.975])
-    assert found.value == pytest.approx(np.mean(values))
-    assert found.ci95 == pytest.approx(wanted, abs=0.01)
+    samples = bootstrap_weights(list(own), 4000) @ sums
+    target = np.quantile(samples[:, 0] / samples[:, 1], [0.025, 0.975])
+    assert result.value == pytest.approx(np.mean(values))
+    assert result.ci95 == pytest.approx(target, abs=0.01)

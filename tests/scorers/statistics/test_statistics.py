@@ -31,17 +31,17 @@ def test_mean_and_count_are_of_known_values_only():
 def test_no_value_has_no_mean_and_few_have_no_interval():
     assert mean([nothing] * 3) == Estimate(None, None, 0, "no scored query")
     for n in range(1, 5):
-        found = mean(np.arange(n))
-        assert (found.value, found.n, found.ci95) == (np.arange(n).mean(), n, None)
-        assert "too few" in found.reason
+        result = mean(np.arange(n))
+        assert (result.value, result.n, result.ci95) == (np.arange(n).mean(), n, None)
+        assert "too few" in result.reason
     assert mean(np.arange(5)).ci95 is not None
     assert mean(np.arange(5)).reason == ""
 
 
 @pytest.mark.parametrize("n", [5, 6, 20, 500])
 def test_equal_values_have_no_interval(n):
-    found = mean([4.0] * n)
-    assert found == Estimate(4.0, None, n, f"all values are equal (n={n})")
+    result = mean([4.0] * n)
+    assert result == Estimate(4.0, None, n, f"all values are equal (n={n})")
     # Means over repeats differ in their last bits.
     assert mean([0.1 + 0.2, 0.3] * n).ci95 is None
 
@@ -50,20 +50,20 @@ def test_equal_values_have_no_interval(n):
 def test_agrees_with_scipy_on_students_t(n):
     values = np.random.default_rng(n).exponential(2.0, n)
     theirs = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
-    found = mean(values)
-    assert found.ci95 == pytest.approx((theirs.low, theirs.high), rel=1e-9)
-    assert found.method == "Student's t"
+    result = mean(values)
+    assert result.ci95 == pytest.approx((theirs.low, theirs.high), rel=1e-9)
+    assert result.method == "Student's t"
 
 
 @pytest.mark.parametrize("low_high", [(0.0, 1.0), (0.0, 100.0), (-1.0, 2.5)])
 @pytest.mark.parametrize("k", [1, 7, 29])
 def test_agrees_with_scipy_on_wilson_where_two_values_occur(k, low_high):
     low, high = low_high
-    found = mean([high] * k + [low] * (30 - k))
+    result = mean([high] * k + [low] * (30 - k))
     theirs = stats.binomtest(k, 30).proportion_ci(0.95, method="wilson")
-    wanted = [low + (high - low) * end for end in (theirs.low, theirs.high)]
-    assert found.ci95 == pytest.approx(wanted, abs=1e-9)
-    assert found.method == "Wilson score"
+    expected = [low + (high - low) * end for end in (theirs.low, theirs.high)]
+    assert result.ci95 == pytest.approx(expected, abs=1e-9)
+    assert result.method == "Wilson score"
 
 
 def test_two_values_need_more_queries_than_three():
@@ -75,29 +75,29 @@ def test_two_values_need_more_queries_than_three():
 
 
 def test_strata_are_weighted_by_their_published_counts_not_by_their_sizes():
-    found = strata([1.0] * 6, [5.0] * 60, weights=(3.0, 1.0))
-    assert found.value == pytest.approx((3 * 1 + 1 * 5) / 4)
+    result = strata([1.0] * 6, [5.0] * 60, weights=(3.0, 1.0))
+    assert result.value == pytest.approx((3 * 1 + 1 * 5) / 4)
 
 
 def test_stratified_interval_has_the_width_of_the_known_formula():
     rng = np.random.default_rng(5)
     sizes, weights = (300, 500, 200), np.array([5005, 11482, 3616])
     samples = [rng.normal(i, 1 + i, n) for i, n in enumerate(sizes)]
-    found = strata(*samples, weights=tuple(weights))
-    low, high = found.ci95
+    result = strata(*samples, weights=tuple(weights))
+    low, high = result.ci95
     shares = weights / weights.sum()
     errors = [s**2 * x.var(ddof=1) / len(x) for s, x in zip(shares, samples, strict=True)]
     assert high - low == pytest.approx(2 * 1.96 * np.sqrt(sum(errors)), rel=0.01)
-    assert found.method == "stratified Student's t"
+    assert result.method == "stratified Student's t"
 
 
 def test_two_strata_of_equal_weight_have_welchs_interval():
     rng = np.random.default_rng(6)
     one, other = rng.normal(0, 1, 9), rng.normal(0, 3, 14)
-    found = strata(one, other)
+    result = strata(one, other)
     # The sum of two means is the difference of one and the other turned round.
     theirs = stats.ttest_ind(one, -other, equal_var=False).confidence_interval(0.95)
-    assert found.ci95 == pytest.approx((theirs.low / 2, theirs.high / 2), rel=1e-9)
+    assert result.ci95 == pytest.approx((theirs.low / 2, theirs.high / 2), rel=1e-9)
 
 
 def test_one_stratum_has_the_interval_of_its_mean():
@@ -119,27 +119,27 @@ def test_an_empty_stratum_leaves_the_mean_undefined():
     ],
 )
 def test_a_stratum_that_supports_no_interval_leaves_none_to_the_whole(thin, problem):
-    found = strata(list(np.arange(50.0)), thin)
-    assert found.value == pytest.approx((24.5 + np.mean(thin)) / 2)
-    assert (found.ci95, found.method) == (None, "")
-    assert found.reason == problem
+    result = strata(list(np.arange(50.0)), thin)
+    assert result.value == pytest.approx((24.5 + np.mean(thin)) / 2)
+    assert (result.ci95, result.method) == (None, "")
+    assert result.reason == problem
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-90, 1e78, 1e150, 1e300])
 def test_numbers_of_any_size_have_a_mean_and_an_interval(size):
     plain = mean([1.0, 2.0, 5.0, 4.0, 3.0])
-    found = mean([size, 2 * size, 5 * size, 4 * size, 3 * size])
-    assert found.value / size == pytest.approx(plain.value)
-    assert [end / size for end in found.ci95] == pytest.approx(plain.ci95)
-    assert all(map(math.isfinite, found.as_json()["ci95"]))
-    assert found.as_json("mean")["mean"] == pytest.approx(found.value, rel=1e-5)
+    result = mean([size, 2 * size, 5 * size, 4 * size, 3 * size])
+    assert result.value / size == pytest.approx(plain.value)
+    assert [end / size for end in result.ci95] == pytest.approx(plain.ci95)
+    assert all(map(math.isfinite, result.as_json()["ci95"]))
+    assert result.as_json("mean")["mean"] == pytest.approx(result.value, rel=1e-5)
 
 
 def test_an_interval_beyond_the_range_of_numbers_is_not_shown():
-    found = mean([1.7e308, -1.7e308, 1.6e308, 0.0, 1.1e308])
-    assert math.isfinite(found.value)
-    assert found.ci95 is None
-    assert "beyond the range of numbers" in found.reason
+    result = mean([1.7e308, -1.7e308, 1.6e308, 0.0, 1.1e308])
+    assert math.isfinite(result.value)
+    assert result.ci95 is None
+    assert "beyond the range of numbers" in result.reason
     assert mean([math.inf, 1.0, 2.0, 3.0, 4.0]).value is None
 
 
@@ -182,8 +182,8 @@ def test_an_interval_moves_with_its_values(values, shift, factor):
     plain, moved = mean(known), mean(shift + factor * known)
     assert (plain.ci95 is None) == (moved.ci95 is None)
     if plain.ci95 is not None:
-        wanted = sorted(shift + factor * end for end in plain.ci95)
-        assert moved.ci95 == pytest.approx(wanted, abs=1e-9)
+        expected = sorted(shift + factor * end for end in plain.ci95)
+        assert moved.ci95 == pytest.approx(expected, abs=1e-9)
 
 
 def test_differences_by_rounding_alone_are_no_differences():

@@ -19,7 +19,7 @@ from benchmarks.tasks.task_set import TaskError, load
 from cluster.walks import read
 from generators.base import Failure, Fault
 from generators.document import Document, Image, Malformed, Sample, Text
-from generators.system import Asking, answer
+from generators.system import Repetition, answer
 from scorers.judging.released import flattened
 
 
@@ -27,7 +27,7 @@ def accepted(root):
     """An independent copy of the rules by which the official `dataset.py` reads a folder.
 
     It opens the file in the locale's encoding (here the poorest one), reads five keys of
-    every row without asking, joins image paths to the folder, cuts an answer after the
+    every row without repetition, joins image paths to the folder, cuts an answer after the
     third picture, and leaves out rows of more than four pictures.
     """
     rows = json.loads((root / "data.json").read_bytes().decode("ascii"))
@@ -288,8 +288,8 @@ def test_a_broken_row_is_the_failure_of_the_model_it_names(tmp_path):
     assert malformed == ["row-6", "SA-4"]
     assert [s.id for s in task.samples if isinstance(s, Sample)] == ["SA-1", "SA-2", "SA-3"]
     assert sum(task.about["malformed"].values()) == 4
-    asking = Asking(task.prompt)
-    found = read(answer(systems[1], task.samples[0], asking), lambda job: None)
+    repetition = Repetition(task.prompt)
+    found = read(answer(systems[1], task.samples[0], repetition), lambda job: None)
     assert isinstance(found, Failure)
     assert found.fault is Fault.BAD_INPUT
     assert "answer" in found.reason

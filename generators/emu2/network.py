@@ -1,12 +1,16 @@
-"""The vision encoder: an EVA-02-CLIP-E with post-norm residuals and no final norm.
+"""Emu2's network: vision encoder, language model, and the projections between them.
 
-As in emu/eva_vit.py of baaivision/Emu with the values of emu/conf/emu_conf.py. timm has
-the same shape (`eva02_enormous_patch14_clip_224`) under other parameter names.
+The vision encoder is an EVA-02-CLIP-E with post-norm residuals and no final norm, as in
+emu/eva_vit.py of baaivision/Emu with the values of emu/conf/emu_conf.py. timm has the same
+shape (`eva02_enormous_patch14_clip_224`) under other parameter names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from math import isqrt
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +20,7 @@ from torch import Tensor, nn
 
 from generators.document import Image
 from generators.emu2.sizes import VisionSize
+from generators.emu2.tokens import IMAGE, Emu2Tokens
 from generators.pictures import decode
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -23,7 +28,7 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 """CLIP's, by channel (emu/constants.py of baaivision/Emu)."""
 
 
-def prepared(image: Image, side: int) -> torch.Tensor:
+def encoder_input(image: Image, side: int) -> torch.Tensor:
     """What the encoder reads: (3, side, side), float32, normalised.
 
     Both sides are scaled to `side` by bicubic interpolation, without a crop
@@ -71,7 +76,7 @@ class Mlp(nn.Module):
 
 
 class Block(nn.Module):
-    """One layer; each part is normed after it, before it is added."""
+    """One layer; the output of each part is normed before it is added."""
 
     def __init__(self, size: VisionSize) -> None:
         super().__init__()
@@ -126,3 +131,66 @@ class VisionEncoder(nn.Module):
         grid = states.transpose(1, 2).reshape(len(states), -1, side, side)
         pooled = F.avg_pool2d(grid, side // isqrt(self.size.queries))
         return pooled.flatten(2).transpose(1, 2)
+
+
+class Emu2Network(nn.Module):
+    """The modules of a checkpoint, under the names of the native layout but for `lm`."""
+
+    def __init__(self, vision: VisionSize, config: Any) -> None:
+        from transformers import LlamaForCausalLM
+
+        super().__init__()
+        self.visual = VisionEncoder(vision)
+        self.lm = LlamaForCausalLM._from_config(config, attn_implementation="sdpa")
+        self.project_up = nn.Linear(vision.width, config.hidden_size, bias=False)
+        self.project_down = nn.Linear(config.hidden_size, vision.width, bias=False)
+
+
+def empty_network(vision: VisionSize, config: Any) -> Emu2Network:
+    """The network on the meta device, without values."""
+    with torch.device("meta"):
+        network = Emu2Network(vision, config)
+    return network.eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Emu2:
+    """A loaded model with its vocabulary."""
+
+    network: Any
+    """An `Emu2Network` with values."""
+    tokens: Emu2Tokens
+    context: int
+    """Most positions of a sequence."""
+
+    @property
+    def vision(self) -> VisionSize:
+        """Dimensions of the vision encoder."""
+        size: VisionSize = self.network.visual.size
+        return size
+
+    @property
+    def picture(self) -> int:
+        """Positions a picture takes in a prompt, with its two marks."""
+        return self.vision.queries + 2
+
+    @torch.inference_mode()
+    def picture_vectors(self, pixels: Sequence[Tensor]) -> Tensor:
+        """Vectors (pictures, queries, width) of prepared pictures (3, side, side)."""
+        weight = self.network.project_up.weight
+        if not pixels:
+            none: Tensor = weight.new_zeros(0, self.vision.queries, self.vision.width)
+            return none
+        batch = torch.stack(list(pixels)).to(weight.device, weight.dtype)
+        vectors: Tensor = self.network.visual(batch)
+        return vectors
+
+    @torch.inference_mode()
+    def embeddings(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
+        """Embeddings (positions, hidden) of a prompt with its pictures' `vectors` in it."""
+        embed = self.network.lm.get_input_embeddings()
+        input_ids = torch.tensor(list(ids), device=embed.weight.device)
+        states: Tensor = embed(input_ids)
+        raised: Tensor = self.network.project_up(vectors.flatten(0, 1))
+        states[input_ids == self.tokens[IMAGE]] = raised.to(states)
+        return states

@@ -1,4 +1,4 @@
-"""Loads a language model of Emu2 under each of the three kinds of weights."""
+"""Loads a language model of Emu2 with pretrained, dummy or tiny weights."""
 
 from __future__ import annotations
 
@@ -9,42 +9,42 @@ import torch
 from torch import nn
 
 from generators.base import Weights
-from generators.emu2.model import Emu2, empty_network
-from generators.emu2.native import FILES, Native, native_file
+from generators.emu2.native import FILES, NativeEmu2, native_file
+from generators.emu2.network import Emu2, empty_network
 from generators.emu2.placing import (
     connect,
+    device_map,
     devices_of,
-    homes,
     quantise_layer,
     quantising,
     require_bitsandbytes,
 )
-from generators.emu2.published import HuggingFace, Published, Within
+from generators.emu2.published import ComponentFiles, Emu2Checkpoint, HuggingFaceEmu2
 from generators.emu2.settings import Emu2Settings, Quantization
-from generators.emu2.sizes import FULL_CHAT, Size, held, steered, toy_tokens
-from generators.emu2.tokens import USER, Tokens
+from generators.emu2.sizes import FULL_CHAT, Emu2Size, isolate_channels, steer, toy_tokens
+from generators.emu2.tokens import USER, Emu2Tokens
 from generators.errors import CheckpointError
 from generators.loading.files import Files, configured, read_json
 from generators.loading.strict import fill, randomised, revived
 
 _SEED = 20_231_220
-"""Of the random weights; Emu2 was published on that day."""
+"""Seed of random weights: the day Emu2 was published."""
 _LLAMA_PIECES = 32_000
 
 
-def open_checkpoint(model: str, revision: str | None = None) -> Published:
-    """The checkpoint in a folder or on the Hub; CheckpointError when it is none."""
+def open_checkpoint(model: str, revision: str | None = None) -> Emu2Checkpoint:
+    """The checkpoint in a folder or on the Hub; CheckpointError if it is not Emu2."""
     files = Files(model, revision)
     path = files.find("config.json")
     config = {} if path is None else read_json(path)
     if "vision_config" in config and native_file(files) is None:
-        return HuggingFace(files, files, config)
-    encoder = Within(model, revision, "multimodal_encoder", "bf16")
+        return HuggingFaceEmu2(files, files, config)
+    encoder = ComponentFiles(model, revision, "multimodal_encoder", "bf16")
     if (path := encoder.find("config.json")) is not None:
-        tokenizer = Within(model, revision, "tokenizer")
-        return HuggingFace(encoder, tokenizer, read_json(path))
+        tokenizer = ComponentFiles(model, revision, "tokenizer")
+        return HuggingFaceEmu2(encoder, tokenizer, read_json(path))
     if (path := native_file(files)) is not None:
-        return Native(files, path)
+        return NativeEmu2(files, path)
     raise CheckpointError(
         f"{files.describe()} holds no Emu2: neither a config.json with a vision_config "
         "(the layout of BAAI/Emu2-Chat), nor multimodal_encoder/config.json "
@@ -55,15 +55,15 @@ def open_checkpoint(model: str, revision: str | None = None) -> Published:
 def load(
     settings: Emu2Settings,
     weights: Weights,
-    tiny: Size,
-    full: Size,
+    tiny: Emu2Size,
+    full: Emu2Size,
     added: Sequence[str],
     strip: bool,
 ) -> Emu2:
     """The model of `settings`.
 
     `tiny` and `full` are the sizes of random weights; `added` are the special tokens they
-    get, and those a published vocabulary must have. Raises CheckpointError when a
+    have, which a published vocabulary must have too. Raises CheckpointError when a
     checkpoint does not fit.
     """
     if settings.quantization is not None:
@@ -81,11 +81,13 @@ def load(
     return random_model(size, tokens, devices, dtype, settings.quantization)
 
 
-def _vocabulary(checkpoint: Published, added: Sequence[str], strip: bool) -> Tokens:
+def _vocabulary(
+    checkpoint: Emu2Checkpoint, added: Sequence[str], strip: bool
+) -> Emu2Tokens:
     """The checkpoint's tokens.
 
-    CheckpointError where it lacks one that is `added`, or has those of a conversation
-    that are not: then it is Emu2-Chat, which was tuned to write text only.
+    CheckpointError where it lacks one of `added`, or has the marks of a conversation that
+    `added` lacks: then it is Emu2-Chat, which was tuned to write text only.
     """
     tokens = checkpoint.tokens(strip)
     if USER in tokens.added and USER not in added:
@@ -104,8 +106,8 @@ def _vocabulary(checkpoint: Published, added: Sequence[str], strip: bool) -> Tok
 
 
 def published_model(
-    checkpoint: Published,
-    tokens: Tokens,
+    checkpoint: Emu2Checkpoint,
+    tokens: Emu2Tokens,
     devices: Sequence[torch.device],
     dtype: torch.dtype,
     quantization: Quantization | None,
@@ -125,7 +127,7 @@ def published_model(
     stored = checkpoint.tensors()
     if quantization is not None:
         stored = quantising(stored, network, layout, quantization)
-    home = homes(network, devices)
+    home = device_map(network, devices)
     fill(
         network,
         stored,
@@ -139,8 +141,8 @@ def published_model(
 
 
 def random_model(
-    size: Size,
-    tokens: Tokens,
+    size: Emu2Size,
+    tokens: Emu2Tokens,
     devices: Sequence[torch.device],
     dtype: torch.dtype,
     quantization: Quantization | None = None,
@@ -148,7 +150,7 @@ def random_model(
     """A seeded random model of `size` that writes sentences."""
     config = size.config(tokens.rows)
     network = empty_network(size.vision, config)
-    home = homes(network, devices)
+    home = device_map(network, devices)
     layers = network.lm.model.layers
     network.lm.model.layers = nn.ModuleList()
     randomised(network, device=home, dtype=dtype, seed=_SEED)
@@ -160,17 +162,17 @@ def random_model(
     for i, layer in enumerate(layers):
         place = f"lm.model.layers.{i}."
         randomised(layer, device=home(place), dtype=dtype, seed=_SEED + i)
-        held(layer, size.attention)
+        isolate_channels(layer, size.attention)
         if quantization is not None:
             quantise_layer(network, place, quantization)
     model = _ready(network, tokens, config, devices, home)
-    steered(network.lm, tokens)
+    steer(network.lm, tokens)
     return model
 
 
 def _ready(
     network: Any,
-    tokens: Tokens,
+    tokens: Emu2Tokens,
     config: Any,
     devices: Sequence[torch.device],
     home: Any,

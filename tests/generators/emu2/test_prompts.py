@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.document import Document, Draft, ImageRequest, Sample, Text, Turn
-from generators.emu2.composing import Composing, composed, filled
+from generators.emu2.prompts import Emu2Composition, compose, fill_template
 from generators.errors import UsageError
 from generators.natives import native
 
@@ -23,7 +23,7 @@ def sample(*content, wants_images: bool = True) -> Sample:
 
 def test_openings_recipe():
     query = sample("A bird", FIRST, "sings.", SECOND)
-    draft = composed(Composing(), Draft((Text(" It flies. "),)), query)
+    draft = compose(Emu2Composition(), Draft((Text(" It flies. "),)), query)
     text, request = draft.segments
     assert text == Text(" It flies. ")
     assert request == ImageRequest(
@@ -36,49 +36,49 @@ def test_openings_recipe():
 def test_reasoning_stays_text():
     query = sample("1 + 1", FIRST, wants_images=False)
     draft = Draft((Text("2"),))
-    assert composed(Composing(), draft, query) == draft
+    assert compose(Emu2Composition(), draft, query) == draft
 
 
 def test_nothing_written_is_still_drawn():
-    draft = composed(Composing(), Draft((Text(" "),)), sample("A bird"))
+    draft = compose(Emu2Composition(), Draft((Text(" "),)), sample("A bird"))
     (request,) = draft.segments
     assert "is: . The context" in request.prompt
-    empty = composed(Composing(), Draft((Text(""),)), sample("?", wants_images=False))
+    empty = compose(Emu2Composition(), Draft((Text(""),)), sample("?", wants_images=False))
     assert empty == Draft((Text(""),))
 
 
 @pytest.mark.parametrize(("length", "kept"), [(1000, 1000), (1001, 900), (20_000, 900)])
 def test_long_instructions_keep_their_ends(length, kept):
     question = "".join(chr(97 + i % 26) for i in range(length))
-    told = Composing(image_prompt="{text}|{instruction}")
-    draft = composed(told, Draft((Text("x"),)), sample(question))
+    settings = Emu2Composition(image_prompt="{text}|{instruction}")
+    draft = compose(settings, Draft((Text("x"),)), sample(question))
     instruction = draft.requests[0].prompt.removeprefix("x|")
     assert len(instruction) == kept
     assert (question[:500], question[-400:]) == (instruction[:500], instruction[-400:])
 
 
 def test_no_tail_means_no_tail():
-    told = Composing(
+    settings = Emu2Composition(
         image_prompt="{text}|{instruction}",
         instruction_limit=3,
         instruction_head=2,
         instruction_tail=0,
     )
-    draft = composed(told, Draft((Text("x"),)), sample("abcdef"))
+    draft = compose(settings, Draft((Text("x"),)), sample("abcdef"))
     assert draft.requests[0].prompt == "x|ab"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
 def test_first_pictures_are_the_context(count):
     query = sample(FIRST, "a", SECOND, FIRST)
-    draft = composed(Composing(context_images=count), Draft((Text("x"),)), query)
+    draft = compose(Emu2Composition(context_images=count), Draft((Text("x"),)), query)
     assert draft.requests[0].context == (FIRST, SECOND, FIRST)[:count]
 
 
 @given(st.text(), st.text())
 def test_braces_in_values_are_left_alone(text, instruction):
     template = "<{text}> [{instruction}] {other}"
-    found = filled(template, {"text": text, "instruction": instruction})
+    found = fill_template(template, {"text": text, "instruction": instruction})
     assert found == f"<{text}> [{instruction}] {{other}}"
 
 
@@ -93,9 +93,9 @@ def test_settings_of_the_composition():
 
 
 @pytest.mark.parametrize(
-    ("told", "message"),
+    ("overrides", "message"),
     [
-        ({"image_prompt": "no place for it"}, r"must hold \{text\}"),
+        ({"image_prompt": "no place for it"}, r"must contain \{text\}"),
         ({"rounds": 0}, "rounds in models.emu2.compose"),
         ({"compose": {"round": 2}}, "did you mean 'rounds'"),
         ({"roundz": 2}, "did you mean 'rounds'"),
@@ -103,9 +103,9 @@ def test_settings_of_the_composition():
         ({"revision": "x"}, r"condition\.revision and render\.revision"),
     ],
 )
-def test_wrong_settings_are_refused(told, message):
+def test_wrong_settings_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
-        native("emu2", "tiny", told)
+        native("emu2", "tiny", overrides)
 
 
 def test_composition_changes_no_stage():

@@ -1,8 +1,9 @@
-"""BLIP-2's picture encoder as LAVIS stores it, in the terms of transformers.
+"""BLIP-2's picture encoder as transformers stores it, or as LAVIS does.
 
-`eva_vit_g.pth` holds the ViT, `blip2_pretrained_flant5xxl.pth` its last norm, the Q-Former
-and the queries. Neither has a configuration: sizes follow from the tensors, and head
-sizes and the depth from LAVIS's code (minigpt4/models/eva_vit.py and Qformer.py).
+Of LAVIS's files, `eva_vit_g.pth` holds the ViT, `blip2_pretrained_flant5xxl.pth` its last
+norm, the Q-Former and the queries. Neither has a configuration: sizes follow from the
+tensors, and head sizes and the depth from LAVIS's code (minigpt4/models/eva_vit.py and
+Qformer.py).
 """
 
 from __future__ import annotations
@@ -10,25 +11,33 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from generators.errors import CheckpointError
-from generators.loading.files import Files
-from generators.loading.strict import Layout, Place, fill
-from generators.loading.tensors import in_pickle, shape_of
+from generators.loading.files import (
+    Files,
+    count,
+    in_pickle,
+    read_json,
+    section,
+    shape_of,
+    stored_tensors,
+)
+from generators.loading.strict import Layout, Place, fill, identical
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39
-"""`create_eva_vit_g`: of the 40 blocks of EVA-CLIP the last is not used."""
+"""`create_eva_vit_g` leaves out the last of EVA-CLIP's 40 blocks."""
 _VIT_HEAD, _QFORMER_HEAD = 88, 64
 """Channels of one attention head."""
 
 _UNUSED_VIT = ("norm", "fc_norm", "head", "mask_token")
 _UNUSED_QFORMER = ("t5_proj", "Qformer.cls", "Qformer.bert.embeddings.position_ids")
-"""The head of EVA-CLIP, and the way from BLIP-2's Q-Former to its T5."""
+"""The head of EVA-CLIP, and the layers between BLIP-2's Q-Former and its T5."""
 
 _NAMES = [
     (r"vision_model\.embeddings\.class_embedding", "cls_token"),
@@ -46,8 +55,53 @@ _NAMES = [
 """From transformers' names to LAVIS's."""
 
 
-class Lavis:
-    """The two files of a folder."""
+@dataclass(frozen=True)
+class Blip2:
+    """A picture encoder in either layout."""
+
+    files: Files
+
+    def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
+        """Fields of `Blip2VisionConfig` and `Blip2QFormerConfig`, and the queries."""
+        if (path := self.files.find("config.json")) is None:
+            return self._lavis().configs()
+        stored = read_json(path)
+        if "qformer_config" not in stored:
+            raise CheckpointError(
+                f"{path} does not describe a BLIP-2: it lacks qformer_config"
+            )
+        qformer = section(stored, "qformer_config", str(path))
+        vision = section({"vision_config": {}} | stored, "vision_config", str(path))
+        queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
+        return dict(vision), dict(qformer), queries
+
+    def _lavis(self) -> LavisFiles:
+        if self.files.find(VIT) is None:
+            raise CheckpointError(
+                f"{self.files.describe()} does not hold a BLIP-2: neither config.json with "
+                f"model.safetensors, nor LAVIS's {VIT} and {QFORMER}"
+            )
+        return LavisFiles(self.files)
+
+    def fill(self, encoder: Any, device: torch.device, dtype: torch.dtype) -> None:
+        """Fill a `PictureEncoder`, except its projection."""
+        names = [n for n in encoder.state_dict() if not n.startswith("llama_proj.")]
+        if self.files.find("config.json") is None:
+            self._lavis().fill(encoder, names, device, dtype)
+            return
+        prefixes = ("vision_model.", "qformer.", "query_tokens")
+        fill(
+            encoder,
+            stored_tensors(self.files, lambda name: name.startswith(prefixes)),
+            identical(names),
+            source=self.files.describe(),
+            device=device,
+            dtype=dtype,
+        )
+
+
+class LavisFiles:
+    """The two files of LAVIS in a folder."""
 
     def __init__(self, files: Files) -> None:
         self.source = files.describe()
@@ -65,7 +119,7 @@ class Lavis:
         return {
             "hidden_size": width,
             "intermediate_size": self._shape(self._vit, "blocks.0.mlp.fc1.weight", 2)[0],
-            "num_hidden_layers": min(_DEPTH, _count(self._vit, r"blocks\.(\d+)\.")),
+            "num_hidden_layers": min(_DEPTH, _length(self._vit, r"blocks\.(\d+)\.")),
             "num_attention_heads": width // _VIT_HEAD,
             "image_size": math.isqrt(positions - 1) * patch,
             "patch_size": patch,
@@ -74,18 +128,18 @@ class Lavis:
     def _qformer_config(self) -> dict[str, Any]:
         layer = "Qformer.bert.encoder.layer."
         cross = r".*\.layer\.(\d+)\.crossattention\."
-        seen = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
-        key = f"{layer}{min(seen, default=0)}.crossattention.self.key.weight"
+        layers = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
+        key = f"{layer}{min(layers, default=0)}.crossattention.self.key.weight"
         inner = f"{layer}0.intermediate_query.dense.weight"
         width = self._shape(self._qformer, "query_tokens", 3)[2]
-        apart = sorted(seen)[1] - sorted(seen)[0] if len(seen) > 1 else 2
+        interval = sorted(layers)[1] - sorted(layers)[0] if len(layers) > 1 else 2
         return {
             "hidden_size": width,
             "intermediate_size": self._shape(self._qformer, inner, 2)[0],
-            "num_hidden_layers": _count(self._qformer, r".*\.layer\.(\d+)\."),
+            "num_hidden_layers": _length(self._qformer, r".*\.layer\.(\d+)\."),
             "num_attention_heads": width // _QFORMER_HEAD,
             "encoder_hidden_size": self._shape(self._qformer, key, 2)[1],
-            "cross_attention_frequency": apart,
+            "cross_attention_frequency": interval,
         }
 
     def _shape(self, tensors: Mapping[str, Any], name: str, rank: int) -> tuple[int, ...]:
@@ -117,7 +171,7 @@ class Lavis:
             )
 
     def _check_biases(self) -> None:
-        """The two biases of each block that are used as one with that of the keys, 0."""
+        """Check the biases of queries and values; keys have none."""
         width = self._shape(self._vit, "patch_embed.proj.weight", 4)[0]
         for block in range(self._vision_config()["num_hidden_layers"]):
             for part in "qv":
@@ -130,7 +184,7 @@ class Lavis:
 
 
 def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """All but the blocks not used; the biases of queries and values as one."""
+    """Tensors of the blocks in use; biases of queries and values joined with the keys'."""
     biases: dict[str, dict[str, Tensor]] = {}
     for name, tensor in stored.items():
         block = re.match(r"blocks\.(\d+)\.", name)
@@ -166,6 +220,6 @@ def _joint_bias(queries: Tensor, values: Tensor) -> Tensor:
     return torch.cat([queries, torch.zeros_like(queries), values])
 
 
-def _count(names: Iterable[str], pattern: str) -> int:
-    found = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
-    return max(found, default=-1) + 1
+def _length(names: Iterable[str], pattern: str) -> int:
+    indices = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
+    return max(indices, default=-1) + 1

@@ -1,4 +1,4 @@
-"""LVLMs by the names people know them by, and which of them are turned off.
+"""Named models with their published settings: LVLMs and text-to-image models.
 
 Imports neither torch nor any SDK, so that the command line can plan without them.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from generators.base import StageSpec
+from generators.diffusion.settings import DiffusionSettings
 from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
@@ -42,14 +43,14 @@ LVLMS: dict[str, ChatSettings | EndpointSettings] = {
         api_key_env="GEMINI_API_KEY",
     ),
 }
-"""Published writers by name; `hf:ORG/NAME` and `openai:MODEL` name any other."""
+"""LVLMs by name; `hf:ORG/NAME` and `openai:MODEL` name any other."""
 
 
 class Retirement(NamedTuple):
     """When a provider turns a model off, and a preset to use in its place."""
 
     url: str
-    """The provider's endpoint; a server of one's own may go on with the model."""
+    """The provider's endpoint; the same model behind another server is not affected."""
     day: date
     instead: str
 
@@ -83,3 +84,82 @@ def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
             f"a current alternative is {retired.instead}"
         )
     return lines
+
+
+class TextToImageSettings(DiffusionSettings):
+    """Any text-to-image pipeline of diffusers, drawing from prompts alone."""
+
+    stage: ClassVar[str] = "text-to-image"
+    target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
+
+
+OPENJOURNEY_TRIGGER = "mdjrny-v4 style "
+"""The words that call up Openjourney's style, for `prompt_prefix` (its model card).
+
+MMIE feeds the LVLM's text as it is to every text-to-image model (section 4.1), so the
+default is to add nothing.
+"""
+
+T2IS: Mapping[str, TextToImageSettings] = {
+    # Model card; steps and guidance are StableDiffusionPipeline's defaults, which it uses.
+    "openjourney": TextToImageSettings(
+        model="prompthero/openjourney",
+        steps=50,
+        guidance=7.5,
+        height=512,
+        width=512,
+        dtype="float16",
+        params_b=1.370,
+    ),
+    # Model card of stable-diffusion-3-medium-diffusers.
+    "sd3": TextToImageSettings(
+        model="stabilityai/stable-diffusion-3-medium-diffusers",
+        steps=28,
+        guidance=7.0,
+        height=1024,
+        width=1024,
+        max_sequence_length=256,
+        dtype="float16",
+        params_b=7.693,
+        batch_size=4,
+        vae_slicing=True,
+    ),
+    # Model card; steps and guidance are StableDiffusionXLPipeline's defaults.
+    "sdxl": TextToImageSettings(
+        model="stabilityai/stable-diffusion-xl-base-1.0",
+        steps=50,
+        guidance=5.0,
+        height=1024,
+        width=1024,
+        dtype="float16",
+        variant="fp16",
+        params_b=3.469,
+        batch_size=4,
+        vae_slicing=True,
+    ),
+    # Model card: one step, trained without guidance, 512 x 512.
+    "sdxl-turbo": TextToImageSettings(
+        model="stabilityai/sdxl-turbo",
+        steps=1,
+        guidance=0.0,
+        height=512,
+        width=512,
+        dtype="float16",
+        variant="fp16",
+        params_b=3.469,
+    ),
+    # Model card; no more than two at once, since larger batches gain under a tenth.
+    "flux": TextToImageSettings(
+        model="black-forest-labs/FLUX.1-dev",
+        steps=50,
+        guidance=3.5,
+        height=1024,
+        width=1024,
+        max_sequence_length=512,
+        dtype="bfloat16",
+        params_b=16.870,
+        batch_size=2,
+        vae_slicing=True,
+    ),
+}
+"""Settings of the named models: those of their model cards."""

@@ -1,21 +1,90 @@
-"""Battles as the matrix of a logistic regression."""
+"""Judged games as battles: the Elo scale, online Elo, and the matrix of a regression.
+
+Online Elo depends on the order of the games.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
-from scorers.statistics.elo import Battle
 from scorers.statistics.estimate import Floats
+
+SCALE = 400.0
+INITIAL = 1000.0
+POINTS = SCALE / math.log(10)
+"""Elo points of one natural-log unit of Bradley-Terry strength."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Battle:
+    """A game on one question; everything is seen from the side of `first`."""
+
+    question: str
+    first: str
+    second: str
+    score: float
+    """Of `first`: 1 for a win, 0 for a loss, 0.5 for a tie."""
+    weight: float = 1.0
+    order: int = 0
+    """1 where `first` was shown first to the judge, -1 where second, 0 unknown."""
+    style: tuple[float, ...] = ()
+    """Style differences, `first` minus `second`."""
+
+    @property
+    def flipped(self) -> "Battle":
+        """The same game seen from the other side."""
+        return replace(
+            self,
+            first=self.second,
+            second=self.first,
+            score=1.0 - self.score,
+            order=-self.order,
+            style=tuple(-d for d in self.style),
+        )
+
+    @property
+    def upright(self) -> "Battle":
+        """The game seen from the side whose name sorts first."""
+        return self if self.first <= self.second else self.flipped
+
+
+def expected(rating: float, other: float) -> float:
+    """Expected score of a system against another, 1 / (1 + 10^((other-rating)/400)).
+
+    ProBench section 2 prints the exponent with the opposite sign, which would favour the
+    lower rating; its program and MLLM-Bench's have it as here.
+    """
+    return float(1 / (1 + 10 ** ((other - rating) / SCALE)))
+
+
+def online_elo(
+    battles: Iterable[Battle], k: float, initial: float = INITIAL
+) -> dict[str, float]:
+    """Ratings after updating through `battles` in the order given.
+
+    A battle of weight w moves both ratings by k * w * (score - expected) at once, as
+    MLLM-Bench's scripts/cal_clo.py@403f82c9 does with its counts of votes.
+    """
+    ratings: dict[str, float] = {}
+    for b in battles:
+        first = ratings.setdefault(b.first, initial)
+        second = ratings.setdefault(b.second, initial)
+        step = k * b.weight
+        ratings[b.first] = first + step * (b.score - expected(first, second))
+        ratings[b.second] = second + step * (1 - b.score - expected(second, first))
+    return ratings
+
 
 ORDER = "order"
 
 
 @dataclass(frozen=True, eq=False)
-class Design:
+class BattleMatrix:
     """Columns: one per system but the anchor, the order of showing, style differences."""
 
     systems: tuple[str, ...]
@@ -36,14 +105,14 @@ class Design:
     questions: tuple[str, ...]
 
 
-def design(
+def battle_matrix(
     battles: Sequence[Battle],
     anchor: str,
     style_names: Sequence[str] = (),
     *,
     order: bool = True,
     keep_anchor: bool = False,
-) -> Design:
+) -> BattleMatrix:
     """The regression's matrix; battles out of reach of the anchor are left out.
 
     Style differences are divided by their root mean square and not centred: a centred
@@ -52,24 +121,24 @@ def design(
     """
     upright = sorted((b.upright for b in battles if b.first != b.second), key=_sorting)
     reached = _reached(upright, anchor)
-    kept = [b for b in upright if b.first in reached]
+    connected = [b for b in upright if b.first in reached]
     systems = tuple(sorted(s for s in reached if keep_anchor or s != anchor))
-    questions = tuple(sorted({b.question for b in kept}))
+    questions = tuple(sorted({b.question for b in connected}))
     place = {q: i for i, q in enumerate(questions)}
-    strengths = _strengths(kept, systems)
-    names, columns = _effects(kept, style_names, order)
+    strengths = _strengths(connected, systems)
+    names, columns = _effects(connected, style_names, order)
     x, effects = _independent(strengths, names, columns, shift=keep_anchor)
     everyone = {s for b in battles for s in (b.first, b.second)}
-    return Design(
+    return BattleMatrix(
         systems=systems,
         anchor=anchor,
         unconnected=tuple(sorted(everyone - reached)),
         effects=effects,
         dropped=tuple(n for n in names if n not in effects),
         x=x,
-        score=np.array([b.score for b in kept]),
-        weight=np.array([b.weight for b in kept]),
-        question=np.array([place[b.question] for b in kept], dtype=np.int64),
+        score=np.array([b.score for b in connected]),
+        weight=np.array([b.weight for b in connected]),
+        question=np.array([place[b.question] for b in connected], dtype=np.int64),
         questions=questions,
     )
 
@@ -117,12 +186,12 @@ def _effects(
 def _independent(
     x: Floats, names: Sequence[str], columns: Sequence[Floats], shift: bool
 ) -> tuple[Floats, tuple[str, ...]]:
-    """`x` with those columns beside it that can be told apart from the ones before."""
-    kept: list[str] = []
+    """`x` with those further columns that are independent of the ones before."""
+    independent: list[str] = []
     rank = x.shape[1] - int(shift)  # With the anchor's column, all may move together.
     for name, column in zip(names, columns, strict=True):
         wider = np.column_stack([x, column])
-        if len(column) and np.linalg.matrix_rank(wider) == rank + len(kept) + 1:
+        if len(column) and np.linalg.matrix_rank(wider) == rank + len(independent) + 1:
             x = wider
-            kept.append(name)
-    return x, tuple(kept)
+            independent.append(name)
+    return x, tuple(independent)

@@ -1,0 +1,176 @@
+"""plait from Python: runs as values; systems, stages and scorers without Ray.
+
+`plait` exports all of this and imports it when it is first used. What a command would
+print as an error is raised: `plait.UsageError` for wrong use; `plait.PlaitError` is the
+root of all errors that people can mend.
+
+Example:
+    import plait
+
+    run = plait.open_run("runs/x")          # a run that is there, as values
+    print(run.systems, run.scorers)
+    run.leaderboard                         # a notebook shows the table
+    for id, answer in run.documents("anole").items():
+        if answer.document is None:         # failed, skipped or missing: with the reason
+            print(id, answer.outcome, answer.reason)
+        else:                               # in a notebook, `answer` shows its pictures
+            print(id, len(answer.document.images), answer.scores["clipscore"].value)
+    table = run.scores.to_pandas()          # without pandas: run.scores, a list of dicts
+    lost = run.failures                     # everything without a value, and why
+
+    options = {"systems": ["gt"], "scorers": [], "weights": "tiny", "limit": 3}
+    planned = plait.plan(**options)         # the options of the command, as in a config
+    if planned.ready():
+        summary = plait.run(**options)      # quiet; called again, it resumes
+        print(summary.counts["done"], summary.results.root)
+
+    illustrate = plait.system("qwen2-vl-7b+sdxl-turbo", weights="tiny")
+    document = illustrate("A cat on a mat.")    # text, PIL pictures, or run.queries[id]
+    picture = document.pictures[0]
+    judge = plait.scorer("clipscore", weights="tiny")
+    verdict = judge("A cat on a mat.", document)
+    print(verdict.outcome, verdict.value, verdict.reason)
+    paint = plait.stage("sdxl-turbo", weights="tiny")
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from rich.console import Console
+
+from benchmarks import commands
+from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
+from benchmarks.runs.config import RunConfig, load_config
+from benchmarks.runs.planning import RunPlan
+from benchmarks.runs.run_data import RunData
+from generators.base import Weights
+from generators.errors import PlaitError, UsageError
+
+__all__ = [
+    "NoDocument",
+    "PlaitError",
+    "RunOptions",
+    "RunSummary",
+    "UsageError",
+    "open_run",
+    "plan",
+    "query",
+    "run",
+    "scorer",
+    "stage",
+    "system",
+]
+
+system = LocalSystem.named
+scorer = LocalScorer.named
+stage = local_stage
+query = question
+
+
+class RunOptions(TypedDict, total=False):
+    """What `run` and `plan` take, by the names that a config file has for them."""
+
+    data: str
+    systems: Sequence[str]
+    scorers: Sequence[str]
+    weights: Weights
+    out: str | PathLike[str]
+    limit: int
+    ids: str | PathLike[str]
+    seed: int
+    repeats: int
+    mode: str
+    rubric: str
+    address: str
+    models: Mapping[str, Mapping[str, Any]]
+    prompts: Mapping[str, Mapping[str, str]]
+    composition: Mapping[str, Any]
+    engine: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSummary:
+    """What a call of `run` did."""
+
+    results: RunData
+    """The run directory, opened."""
+    counts: Mapping[str, int]
+    """Documents planned, done, failed, skipped, missing; judgements scored, unscored ..."""
+    failed: int
+    """Documents and judgements that failed."""
+    made: int
+    """Records that this call made."""
+    seconds: float
+    interrupted: bool = False
+    """Stopped before its end; the same call goes on from there."""
+    log: str = field(default="", repr=False)
+    """What the command would have printed."""
+
+    def _repr_html_(self) -> str:
+        return self.results._repr_html_()
+
+
+def open_run(root: str | PathLike[str]) -> RunData:
+    """The run directory `root` as values; UsageError where there is no run."""
+    return RunData.at(Path(root))
+
+
+def run(
+    config: str | PathLike[str] | None = None,
+    *,
+    remake: bool = False,
+    quiet: bool = True,
+    **options: Unpack[RunOptions],
+) -> RunSummary:
+    """Answer queries with systems and score the answers, as `plait run` does.
+
+    Args:
+        config: TOML file; `options` override it.
+        remake: Make records of an earlier version of a stage again.
+        quiet: Print nothing; otherwise what the command prints.
+        **options: As in a config file.
+
+    Raises:
+        UsageError: Where the command would end with exit status 2.
+    """
+    asked, printed = _config(config, options), io.StringIO()
+    console = _silent(printed) if quiet else Console(highlight=False)
+    result = commands.execute_config(asked, console, remake=remake)
+    return RunSummary(
+        results=RunData.at(asked.root),
+        counts=dict(result.counts),
+        failed=result.failed,
+        made=result.made,
+        seconds=result.seconds,
+        interrupted=result.interrupted,
+        log=printed.getvalue(),
+    )
+
+
+def plan(
+    config: str | PathLike[str] | None = None,
+    *,
+    remake: bool = False,
+    **options: Unpack[RunOptions],
+) -> RunPlan:
+    """What `run` would do with the same arguments. Starts nothing and writes nothing."""
+    console = _silent(io.StringIO())
+    return commands.plan_config(_config(config, options), console, remake=remake)
+
+
+def _config(config: str | PathLike[str] | None, options: RunOptions) -> RunConfig:
+    file = None if config is None else Path(config)
+    return load_config(file, {**options})
+
+
+def _silent(file: io.StringIO) -> Console:
+    # In a notebook a console would print into the cell, whatever its file.
+    return Console(
+        file=file, width=160, highlight=False, force_terminal=False, force_jupyter=False
+    )

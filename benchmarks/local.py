@@ -1,0 +1,286 @@
+"""Systems, stages and scorers in the current process, without Ray and without a store.
+
+paint = LocalSystem.named("qwen2-vl-7b+sdxl-turbo", weights="tiny")
+paint("Draw a cat.")                # a document, with its pictures
+judge = LocalScorer.named("clipscore", weights="tiny")
+judge(question("Draw a cat."), document)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from benchmarks.results.notebook import NotebookDocument
+from benchmarks.runs.experiment import missing_keys, refuse_missing
+from benchmarks.runs.run_data import (
+    QueryAnswer,
+    ScorerVerdict,
+    TaskQuery,
+    fault_of,
+)
+from benchmarks.tasks.published import as_asked
+from cluster.local import LocalStages, drive, load_stage
+from cluster.plan import outcome_name
+from cluster.store import BlobReader, read_blob
+from cluster.walks import together
+from generators.base import Kind, Outcome, Result, StageSpec, Weights
+from generators.checkpoints import pinning
+from generators.custom import custom_spec
+from generators.document import Document, Image, Malformed, Sample, Text, Turn
+from generators.errors import PlaitError, UsageError
+from generators.names import unknown
+from generators.pictures import encode
+from generators.registry import is_custom
+from generators.system import Prompter, Repetition, System, answer
+from pipelines.systems import (
+    Models,
+    artist_spec,
+    chat_spec,
+    is_artist,
+    is_writer,
+    resolve,
+    writer_spec,
+)
+from scorers import resolve_scorer
+from scorers.base import Scorer
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+T = TypeVar("T")
+Settings = Mapping[str, Mapping[str, Any]]
+"""Settings by the model's name, as `[models.NAME]` of a config."""
+PARTS = ("draft", "condition", "render")
+
+
+class NoDocument(PlaitError, RuntimeError):
+    """A system failed on a query or cannot take it; the message says why."""
+
+
+def question(*parts: "str | Picture | Image", id: str = "query") -> Sample:
+    """A query of text and pictures in order; `id` decides the seeds of its answer.
+
+    UsageError where there is nothing, or something that is neither text nor picture.
+    """
+    if not parts:
+        raise UsageError("a query needs text or a picture")
+    turns = (Turn("user", tuple(_part(part) for part in parts)),)
+    return Sample(id=id, category="query", field="query", turns=turns)
+
+
+def _part(part: "str | Picture | Image") -> Text | Image:
+    from PIL import Image as Pillow
+
+    if isinstance(part, str):
+        return Text(part)
+    if isinstance(part, Image):
+        return part
+    if isinstance(part, Pillow.Image):
+        return encode(part)
+    raise UsageError(
+        f"a query is made of text and pictures (PIL), not of {type(part).__name__}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalSystem:
+    """A system whose stages are loaded in this process when they are first asked."""
+
+    system: System
+    seed: int = 0
+    prompt: Prompter = as_asked
+    """Wording of queries that bring none of their own."""
+    stages: LocalStages = field(
+        default_factory=lambda: LocalStages(read_blob, in_batches=True), repr=False
+    )
+
+    @classmethod
+    def named(
+        cls,
+        name: str,
+        *,
+        weights: Weights = "pretrained",
+        models: Settings | None = None,
+        seed: int = 0,
+        prompt: Prompter = as_asked,
+        gpu_memory_gib: float = 80.0,
+    ) -> "LocalSystem":
+        """The system `name`; UsageError for unknown names, missing weights and keys."""
+        asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
+        system = _available(lambda: resolve(name, asked), lambda s: s.stages)
+        return cls(system=system, seed=seed, prompt=prompt)
+
+    def __call__(
+        self, *query: "str | Picture | Image | Sample | TaskQuery"
+    ) -> NotebookDocument:
+        """The document that answers one query; NoDocument where there is none.
+
+        The query is text and pictures, a sample, or a query of a run: that is asked in
+        the words, and with the seeds, of the run where both have the same seed.
+        """
+        (made,) = self.answers([_query(query)])
+        if made.document is None:
+            raise NoDocument(f"{made.system}: {made.outcome}: {made.reason}")
+        return made.document
+
+    def answers(self, queries: Sequence[Sample | TaskQuery]) -> list[QueryAnswer]:
+        """One answer per query, whatever came of it; all advance together, in batches."""
+        asked = [self._asked(query) for query in queries]
+        walks = [
+            answer(self.system, sample, Repetition(query.prompt, self.seed))
+            for query in asked
+            if isinstance(sample := query.sample, Sample)
+        ]
+        outcomes = drive(together(walks), self.stages.outcomes)
+        return [self._answer(q, o) for q, o in zip(asked, outcomes, strict=True)]
+
+    def _asked(self, query: Sample | TaskQuery) -> TaskQuery:
+        if isinstance(query, Sample):
+            return TaskQuery(
+                id=query.id, sample=query, prompt=self.prompt, read=BlobReader()
+            )
+        if not isinstance(query.sample, Sample):
+            raise UsageError(f"query {query.id} is malformed: {query.sample.reason}")
+        return query
+
+    def _answer(self, query: TaskQuery, outcome: Outcome[Document]) -> QueryAnswer:
+        document, reason = None, ""
+        if isinstance(outcome, Result):
+            document = NotebookDocument.showing(outcome.value, query.read)
+        else:
+            reason = outcome.reason
+        return QueryAnswer(
+            system=self.system.name,
+            query=query,
+            repeat=1,
+            outcome=outcome_name(outcome),
+            document=document,
+            reason=reason,
+            fault=fault_of(outcome),
+            notes=getattr(outcome, "notes", {}),
+        )
+
+
+def _query(
+    parts: "tuple[str | Picture | Image | Sample | TaskQuery, ...]",
+) -> Sample | TaskQuery:
+    whole = [part for part in parts if isinstance(part, Sample | TaskQuery)]
+    if not whole:
+        return question(*parts)  # type: ignore[arg-type]
+    if len(parts) > 1:
+        raise UsageError("give one sample alone, or text and pictures")
+    return whole[0]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class LocalScorer:
+    """A scorer whose stages are loaded in this process when they are first asked."""
+
+    scorer: Scorer
+    stages: LocalStages = field(
+        default_factory=lambda: LocalStages(read_blob, in_batches=True), repr=False
+    )
+
+    @classmethod
+    def named(
+        cls,
+        name: str,
+        *,
+        weights: Weights = "pretrained",
+        models: Settings | None = None,
+        gpu_memory_gib: float = 80.0,
+        **settings: Any,
+    ) -> "LocalScorer":
+        """The scorer `name` with `settings`; `models` are those of models it asks."""
+        asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
+
+        def resolved() -> Scorer:
+            own = {**asked.of(name), **settings}
+            return resolve_scorer(
+                name, weights, own, gpu_memory_gib, lambda model: chat_spec(model, asked)
+            )
+
+        return cls(scorer=_available(resolved, lambda s: s.stages))
+
+    @property
+    def scale(self) -> str:
+        """The values' range, and which of them are better."""
+        return f"{self.scorer.scale}, {self.scorer.direction} is better"
+
+    def __call__(
+        self, sample: Sample | TaskQuery | str, document: Document | QueryAnswer
+    ) -> ScorerVerdict:
+        """The score of one document, or the reason why there is none."""
+        walk = self.scorer.judge(_sample(sample), _document(document))
+        outcome = drive(walk, self.stages.outcomes)
+        return ScorerVerdict.of(outcome, self.scorer.scale)
+
+
+def _sample(query: Sample | TaskQuery | str) -> Sample:
+    if isinstance(query, str):
+        return question(query)
+    sample = query.sample if isinstance(query, TaskQuery) else query
+    if isinstance(sample, Malformed):
+        raise UsageError(f"query {sample.id} is malformed: {sample.reason}")
+    return sample
+
+
+def _document(answered: Document | QueryAnswer) -> Document:
+    """A document as scorers take it."""
+    if isinstance(answered, Document):
+        return Document(answered.segments, answered.ends)
+    if answered.document is None:
+        raise UsageError(f"{answered.query.id} has no document: {answered.reason}")
+    return answered.document.plain
+
+
+def local_stage(
+    name: str,
+    part: str | None = None,
+    *,
+    weights: Weights = "pretrained",
+    models: Settings | None = None,
+    gpu_memory_gib: float = 80.0,
+    **settings: Any,
+) -> Any:
+    """The loaded stage of a model: `stage(inputs) -> list of outcomes`, in order.
+
+    `name` is an LVLM, a text-to-image model, `module:Class`, or a system of which `part`
+    names the stage (`draft`, `condition` or `render`). UsageError names what is valid.
+    """
+    own = {name: {**(models or {}).get(name, {}), **settings}} if settings else {}
+    asked = Models(
+        weights=weights, overrides={**(models or {}), **own}, gpu_gib=gpu_memory_gib
+    )
+    return load_stage(_available(lambda: _spec(name, part, asked), lambda s: (s,)))
+
+
+def _spec(name: str, part: str | None, models: Models) -> StageSpec:
+    if part is None and is_artist(name):
+        return artist_spec(name, models)
+    if part is None and is_writer(name):
+        return writer_spec(name, models)
+    if part is None and is_custom(name):
+        return custom_spec(name, models.weights, models.of(name), list(Kind))[0]
+    system = resolve(name, models)
+    parts: dict[str, StageSpec | None] = {p: getattr(system, p) for p in PARTS}
+    there = {p: spec for p, spec in parts.items() if spec is not None}
+    if part is None and len(there) == 1:
+        return next(iter(there.values()))
+    if part is None:
+        raise UsageError(
+            f"system {name!r} has several stages; name one: {', '.join(there)}"
+        )
+    if part not in there:
+        raise unknown(f"part of system {name!r}", part, there)
+    return there[part]
+
+
+def _available(make: Callable[[], T], stages: Callable[[T], Sequence[StageSpec]]) -> T:
+    """What `make` gives; UsageError names weights and API keys that are not to be had."""
+    with pinning({}) as pins:
+        made = make()
+    refuse_missing(missing_keys(stages(made)), pins.missing)
+    return made

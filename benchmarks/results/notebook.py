@@ -1,0 +1,110 @@
+"""Text and pictures of a run as a notebook shows them: HTML that needs no other file.
+
+All text is escaped. A picture that cannot be read is named in its place, with the reason.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from html import escape
+from typing import TYPE_CHECKING
+
+from benchmarks.results.report.gallery import thumbnail
+from cluster.store import read_blob
+from generators.document import Blob, Document, Image, Malformed, Sample, Text
+from generators.pictures import PictureError, decode
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+SIDE = 256
+"""Largest width and height of a picture, in pixels."""
+Read = Callable[[Blob], bytes]
+_BOX = 'style="border-left:3px solid #bbb;padding:.2em .8em;margin:.4em 0;max-width:56em"'
+_WORDS = 'style="white-space:pre-wrap;margin:.3em 0"'
+_LOST = 'style="color:#a40000;margin:.3em 0"'
+
+
+@dataclass(frozen=True, slots=True)
+class NotebookDocument(Document):
+    """A document that a notebook shows with its pictures in place."""
+
+    read: Read = field(default=read_blob, repr=False, compare=False)
+    """Brings a picture's bytes to hand; raises where they are not those of its digest."""
+
+    @classmethod
+    def showing(cls, document: Document, read: Read = read_blob) -> "NotebookDocument":
+        """`document`, to be shown."""
+        return cls(document.segments, document.ends, read)
+
+    @property
+    def plain(self) -> Document:
+        """The document as stages and scorers take it."""
+        return Document(self.segments, self.ends)
+
+    @property
+    def pictures(self) -> list["Picture"]:
+        """The pictures, decoded; DamagedPart, StoreError, OSError or PictureError."""
+        return [decode(self.read(image)) for image in self.images]
+
+    def _repr_html_(self) -> str:
+        return box(content_html(self.segments, self.read))
+
+
+def box(*parts: str) -> str:
+    """Parts below one another, set off from what stands around them."""
+    return f"<div {_BOX}>{''.join(parts)}</div>"
+
+
+def heading(text: str) -> str:
+    """A line in bold."""
+    return f"<div><b>{escape(text)}</b></div>"
+
+
+def loss(text: str) -> str:
+    """A line that says what is not there, and why."""
+    return f"<div {_LOST}>{escape(text)}</div>"
+
+
+def words(text: str) -> str:
+    """Text with its line breaks."""
+    return f"<div {_WORDS}>{escape(text)}</div>"
+
+
+def content_html(content: Iterable[Text | Image], read: Read) -> str:
+    """Text and pictures in order."""
+    return "".join(_parts(content, read))
+
+
+def _parts(content: Iterable[Text | Image], read: Read) -> Iterator[str]:
+    pictures = 0
+    for part in content:
+        if isinstance(part, Text):
+            yield words(part.text)
+        else:
+            pictures += 1
+            yield picture_html(part, pictures, read)
+
+
+def picture_html(image: Image, number: int, read: Read) -> str:
+    """A thumbnail as a data URL, or why there is none; `number` counts from 1."""
+    try:
+        data = base64.b64encode(thumbnail(read(image), SIDE)).decode()
+    except PictureError as error:
+        return loss(f"[picture {number}: {error}]")
+    except Exception as error:
+        # Whatever a store or a file system raises: the notebook shows all the rest.
+        return loss(f"[picture {number} cannot be read: {error}]")
+    name = f"picture {number} ({image.digest[:12]})"
+    return f'<img alt="{name}" title="{name}" src="data:image/webp;base64,{data}"> '
+
+
+def query_html(sample: Sample | Malformed, read: Read) -> str:
+    """Every turn of a query."""
+    if isinstance(sample, Malformed):
+        return loss(f"malformed: {sample.reason}")
+    return "".join(
+        heading(turn.role) + content_html(turn.content, read) for turn in sample.turns
+    )

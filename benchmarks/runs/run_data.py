@@ -1,0 +1,331 @@
+"""A finished or interrupted run as values, for notebooks and other programs.
+
+    run = RunData.at(Path("runs/x"))
+    run.documents("anole")["SA-1"]      # query, document or reason, scores
+
+Records are read when they are asked for. What failed, was skipped or is not made yet
+keeps its place everywhere, with its reason; none of it becomes a number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.results.board import Board, key_of, score_value
+from benchmarks.results.leaderboard import leaderboard
+from benchmarks.results.leaderboard_tables import headline_table, reasons_table
+from benchmarks.results.notebook import (
+    NotebookDocument,
+    box,
+    content_html,
+    heading,
+    loss,
+    query_html,
+)
+from benchmarks.results.table import ResultTable
+from benchmarks.runs.data_rows import DataRows
+from benchmarks.runs.experiment import Experiment, reopen
+from benchmarks.runs.run_directory import read_manifest
+from cluster.plan import lookup_in, outcome_name
+from cluster.store import BlobReader, Store
+from cluster.walks import Lookup, Pending, read
+from generators.base import Failure, Outcome, Result
+from generators.document import Document, Malformed, Sample, Score
+from generators.errors import UsageError
+from generators.names import unknown
+from generators.system import Prompter, System
+from scorers.base import Scorer, admitted
+
+MISSING = "missing"
+NO_DOCUMENT = "no_document"
+_WAITING = "not made yet: run the same command again"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskQuery:
+    """One query of a run, with the wording that its systems were asked in."""
+
+    id: str
+    """The sample's id; of a malformed row also its number, since ids may repeat."""
+    sample: Sample | Malformed
+    prompt: Prompter = field(repr=False)
+    read: BlobReader = field(repr=False, compare=False)
+
+    def _repr_html_(self) -> str:
+        return box(heading(self.id), query_html(self.sample, self.read))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerVerdict:
+    """What a scorer made of a document."""
+
+    outcome: str
+    """`scored`, `unscored`, `not_applicable`, `failed`, `skipped` or `missing`."""
+    value: float | None = None
+    """On the scorer's scale; None unless it is scored."""
+    reason: str = ""
+    """Why there is no value."""
+    fault: str = ""
+    parts: Mapping[str, Any] = field(default_factory=dict)
+    """What the value was made of."""
+
+    @classmethod
+    def of(cls, outcome: Outcome[Score] | Pending, scale: str) -> "ScorerVerdict":
+        """The verdict of a scorer that declares `scale`."""
+        if isinstance(outcome, Pending):
+            return cls(outcome=MISSING, reason=_WAITING)
+        outcome = admitted(outcome, scale)
+        if isinstance(outcome, Result):
+            score = outcome.value
+            return cls(outcome="scored", value=score_value(outcome), parts=score.parts)
+        name, reason, fault = outcome_name(outcome), outcome.reason, fault_of(outcome)
+        return cls(outcome=name, reason=reason, fault=fault)
+
+    def __str__(self) -> str:
+        return f"{self.value:.4g}" if self.value is not None else _why(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class QueryAnswer:
+    """What one system made of one query."""
+
+    system: str
+    query: TaskQuery
+    repeat: int
+    """Counted from 1."""
+    outcome: str
+    """`done`, `failed`, `skipped` or `missing`."""
+    document: NotebookDocument | None = None
+    """None unless it is done."""
+    reason: str = ""
+    """Why there is no document."""
+    fault: str = ""
+    scores: Mapping[str, ScorerVerdict] = field(default_factory=dict)
+    """By scorer; none where there is no document."""
+    notes: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    """What the stages noted (exact prompts, truncation), by the stage's name."""
+
+    def _repr_html_(self) -> str:
+        repeat = f", repeat {self.repeat}" if self.repeat > 1 else ""
+        parts = [self.query._repr_html_(), heading(f"{self.system}{repeat}")]
+        if self.document is None:
+            return box(*parts, loss(_why(self)))
+        parts.append(content_html(self.document.segments, self.document.read))
+        return box(*parts, *(heading(f"{n}: {v}") for n, v in self.scores.items()))
+
+
+def _why(loss: ScorerVerdict | QueryAnswer) -> str:
+    """`failed (worker died): the reason`."""
+    fault = f" ({loss.fault})" if loss.fault else ""
+    return f"{loss.outcome.replace('_', ' ')}{fault}: {loss.reason}"
+
+
+def fault_of(outcome: Outcome[Any]) -> str:
+    """The name of a failure's fault; nothing for any other outcome."""
+    return outcome.fault.value if isinstance(outcome, Failure) else ""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SystemAnswers(Mapping[str, QueryAnswer]):
+    """One system's answers by query id, in the run's order; each read when asked for."""
+
+    run: "RunData"
+    system: System
+    repeat: int = 1
+
+    def __getitem__(self, id: str) -> QueryAnswer:
+        if id not in self.run.queries:
+            raise KeyError(str(unknown("query", id, self.run.queries)))
+        return self.run._answer(self.system, self.run.queries[id], self.repeat)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.run.queries)
+
+    def __len__(self) -> int:
+        return len(self.run.queries)
+
+    def __repr__(self) -> str:
+        counted = Counter(answer.outcome for answer in self.values())
+        outcomes = ", ".join(f"{n:,} {name}" for name, n in counted.items())
+        return f"{self.system.name}: {len(self):,} answers ({outcomes})"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RunData:
+    """A run directory, opened for reading. Nothing is written, no model is loaded."""
+
+    root: Path
+    experiment: Experiment
+    store: Store
+    read: BlobReader = field(default_factory=BlobReader)
+    """Reads pictures, and remembers which parts it found damaged."""
+
+    @classmethod
+    def at(cls, root: Path) -> "RunData":
+        """The run in `root`; UsageError where there is none."""
+        root = root.expanduser().resolve()
+        return cls(root, reopen(root), Store(root))
+
+    @property
+    def manifest(self) -> dict[str, Any]:
+        """Resolved config, versions, revisions, counts, usage."""
+        return read_manifest(self.root)
+
+    @cached_property
+    def systems(self) -> tuple[str, ...]:
+        """Names of the systems."""
+        return tuple(system.name for system in self.experiment.systems)
+
+    @cached_property
+    def scorers(self) -> tuple[str, ...]:
+        """Names of the scorers."""
+        return tuple(scorer.name for scorer in self.experiment.scorers)
+
+    @cached_property
+    def queries(self) -> Mapping[str, TaskQuery]:
+        """The queries by id, in the order of the task set."""
+        prompt = self.experiment.task.prompt
+        named = {key_of(sample): sample for sample in self.experiment.samples}
+        return {
+            id: TaskQuery(id=id, sample=sample, prompt=prompt, read=self.read)
+            for id, sample in named.items()
+        }
+
+    def documents(self, system: str, repeat: int = 1) -> SystemAnswers:
+        """What `system` made of every query; `repeat` counts from 1. UsageError."""
+        chosen = [s for s in self.experiment.systems if s.name == system]
+        if not chosen:
+            raise unknown("system", system, self.systems)
+        if not 1 <= repeat <= self.experiment.config.repeats:
+            most = self.experiment.config.repeats
+            raise UsageError(f"repeat {repeat} is not from 1 to {most}")
+        return SystemAnswers(self, chosen[0], repeat)
+
+    @property
+    def answers(self) -> Iterator[QueryAnswer]:
+        """Every answer of every system and repeat."""
+        for system in self.systems:
+            for repeat in range(1, self.experiment.config.repeats + 1):
+                yield from self.documents(system, repeat).values()
+
+    @cached_property
+    def scores(self) -> DataRows:
+        """One row for each system, query, repeat and scorer, whatever came of it.
+
+        `value` is None unless `outcome` is `scored`; where there is no document the
+        outcome is `no_document` and the reason is the document's.
+        """
+        names = self.scorers
+        return DataRows(row for a in self.answers for row in _score_rows(a, names))
+
+    @cached_property
+    def failures(self) -> DataRows:
+        """One row for every answer and judgement without a value, with its reason.
+
+        Those that are not made yet are among them; that a scorer does not apply is no
+        failure.
+        """
+        return DataRows(row for answer in self.answers for row in _losses(answer))
+
+    @cached_property
+    def board(self) -> Board:
+        """Everything tables are made of."""
+        return self.experiment.board(self.store)
+
+    @cached_property
+    def leaderboard(self) -> ResultTable:
+        """One row per system: an average of each scorer with its interval, and counts."""
+        board = self.board
+        table = headline_table(board, leaderboard(board))
+        warning = [f"Attention: {board.warning}."] if board.warning else []
+        manners = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
+        return replace(table, notes=(*warning, *manners, *table.notes))
+
+    @property
+    def reasons(self) -> ResultTable:
+        """The most frequent reasons why answers and judgements have no value."""
+        table = reasons_table(leaderboard(self.board))
+        return table or ResultTable.of("Reasons", ["system", "count"], [])
+
+    @property
+    def damage(self) -> tuple[str, ...]:
+        """What was found damaged while reading; such records count as missing."""
+        return (*self.store.notices, *(str(d) for d in self.read.damage.values()))
+
+    def __repr__(self) -> str:
+        asked = f"{len(self.queries):,} queries, {len(self.systems)} systems"
+        return f"RunData({str(self.root)!r}: {asked}, {len(self.scorers)} scorers)"
+
+    def _repr_html_(self) -> str:
+        notes = "".join(loss(text) for text in self.damage)
+        return heading(str(self.root)) + self.leaderboard.html + notes
+
+    @cached_property
+    def _lookup(self) -> Lookup:
+        return lookup_in(self.store, notes=self.experiment.notes)
+
+    def _answer(self, system: System, query: TaskQuery, repeat: int) -> QueryAnswer:
+        walk = self.experiment.plan.answer(system, query.sample, repeat - 1)
+        outcome = read(walk, self._lookup)
+        answer = QueryAnswer(
+            system=system.name, query=query, repeat=repeat, outcome=MISSING, reason=_WAITING
+        )
+        if isinstance(outcome, Pending):
+            return answer
+        answer = replace(answer, outcome=outcome_name(outcome), fault=fault_of(outcome))
+        if not isinstance(outcome, Result):
+            return replace(answer, reason=outcome.reason)
+        document = NotebookDocument.showing(outcome.value, self.read)
+        scores = self._verdicts(query.sample, outcome.value)
+        return replace(
+            answer, document=document, reason="", scores=scores, notes=outcome.notes
+        )
+
+    def _verdicts(
+        self, sample: Sample | Malformed, document: Document
+    ) -> dict[str, ScorerVerdict]:
+        if isinstance(sample, Malformed):
+            return {}
+        return {s.name: self._verdict(s, sample, document) for s in self.experiment.scorers}
+
+    def _verdict(self, scorer: Scorer, sample: Sample, document: Document) -> ScorerVerdict:
+        outcome = read(scorer.judge(sample, document), self._lookup)
+        return ScorerVerdict.of(outcome, scorer.scale)
+
+
+def _about(answer: QueryAnswer) -> dict[str, Any]:
+    sample = answer.query.sample
+    return {
+        "system": answer.system,
+        "query": answer.query.id,
+        "category": sample.category,
+        "field": sample.field,
+        "repeat": answer.repeat,
+    }
+
+
+def _score_rows(answer: QueryAnswer, scorers: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    for name in scorers:
+        verdict = answer.scores.get(name) or ScorerVerdict(
+            outcome=NO_DOCUMENT, reason=_why(answer), fault=answer.fault
+        )
+        yield _about(answer) | {
+            "scorer": name,
+            "outcome": verdict.outcome,
+            "value": verdict.value,
+            "reason": verdict.reason,
+            "fault": verdict.fault,
+        }
+
+
+def _losses(answer: QueryAnswer) -> Iterator[dict[str, Any]]:
+    lost: dict[str, QueryAnswer | ScorerVerdict] = {"": answer, **answer.scores}
+    for scorer, one in lost.items():
+        if one.outcome not in ("done", "scored", "not_applicable"):
+            about = {"outcome": one.outcome, "fault": one.fault, "reason": one.reason}
+            yield _about(answer) | {"scorer": scorer} | about

@@ -1,0 +1,123 @@
+"""Stages in the current process: no Ray and no store, for notebooks and measurements.
+
+    stages = LocalStages()
+    document = drive(answer(system, sample, asking), stages.outcomes)
+
+Needs neither Ray nor Arrow.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from generators.base import Job, Outcome, Result, StageSpec, Walk, imported
+from generators.document import Blob, with_blobs
+from generators.pictures import Drawing
+
+T = TypeVar("T")
+R = TypeVar("R")
+Read = Callable[[Blob], bytes]
+"""How bytes that are not at hand are read."""
+Answering = Callable[[Sequence[Job]], list[Outcome[Any]]]
+"""Gives the outcomes of jobs, in order."""
+
+
+def load_class(target: str) -> Callable[..., Any]:
+    """The class that `module:Class` names; ValueError says what is wrong with it."""
+    module, separator, name = target.partition(":")
+    if not separator:
+        raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
+    try:
+        return imported(target)  # type: ignore[no-any-return]
+    except AttributeError:
+        raise ValueError(f"module {module!r} has no class {name!r}") from None
+
+
+def load_stage(spec: StageSpec, **options: Any) -> Any:
+    """The loaded stage of `spec`; `options` replace those of the spec."""
+    make = load_class(spec.target)
+    return make(**{**spec.settings, **spec.options, **options})
+
+
+def read_file(blob: Blob) -> bytes:
+    """The bytes of a blob that lies in a file of its own."""
+    return Path(str(blob.place)).read_bytes()
+
+
+def at_hand(blob: Blob, read: Read = read_file) -> Blob:
+    """The blob with its bytes, which are read where they are not there yet."""
+    return blob if blob.data is not None else replace(blob, data=read(blob))
+
+
+class LocalStages:
+    """Stages by their spec, each loaded when it is first asked."""
+
+    def __init__(self, read: Read = read_file, *, in_batches: bool = False) -> None:
+        """With `in_batches`, a stage is given at most its own batch size in one call."""
+        self._read = read
+        self._in_batches = in_batches
+        self._loaded: dict[str, Any] = {}
+
+    def stage(self, spec: StageSpec) -> Any:
+        """The loaded stage."""
+        if spec.digest not in self._loaded:
+            self._loaded[spec.digest] = load_stage(spec)
+        return self._loaded[spec.digest]
+
+    def outcomes(self, jobs: Sequence[Job]) -> list[Outcome[Any]]:
+        """The outcomes of jobs, as a worker would store them; what a stage raises.
+
+        Jobs of one stage go to it together, in the order in which they come.
+        """
+        by_stage: dict[str, list[int]] = defaultdict(list)
+        for i, job in enumerate(jobs):
+            by_stage[job.spec.digest].append(i)
+        made: dict[int, Outcome[Any]] = {}
+        for places in by_stage.values():
+            size = self._size(jobs[places[0]].spec, len(places))
+            for start in range(0, len(places), size):
+                batch = places[start : start + size]
+                made.update(zip(batch, self._batch([jobs[i] for i in batch]), strict=True))
+        return [made[i] for i in range(len(jobs))]
+
+    def _size(self, spec: StageSpec, jobs: int) -> int:
+        return spec.placement.batch_size if self._in_batches else jobs
+
+    def _batch(self, jobs: Sequence[Job]) -> list[Outcome[Any]]:
+        inputs = [with_blobs(job.input, lambda b: at_hand(b, self._read)) for job in jobs]
+        return [_stored(outcome) for outcome in self.stage(jobs[0].spec)(inputs)]
+
+
+def _stored(outcome: Outcome[Any]) -> Outcome[Any]:
+    """The outcome as records hold it: pictures are encoded."""
+    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
+        return replace(outcome, value=outcome.value.encoded())
+    return outcome
+
+
+def drive(walk: Generator[list[Job], list[Outcome[Any]], R], answering: Answering) -> R:
+    """Follow a walk, or several that `cluster.walks.together` joins, to the end."""
+    try:
+        jobs = next(walk)
+        while True:
+            jobs = walk.send(answering(jobs))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def metered(walk: Walk[T], used: Counter[str]) -> Walk[T]:
+    """The same walk, which adds the usage of every outcome it is sent to `used`."""
+    try:
+        jobs = next(walk)
+        while True:
+            outcomes = yield jobs
+            for outcome in outcomes:
+                usage: Mapping[str, Any] = getattr(outcome, "usage", {})
+                used.update(usage)
+            jobs = walk.send(outcomes)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]

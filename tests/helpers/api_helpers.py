@@ -1,0 +1,135 @@
+"""A run of a user's own system, which fails on some queries, filled without Ray."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from PIL import Image as Pillow
+
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import Experiment, open_experiment
+from benchmarks.tasks.published import as_asked
+from benchmarks.tasks.task_set import TaskSet
+from cluster.local import LocalStages, drive
+from cluster.manifest import write_json
+from cluster.records import Item, encode
+from cluster.run import MANIFEST
+from cluster.store import Store, read_blob
+from cluster.walks import together
+from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
+from generators.custom import drawn
+from generators.document import (
+    Candidate,
+    Document,
+    Draft,
+    Request,
+    Sample,
+    Score,
+    Text,
+    Turn,
+)
+from generators.pictures import encode as as_png
+
+COLOURS = {"red": (250, 10, 10), "blue": (10, 10, 250)}
+SYSTEM = "api_helpers:Illustrator"
+SCORER = "api_helpers:PictureCount"
+TEXTS = {
+    "Q-1": "Tell <b>all</b> & show & tell",
+    "Q-2": "please !skip this",
+    "Q-3": "please !refuse this",
+    "Q-4": "please write !plain text",
+}
+
+
+def flat(colour: str, side: int = 400) -> Pillow.Image:
+    return Pillow.new("RGB", (side, side), COLOURS[colour])
+
+
+def queries() -> TaskSet:
+    samples = tuple(
+        Sample(
+            id=id,
+            category="SA" if id < "Q-3" else "PBL",
+            field="Art",
+            turns=(Turn("user", (Text(text), as_png(flat("blue")))),),
+            reference=Document((Text("the truth"),)),
+        )
+        for id, text in TEXTS.items()
+    )
+    return TaskSet(
+        name="mine",
+        samples=samples,
+        prompt=as_asked,
+        categories={},
+        fields=("Art",),
+        about={"digest": "1"},
+    )
+
+
+class Illustrator:
+    """Answers with text, a red picture, text and a blue one, where it answers."""
+
+    kind = "draft"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [self._draft(request) for request in inputs]
+
+    def _draft(self, request: Request) -> Outcome[Draft]:
+        content = request.turns[-1].content
+        text = " ".join(s.text for s in content if isinstance(s, Text))
+        if "!skip" in text:
+            return Skip("takes no <such> query")
+        if "!refuse" in text:
+            return Failure("the model refused", Fault.REFUSED)
+        if "!plain" in text:
+            return Result(Draft((Text("no picture"),)))
+        parts = (Text("<i>first</i>\nthen"), drawn(flat("red")))
+        parts += (Text(f"{text}; last, {len(request.images)}"), drawn(flat("blue")))
+        return Result(Draft(parts), {"tokens": 1}, {"prompt": text})
+
+
+class PictureCount:
+    """Pictures of an answer; one without any is a failure of the scorer."""
+
+    kind = "score"
+    scale = "0-9"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        return [self._score(len(c.document.images)) for c in inputs]
+
+    def _score(self, count: int) -> Outcome[Score]:
+        return Result(Score(count)) if count else Failure("nothing to count", Fault.ERROR)
+
+
+def fill(root: Path, *kinds: Kind, **options: Any) -> Experiment:
+    """A run directory with all records (or those of these kinds), made in this process."""
+    experiment = open_experiment(load_config(None, {"out": root, **options}))
+    store, stages = Store(root), LocalStages(read_blob, in_batches=True)
+
+    def answering(jobs: Sequence[Job]) -> list[Outcome[Any]]:
+        outcomes = stages.outcomes(jobs)
+        for job, outcome in zip(jobs, outcomes, strict=True):
+            if job.spec.kind in (kinds or Kind):
+                item = Item(job.key, job.label, job.input)
+                store.commit(job.spec, encode(job.spec.kind, [item], [outcome], 0.0))
+        return outcomes
+
+    drive(together(list(experiment.plan.walks())), answering)
+    write_json(root / MANIFEST, experiment.about())
+    return experiment
+
+
+OWN = {
+    "data": "api_helpers:queries",
+    "systems": [SYSTEM, "gt"],
+    "scorers": [SCORER],
+    "weights": "tiny",
+}
