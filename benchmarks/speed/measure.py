@@ -135,15 +135,11 @@ def _in_batches(stage: Compute, size: int) -> Compute:
 
 
 UPSTREAM: Mapping[str, str] = {
-    "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream.anole:AnoleLoop",
-    "generators.emu2.condition:Emu2Condition": ("benchmarks.speed.upstream.emu2:Emu2Loop"),
-    "generators.gill.draft:GillDraft": "benchmarks.speed.upstream.gill:GillLoop",
-    "generators.minigpt5.draft:MiniGPT5Draft": (
-        "benchmarks.speed.upstream.minigpt5:MiniGPT5Loop"
-    ),
-    "scorers.internvl.stage:MmieScore": (
-        "benchmarks.speed.upstream.mmie_score:MmieScoreLoop"
-    ),
+    "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream:AnoleLoop",
+    "generators.emu2.condition:Emu2Condition": "benchmarks.speed.upstream:Emu2Loop",
+    "generators.gill.draft:GillDraft": "benchmarks.speed.upstream:GillLoop",
+    "generators.minigpt5.draft:MiniGPT5Draft": "benchmarks.speed.upstream:MiniGPT5Loop",
+    "scorers.internvl.stage:MmieScore": "benchmarks.speed.upstream:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 
