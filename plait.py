@@ -26,9 +26,11 @@ from benchmarks.options import (
     Mode,
     Out,
     Protocol,
+    Queries,
     Remake,
     Rubric,
     Run,
+    RunOrAnswers,
     Scorers,
     Settings,
     Systems,
@@ -112,12 +114,7 @@ def plan_command(config: RunConfig, remake: bool) -> int:
 
 @app.command()
 def score(
-    run: Annotated[
-        Path,
-        typer.Argument(
-            help="A run directory, or a folder of answers in MMIE's official format."
-        ),
-    ],
+    run: RunOrAnswers,
     scorer: Scorers = None,
     weights: WeightsKind = None,
     out: Out = None,
@@ -146,9 +143,7 @@ def score(
 @app.command()
 def report(
     run: Run,
-    queries: Annotated[
-        int | None, typer.Option(min=1, help="Show at most this many queries on the page.")
-    ] = None,
+    queries: Queries = None,
 ) -> None:
     """Write leaderboard.{json,csv,md,tex} and report.html.
 

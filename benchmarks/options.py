@@ -95,6 +95,15 @@ Remake = Annotated[
     typer.Option("--remake", help="Make records of an earlier version of a stage again."),
 ]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
+RunOrAnswers = Annotated[
+    Path,
+    typer.Argument(
+        help="A run directory, or a folder of answers in MMIE's official format."
+    ),
+]
+Queries = Annotated[
+    int | None, typer.Option(min=1, help="Show at most this many queries on the page.")
+]
 
 
 def _declared(
