@@ -235,7 +235,7 @@ def test_a_part_that_only_another_machine_finds_damaged_stays(tmp_path: Path) ->
     (part,) = store.parts(SPEC)
     assert store.set_aside([str(part)]) == 0
     assert part.exists()
-    assert "here it is intact" in store.notices[0]
+    assert "is intact on this machine" in store.notices[0]
 
 
 def test_joined_records_that_equal_one_of_the_parts_are_not_removed_with_it(

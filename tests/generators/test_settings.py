@@ -13,6 +13,7 @@ COMMIT = "a" * 40
 
 class Paired(ModelSettings):
     kind: ClassVar[Kind] = Kind.RENDER
+    stage: ClassVar[str] = "paired"
     target: ClassVar[str] = "nowhere:Paired"
     companions: ClassVar[tuple[str, ...]] = ("eyes", "brush")
 

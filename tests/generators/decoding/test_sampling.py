@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from generators.anole.loop import guided
+from generators.anole.loop import guided_logits
 from generators.decoding.sampling import Sampler, drawn, nucleus, penalised, shortlist
 
 
@@ -15,13 +15,14 @@ def test_guidance_against_float64():
     full, image, free = random.standard_normal((3, 4, 50))
     expected = free + 1.2 * (image - free) + 3.0 * (full - image)
     given = (torch.from_numpy(x).float() for x in (full, image, free))
-    ours = guided(*given, text=3.0, picture=1.2).numpy()
+    ours = guided_logits(*given, text=3.0, picture=1.2).numpy()
     assert np.abs(ours - expected).max() < 1e-5
 
 
 def test_guidance_of_one_gives_the_full_stream():
-    full, image, free = torch.randn(3, 2, 5)
-    assert torch.allclose(guided(full, image, free, text=1.0, picture=1.0), full)
+    full, image, free = torch.randn(3, 2, 5, dtype=torch.float64)
+    logits = guided_logits(full, image, free, text=1.0, picture=1.0)
+    assert torch.allclose(logits, full, rtol=0, atol=1e-12)
 
 
 def test_penalty_divides_positive_and_multiplies_negative():
