@@ -185,9 +185,9 @@ def _other_models(
         yield from _other_stages(name, there, here)
     for name, scorer in _named(union.scorers).items():
         before = _named(former.scorers).get(name, scorer)
-        here = _named(requested.scorers).get(name, scorer)
-        yield from _other_stages(name, before, here)
-        yield from _other_reading(name, before, here)
+        current = _named(requested.scorers).get(name, scorer)
+        yield from _other_stages(name, before, current)
+        yield from _other_reading(name, before, current)
 
 
 def _named(parts: Iterable[P]) -> dict[str, P]:
