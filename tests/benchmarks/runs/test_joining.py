@@ -112,7 +112,7 @@ def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path)
     assert manifest(root)["scorers"] == []
     told = plait("plan", *TRUTH, "--scorer", "bleu", "--out", "run")
     assert "18 documents: 9 queries" in told
-    assert "to all of it: scorer bleu" in told
+    assert "for all of its queries: scorer bleu" in told
     # What a command leaves out stays in the run.
     assert "added" not in plait("run", *TRUTH, "--out", "run")
     assert manifest(root)["systems"] == ["gt", "gt:no-images"]

@@ -210,7 +210,7 @@ def test_self_preference_beside_other_judges_by_hand() -> None:
     assert any("own family (gemini)" in reason for reason in found.absent)
     alone = self_preference({JUDGE: games[JUDGE]})
     assert len(alone.findings) == 1
-    assert "cannot be told from the answers' quality" in alone.absent[0]
+    assert "cannot be distinguished from the answers' quality" in alone.absent[0]
 
 
 @pytest.mark.parametrize(
