@@ -150,7 +150,7 @@ def test_data_may_be_a_function_of_the_users() -> None:
     assert (experiment.task.name, len(experiment.samples)) == ("three", 3)
     with pytest.raises(UsageError, match=r"nowhere_at_all.*creation:PLACE"):
         load("nowhere_at_all:tasks")
-    with pytest.raises(UsageError, match="must give a TaskSet, not a value of type str"):
+    with pytest.raises(UsageError, match="must return a TaskSet, not a value of type str"):
         load("platform:system")
 
 

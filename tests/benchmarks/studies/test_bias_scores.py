@@ -20,8 +20,8 @@ from trial import filled
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
 from benchmarks.studies.bias import scores
-from benchmarks.studies.bias.preferences import lengths
 from benchmarks.studies.bias.scores import Scored
+from benchmarks.studies.bias.verdicts import lengths
 from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
