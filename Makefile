@@ -1,4 +1,4 @@
-# Everything runs from a virtual environment in .venv, made on first use.
+# All targets use the virtual environment .venv, which is created on first use.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
@@ -6,8 +6,8 @@ WITH_TESTS := .[dev,xformers]
 export HF_HUB_DISABLE_TELEMETRY := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
-# uv installs the torch stack in under a minute; plain pip does it where uv cannot be had.
-# Compiled bytecode halves the start of every worker process.
+# uv installs the torch stack in under a minute; pip is used where uv is not available.
+# Compiling to bytecode halves the time that every worker process takes to start.
 define install
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "plait needs Python 3.11 or newer; name one with make PYTHON=..."; exit 2; }
@@ -39,7 +39,7 @@ check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 soak: $(VENV)/.installed-dev  ## kill workers and drivers at random, 20 seeds
 	$(BIN)/python tests/helpers/faults.py --seeds 20
 
-bench: $(VENV)/.installed  ## what orchestration costs
+bench: $(VENV)/.installed  ## measure what orchestration costs
 	$(BIN)/plait bench orchestration
 
 constraints: $(VENV)/.installed  ## pin the newest versions that fit pyproject.toml

@@ -25,9 +25,12 @@ from benchmarks.options import (
     Address,
     Mode,
     Out,
+    Protocol,
+    Queries,
     Remake,
     Rubric,
     Run,
+    RunOrAnswers,
     Scorers,
     Settings,
     Systems,
@@ -43,7 +46,7 @@ if TYPE_CHECKING:
     from benchmarks.runs.config import RunConfig
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
-"""What a machine says when files cannot be written, through no defect of ours."""
+"""Errors of the machine when files cannot be written: not defects of plait."""
 
 app = typer.Typer(
     help="Run and judge models that answer with interleaved text and images.",
@@ -52,12 +55,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure speed; every figure says how it was taken.")
+bench = typer.Typer(help="Measure the speed of one stage, or of the engine.")
 app.add_typer(bench, name="bench")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(requested: bool) -> None:
+    if requested:
         from importlib import metadata
 
         print(f"plait {metadata.version('plait')}")
@@ -76,19 +79,19 @@ def program(
     """Run and judge models that answer with interleaved text and images."""
     here = os.getcwd()
     if here not in sys.path:
-        # Last, so that a file of the user's never hides a package.
+        # Last, so that a user's file never hides a package.
         sys.path.append(here)
 
 
 @app.command("run")
 @with_run_options
 def run_command(config: RunConfig, remake: bool) -> int:
-    """Answer queries with systems, score the answers, write table and page.
+    """Answer queries, score the answers, write tables and page.
 
     Without arguments: the bundled sample set, one native and one composite system, tiny
-    random weights. Run again, it resumes. Into a directory that holds a run, systems,
-    scorers, queries and repeats are added to all of it; other data, seed, weights,
-    prompts or settings of what is there are refused.
+    random weights. The same command again resumes. With --out of an existing run, further
+    systems, scorers, queries and repeats are added to it; other data, seed, weights,
+    prompts or settings are refused.
     """
     from benchmarks import commands
 
@@ -98,9 +101,11 @@ def run_command(config: RunConfig, remake: bool) -> int:
 @app.command("plan")
 @with_run_options
 def plan_command(config: RunConfig, remake: bool) -> int:
-    """Show what `run` would do: jobs, what is shared and done, what is missing.
+    """Show what `run` would do, and what it needs.
 
-    Exit status 2 where `run` would refuse to start.
+    Jobs by stage, with those that are shared or done; GPUs and memory; missing API keys
+    and weights. Nothing is started or written. Exit status 2 where `run` would refuse to
+    start.
     """
     from benchmarks import commands
 
@@ -109,7 +114,7 @@ def plan_command(config: RunConfig, remake: bool) -> int:
 
 @app.command()
 def score(
-    run: Annotated[Path, typer.Argument(help="A run directory, or a folder of answers.")],
+    run: RunOrAnswers,
     scorer: Scorers = None,
     weights: WeightsKind = None,
     out: Out = None,
@@ -119,9 +124,9 @@ def score(
     set_: Settings = None,
     remake: Remake = False,
 ) -> None:
-    """Score a run's documents again, or answers in MMIE's official format.
+    """Score a run's documents, or answers in MMIE's format.
 
-    No system is run: what a run has not answered stays missing.
+    Systems are not run: queries that a run has not answered stay missing.
     """
     from benchmarks import commands
 
@@ -136,26 +141,30 @@ def score(
 
 
 @app.command()
-def report(run: Run) -> None:
-    """Write leaderboard.{json,csv,md} and report.html from the records."""
+def report(
+    run: Run,
+    queries: Queries = None,
+) -> None:
+    """Write leaderboard.{json,csv,md,tex} and report.html.
+
+    From the records of the run: nothing is answered or scored.
+    """
     from benchmarks import commands
 
-    raise typer.Exit(commands.report(run, _console()))
+    raise typer.Exit(commands.report(run, _console(), queries))
 
 
 @app.command()
 def export(
     run: Run,
-    out: Annotated[Path, typer.Option(help="Folder to write.")],
-    system: Annotated[str, typer.Option(help="Whose documents.")],
+    out: Annotated[Path, typer.Option(help="Folder to write, new or empty.")],
+    system: Annotated[str, typer.Option(help="System whose documents are written.")],
     format: Annotated[
-        Literal["mmie", "parquet"], typer.Option(help="The official scorer's, or a table.")
+        Literal["mmie", "parquet"],
+        typer.Option(help="The official scorer's, or a Parquet table."),
     ] = "mmie",
 ) -> None:
-    """Write one system's documents in the official scorer's format, or as Parquet.
-
-    The folder must be empty or new: nothing is overwritten.
-    """
+    """Write one system's documents for other programs."""
     from benchmarks import commands
 
     raise typer.Exit(commands.export(run, system, format, out, _console()))
@@ -167,7 +176,7 @@ def show(
     sample: Annotated[str, typer.Argument(help="A sample's id.")],
     system: Annotated[str | None, typer.Option(help="Only this system.")] = None,
 ) -> None:
-    """Show the exact prompts, replies, settings and seeds of one sample."""
+    """Show prompts, replies, settings and seeds of one sample."""
     from benchmarks import commands
 
     raise typer.Exit(commands.show(run, sample, system, _console()))
@@ -177,12 +186,13 @@ def show(
 def verify(
     run: Run,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Set damaged parts aside.")
+        bool, typer.Option("--repair", help="Set damaged parts aside, to be made again.")
     ] = False,
 ) -> None:
-    """Check every part and picture of a run, and say what a repair would make again.
+    """Check every part and picture of a run.
 
-    Changes nothing without --repair. Exit status 1 when something is damaged.
+    Names what is damaged and how many records a repair would make again. Nothing is
+    changed without --repair. Exit status 1 when something is damaged.
     """
     from benchmarks.runs import integrity
 
@@ -194,13 +204,16 @@ def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
     human: Annotated[Path, typer.Argument(help="People's annotations, CSV or JSON.")],
     scorer: Scorers = None,
-    scale: Annotated[str, typer.Option(help="Of people's scores.")] = "0-6",
+    scale: Annotated[str, typer.Option(help="Scale of people's scores.")] = "0-6",
     rescale: Annotated[
         bool, typer.Option(help="Map judges' scores to people's scale first.")
     ] = True,
-    out: Annotated[Path | None, typer.Option(help="Also write JSON here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
 ) -> None:
-    """How far scores agree with people: correlations, errors, kappa, with intervals."""
+    """Measure how far scores agree with people's.
+
+    Correlations, errors and kappa, with intervals by query.
+    """
     from benchmarks import commands
 
     settings = {"human_scale": scale, "rescale": rescale}
@@ -213,32 +226,32 @@ def agreement(
 @app.command()
 def compare(
     run: Run,
-    protocol: Annotated[
-        Literal["creation", "mllm-bench", "probench"],
-        typer.Option(help="The published protocol of comparison."),
+    protocol: Protocol,
+    judge: Annotated[
+        str, typer.Option(help="Such as mmie-score, gpt-4o, hf:ORG/NAME or openai:MODEL.")
     ],
-    judge: Annotated[str, typer.Option(help="mmie-score, gpt-4o, hf:..., openai:...")],
     baseline: Annotated[
         str | None,
-        typer.Option(help="A system, gt or published:NAME; without it, all pairs."),
+        typer.Option(help="A system, gt or published:NAME; by default all pairs."),
     ] = None,
     system: Systems = None,
     mode: Mode = None,
     rubric: Rubric = None,
     weights: WeightsKind = None,
     judgings: Annotated[
-        int, typer.Option(min=1, help="Times a judge that draws at random is asked.")
+        int, typer.Option(min=1, help="How often to ask a judge that samples, per pair.")
     ] = 1,
     address: Address = None,
     set_: Settings = None,
 ) -> None:
-    """Have pairs of a run's documents judged by a published protocol, in both orders.
+    """Have pairs of a run's documents judged.
 
-    Nothing is generated, and what has been judged is not asked again.
+    By a published protocol, in both orders. No document is made, and pairs that are judged
+    already are not asked about again.
     """
     from benchmarks import commands
 
-    told = {
+    values = {
         "protocol": protocol,
         "judge": judge,
         "baseline": baseline,
@@ -250,7 +263,7 @@ def compare(
         "address": address,
         "settings": tuple(set_ or ()),
     }
-    raise typer.Exit(commands.compare(run.resolve(), told, _console()))
+    raise typer.Exit(commands.compare(run.resolve(), values, _console()))
 
 
 @app.command()
@@ -258,14 +271,17 @@ def diff(
     first: Annotated[Path, typer.Argument(help="A run directory.")],
     second: Annotated[Path, typer.Argument(help="The run directory to compare with it.")],
     system: Annotated[
-        str | None, typer.Option(help="Only this system (of the first run).")
+        str | None, typer.Option(help="Only this system of the first run.")
     ] = None,
     against: Annotated[
-        str | None, typer.Option(help="The second run's system, where its name differs.")
+        str | None, typer.Option(help="The system of the second run, if its name differs.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write JSON here.")] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
 ) -> None:
-    """How the scores of two runs differ, paired by query: the second minus the first."""
+    """Show how the scores of two runs differ.
+
+    The second run minus the first, paired by query.
+    """
     from benchmarks import commands
 
     pair = (system, against)
@@ -274,7 +290,10 @@ def diff(
 
 @app.command()
 def bias(run: Run, rubric: Rubric = None) -> None:
-    """How a run's judges lean: position, length, own family, repeats, wording."""
+    """Show the bias of a run's judges.
+
+    Position, length, own family, repeatability and wording.
+    """
     from benchmarks import commands
 
     raise typer.Exit(commands.bias(run.resolve(), rubric, _console()))
@@ -294,9 +313,11 @@ def list_names(
 
 @app.command()
 def fetch(
-    names: Annotated[list[str], typer.Argument(help="Systems, models or scorers.")],
+    names: Annotated[
+        list[str], typer.Argument(help="Names of systems, models or scorers.")
+    ],
 ) -> None:
-    """Download weights into the Hub cache, for nodes without a network."""
+    """Download weights into the Hub cache, for offline nodes."""
     from benchmarks import catalogue
 
     raise typer.Exit(catalogue.fetch(names, _console()))
@@ -304,12 +325,13 @@ def fetch(
 
 @bench.command()
 def orchestration(
-    out: Annotated[
-        Path | None, typer.Option(help="Also write the figures as JSON.")
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="File for the figures as JSON.")] = None,
     batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
 ) -> None:
-    """What the engine costs beside a loop, ray.util.ActorPool and Ray Data."""
+    """Measure the engine's overhead.
+
+    Beside a plain loop, ray.util.ActorPool and Ray Data, with a stage that sleeps.
+    """
     from benchmarks.speed import orchestration as measured
 
     raise typer.Exit(measured.main(out, batches, _console()))
@@ -321,8 +343,8 @@ def orchestration(
     add_help_option=False,
 )
 def stage_command(context: typer.Context) -> None:
-    """How fast one stage is at several batch sizes, without Ray (--help for options)."""
-    from benchmarks.speed import main as measured
+    """Measure one stage at several batch sizes, without Ray."""
+    from benchmarks.speed import stage as measured
 
     raise typer.Exit(measured.main(context.args))
 
@@ -352,7 +374,7 @@ def _console() -> "Console":
 
 
 def main() -> None:
-    """Entry point: errors that the user can mend are printed without a traceback."""
+    """Entry point: errors that the user can fix are printed without a traceback."""
     try:
         app()
     except Exception as error:
@@ -364,7 +386,7 @@ def main() -> None:
 
 
 def _status_of(error: Exception) -> int | None:
-    """What the program exits with; None for a defect of ours."""
+    """Exit status of the program; None for a defect of plait."""
     if isinstance(error, PlaitError):
         return error.exit_status
     refused = isinstance(error, OSError) and error.errno in _REFUSALS

@@ -1,4 +1,4 @@
-"""`plait list` and `plait fetch`: what can be named, and its weights downloaded."""
+"""`plait list` and `plait fetch`: the names that can be used, and their weights."""
 
 from __future__ import annotations
 
@@ -70,20 +70,20 @@ def _systems() -> Iterator[Any]:
     _add_prefixes(writers, Named.LVLM)
     yield writers
     artists = _table("Text-to-image models: the second half", "name", "model", "settings")
-    for name, drawn in T2IS.items():
-        size = f"{drawn.width}x{drawn.height}"
-        told = f"{drawn.steps} steps, guidance {drawn.guidance:g}, {size}"
-        artists.add_row(name, drawn.model, told)
+    for name, artist in T2IS.items():
+        size = f"{artist.width}x{artist.height}"
+        notes = f"{artist.steps} steps, guidance {artist.guidance:g}, {size}"
+        artists.add_row(name, artist.model, notes)
     _add_prefixes(artists, Named.ARTIST)
     yield artists
     others = _table("Other systems", "name", "what")
     others.add_row("LVLM@text", "text alone, without a text-to-image model")
     others.add_row("gt", "the ground truth")
     _add_prefixes(others, Named.SYSTEM)
-    others.add_row(CUSTOM, "a class of your own")
+    others.add_row(CUSTOM, "your own class")
     yield others
     yield escape(
-        "LVLM+T2I[@mmie|outline|text]: the default is mmie, one picture drawn from the "
+        "LVLM+T2I[@mmie|outline|text]: the default is mmie, one picture made from the "
         f"whole text.\nControls: {', '.join(CONTROLS)}."
     )
 
@@ -97,7 +97,7 @@ def _scorers() -> Iterator[Any]:
     table.add_row(
         "judge:NAME", f"0-100; any LVLM, {natives}, {', '.join(forms(Named.LVLM))}"
     )
-    table.add_row(CUSTOM, "its own; a class of yours")
+    table.add_row(CUSTOM, "its own; your own class")
     yield table
 
 
@@ -106,7 +106,7 @@ def _data() -> Iterator[Any]:
     table.add_row("sample", "the bundled queries in MMIE's format")
     table.add_row("PATH", "a folder with data.json and images/, or the JSON file itself")
     _add_prefixes(table, Named.DATA)
-    table.add_row("module:function", "a function of your own that gives a TaskSet")
+    table.add_row("module:function", "your own function that returns a TaskSet")
     yield table
 
 
@@ -130,10 +130,12 @@ def fetch(names: Sequence[str], console: Console) -> int:
     """
     from huggingface_hub import snapshot_download
 
-    wanted = {name: _repositories(name) for name in names}
-    for name in (name for name, repositories in wanted.items() if not repositories):
+    repositories = {name: _repositories(name) for name in names}
+    for name in (name for name, needed in repositories.items() if not needed):
         console.print(f"{escape(name)} has no weights to fetch")
-    for repo, revision in dict.fromkeys(r for found in wanted.values() for r in found):
+    for repo, revision in dict.fromkeys(
+        r for needed in repositories.values() for r in needed
+    ):
         console.print(f"fetching {escape(repo)} ({revision})")
         try:
             folder = snapshot_download(repo, revision=revision)

@@ -1,10 +1,10 @@
-"""What the commands do once their arguments are understood. `plait.py` parses them."""
+"""What the commands do; `plait.py` parses their arguments."""
 
 from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from typing import Any, get_args
@@ -38,6 +38,8 @@ from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.sources import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
+_LONG = 500
+"""More pictures than this are counted on the terminal."""
 
 
 def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
@@ -79,17 +81,17 @@ def _refuse_to_remake(experiment: Experiment) -> None:
 def score(
     root: Path, scorers: Sequence[str], flags: Mapping[str, Any], console: Console
 ) -> int:
-    """Score documents that are there: a run's, or a folder in the official format.
+    """Score existing documents: a run's, or a folder in the official format.
 
     `flags` are `address`, `weights`, `out`, `mode`, `rubric`, `set` and `remake`; a run
-    keeps its own weights and directory, and its former scorers beside the new ones.
+    keeps its weights, directory and former scorers.
     """
     if (root / MANIFEST).exists():
         experiment = _to_score_again(root, scorers, flags)
     else:
-        told = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
-        told |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
-        experiment = _opened(load_config(None, told, flags["set"]), console)
+        values = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
+        values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
+        experiment = _opened(load_config(None, values, flags["set"]), console)
     _refuse_to_score_as_before(experiment)
     return exit_status(_execute(experiment, console, only_scorers=True))
 
@@ -114,32 +116,32 @@ def _to_score_again(
         raise UsageError(f"{root} was made with {former.weights} weights and keeps them")
     if flags["out"] is not None:
         raise UsageError(
-            "--out is for answers of another tool; a run is scored in its place"
+            "--out is for answers of another tool; a run is scored in its own directory"
         )
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     current = scorers if flags["remake"] else ()
     changes["address"] = flags["address"]
-    changes |= _asked_again(former, scorers, flags)
+    changes |= _judge_changes(former, scorers, flags)
     for setting in flags["set"]:
         changes = merged(changes, parsed_setting(setting))
     return reopen(root, changes, current=current)
 
 
-def _asked_again(
+def _judge_changes(
     former: RunConfig, scorers: Sequence[str], flags: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`--mode` and `--rubric` as changes of a run's config.
 
-    They are for the judges named with them, and leave what others have said as it is; for
-    all judges of the run where none is named.
+    They apply to the judges named with them and to no others; where none is named, to all
+    judges of the run.
     """
-    told = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
-    if not told:
+    values = {k: flags[k] for k in ("mode", "rubric") if flags[k] is not None}
+    if not values:
         return {}
     judges = [n for n in scorers or former.scorers if n.startswith(JUDGE)]
     if not judges:
         raise UsageError("--mode and --rubric are for judges; name one with --scorer")
-    return {"models": dict.fromkeys(judges, told)}
+    return {"models": dict.fromkeys(judges, values)}
 
 
 def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> RunResult:
@@ -190,38 +192,51 @@ def _refuse_unless_writable(root: Path) -> None:
 def _conclude(
     experiment: Experiment, root: Path, result: RunResult, console: Console
 ) -> None:
-    page = write_outputs(experiment.board_of(result.evaluations), root, console)
-    said = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
+    board = experiment.board_of(result.evaluations)
+    page = write_outputs(board, root, console, experiment.config.report.queries)
+    counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
     console.print(
-        f"{', '.join(said)}; {result.made:,} records made in {result.seconds:.0f} s"
+        f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
     )
     if final := sum(fault.final for fault in _faults(result)):
         console.print(
             f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
-            "Running the command again does not ask for them again."
+            "Running the command again does not try them again."
         )
     if result.interrupted:
-        console.print("Stopped. Run the same command again to go on from here.")
+        console.print("Stopped. Run the same command again to continue.")
     console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
     console.print(f"report      {escape(str(page))}", soft_wrap=True)
 
 
 def _faults(result: RunResult) -> Iterator[Fault]:
     """Why documents and judgements failed."""
-    for found in result.evaluations:
-        if isinstance(found, Evaluation):
-            outcomes = (found.document, *found.scores.values())
+    for evaluation in result.evaluations:
+        if isinstance(evaluation, Evaluation):
+            outcomes = (evaluation.document, *evaluation.scores.values())
             yield from (o.fault for o in outcomes if isinstance(o, Failure))
 
 
-def write_outputs(board: Board, root: Path, console: Console) -> Path:
-    """Leaderboard and report; the page's path. Tells of damaged parts that it met."""
-    from benchmarks.results.report import write_report
+def write_outputs(
+    board: Board, root: Path, console: Console, queries: int | None = None
+) -> Path:
+    """Write leaderboard and report, and name damaged parts; the page's path.
+
+    The page shows at most `queries` queries, by default all.
+    """
+    from benchmarks.results.report import ReportSettings, write_report
 
     write_leaderboard(board, root)
     manifest = json.loads((root / MANIFEST).read_text())
     read = BlobReader()
-    page = write_report(board, root, manifest, read)
+    page = write_report(
+        board,
+        root,
+        manifest,
+        read,
+        ReportSettings(queries=queries),
+        on_progress=_progress(console, "preparing pictures of the report"),
+    )
     for damage in read.damage.values():
         console.print(f"Attention: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
@@ -229,21 +244,31 @@ def write_outputs(board: Board, root: Path, console: Console) -> Path:
 
 
 def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
-    def progress(done: int, total: int) -> None:
-        if console.is_terminal and total > 500 and (done % 100 == 0 or done == total):
-            console.print(f"checking pictures {done:,}/{total:,}", end="\r")
-
+    progress = _progress(console, "checking pictures")
     experiment, added = joined(config, progress, remake=remake)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):
-        console.print("Attention: mode and rubric tell judges how to ask; none is asked.")
+        console.print(
+            "Attention: mode and rubric are settings of judges, and no judge is named."
+        )
     if added:
         console.print(
-            f"added to the run that is there, and to all of it: {escape(', '.join(added))}",
+            f"added to the run, for all of its queries: {escape(', '.join(added))}",
             soft_wrap=True,
         )
     return experiment
+
+
+def _progress(console: Console, what: str) -> Callable[[int, int], None]:
+    """A line that counts (done, total) of a long task, on a terminal only."""
+
+    def show(done: int, total: int) -> None:
+        if console.is_terminal and total > _LONG and (done % 100 == 0 or done == total):
+            end = "\n" if done == total else "\r"
+            console.print(f"{what}: {done:,} of {total:,}", end=end)
+
+    return show
 
 
 # -------------------------------------------------------------------------- plan
@@ -268,10 +293,14 @@ def plan_config(config: RunConfig, console: Console, *, remake: bool = False) ->
 # ------------------------------------------------------------- report and export
 
 
-def report(root: Path, console: Console) -> int:
-    """Write leaderboard and page again from the records."""
+def report(root: Path, console: Console, queries: int | None = None) -> int:
+    """Write leaderboard and page again from the records.
+
+    The page shows at most `queries` queries, by default as many as the run's config says.
+    """
     experiment = reopen(root)
-    page = write_outputs(experiment.board(Store(root)), root, console)
+    limit = queries or experiment.config.report.queries
+    page = write_outputs(experiment.board(Store(root)), root, console, limit)
     console.print(f"report {escape(str(page))}", soft_wrap=True)
     return FINISHED
 
@@ -307,10 +336,12 @@ def agreement(
     out: Path | None,
     console: Console,
 ) -> int:
-    """Show how far scores agree with people's, and write it as JSON where `out` says."""
-    from benchmarks.studies.agreement import Settings, agreement_report
+    """Show how far scores agree with people's; write it as JSON to `out`."""
+    from benchmarks.studies.agreement import AgreementSettings, agreement_report
 
-    report = agreement_report(scores, human, scorers=scorers, settings=Settings(**settings))
+    report = agreement_report(
+        scores, human, scorers=scorers, settings=AgreementSettings(**settings)
+    )
     for table in report.tables:
         console.print(table)
     if out is not None:
@@ -327,31 +358,33 @@ def diff(
     console: Console,
 ) -> int:
     """Show the paired differences between two runs; write them as JSON to `out`."""
-    from benchmarks.studies.differences import remarks, run_difference, terminal_table
+    from benchmarks.studies.differences import remarks, run_difference
 
-    found = run_difference(first, second, *systems)
-    console.print(terminal_table(found))
-    for line in remarks(found):
+    difference = run_difference(first, second, *systems)
+    console.print(difference.table.rich)
+    for line in remarks(difference):
         console.print(escape(line), soft_wrap=True)
     if out is not None:
-        write_whole(out, json.dumps(found.as_json(), indent=2, ensure_ascii=False) + "\n")
+        write_whole(
+            out, json.dumps(difference.as_json(), indent=2, ensure_ascii=False) + "\n"
+        )
         console.print(f"written to {escape(str(out))}", soft_wrap=True)
     return FINISHED
 
 
-def compare(root: Path, told: Mapping[str, Any], console: Console) -> int:
-    """Have pairs of a run's documents judged; `told` are fields of `CompareOptions`."""
+def compare(root: Path, values: Mapping[str, Any], console: Console) -> int:
+    """Have pairs of a run's documents judged; `values` are fields of `CompareOptions`."""
     from benchmarks.studies import pairwise
 
-    if told["weights"] not in (None, *get_args(Weights)):
-        raise unknown("weights", told["weights"], get_args(Weights))
-    rubric, mode = parse_rubric(told["rubric"]).absolute, parse_mode(told["mode"])
-    wanted = pairwise.CompareOptions(**{**told, "rubric": rubric, "mode": mode})
-    return pairwise.compare(root, wanted, console)
+    if values["weights"] not in (None, *get_args(Weights)):
+        raise unknown("weights", values["weights"], get_args(Weights))
+    rubric, mode = parse_rubric(values["rubric"]).absolute, parse_mode(values["mode"])
+    options = pairwise.CompareOptions(**{**values, "rubric": rubric, "mode": mode})
+    return pairwise.compare(root, options, console)
 
 
 def bias(root: Path, rubric: str | None, console: Console) -> int:
-    """Show how a run's judges lean."""
-    from benchmarks.studies.bias import bias as shown
+    """Show the bias of a run's judges."""
+    from benchmarks.studies.bias import bias as show_bias
 
-    return shown(root, console, rubric=parse_rubric(rubric))
+    return show_bias(root, console, rubric=parse_rubric(rubric))

@@ -20,48 +20,90 @@ Data = Annotated[
     typer.Option(
         help="'sample', a folder or file in MMIE's format, hf:ORG/NAME@REVISION, "
         "creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, probench:PLACE, "
-        "official:FOLDER, or module:function for a task set of your own "
-        "(`plait list data`)."
+        "official:FOLDER, or module:function for your own task set "
+        "(see `plait list data`)."
     ),
 ]
 Systems = Annotated[
     list[str] | None,
-    typer.Option("--system", help="For example anole or qwen2-vl-72b+sdxl-turbo@outline."),
+    typer.Option(
+        "--system",
+        help="Such as anole or qwen2-vl-72b+sdxl-turbo@outline; may be repeated.",
+    ),
 ]
 Scorers = Annotated[
     list[str] | None,
-    typer.Option("--scorer", help="For example clipscore or judge:gpt-4o."),
+    typer.Option("--scorer", help="Such as clipscore or judge:gpt-4o; may be repeated."),
 ]
 Mode = Annotated[
     Literal["corrected", "official"] | None,
-    typer.Option(help="How judges ask and read; official is the released program's way."),
+    typer.Option(
+        help="How judges ask and read replies; official is the released program's way."
+    ),
 ]
 Rubric = Annotated[
     str | None,
-    typer.Option(help="What judges look for: own, or official:PATH/prompts.py."),
+    typer.Option(help="The judges' rubric: own, or official:PATH/prompts.py."),
 ]
 WeightsKind = Annotated[
     Weights | None,
-    typer.Option(help="Published checkpoints, or random values: full size or tiny."),
+    typer.Option(
+        help="Published checkpoints, or random values at full size (dummy) or tiny."
+    ),
 ]
 Out = Annotated[
-    Path | None, typer.Option(help="Run directory; run again to resume or add to it.")
+    Path | None, typer.Option(help="Run directory, new or to be resumed or extended.")
 ]
 Limit = Annotated[
     int | None, typer.Option(help="At most this many queries, stratified by category.")
 ]
-Ids = Annotated[Path | None, typer.Option(help="File with one sample id a line.")]
+Ids = Annotated[
+    Path | None, typer.Option(help="File with one sample id per line; only these queries.")
+]
 Seed = Annotated[int | None, typer.Option(help="Seed of all sampling and noise.")]
 Repeats = Annotated[int | None, typer.Option(help="Answers per query.")]
-Address = Annotated[str | None, typer.Option(help="Ray cluster, such as auto.")]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Address of a Ray cluster, such as auto; by default a local Ray."),
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("--set", help="key=value, such as models.sdxl-turbo.steps=2."),
+    typer.Option(
+        "--set",
+        help="key=value of the config, such as models.sdxl-turbo.steps=2; may be repeated.",
+    ),
+]
+
+
+def _protocol(name: str) -> str:
+    if name not in PROTOCOLS and ":" not in name:
+        raise typer.BadParameter(f"{name!r} is not one of {', '.join(PROTOCOLS)}")
+    return name
+
+
+PROTOCOLS = ("creation", "mllm-bench", "probench", "module:Class")
+Protocol = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="creation, mllm-bench, probench, or your own module:Class.",
+        callback=_protocol,
+    ),
 ]
 Remake = Annotated[
-    bool, typer.Option(help="Make records of an earlier version of a stage again.")
+    bool,
+    typer.Option("--remake", help="Make records of an earlier version of a stage again."),
 ]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
+RunOrAnswers = Annotated[
+    Path,
+    typer.Argument(
+        help="A run directory, or a folder of answers in MMIE's official format."
+    ),
+]
+Queries = Annotated[
+    int | None, typer.Option(min=1, help="Show at most this many queries on the page.")
+]
 
 
 def _declared(

@@ -1,1 +1,1 @@
-"""What runs come to: tables of estimates, and the page that shows every answer."""
+"""Results of a run: tables of estimates, and the page that shows every answer."""

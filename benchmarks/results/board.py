@@ -1,4 +1,4 @@
-"""Everything a leaderboard is made of: evaluations, counted and laid out as arrays."""
+"""The data of a leaderboard: evaluations, counted and laid out as arrays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scorers.base import Scorer
 from scorers.statistics.estimate import Floats
 
 RANDOM = ("dummy", "tiny")
-"""Kinds of weights whose output means nothing."""
+"""Kinds of weights whose output is meaningless."""
 
 
 DOCUMENT_OUTCOMES = ("done", "failed", "skipped", "missing")
@@ -27,7 +27,7 @@ SCORE_OUTCOMES = ("scored", "unscored", "not_applicable", "failed_scores", "skip
 
 
 Group = tuple[str, str]
-"""A category and a field: the finest set of queries that any mean is made of."""
+"""A category and a field: the smallest set of queries that means are computed over."""
 
 
 class Query(NamedTuple):
@@ -39,7 +39,7 @@ class Query(NamedTuple):
 
 
 def key_of(sample: Sample | Malformed) -> str:
-    """A name no other row has: a malformed row may bear the id of a good one."""
+    """A unique name: a malformed row may have the id of a valid one."""
     if isinstance(sample, Malformed):
         return f"{sample.id} (row {sample.row})"
     return sample.id
@@ -64,15 +64,15 @@ class Board:
     weights: str
     """`pretrained`, `dummy`, `tiny` or `mixed`."""
     selection: str = ""
-    """Which part of the task set was asked, for every heading."""
+    """Which part of the task set was selected, for every heading."""
     missing: int = 0
     """Evaluations not yet made, over all systems."""
     repeats: int = 1
-    """How often each query is asked; at least as often as the evaluations show."""
+    """Answers per query; at least as many as the evaluations show."""
 
     @cached_property
     def rounds(self) -> int:
-        """How often each query is asked."""
+        """Answers per query."""
         return max(self.repeats, *(1 + e.repeat for e in self.evaluations), 1)
 
     @cached_property
@@ -88,7 +88,7 @@ class Board:
 
     @cached_property
     def queries(self) -> list[Query]:
-        """The queries of which anything is known, in the order of their first answer."""
+        """The queries that have an evaluation, in the order of their first answer."""
         return list(dict.fromkeys(query_of(e.sample) for e in self.evaluations))
 
     @cached_property
@@ -98,24 +98,24 @@ class Board:
 
     @cached_property
     def category_names(self) -> list[str]:
-        """Categories in the published order, then any others met."""
+        """Categories in the published order, then any others."""
         return _ordered(self.categories, (q.category for q in self.queries))
 
     @cached_property
     def field_names(self) -> list[str]:
-        """Fields in the task set's order, then any others met."""
+        """Fields in the task set's order, then any others."""
         return _ordered(self.fields, (q.field for q in self.queries))
 
     @cached_property
     def tallies(self) -> dict[tuple[str, str, str], Counter[tuple[str, str]]]:
         """Outcomes by (system, category, field), counted under (scorer or "", name)."""
         keys = ((s.name, *group) for s in self.systems for group in self.groups)
-        found = {key: Counter[tuple[str, str]]() for key in keys}
+        tallies = {key: Counter[tuple[str, str]]() for key in keys}
         for e in self.evaluations:
-            tally = found[e.system, e.sample.category, e.sample.field]
+            tally = tallies[e.system, e.sample.category, e.sample.field]
             tally["", outcome_name(e.document)] += 1
             tally.update((name, score_outcome(o)) for name, o in e.scores.items())
-        return found
+        return tallies
 
     @cached_property
     def keys(self) -> list[str]:
@@ -142,16 +142,16 @@ class Board:
     @property
     def random_weights(self) -> dict[str, list[str]]:
         """Systems and scorers that ran on random weights, by the kind of weights."""
-        found: dict[str, list[str]] = {}
+        by_kind: dict[str, list[str]] = {}
         parts: list[System | Scorer] = [*self.systems, *self.scorers]
         for part in parts:
             for kind in sorted({s.weights for s in part.stages if s.weights in RANDOM}):
-                found.setdefault(str(kind), []).append(part.name)
-        return found
+                by_kind.setdefault(str(kind), []).append(part.name)
+        return by_kind
 
     @property
     def warning(self) -> str:
-        """What must be said before any number, or nothing."""
+        """What readers must know before any number; empty if nothing."""
         if not self.random_weights:
             return ""
         kinds = sorted(self.random_weights.items())
@@ -160,7 +160,7 @@ class Board:
 
 
 def weights_of(system: System) -> str | None:
-    """The weights a system ran on; None where it has none of its own (endpoints)."""
+    """The weights a system ran on; None where it has none (endpoints)."""
     kinds = {str(s.weights) for s in system.stages if s.weights is not None}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
 
@@ -173,7 +173,7 @@ def score_value(outcome: Outcome[Score]) -> float | None:
 
 
 def score_outcome(outcome: Outcome[Score]) -> str:
-    """One of `SCORE_OUTCOMES`; a value that is no finite number is unscored."""
+    """One of `SCORE_OUTCOMES`; a value that is not a finite number is unscored."""
     name = outcome_name(outcome)
     if name == "done":
         return "unscored" if score_value(outcome) is None else "scored"

@@ -17,7 +17,6 @@ from typing import Any
 
 from rich.console import RenderableType
 
-from benchmarks.results.as_released import as_released
 from benchmarks.results.board import (
     DOCUMENT_OUTCOMES,
     SCORE_OUTCOMES,
@@ -27,7 +26,7 @@ from benchmarks.results.board import (
 )
 from benchmarks.results.leaderboard_pages import latex, markdown, terminal
 from benchmarks.results.reasons import FAILURES, failures_csv, reasons
-from benchmarks.results.standings import Standing, standing
+from benchmarks.results.standings import Standing, as_released, standing
 from generators.files import write_whole
 from scorers.statistics.estimate import Estimate
 
@@ -69,14 +68,14 @@ def _row(board: Board, i: int, standings: list[Standing]) -> dict[str, Any]:
     }
 
 
-def _scores(board: Board, i: int, found: Standing) -> dict[str, Any]:
-    scorer = next(s for s in board.scorers if s.name == found.scorer)
+def _scores(board: Board, i: int, results: Standing) -> dict[str, Any]:
+    scorer = next(s for s in board.scorers if s.name == results.scorer)
     system = board.systems[i].name
 
     def cell(
         means: list[Estimate], groups: Iterable[Group], planned: int | None = None
     ) -> dict[str, Any]:
-        counts = _counts(board, system, groups, [found.scorer], planned)
+        counts = _counts(board, system, groups, [results.scorer], planned)
         return {**means[i].as_json("mean"), "scale": scorer.scale, **counts}
 
     groups = board.groups
@@ -86,15 +85,15 @@ def _scores(board: Board, i: int, found: Standing) -> dict[str, Any]:
         "direction": scorer.direction,
         **({"manner": scorer.manner} if scorer.manner else {}),
         **({"as_released": printed} if printed else {}),
-        "avg_fixed": cell(found.fixed, (g for g in groups if g[0] in found.weighed)),
-        "avg_micro": cell(found.micro, groups, board.answers),
+        "avg_fixed": cell(results.fixed, (g for g in groups if g[0] in results.weighted)),
+        "avg_micro": cell(results.micro, groups, board.answers),
         "categories": {
             name: cell(means, (g for g in groups if g[0] == name))
-            for name, means in found.categories.items()
+            for name, means in results.categories.items()
         },
         "fields": {
             name: cell(means, (g for g in groups if g[1] == name))
-            for name, means in found.fields.items()
+            for name, means in results.fields.items()
         },
     }
 

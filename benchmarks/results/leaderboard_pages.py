@@ -12,10 +12,10 @@ from benchmarks.results import leaderboard_tables as tables_of
 from benchmarks.results.board import Board
 from benchmarks.results.reasons import FAILURES
 from benchmarks.results.table import ResultTable, escaped, plain, printable
-from benchmarks.results.tables import (
+from benchmarks.results.wording import (
     ABOUT_CONTROLS,
     ABOUT_FAILURES,
-    Row,
+    LeaderboardRow,
     interval_methods,
     kind_text,
     legend,
@@ -25,7 +25,7 @@ from benchmarks.results.tables import (
 from scorers.base import Scorer
 
 _IN_TERMINAL = 5
-"""Reasons that a terminal is shown."""
+"""Reasons shown in a terminal."""
 _RELEASED = (
     "Raw scores from 0 to 6, averaged and rounded as the released scorer prints them."
 )
@@ -35,8 +35,8 @@ _PAIRED = "Mean over the queries that have a score of both systems."
 # -------------------------------------------------------------------------- terminal
 
 
-def terminal(board: Board, rows: Sequence[Row]) -> RenderableType:
-    """Averages and outcomes per system, then what went wrong."""
+def terminal(board: Board, rows: Sequence[LeaderboardRow]) -> RenderableType:
+    """Averages and outcomes per system, then reasons of failures."""
     parts: list[RenderableType] = [tables_of.headline_table(board, rows).rich]
     for scorer in board.scorers:
         if scorer.manner:
@@ -46,8 +46,8 @@ def terminal(board: Board, rows: Sequence[Row]) -> RenderableType:
     return Group(*parts, *_reasons(rows))
 
 
-def _reasons(rows: Sequence[Row]) -> list[RenderableType]:
-    """The most frequent reasons over all systems, and where every loss is named."""
+def _reasons(rows: Sequence[LeaderboardRow]) -> list[RenderableType]:
+    """The most frequent reasons over all systems, and the file that names every loss."""
     known = [(r["count"], row["system"], r) for row in rows for r in row["reasons"]]
     ranked = [one for one in known if "kinds" not in one[2]]
     ranked.sort(key=lambda one: (-one[0], one[1], one[2]["reason"]))
@@ -62,14 +62,16 @@ def _reasons(rows: Sequence[Row]) -> list[RenderableType]:
     return [table, Text(f"{more}each one is named in {FAILURES}", style="dim")]
 
 
-def _one_reason(reason: Row) -> str:
+def _one_reason(reason: LeaderboardRow) -> str:
     return ": ".join(part for part in (kind_text(reason), reason_text(reason)) if part)
 
 
 # -------------------------------------------------------------------------- Markdown
 
 
-def markdown(board: Board, rows: Sequence[Row], pairs: Sequence[Row]) -> str:
+def markdown(
+    board: Board, rows: Sequence[LeaderboardRow], pairs: Sequence[LeaderboardRow]
+) -> str:
     """The whole leaderboard as one Markdown page."""
     parts = [f"# Leaderboard: {title_of(board)}"]
     if board.warning:
@@ -85,7 +87,7 @@ def markdown(board: Board, rows: Sequence[Row], pairs: Sequence[Row]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _scorer_part(board: Board, rows: Sequence[Row], scorer: Scorer) -> list[str]:
+def _scorer_part(board: Board, rows: Sequence[LeaderboardRow], scorer: Scorer) -> list[str]:
     parts = _part(tables_of.scorer_table(board, rows, scorer), 2)
     parts += _part(tables_of.released_table(rows, scorer.name), 3, _RELEASED)
     parts += _part(tables_of.field_table(board, rows, scorer), 3)
@@ -95,7 +97,7 @@ def _scorer_part(board: Board, rows: Sequence[Row], scorer: Scorer) -> list[str]
 
 
 def _part(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
-    """Heading, remarks and table; nothing of a table that there is not."""
+    """Heading, remarks and table; empty where there is no table."""
     if table is None:
         return []
     return [f"{'#' * level} {plain(table.title)}", *remarks, table.markdown]
@@ -104,8 +106,8 @@ def _part(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
 # ----------------------------------------------------------------------------- LaTeX
 
 
-def latex(board: Board, rows: Sequence[Row]) -> str:
-    """One ranked table per scorer, to be read into a paper."""
+def latex(board: Board, rows: Sequence[LeaderboardRow]) -> str:
+    """One ranked table per scorer, for inclusion in a paper."""
     remarks = [f"Leaderboard: {title_of(board)}. Needs the package booktabs."]
     remarks += [f"Attention: {board.warning}"] if board.warning else []
     head = "".join(f"% {printable(remark)}\n" for remark in remarks)
@@ -114,7 +116,7 @@ def latex(board: Board, rows: Sequence[Row]) -> str:
 
 
 def _warned(tables: Iterable[str], warning: str) -> Iterable[str]:
-    """Tables whose captions say that their numbers mean nothing, where they do."""
+    """Tables with the warning in their captions, if there is one."""
     for table in tables:
         if warning:
             attention = f"\\textbf{{Attention: {escaped(warning)}.}}"

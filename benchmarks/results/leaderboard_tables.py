@@ -1,4 +1,4 @@
-"""The tables of a leaderboard as values; `leaderboard_pages` puts them on pages.
+"""The tables of a leaderboard as values; `leaderboard_pages` lays them out.
 
 `rows` are those of `benchmarks.results.leaderboard.leaderboard`, `pairs` its differences.
 """
@@ -9,12 +9,13 @@ import math
 from collections.abc import Iterator, Sequence
 
 from benchmarks.results.board import Board
-from benchmarks.results.criteria import profiles
+from benchmarks.results.standings import profiles
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.results.tables import (
+from benchmarks.results.validity import checks
+from benchmarks.results.wording import (
     AVERAGES,
     COUNTS,
-    Row,
+    LeaderboardRow,
     cell_text,
     counts_shown,
     decimals,
@@ -27,7 +28,6 @@ from benchmarks.results.tables import (
     result_cell,
     title_of,
 )
-from benchmarks.results.validity import checks
 from scorers.base import Scorer
 from scorers.judging.judge import CriterionMean
 
@@ -35,8 +35,8 @@ CHECKED = ("gt", "mean", "difference")
 """Estimates of one check of a scorer by a control."""
 
 
-def headline_table(board: Board, rows: Sequence[Row]) -> ResultTable:
-    """One average per scorer, and the outcomes: what fits a terminal."""
+def headline_table(board: Board, rows: Sequence[LeaderboardRow]) -> ResultTable:
+    """One average per scorer, and the outcomes: what fits into a terminal."""
     shown = {s.name: headline(rows, s.name) for s in board.scorers}
     columns = [TableColumn("system", numeric=False)]
     for scorer in board.scorers:
@@ -54,14 +54,16 @@ def headline_table(board: Board, rows: Sequence[Row]) -> ResultTable:
     return ResultTable(title=title_of(board), columns=columns, rows=lines)
 
 
-def _outcomes(row: Row) -> str:
+def _outcomes(row: LeaderboardRow) -> str:
     others = [k for k in COUNTS if k not in ("planned", "done")]
     counted = [f"{row[k]:,} {COUNTS[k]}" for k in others if row[k] or k == "failed"]
     return ", ".join([f"{row['done']:,} of {row['planned']:,} done", *counted])
 
 
-def scorer_table(board: Board, rows: Sequence[Row], scorer: Scorer) -> ResultTable:
-    """Both averages and every category of one scorer, with what they are made of."""
+def scorer_table(
+    board: Board, rows: Sequence[LeaderboardRow], scorer: Scorer
+) -> ResultTable:
+    """Both averages and every category of one scorer, with counts."""
     scores = [(row["system"], row["scores"][scorer.name]) for row in rows]
     counted = counts_shown([s["avg_micro"] for _, s in scores])
     better = direction_of(scorer)
@@ -86,7 +88,7 @@ def scorer_table(board: Board, rows: Sequence[Row], scorer: Scorer) -> ResultTab
     )
 
 
-def _missing_averages(scores: Sequence[tuple[str, Row]]) -> list[str]:
+def _missing_averages(scores: Sequence[tuple[str, LeaderboardRow]]) -> list[str]:
     """Why an average or its interval is missing, one line per system and average."""
     return [
         f"{system}, {average}: {s[name]['reason']}"
@@ -96,15 +98,17 @@ def _missing_averages(scores: Sequence[tuple[str, Row]]) -> list[str]:
     ]
 
 
-def ranked_table(board: Board, rows: Sequence[Row], scorer: Scorer) -> ResultTable:
+def ranked_table(
+    board: Board, rows: Sequence[LeaderboardRow], scorer: Scorer
+) -> ResultTable:
     """Every category, then the average; the best system first: a paper's main table.
 
-    Systems without an average stand last and have no rank; equal ones share theirs.
+    Systems without an average come last and have no rank; equal systems share a rank.
     """
     average, better = headline(rows, scorer.name), direction_of(scorer)
     sign = -1 if better == "higher" else 1
 
-    def place(row: Row) -> float:
+    def place(row: LeaderboardRow) -> float:
         mean = row["scores"][scorer.name][average]["mean"]
         return math.inf if mean is None else sign * mean
 
@@ -123,7 +127,7 @@ def ranked_table(board: Board, rows: Sequence[Row], scorer: Scorer) -> ResultTab
     return ResultTable(title=title, columns=columns, rows=lines)
 
 
-def released_table(rows: Sequence[Row], scorer: str) -> ResultTable | None:
+def released_table(rows: Sequence[LeaderboardRow], scorer: str) -> ResultTable | None:
     """Raw scores as the released scorer prints them; None where none is printed."""
     printed = [
         (row["system"], row["scores"][scorer]["as_released"])
@@ -139,7 +143,9 @@ def released_table(rows: Sequence[Row], scorer: str) -> ResultTable | None:
     return ResultTable.of("As released", ["system", *printed[0][1]], lines)
 
 
-def field_table(board: Board, rows: Sequence[Row], scorer: Scorer) -> ResultTable:
+def field_table(
+    board: Board, rows: Sequence[LeaderboardRow], scorer: Scorer
+) -> ResultTable:
     """The mean of every field."""
     better = direction_of(scorer)
     columns = [TableColumn(f, better, numeric=True) for f in board.field_names]
@@ -169,8 +175,10 @@ def _share(mean: CriterionMean | None) -> str:
     return "-" if mean is None else f"{100 * mean.mean:.0f}% n={mean.n}"
 
 
-def matrix_table(board: Board, rows: Sequence[Row], scorer: str) -> ResultTable | None:
-    """LVLM by text-to-image model; None where no two systems are composed."""
+def matrix_table(
+    board: Board, rows: Sequence[LeaderboardRow], scorer: str
+) -> ResultTable | None:
+    """LVLM by text-to-image model; None where fewer than two systems are composed."""
     composed = matrix(board, rows, scorer)
     if composed is None:
         return None
@@ -184,7 +192,7 @@ def matrix_table(board: Board, rows: Sequence[Row], scorer: str) -> ResultTable 
     return ResultTable.of(title, ["", *artists], lines)
 
 
-def pairs_table(pairs: Sequence[Row]) -> ResultTable:
+def pairs_table(pairs: Sequence[LeaderboardRow]) -> ResultTable:
     """Paired differences of one scorer."""
     lines = [
         [p["a"], p["b"], _signed(p), interval_text(p) or p.get("reason", ""), str(p["n"])]
@@ -194,7 +202,7 @@ def pairs_table(pairs: Sequence[Row]) -> ResultTable:
     return ResultTable.of("Paired differences", head, lines)
 
 
-def _signed(pair: Row) -> str:
+def _signed(pair: LeaderboardRow) -> str:
     return "-" if pair["mean"] is None else f"{pair['mean']:+.{decimals(pair['scale'])}f}"
 
 
@@ -211,8 +219,8 @@ def controls_table(board: Board) -> ResultTable | None:
     return ResultTable.of("Controls", head, lines)
 
 
-def counts_table(rows: Sequence[Row]) -> ResultTable:
-    """What became of every system's answers."""
+def counts_table(rows: Sequence[LeaderboardRow]) -> ResultTable:
+    """Every system's answers by outcome."""
     counted = counts_shown(rows)
     lines = [
         [r["system"], r["weights"] or "none", str(r["n"]), *(str(r[k]) for k in counted)]
@@ -222,8 +230,8 @@ def counts_table(rows: Sequence[Row]) -> ResultTable:
     return ResultTable.of("Outcomes", head, lines)
 
 
-def reasons_table(rows: Sequence[Row]) -> ResultTable | None:
-    """The most frequent reasons of every system; None where nothing is lost."""
+def reasons_table(rows: Sequence[LeaderboardRow]) -> ResultTable | None:
+    """The most frequent reasons of every system; None where nothing failed."""
     lines = [
         [row["system"], str(r["count"]), kind_text(r), reason_text(r)]
         for row in rows

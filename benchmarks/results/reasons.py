@@ -17,7 +17,7 @@ FAILURES = "failures.csv"
 """The file of a run directory that names every answer and judgement without a value."""
 MOST = 10
 _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
-"""What differs between reasons of one shape: names, numbers."""
+"""What differs between reasons of the same form: names and numbers."""
 
 
 class Loss(NamedTuple):
@@ -39,7 +39,7 @@ class Loss(NamedTuple):
 def losses(board: Board) -> Iterator[Loss]:
     """Everything that has no value, in the order of the evaluations.
 
-    That a scorer does not apply is no loss.
+    A scorer that does not apply to a query is not a loss.
     """
     for e in board.evaluations:
         if (name := outcome_name(e.document)) != "done":
@@ -70,7 +70,7 @@ def failures_csv(board: Board) -> str:
 
 
 def losses_csv(lost: Iterable[Loss], systems: Sequence[str]) -> str:
-    """One line for each loss, those of one system after another's."""
+    """One line per loss, ordered by system."""
     place = {system: i for i, system in enumerate(systems)}
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -81,7 +81,7 @@ def losses_csv(lost: Iterable[Loss], systems: Sequence[str]) -> str:
 
 
 def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:
-    """By system of a board, what `counted_reasons` says of its losses."""
+    """By system of a board, its losses counted by reason."""
     return counted_reasons(losses(board), [system.name for system in board.systems])
 
 
@@ -91,7 +91,7 @@ def counted_reasons(
     """By system, its most frequent reasons and the number of all others.
 
     Reasons that differ only in quoted names and numbers are counted together, under the
-    first of them; `alike` is how many there are.
+    first of them; `alike` is their number.
     """
     shapes: dict[str, dict[tuple[str, str, str], list[str]]]
     shapes = {system: defaultdict(list) for system in systems}
@@ -117,7 +117,7 @@ def _ranked(shapes: dict[tuple[str, str, str], list[str]]) -> list[dict[str, Any
 
 
 def _rest(others: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The reasons beyond the most frequent ones, as one that says how many."""
+    """The less frequent reasons, as one entry with their number."""
     if not others:
         return []
     count = sum(r["count"] for r in others)

@@ -1,4 +1,4 @@
-"""A table of results as one value, whatever it is shown in.
+"""A table of results as one value, with its renderers.
 
     table = ResultTable.of("Bias", ["judge", "value"], [["a", "0.5"], ["b", "0.7"]])
     table.rich      # a terminal
@@ -7,7 +7,7 @@
     table.csv       # another program
     table.html      # a notebook, which shows a table by itself
 
-The best value of a column stands in bold where the column says which direction is better.
+The best value of a column is bold where the column says which direction is better.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _LATEX = {
     '"': r"\textquotedbl{}",
     **{c: f"\\{c}" for c in "&%$#_{}"},
 }
-"""What LaTeX would take for a command, or would set as another character."""
+"""Characters that LaTeX would read as a command or print as another character."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class TableCell:
     detail: str = ""
     """Shown smaller behind the text: an interval, a count."""
     value: float | None = None
-    """What the best of a column is chosen by; None takes no part."""
+    """What the best of a column is chosen by; None is never chosen."""
 
     @property
     def full(self) -> str:
@@ -58,13 +58,13 @@ class TableCell:
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A heading, and how the cells below it are set."""
+    """A heading, and how the cells below it are aligned."""
 
     heading: str
     direction: Direction | None = None
-    """Which values are better; None where none is to be marked."""
+    """Which values are better; None where no value is marked."""
     numeric: bool | None = None
-    """Set to the right; None leaves it to the cells."""
+    """Aligned to the right; None decides by the cells."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +87,7 @@ class ResultTable:
         *,
         numeric: bool | None = None,
     ) -> ResultTable:
-        """A table of words; `numeric` says how all columns are set."""
+        """A table of texts; `numeric` applies to all columns."""
         columns = [TableColumn(name, numeric=numeric) for name in head]
         cells = [[TableCell(word) for word in row] for row in rows]
         return cls(title=title, columns=columns, rows=cells, notes=notes)
@@ -103,13 +103,13 @@ class ResultTable:
                 continue
             best = (max if column.direction == "higher" else min)(values.values())
             top = next(cell.text for cell, i in cells if values.get(i) == best)
-            # What reads the same as the best is as good as the best.
+            # A value that is printed like the best is as good as the best.
             marked |= {(i, j) for cell, i in cells if i in values and cell.text == top}
         return frozenset(marked)
 
     @property
     def right(self) -> list[bool]:
-        """Which columns are set to the right."""
+        """Which columns are aligned to the right."""
         return [
             _all_numbers([row[j].full for row in self.rows])
             if column.numeric is None
@@ -150,13 +150,13 @@ class ResultTable:
 
 
 def printable(text: str) -> str:
-    """`text` on one line; escapes and lone surrogates are spelt out."""
+    """`text` on one line; escapes and lone surrogates are written out."""
     line = " ".join(text.split())
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
 
 
 def _all_numbers(words: Sequence[str]) -> bool:
-    """Whether there is nothing but numbers, dashes and empty cells."""
+    """Whether there are only numbers, dashes and empty cells."""
     return bool(words) and all(map(_NUMBER.match, words))
 
 
@@ -186,7 +186,7 @@ def _text(cell: TableCell, best: bool) -> Text:
 
 
 def plain(text: str) -> str:
-    """`text` on one line, without what Markdown would take for markup."""
+    """`text` on one line, with Markdown's markup escaped."""
     return re.sub(r"([\\`*|<]|\](?=[(\[:]))", r"\\\1", printable(text))
 
 
@@ -211,7 +211,7 @@ def _markdown_cell(cell: TableCell, best: bool) -> str:
 
 
 def escaped(text: str) -> str:
-    """`text` on one line, as LaTeX sets it literally."""
+    """`text` on one line, escaped for LaTeX."""
     return "".join(_LATEX.get(c, c) for c in printable(text))
 
 

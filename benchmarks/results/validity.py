@@ -1,9 +1,9 @@
-"""Does a judge put the ground truth above answers that are worse by construction?
+"""Does a judge rank the ground truth above answers that are worse by construction?
 
 For every scorer of a board and every control on it (`benchmarks.tasks.controls`), both
 means and their paired difference over the queries scored on both, with intervals by query.
-A scorer that does not read the question cannot put the ground truth above
-`gt:other-answer`, and one that scores pictures alone or text alone is blind to the rest.
+A scorer that does not read the question cannot rank the ground truth above
+`gt:other-answer`, and one that scores only pictures or only text is blind to the rest.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Order = Literal["right", "wrong", "undecided", "blind", "not scored"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """What one scorer says of the ground truth and of one control."""
+class ControlCheck:
+    """One scorer's results for the ground truth and for one control."""
 
     scorer: str
     scale: str
@@ -44,12 +44,12 @@ class Check:
 
     @property
     def order(self) -> Order:
-        """Whether the ground truth stands above the control, as it should.
+        """Whether the ground truth ranks above the control, as it should.
 
-        `right` and `wrong` where the whole interval of the difference lies on one side
-        of 0 or, where the differences support no interval (all are equal), where the
-        exact sign test says so at 5%; `blind` where the two score the same on every
-        query, as from a scorer that does not look at what the control changes.
+        `right` and `wrong` where the whole interval of the difference is on one side of
+        0 or, where the differences support no interval (all are equal), where the exact
+        sign test rejects equality at 5%; `blind` where the two score the same on every
+        query, as from a scorer that ignores what the control changes.
         """
         if self.difference.value is None:
             return "not scored"
@@ -84,27 +84,27 @@ def _by_signs(above: int, below: int) -> Order:
     return "right" if above > below else "wrong"
 
 
-def checks(board: Board) -> list[Check]:
-    """One check per scorer and control; none where the board has no ground truth."""
+def checks(board: Board) -> list[ControlCheck]:
+    """One check per scorer and control; empty where the board has no ground truth."""
     names = [s.name for s in board.systems]
     controls = [name for name in names if is_control(name)]
     if TRUTH not in names:
         return []
-    found = []
+    results = []
     for scorer in board.scorers:
         values = board.values[scorer.name]
         for name in controls:
             pair = values[:, names.index(TRUTH)], values[:, names.index(name)]
-            found.append(_check(scorer.name, scorer.scale, name, board.keys, *pair))
-    return found
+            results.append(_check(scorer.name, scorer.scale, name, board.keys, *pair))
+    return results
 
 
 def _check(
     scorer: str, scale: str, name: str, keys: Sequence[str], truth: Floats, made: Floats
-) -> Check:
+) -> ControlCheck:
     difference = _difference(truth, made, scale)
     both = np.flatnonzero(~np.isnan(difference)).tolist()
-    return Check(
+    return ControlCheck(
         scorer=scorer,
         scale=scale,
         control=name,

@@ -1,1 +1,1 @@
-"""Runs: from a config to a plan, its execution, and what a run directory says of it."""
+"""Runs: from a config to a plan and its execution, and back from a run directory."""

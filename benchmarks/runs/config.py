@@ -19,7 +19,7 @@ from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
 OFFICIAL = "official:"
-"""Prefix of `data` that holds answers already."""
+"""Prefix of `data` that already holds answers."""
 DEFAULT_SCORERS = ("clipscore",)
 
 
@@ -43,7 +43,7 @@ class EngineConfig(_Section):
     gpu_memory_gib: float = Field(default=80.0, gt=0)
     """Memory of one GPU of the cluster: decides how many GPUs a large model gets."""
     placement_timeout_s: float = Field(default=600.0, gt=0)
-    """How long a stage may wait for a place before its records count as failed."""
+    """How long a stage may wait for resources before its records count as failed."""
     grace_s: float = Field(default=10.0, ge=0)
     """How long Ctrl-C waits for batches in flight."""
     max_cost: float | None = Field(default=None, gt=0)
@@ -55,11 +55,18 @@ class CompositionConfig(_Section):
     """The composition of LVLM and text-to-image model."""
 
     max_images: int = Field(default=4, ge=1, le=32, strict=True)
-    """Most pictures of one answer under the `outline` protocol."""
+    """At most this many pictures in one answer under the `outline` protocol."""
+
+
+class ReportConfig(_Section):
+    """What the page shows; none of it changes a result."""
+
+    queries: int | None = Field(default=None, ge=1, strict=True)
+    """At most this many queries, by default all; the tables always cover all."""
 
 
 class RunConfig(_Section):
-    """Everything that can be said about a run."""
+    """Everything that can be configured in a run."""
 
     data: str = "sample"
     """One of the forms that `plait list data` shows (`generators.registry`)."""
@@ -78,27 +85,29 @@ class RunConfig(_Section):
     repeats: int = Field(default=1, ge=1, strict=True)
     """How often each query is answered, with different seeds."""
     mode: Mode | None = None
-    """How judges ask and read: `official` as the released scorer, quirks included."""
+    """How judges ask and read: `official` is the released scorer's way, quirks included."""
     rubric: str | None = None
-    """What judges go by: `own`, or `official:PATH` with your copy of MMIE's prompts.py."""
+    """The judges' rubric: `own`, or `official:PATH` with your copy of MMIE's prompts.py."""
     address: str | None = None
-    """Ray address; by default a Ray of the command's own (or RAY_ADDRESS)."""
+    """Ray address; by default RAY_ADDRESS, else the command starts its own Ray."""
     models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """`[models.NAME]`: settings of one model."""
     prompts: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
-    """`[prompts.SA]` and so on: other wording of the task prompts, by variant."""
+    """`[prompts.SA]` and so on: your own wording of the task prompts, by variant."""
     composition: CompositionConfig = CompositionConfig()
     engine: EngineConfig = EngineConfig()
+    report: ReportConfig = ReportConfig()
 
     def resolved(self) -> dict[str, Any]:
-        """The config in plain form, as the manifest keeps it."""
+        """The config as plain data, as the manifest holds it."""
         return self.model_dump(mode="json")
 
     @property
     def rubrics(self) -> set[RubricSource]:
-        """All rubrics that it names, for all judges and for one."""
-        told = (self.rubric, *(settings.get("rubric") for settings in self.models.values()))
-        return {parse_rubric(rubric) for rubric in told if isinstance(rubric, str)}
+        """All rubrics in the config: of all judges, and of single models."""
+        own = (settings.get("rubric") for settings in self.models.values())
+        named = (self.rubric, *own)
+        return {parse_rubric(rubric) for rubric in named if isinstance(rubric, str)}
 
     def with_rubrics(self, change: Callable[[RubricSource], RubricSource]) -> "RunConfig":
         """The config with every rubric changed; UsageError for one that is not valid."""
@@ -115,14 +124,14 @@ class RunConfig(_Section):
 
     @property
     def digest(self) -> str:
-        """Names what is asked for; where and how it runs does not count."""
+        """Identifies what is asked for; where, how and how it is shown does not count."""
         values = self.resolved()
-        kept = {k: v for k, v in values.items() if k not in _NOT_NAMING}
+        naming = {k: v for k, v in values.items() if k not in _NOT_NAMING}
         # Left out while unset, so that runs older than these fields keep their names.
         for name in ("mode", "rubric"):
-            if kept[name] is None:
-                del kept[name]
-        return digest(kept)[:10]
+            if naming[name] is None:
+                del naming[name]
+        return digest(naming)[:10]
 
     @property
     def root(self) -> Path:
@@ -134,7 +143,7 @@ class RunConfig(_Section):
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
-_NOT_NAMING = ("address", "engine", "out")
+_NOT_NAMING = ("address", "engine", "out", "report")
 
 
 def load_config(
@@ -155,7 +164,7 @@ def load_config(
 
 
 def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
-    """`config` with what was not said: of a run that is there, its systems and scorers."""
+    """`config` with defaults; a run in its directory supplies systems and scorers."""
     given = config.model_fields_set
     answered = config.data.startswith(OFFICIAL)
     if "systems" in given and not config.systems and not answered:
@@ -170,7 +179,7 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
 
 
 def is_run(root: Path) -> bool:
-    """Whether a run has been made, or begun, in the directory `root`."""
+    """Whether the directory `root` holds a run, finished or not."""
     # Imported here because measuring a stage reads configs where pyarrow is missing.
     from cluster.run import MANIFEST
 
@@ -178,7 +187,7 @@ def is_run(root: Path) -> bool:
 
 
 def anchored(config: RunConfig) -> RunConfig:
-    """`config` with every file under its full path: it means the same anywhere."""
+    """`config` with absolute paths, so that it means the same from any folder."""
     return config.model_copy(
         update={
             "data": _absolute(config.data),
@@ -224,7 +233,7 @@ def parsed_setting(setting: str) -> dict[str, Any]:
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` with `over` laid over them, tables within tables."""
+    """`values` overridden by `over`, table by table."""
     result = dict(values)
     for key, value in over.items():
         inner = result.get(key)

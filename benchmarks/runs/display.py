@@ -1,4 +1,4 @@
-"""What a user sees while a run is under way: a live table, or a line now and then."""
+"""Progress of a run: a live table on a terminal, else lines every 30 seconds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _AT_WORK = ("running", "loading", "waiting")
 
 
 class Display(Watcher):
-    """Draws on a terminal; where there is none, prints where every stage stands."""
+    """A live table on a terminal; elsewhere, lines with the progress of every stage."""
 
     def __init__(
         self, console: Console, clock: Callable[[], float] = time.monotonic
@@ -34,22 +34,22 @@ class Display(Watcher):
         self._live: Live | None = None
 
     def starting(self, counts: Sequence[StageCount]) -> None:
-        """Say what is there and what is to be done."""
+        """Print how many records exist and how many are to be made."""
         self._began = self._printed = self._clock()
         done = sum(c.done for c in counts)
         to_run = sum(c.to_run for c in counts)
         if not to_run:
-            self.console.print(f"{done:,} records are there; nothing is missing.")
+            self.console.print(f"{done:,} records exist; nothing is missing.")
             return
         self.console.print(
-            f"{done:,} records are there, at most {to_run:,} to make. Starting Ray ..."
+            f"{done:,} records exist, at most {to_run:,} to make. Starting Ray ..."
         )
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=4, transient=False)
             self._live.start()
 
     def turn(self, stages: Sequence[StageProgress]) -> None:
-        """Draw where every stage stands, or print it every half a minute."""
+        """Update the table, or print the progress of every stage every 30 seconds."""
         if self._live is not None:
             self._live.update(Group(_table(stages), Text(self._summary(stages), "dim")))
         elif not self.console.is_terminal:
@@ -92,7 +92,7 @@ class Display(Watcher):
 
 
 def _line(stage: StageProgress) -> str:
-    """Where a stage stands, in words."""
+    """The progress of a stage, in words."""
     rate, left_s = _pace(stage)
     parts = [f"{_ended(stage):,} of {stage.total:,} done"]
     if failed := stage.outcomes.get("failed", 0):

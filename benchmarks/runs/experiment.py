@@ -1,4 +1,4 @@
-"""A config made concrete: task set, systems, scorers, and the plan they make."""
+"""A config resolved: task set, systems, scorers, and the plan for them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from typing import Any
 
 from benchmarks.results.leaderboard import Board
 from benchmarks.runs.config import OFFICIAL, RunConfig
-from benchmarks.runs.recorded import (
+from benchmarks.runs.run_directory import (
     RecordedStages,
     Supersession,
+    former_config,
+    is_run,
+    read_manifest,
     scorer_with_stage,
     stage_facts,
     with_stages,
 )
-from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
 from benchmarks.tasks.published import is_published, published
@@ -42,12 +44,12 @@ from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import JudgeSettings, rubrics_of
 
 _MOST_WITH_NOTES = 20_000
-"""Documents up to which a board carries what the stages noted (prompts, truncation)."""
+"""At most this many documents are read with their stages' notes (prompts, truncation)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """What a run is about, ready to be planned, executed or read."""
+    """A run with all names resolved, ready to be planned, executed or read."""
 
     config: RunConfig
     task: TaskSet
@@ -57,9 +59,9 @@ class Experiment:
     identities: Mapping[str, str]
     """Which weights exactly, by model and revision."""
     ids: tuple[str, ...] | None = None
-    """Sample ids that the queries were chosen by, where they were."""
+    """Sample ids by which the queries were selected, if they were."""
     missing_weights: tuple[str, ...] = ()
-    """Weights that are neither on this machine nor to be had, and why."""
+    """Weights that are neither on this machine nor available elsewhere, and why."""
 
     @property
     def plan(self) -> Plan:
@@ -81,10 +83,10 @@ class Experiment:
         return f"{len(self.samples):,} of {len(self.task.samples):,} queries"
 
     def about(self) -> dict[str, Any]:
-        """What the manifest says of the run, beside the environment."""
+        """The manifest's entries about the run, without the environment."""
         stages = {s.folder: stage_facts(s) for s in self.plan.stages}
-        chosen = {} if self.ids is None else {"ids": list(self.ids)}
-        return chosen | {
+        selection = {} if self.ids is None else {"ids": list(self.ids)}
+        return selection | {
             "plait": 1,
             "config": self.config.resolved(),
             "data": dict(self.task.about),
@@ -105,9 +107,9 @@ class Experiment:
         return missing_keys(self.plan.stages)
 
     def refuse_what_is_missing(self, *, only_scorers: bool) -> None:
-        """UsageError that names all weights and API keys which are not to be had.
+        """UsageError that names all weights and API keys that are missing.
 
-        Nothing is missing that no job is left for.
+        Those of stages without jobs are not needed.
         """
         if not self.missing_keys and not self.missing_weights:
             return
@@ -118,25 +120,25 @@ class Experiment:
 
     @property
     def notes(self) -> bool:
-        """Whether documents are few enough to be read with what their stages noted."""
+        """Whether documents are few enough to be read with their stages' notes."""
         return len(self.plan) <= _MOST_WITH_NOTES
 
     def board(self, store: Store) -> Board:
-        """What the store knows, ready for tables and the page."""
+        """The results in the store, ready for tables and the page."""
         return self.board_of(list(evaluations(self.plan, store, notes=self.notes)))
 
-    def board_of(self, found: Sequence[Evaluation | Pending]) -> Board:
-        """What is known of every document, likewise."""
-        made = [e for e in found if isinstance(e, Evaluation)]
+    def board_of(self, results: Sequence[Evaluation | Pending]) -> Board:
+        """The same of results that have been read already."""
+        evaluated = [e for e in results if isinstance(e, Evaluation)]
         return Board(
             systems=self.systems,
             scorers=self.scorers,
-            evaluations=made,
+            evaluations=evaluated,
             categories=self.task.categories,
             fields=self.task.fields,
             weights=str(self.config.weights),
             selection=self.selection,
-            missing=len(found) - len(made),
+            missing=len(results) - len(evaluated),
             repeats=self.config.repeats,
         )
 
@@ -148,8 +150,8 @@ def _is_public(endpoint: str | None) -> bool:
 def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
     """Environment variables that are not set, by the stage that needs them.
 
-    A key is asked for only where the endpoint is reached over https: servers of one's own
-    mostly take none, and those that do refuse the stage's first call.
+    A key is required only for endpoints reached over https: your own servers mostly need
+    none, and those that do refuse the stage's first call.
     """
     public = (s for s in stages if _is_public(s.placement.endpoint))
     missing = {s.name: [k for k in s.secrets if not os.environ.get(k)] for s in public}
@@ -157,7 +159,7 @@ def missing_keys(stages: Iterable[StageSpec]) -> dict[str, list[str]]:
 
 
 def refuse_missing(keys: Mapping[str, Sequence[str]], weights: Sequence[str]) -> None:
-    """UsageError that names keys and weights which are not to be had, where there are."""
+    """UsageError that names missing keys and weights, if there are any."""
     lines = [
         f"{stage} needs the environment variable {', '.join(names)}"
         for stage, names in keys.items()
@@ -175,7 +177,7 @@ def open_experiment(
 ) -> Experiment:
     """Read the data and resolve every name; UsageError or TaskError when one is wrong.
 
-    `ids` are those of a run that is there, whatever its file of ids says today.
+    `ids` are those of an existing run, whatever its file of ids holds today.
     """
     task, given = read_task(config, on_progress)
     return experiment_of(config, task, given, identities=identities, ids=ids)
@@ -189,7 +191,7 @@ def experiment_of(
     identities: Mapping[str, str] | None = None,
     ids: Sequence[str] | None = None,
 ) -> Experiment:
-    """The experiment over a task set that has been read, and the systems given with it."""
+    """The experiment over a task set that is read, and the systems that come with it."""
     _refuse_settings_of_nothing(config)
     _refuse_wrong_rubrics(config)
     if ids is None and config.ids is not None:
@@ -212,7 +214,7 @@ def experiment_of(
 
 
 def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
-    """The system `name`; controls are made from all samples, whichever are asked."""
+    """The system `name`; controls are made from all samples, whichever are selected."""
     if is_published(name):
         return published(name, task)
     return control(name, task.samples, seed) if is_control(name) else resolve(name, models)
@@ -225,15 +227,15 @@ def _refuse_settings_of_nothing(config: RunConfig) -> None:
     parts = {part for name in named for part in (name, *parts_of(name).models)}
     valid = parts.union(NATIVE, LVLMS, T2IS, SCORERS)
     for name in config.models:
-        # Models of any other name are for a judge or a comparison to come.
+        # Settings of any other chat model may be for a later judge or comparison.
         if name not in valid and not is_writer(name.removeprefix(JUDGE)):
             raise unknown("name in models", name, valid)
 
 
 def _refuse_wrong_rubrics(config: RunConfig) -> None:
-    """UsageError for rubrics and modes that are not valid, whether or not a judge asks.
+    """UsageError for rubrics and modes that are not valid, with or without a judge.
 
-    They are kept with the run, and judges that are added later go by them.
+    They are kept with the run, and judges that are added later use them.
     """
     settings = [{"rubric": s["rubric"]} for s in config.models.values() if "rubric" in s]
     judged = any(name.startswith(JUDGE) for name in config.scorers)
@@ -291,16 +293,16 @@ def _scorers(config: RunConfig, models: Models) -> tuple[Scorer, ...]:
 
 
 def _scorer(name: str, config: RunConfig, models: Models) -> Scorer:
-    told = dict(models.of(name))
+    settings = dict(models.of(name))
     if name.startswith(JUDGE):
         both = {"mode": config.mode, "rubric": config.rubric}
-        given = {k: v for k, v in both.items() if v is not None}
-        told = {"seed": config.seed} | given | told
+        common = {k: v for k, v in both.items() if v is not None}
+        settings = {"seed": config.seed} | common | settings
 
     def chat(model: str) -> StageSpec:
         return chat_spec(model, models)
 
-    return resolve_scorer(name, models.weights, told, models.gpu_gib, chat)
+    return resolve_scorer(name, models.weights, settings, models.gpu_gib, chat)
 
 
 def reopen(
@@ -309,8 +311,8 @@ def reopen(
     """The experiment a run directory holds, from its manifest.
 
     Checkpoints and stages keep the identities they had when the run was made, so that a
-    report needs neither the weights nor the network nor the plait of that time. The
-    scorers named in `current` are taken as they are today.
+    report needs neither the weights nor the network nor the former version of plait. The
+    scorers named in `current` are used in today's version.
     """
     manifest = read_manifest(root)
     config = former_config(root, manifest, changes)

@@ -43,9 +43,9 @@ def export_documents(
 def _documents(
     experiment: Experiment, store: Store, system: str
 ) -> Iterator[tuple[Sample, Document]]:
-    chosen = [s for s in experiment.systems if s.name == system]
-    # Without scorers: a document is exported whether or not it has been judged.
-    plan = replace(experiment.plan, systems=chosen, scorers=(), repeats=1)
+    systems = [s for s in experiment.systems if s.name == system]
+    # Without scorers: a document is exported whether or not it has been scored.
+    plan = replace(experiment.plan, systems=systems, scorers=(), repeats=1)
     for evaluation in evaluations(plan, store):
         if not isinstance(evaluation, Evaluation):
             continue
@@ -57,7 +57,7 @@ def _documents(
 def _write_parquet(
     documents: list[tuple[Sample, Document]], system: str, out: Path
 ) -> None:
-    """One row a document: text with a mark in place of each picture, and the pictures.
+    """One row per document: text with a mark in place of each picture, and the pictures.
 
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
     """

@@ -32,13 +32,13 @@ def describe(
     experiment: Experiment, store: Store, sample_id: str, system: str | None
 ) -> Iterator[str]:
     """Lines for the terminal; UsageError for an unknown sample or system."""
-    chosen = [s for s in experiment.samples if s.id == sample_id]
-    if not chosen:
+    samples = [s for s in experiment.samples if s.id == sample_id]
+    if not samples:
         raise unknown("sample", sample_id, (s.id for s in experiment.samples))
     systems = [s for s in experiment.systems if system in (None, s.name)]
     if not systems:
         raise unknown("system", str(system), (s.name for s in experiment.systems))
-    for sample in chosen:
+    for sample in samples:
         yield f"[bold]{escape(sample.id)}[/bold]  {escape(_group(sample))}"
         if isinstance(sample, Malformed):
             yield f"malformed: {escape(sample.reason)}"
@@ -56,15 +56,15 @@ def _system(
     experiment: Experiment, store: Store, system: System, sample: Sample, repeat: int
 ) -> Iterator[str]:
     yield f"\n[bold]{escape(system.name)}[/bold]" + (f", repeat {repeat}" if repeat else "")
-    asked: list[Job] = []
+    jobs: list[Job] = []
     look = lookup_in(store)
 
     def recording(job: Job) -> Outcome[Any] | None:
-        asked.append(job)
+        jobs.append(job)
         return look(job)
 
     evaluated = read(experiment.plan.evaluation(system, sample, repeat), recording)
-    for job in {j.key: j for j in asked}.values():
+    for job in {j.key: j for j in jobs}.values():
         yield from _job(store, job)
     if isinstance(evaluated, Pending):
         yield "[yellow]not finished[/yellow]"
@@ -111,7 +111,7 @@ def _output(job: Job, row: RecordRow) -> Iterator[str]:
     if row.reason:
         yield f"reason: {row.reason}"
     for name, value in notes_of(row).items():
-        # The messages sent to an endpoint are the turns above once more.
+        # The messages sent to an endpoint repeat the turns above.
         if name != "prompt" or isinstance(value, str):
             yield f"{name}: {value}"
     outcome = lookup_value(job, row)

@@ -22,20 +22,20 @@ _MOST_KEYS = 5
 def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
     """Check every part and picture of a run, its comparisons included.
 
-    Changes nothing unless told to `repair`: then damaged parts are set aside, so that
-    running again makes their records again. Exit status 0 when all is intact, else 1.
+    Changes nothing without `repair`. With it, damaged parts are set aside, so that running
+    again makes their records again. Exit status 0 when all is intact, else 1.
     """
     if not (root / MANIFEST).exists():
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
     stores = [root, *sorted(p.parent for p in root.glob("compare/*/stages"))]
     checked = {store: list(verify(store)) for store in stores}
-    stages = [stage for found in checked.values() for stage in found]
+    stages = [stage for checks in checked.values() for stage in checks]
     console.print(_table(stages))
     for line in _remarks(root, stages, repair):
         console.print(line, soft_wrap=True)
     if repair:
-        for store, found in checked.items():
-            _set_aside(store, found, console)
+        for store, checks in checked.items():
+            _set_aside(store, checks, console)
     intact = not any(stage.damaged or stage.undecodable for stage in stages)
     return INTACT if intact else DAMAGED
 

@@ -1,9 +1,9 @@
-"""A command that writes into a run directory that holds a run already.
+"""Adding to a run directory that already holds a run.
 
 A run directory is one table: systems x scorers over one selection of one task set. More
-systems, scorers, queries and repeats join what is there, and apply to all of it. Whatever
-would give results under the same names another meaning is refused: other data, seed,
-weights or prompts, other settings of a model or judge that is there, or fewer queries.
+systems, scorers, queries and repeats are added, and apply to all of it. Whatever would
+change the meaning of results under the same names is refused: other data, seed, weights or
+prompts, other settings of a model or judge in the run, or fewer queries.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _FLAGS = ("seed", "weights", "prompts", "composition")
 def joined(
     config: RunConfig, on_progress: Progress | None = None, *, remake: bool = False
 ) -> tuple[Experiment, tuple[str, ...]]:
-    """The experiment of `config` and of the run in its directory; what is added to that.
+    """The experiment of `config` joined with the run in its directory, and the additions.
 
-    UsageError names every difference that cannot be joined. With `remake`, weights that
-    have changed in their place are taken as they are now.
+    UsageError names every difference that cannot be joined. With `remake`, weights whose
+    files have changed are accepted as they are now.
     """
     if not is_run(config.root):
         return open_experiment(config, on_progress=on_progress), ()
@@ -47,19 +47,19 @@ def joined(
     _refuse(config.root, _other_values(before, config, manifest, task))
     known: dict[str, str] = manifest.get("identities", {})
     former = experiment_of(before, task, given, identities=known, ids=manifest.get("ids"))
-    asked = experiment_of(config, task, given)
-    pins = _pins(asked.identities, known)
+    current = experiment_of(config, task, given)
+    pins = _pins(current.identities, known)
     union = experiment_of(_union(before, config), task, given, identities={**known, **pins})
-    wanted = experiment_of(_with_judges(config, before), task, given, identities=pins)
+    requested = experiment_of(_with_judges(config, before), task, given, identities=pins)
     _refuse(
         config.root,
         (
             *(() if remake else _other_weights(known, pins)),
             *_lost_queries(former, union),
-            *_other_models(former, union, wanted),
+            *_other_models(former, union, requested),
         ),
     )
-    union = replace(union, missing_weights=asked.missing_weights)
+    union = replace(union, missing_weights=current.missing_weights)
     return union, tuple(_added(former, union))
 
 
@@ -92,7 +92,7 @@ def _shown(value: Any) -> str:
 def _other_data(
     before: RunConfig, config: RunConfig, manifest: Mapping[str, Any], task: TaskSet
 ) -> Iterator[str]:
-    """Data is the same by its digest, wherever it lies; by its name where it has none."""
+    """Data is compared by digest, wherever it is; by name where there is no digest."""
     there, here = (manifest.get("data") or {}).get("digest"), task.about.get("digest")
     same_place = before.data == config.data
     if there is None or here is None:
@@ -107,11 +107,11 @@ def _other_data(
         yield f"data is {config.data}, but {before.data} in the run"
 
 
-def _pins(asked: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
-    """Identities of the models asked for; those of the run where none can be had now."""
+def _pins(current: Mapping[str, str], known: Mapping[str, str]) -> dict[str, str]:
+    """Current identities of the models; those of the run where none is available now."""
     return {
         name: known.get(name, now) if now.startswith(_UNPINNED) else now
-        for name, now in asked.items()
+        for name, now in current.items()
     }
 
 
@@ -127,31 +127,31 @@ def _lost_queries(former: Experiment, union: Experiment) -> Iterator[str]:
     if left:
         yield (
             f"{len(left):,} of the run's {len(former.samples):,} queries are not among "
-            f"the {len(union.samples):,} asked for; more queries can be added with "
-            "--limit or --ids, none taken away"
+            f"the {len(union.samples):,} asked for; queries can be added with --limit or "
+            "--ids, but not removed"
         )
 
 
 def _place(sample: Sample | Malformed) -> tuple[str, int | None]:
-    """Tells a malformed row from the good one whose id it bears."""
+    """Distinguishes a malformed row from the valid one with its id."""
     return sample.id, getattr(sample, "row", None)
 
 
 def _union(before: RunConfig, config: RunConfig) -> RunConfig:
-    """Everything that either asks for, new judges with the mode and rubric given now."""
-    manners: dict[str, Any] = {}
+    """Everything that either names; new judges get the mode and rubric given now."""
+    judge_settings: dict[str, Any] = {}
     judges = [name for name in config.scorers if name.startswith(JUDGE)]
     former = [name for name in before.scorers if name.startswith(JUDGE)]
-    keeping = bool(former) and _manner(before) != _manner(config)
+    keeping = bool(former) and _mode_and_rubric(before) != _mode_and_rubric(config)
     if keeping:
-        told = {"mode": config.mode or "corrected", "rubric": config.rubric or "own"}
-        manners = {name: told for name in judges if name not in former}
+        current = {"mode": config.mode or "corrected", "rubric": config.rubric or "own"}
+        judge_settings = {name: current for name in judges if name not in former}
     source = before if keeping else config
     return config.model_copy(
         update={
             "systems": _both(before.systems, config.systems),
             "scorers": _both(before.scorers, config.scorers),
-            "models": merged(manners, merged(before.models, config.models)),
+            "models": merged(judge_settings, merged(before.models, config.models)),
             "mode": source.mode,
             "rubric": source.rubric,
         }
@@ -159,7 +159,7 @@ def _union(before: RunConfig, config: RunConfig) -> RunConfig:
 
 
 def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
-    """`config`; a mode or rubric without a judge is meant for those of the run."""
+    """`config`; a mode or rubric without a judge applies to those of the run."""
     judges = [name for name in before.scorers if name.startswith(JUDGE)]
     named = any(name.startswith(JUDGE) for name in config.scorers)
     if named or not (config.mode or config.rubric):
@@ -167,7 +167,7 @@ def _with_judges(config: RunConfig, before: RunConfig) -> RunConfig:
     return config.model_copy(update={"scorers": _both(config.scorers, judges)})
 
 
-def _manner(config: RunConfig) -> tuple[str, str]:
+def _mode_and_rubric(config: RunConfig) -> tuple[str, str]:
     return config.mode or "corrected", config.rubric or "own"
 
 
@@ -176,18 +176,18 @@ def _both(first: Sequence[str], second: Sequence[str]) -> tuple[str, ...]:
 
 
 def _other_models(
-    former: Experiment, union: Experiment, wanted: Experiment
+    former: Experiment, union: Experiment, requested: Experiment
 ) -> Iterator[str]:
-    """Systems and scorers that would be others than in the run, or than asked for."""
+    """Systems and scorers that would differ from the run's, or from those requested."""
     for name, joint in _named(union.systems).items():
         there = _named(former.systems).get(name, joint)
-        here = _named(wanted.systems).get(name, joint)
+        here = _named(requested.systems).get(name, joint)
         yield from _other_stages(name, there, here)
     for name, scorer in _named(union.scorers).items():
         before = _named(former.scorers).get(name, scorer)
-        asked = _named(wanted.scorers).get(name, scorer)
-        yield from _other_stages(name, before, asked)
-        yield from _other_reading(name, before, asked)
+        current = _named(requested.scorers).get(name, scorer)
+        yield from _other_stages(name, before, current)
+        yield from _other_reading(name, before, current)
 
 
 def _named(parts: Iterable[P]) -> dict[str, P]:
@@ -198,7 +198,7 @@ def _other_stages(
     name: str, there: System | Scorer, here: System | Scorer
 ) -> Iterator[str]:
     if len(there.stages) != len(here.stages):
-        yield f"{name} is made of other stages than in the run"
+        yield f"{name} has other stages than in the run"
         return
     for then, now in zip(there.stages, here.stages, strict=True):
         if then.digest != now.digest:
@@ -215,15 +215,15 @@ def _other_settings(name: str, then: StageSpec, now: StageSpec) -> Iterator[str]
         values = f"{now.settings.get(key)!r}, but {then.settings.get(key)!r} in the run"
         yield f"{name}: {key} of {now.name} is {values}"
     if not changed and then.identity == now.identity:
-        yield f"{name}: stage {now.name} is another than in the run"
+        yield f"{name}: stage {now.name} differs from that in the run"
 
 
 def _other_reading(name: str, there: Scorer, here: Scorer) -> Iterator[str]:
-    """What a scorer does around its stages: rubric, mode, seed, questions asked again."""
+    """What a scorer does around its stages: rubric, mode, seed, follow-up questions."""
     if there.manner != here.manner:
         yield f"{name}: {here.manner}, but {there.manner} in the run"
     elif _reading(there) != _reading(here):
-        yield f"{name} would ask or read otherwise than in the run"
+        yield f"{name} would ask or read replies differently than in the run"
 
 
 def _reading(scorer: Scorer) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a run would do, as a value: jobs by stage, what is there, what is missing."""
+"""What a run would do, as a value: jobs by stage, what is done, what is missing."""
 
 from __future__ import annotations
 

@@ -1,22 +1,34 @@
-"""What a run directory says of its run: the manifest, and the configuration in it."""
+"""What a run directory says of its run: manifest, config, and stages as recorded.
+
+A run made by an earlier version of plait keeps its records under the digests that its
+stages had then. Commands that only read (`report`, `show`, `export`) use those digests;
+commands that make records say what they would make again, and stop without --remake.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.config import RunConfig, anchored, is_run, merged
 from cluster.run import MANIFEST
+from cluster.store import Store
+from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
 from generators.errors import UsageError
+from generators.keys import digest
 from generators.names import validated
+from generators.system import System
+from scorers.base import Scorer
 
 __all__ = ["former_config", "is_run", "read_manifest"]
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
-    """The manifest of the run at `root`; UsageError where there is none to be read."""
+    """The manifest of the run at `root`; UsageError where none can be read."""
     path = root / MANIFEST
     try:
         manifest = json.loads(path.read_text())
@@ -36,3 +48,143 @@ def former_config(
     values = merged(manifest["config"], {"out": str(root)} | dict(changes or {}))
     config = anchored(validated(RunConfig, values, ""))
     return config.with_rubrics(lambda rubric: rubric.or_copy_in(config.root))
+
+
+Recorded = Mapping[str, Any]
+"""A manifest's entry for one stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Supersession:
+    """A stage whose records in a run directory are not found by today's keys."""
+
+    spec: StageSpec
+    """As it is today."""
+    recorded: Recorded
+    """As the run recorded it."""
+    records: int
+    """Records kept under the recorded digest."""
+
+    def __str__(self) -> str:
+        return f"{self.spec.name}: {self.records:,} records ({self._difference()})"
+
+    def _difference(self) -> str:
+        today = stage_facts(self.spec)
+        changes = [
+            f"{name} {self.recorded.get(name)!r} is now {today[name]!r}"
+            for name in ("version", "identity", "weights", "settings")
+            if self.recorded.get(name) != today[name]
+        ]
+        if self.spec.seeded and not _was_seeded(self.spec, self.recorded):
+            changes.append("its inputs have seeds now, unless it sets seeded = False")
+        return (
+            "; ".join(changes)
+            or "an earlier version of plait named its results differently"
+        )
+
+
+def stage_facts(spec: StageSpec) -> dict[str, Any]:
+    """A manifest's entry for one stage."""
+    return {
+        "digest": spec.digest,
+        "kind": spec.kind.value,
+        "stage": spec.stage,
+        "class": spec.target,
+        "version": spec.version,
+        "identity": spec.identity,
+        "weights": spec.weights,
+        "settings": dict(spec.settings),
+        "seeded": spec.seeded,
+        "batch_size": spec.placement.batch_size,
+    }
+
+
+def recorded_digest(facts: Recorded) -> str:
+    """Digest under which a run keeps a stage's records.
+
+    Manifests without one are older, from when the digest contained the class's module.
+    """
+    if "digest" in facts:
+        return str(facts["digest"])
+    about = (facts[name] for name in ("kind", "class", "version", "identity", "weights"))
+    return digest(SCHEMA_VERSION, *about, facts["settings"])
+
+
+class RecordedStages:
+    """The stages of one manifest, by name and by digest."""
+
+    def __init__(self, manifest: Mapping[str, Any]) -> None:
+        self._by_name: dict[tuple[str, str], list[Recorded]] = defaultdict(list)
+        self._by_digest: dict[str, Recorded] = {}
+        for folder, facts in manifest.get("stages", {}).items():
+            name = folder.rpartition("-")[0]
+            self._by_name[name, facts["kind"]].append(facts)
+            self._by_digest[recorded_digest(facts)] = facts
+
+    def former(self, spec: StageSpec) -> Recorded | None:
+        """The run's entry for `spec`, where today's keys differ from the recorded ones.
+
+        None too where several stages had its name, so that it is not clear which one.
+        """
+        same = self._by_digest.get(spec.digest)
+        if same is not None:
+            return None if _was_seeded(spec, same) == spec.seeded else same
+        name = spec.folder.rpartition("-")[0]
+        facts = self._by_name.get((name, spec.kind.value), [])
+        return facts[0] if len(facts) == 1 else None
+
+    def as_recorded(self, spec: StageSpec) -> StageSpec:
+        """`spec` as the run recorded it, under the digest of its records."""
+        facts = self.former(spec)
+        return spec if facts is None else _as_recorded(spec, facts)
+
+    def superseded(self, stages: Iterable[StageSpec], store: Store) -> list[Supersession]:
+        """The stages whose records are not found by today's keys."""
+        changes = []
+        for spec in stages:
+            facts = self.former(spec)
+            rows = store.rows(_as_recorded(spec, facts)) if facts is not None else {}
+            if facts is not None and rows:
+                changes.append(Supersession(spec, facts, len(rows)))
+        return changes
+
+
+def _as_recorded(spec: StageSpec, facts: Recorded) -> StageSpec:
+    about = {name: facts[name] for name in ("version", "identity", "weights", "settings")}
+    about["seeded"] = _was_seeded(spec, facts)
+    return replace(spec, recorded=recorded_digest(facts), **about)
+
+
+def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
+    """Whether a run's inputs of `spec` had seeds.
+
+    Where its manifest does not say, inputs of a user's drafting stage had none unless its
+    class sets `seeded`.
+    """
+    if "seeded" in facts:
+        return bool(facts["seeded"])
+    if spec.stage or spec.kind is not Kind.DRAFT or ":" not in spec.target:
+        return spec.seeded
+    return bool(getattr(imported(spec.target), "seeded", False))
+
+
+def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
+    """`system` with every stage replaced by `change(stage)`."""
+
+    def changed(stage: StageSpec | None) -> StageSpec | None:
+        return None if stage is None else change(stage)
+
+    return replace(
+        system,
+        draft=changed(system.draft),
+        condition=changed(system.condition),
+        render=changed(system.render),
+    )
+
+
+def scorer_with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scorer:
+    """`scorer` with its stage replaced by `change(stage)`."""
+    stage = getattr(scorer, "stage", None)
+    if stage is None or not is_dataclass(scorer) or isinstance(scorer, type):
+        return scorer
+    return replace(scorer, stage=change(stage))

@@ -1,4 +1,4 @@
-"""What the machine is and can do: its name, its memory's speed, its peak use."""
+"""The device: its name, bandwidth and peak memory, and the weights that a call reads."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ import gc
 import resource
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
+from torch import nn
 
 _GPU_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**28
 _COPIES = 9
 
 
 def device() -> torch.device:
-    """Where stages told `auto` compute."""
+    """The device that `auto` means."""
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -29,7 +32,7 @@ def device_name() -> str:
 
 
 def synchronise() -> None:
-    """Wait until the GPU has done what it was told."""
+    """Wait until the GPU is idle."""
     if torch.cuda.is_available():
         torch.cuda.synchronize()
 
@@ -58,7 +61,7 @@ class Peak:
 
 @contextlib.contextmanager
 def peak_memory() -> Iterator[Peak]:
-    """The peak of what runs inside; on a CPU what was there before counts too."""
+    """The peak of what runs inside; on a CPU it includes what was resident before."""
     gc.collect()
     peak = Peak()
     if torch.cuda.is_available():
@@ -79,3 +82,26 @@ def _resident_peak_kib() -> int:
             if line.startswith("VmHWM:"):
                 return int(line.split()[1])
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+
+
+class Traffic:
+    """Bytes read so far."""
+
+    bytes = 0
+
+
+@contextmanager
+def weight_traffic() -> Iterator[Traffic]:
+    """Count the bytes of weights read by all modules that run inside; slows them down."""
+    traffic = Traffic()
+
+    def count(module: nn.Module, _: Any) -> None:
+        if not isinstance(module, nn.Embedding):
+            own = module.parameters(recurse=False)
+            traffic.bytes += sum(p.numel() * p.element_size() for p in own)
+
+    handle = torch.nn.modules.module.register_module_forward_pre_hook(count)
+    try:
+        yield traffic
+    finally:
+        handle.remove()

@@ -1,7 +1,7 @@
 """Times one stage on one workload, at several batch sizes and as upstream runs it.
 
-All ways are timed in turn, round by round, so that whatever else the machine does falls
-on all of them alike.
+All ways are timed in turn, round by round, so that other load on the machine affects all
+of them alike.
 """
 
 from __future__ import annotations
@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from statistics import median
 from typing import Any
 
-from benchmarks.speed.device import peak_memory, synchronise
-from benchmarks.speed.traffic import weight_traffic
+from benchmarks.speed.device import peak_memory, synchronise, weight_traffic
 from cluster.local import load_stage
 from generators.base import Outcome, Result, StageSpec, imported
 from generators.errors import UsageError
@@ -32,14 +31,14 @@ class Speed:
     seconds: Sequence[float]
     """For the whole workload, of every round."""
     records: int
-    """Results in the workload; what failed is no record."""
+    """Results in the workload; failures are not counted."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """Tokens, images, steps, ... of the whole workload, as the stage counts them."""
     peak_memory_gib: float = 0.0
     weight_bytes: int = 0
     """Bytes of weights read in one round."""
     failures: Mapping[str, int] = field(default_factory=dict)
-    """Outcomes that were no results, by reason."""
+    """Outcomes that are not results, by reason."""
     answers: Sequence[Any] = field(default=(), repr=False)
 
     @property
@@ -55,7 +54,7 @@ class Speed:
 def measure(ways: Mapping[str, Compute], inputs: Sequence[Any], rounds: int) -> list[Speed]:
     """Speeds of all ways; a first round warms up and is not counted.
 
-    A way that does not fit into the device's memory is left out, and said so on stderr.
+    A way that does not fit into the device's memory is left out, with a message on stderr.
     """
     fitting = {w: compute for w, compute in ways.items() if _fits(w, compute, inputs)}
     seconds: dict[str, list[float]] = {way: [] for way in fitting}
@@ -123,7 +122,7 @@ def ways_of(
 
 
 def in_batches(compute: Compute, sizes: Sequence[int]) -> dict[str, Compute]:
-    """`compute` called with so many inputs at a time."""
+    """`compute` called with each number of inputs at a time."""
     return {f"batch {size}": _in_batches(compute, size) for size in sizes}
 
 
@@ -136,15 +135,11 @@ def _in_batches(stage: Compute, size: int) -> Compute:
 
 
 UPSTREAM: Mapping[str, str] = {
-    "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream.anole:AnoleLoop",
-    "generators.emu2.condition:Emu2Condition": ("benchmarks.speed.upstream.emu2:Emu2Loop"),
-    "generators.gill.draft:GillDraft": "benchmarks.speed.upstream.gill:GillLoop",
-    "generators.minigpt5.draft:MiniGPT5Draft": (
-        "benchmarks.speed.upstream.minigpt5:MiniGPT5Loop"
-    ),
-    "scorers.internvl.stage:MmieScore": (
-        "benchmarks.speed.upstream.mmie_score:MmieScoreLoop"
-    ),
+    "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream:AnoleLoop",
+    "generators.emu2.condition:Emu2Condition": "benchmarks.speed.upstream:Emu2Loop",
+    "generators.gill.draft:GillDraft": "benchmarks.speed.upstream:GillLoop",
+    "generators.minigpt5.draft:MiniGPT5Draft": "benchmarks.speed.upstream:MiniGPT5Loop",
+    "scorers.internvl.stage:MmieScore": "benchmarks.speed.upstream:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 

@@ -5,7 +5,7 @@
 The stage sleeps for a given time per batch and returns its input, so whatever is not
 sleep is overhead. All four run the same stage class and write the same records with the
 same writer (Parquet, fsync, rename). Sleeping hides contention for the processor, so
-CPU seconds per record (driver, raylet, GCS and workers together) stand beside it.
+CPU seconds per record (driver, raylet, GCS and workers together) are shown beside it.
 This measures the scheduler; it predicts nothing about the speed of a model.
 """
 
@@ -43,7 +43,7 @@ BATCH_SIZE = 8
 
 
 class Sleeper:
-    """Sleeps once a batch and repeats what it was asked."""
+    """Sleeps once per batch and repeats its inputs."""
 
     def __init__(self, sleep_s: float, **_: Any) -> None:
         self.sleep_s = sleep_s
@@ -57,7 +57,7 @@ class Sleeper:
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Timing:
     """One method at one duration."""
 
     method: str
@@ -209,7 +209,7 @@ class CpuClock:
 
     def _sample(self) -> None:
         for pid, used in _descendants():
-            self._seen[pid] = used  # what has ended keeps its last reading
+            self._seen[pid] = used  # a process that has ended keeps its last reading
         self.points.append((time.time(), sum(self._seen.values())))
 
     def at(self, moment: float) -> float:
@@ -219,7 +219,7 @@ class CpuClock:
 
 
 def _descendants() -> Iterator[tuple[int, float]]:
-    """(pid, CPU seconds) of this process and everything it has started."""
+    """(pid, CPU seconds) of this process and every process that it started."""
     own = psutil.Process()
     for process in (own, *own.children(recursive=True)):
         with contextlib.suppress(psutil.Error):
@@ -241,7 +241,7 @@ def _ray_for(method: str) -> Iterator[None]:
         stop_local()
 
 
-def measure(method: str, sleep_ms: int, batches: int) -> Measurement:
+def measure(method: str, sleep_ms: int, batches: int) -> Timing:
     """One measurement in this process, on the Ray it is connected to."""
     spec, samples = spec_of(sleep_ms), samples_of(batches)
     with tempfile.TemporaryDirectory() as folder, CpuClock() as clock:
@@ -251,7 +251,7 @@ def measure(method: str, sleep_ms: int, batches: int) -> Measurement:
         time.sleep(0.1)  # one more sample of the clock
     assert records == len(samples), f"{method} wrote {records} of {len(samples)} records"
     cpu_s = clock.at(ended) - clock.at(began)
-    return Measurement(method, sleep_ms, records, ended - began, began - called, cpu_s)
+    return Timing(method, sleep_ms, records, ended - began, began - called, cpu_s)
 
 
 def _span(root: Path) -> tuple[float, float, int]:
@@ -268,35 +268,35 @@ def _span(root: Path) -> tuple[float, float, int]:
 
 
 def main(out: Path | None, batches: int, console: Console, repeats: int = 3) -> int:
-    """Measure every method at every duration, each repeat in a process of its own."""
-    taken: list[Measurement] = []
+    """Measure every method at every duration, each repeat in its own process."""
+    timings: list[Timing] = []
     for repeat in range(repeats):
         for method in METHODS:
             if console.is_terminal:
                 console.print(f"repeat {repeat + 1} of {repeats}: {method}", end="\r")
-            taken += _in_own_process(method, batches)
-    summary = [_summary(m, s, taken) for s in SLEEPS_MS for m in METHODS]
+            timings += _in_own_process(method, batches)
+    summary = [_summary(m, s, timings) for s in SLEEPS_MS for m in METHODS]
     console.print(_table(summary, batches, repeats))
     if out is not None:
         about = {"batches": batches, "batch_size": BATCH_SIZE, "actors": ACTORS}
         content = {"about": about | environment(), "summary": summary}
-        content["measurements"] = [asdict(m) for m in taken]
+        content["measurements"] = [asdict(m) for m in timings]
         write_whole(out, json.dumps(content, indent=1) + "\n")
     return 0
 
 
-def _in_own_process(method: str, batches: int) -> list[Measurement]:
+def _in_own_process(method: str, batches: int) -> list[Timing]:
     command = [sys.executable, "-m", "benchmarks.speed.orchestration", method, str(batches)]
     where = Path(__file__).resolve().parents[2]
     done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"measuring {method} failed:\n{done.stderr[-2000:]}")
     lines = done.stdout.strip().splitlines()[-len(SLEEPS_MS) :]
-    return [Measurement(**json.loads(line)) for line in lines]
+    return [Timing(**json.loads(line)) for line in lines]
 
 
-def _summary(method: str, sleep_ms: int, taken: Sequence[Measurement]) -> dict[str, Any]:
-    same = [m for m in taken if (m.method, m.sleep_ms) == (method, sleep_ms)]
+def _summary(method: str, sleep_ms: int, timings: Sequence[Timing]) -> dict[str, Any]:
+    same = [m for m in timings if (m.method, m.sleep_ms) == (method, sleep_ms)]
     rates = sorted(m.records / m.wall_s for m in same)
     return {
         "method": method,

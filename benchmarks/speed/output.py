@@ -21,7 +21,7 @@ NOT_A_RATE = frozenset({"input_tokens", "input_images", "steps", "image_tokens"}
 
 @dataclass(frozen=True)
 class Report:
-    """All speeds of one workload, and what they are held against."""
+    """All speeds of one workload, and the bandwidth they are compared with."""
 
     speeds: Sequence[Speed]
     bandwidth: float
@@ -34,11 +34,11 @@ class Report:
         return self.speeds[0].median_s / speed.median_s
 
     def fraction(self, speed: Speed) -> float:
-        """Of the speed at which weights could be read from memory, were that all."""
+        """Share of the speed that reading the weights from memory alone would allow."""
         return speed.weight_bytes / self.bandwidth / speed.median_s
 
     def agreement(self, speed: Speed) -> int:
-        """How many answers are those of the first way; see `_same`."""
+        """How many answers equal those of the first way; see `_same`."""
         pairs = zip(speed.answers, self.speeds[0].answers, strict=True)
         return sum(_same(one, other) for one, other in pairs)
 

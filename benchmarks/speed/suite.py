@@ -1,11 +1,11 @@
-"""Every measurement worth making on a GPU, one after another, into one folder.
+"""All measurements for a GPU, one after another, into one folder.
 
     python -m benchmarks.speed.suite --weights dummy --out results/h100
     python -m benchmarks.speed.suite --weights tiny --out /tmp/dry --only anole
 
-Needs no Ray and no checkpoint. Each measurement runs in a process of its own, so that its
-peak memory is its own, and leaves one JSON file; one that fails is named and the others
-go on.
+Needs no Ray and no checkpoint. Each measurement runs in its own process, so that peak
+memory is measured separately, and writes one JSON file; one that fails is named and the
+others continue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from benchmarks.speed.main import exit_status
+from benchmarks.speed.stage import exit_status
 from generators.names import unknown
 
 Random = Literal["dummy", "tiny"]
@@ -64,14 +64,14 @@ MEASUREMENTS: Mapping[str, Sequence[str]] = {
         *("--set", "remembered=0"),
     ),
 }
-"""Name -> arguments of `benchmarks.speed`."""
+"""Name -> arguments of `plait bench stage`."""
 
 
 def run(name: str, weights: str, out: Path) -> int:
     """Make one measurement; the exit status of its process."""
     words = [*MEASUREMENTS[name], "--weights", weights, "--out", str(out / f"{name}.json")]
     print(f"== {name}: {' '.join(words)}", flush=True)
-    command = [sys.executable, "-m", "benchmarks.speed", *words]
+    command = [sys.executable, "-m", "benchmarks.speed.stage", *words]
     return subprocess.run(command, check=False).returncode
 
 
@@ -82,15 +82,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 @app.command()
 def suite(
-    out: Annotated[Path, typer.Option(help="Folder of the results.")],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")],
     weights: Annotated[Random, typer.Option(help="Random values, full size or tiny.")] = (
         "dummy"
     ),
     only: Annotated[
-        list[str] | None, typer.Option(help="Just this measurement; may be repeated.")
+        list[str] | None, typer.Option(help="Only this measurement; may be repeated.")
     ] = None,
 ) -> None:
-    """Every measurement worth making on a GPU, one after another, into one folder."""
+    """Make all measurements for a GPU, one after another, into one folder."""
     names = only or list(MEASUREMENTS)
     for name in names:
         if name not in MEASUREMENTS:

@@ -1,4 +1,4 @@
-"""Which stage is meant, and inputs for it as a run on the sample set would give them."""
+"""The stage to measure, and its inputs as in a run on the sample set."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
     """A part of a system, an LVLM or a text-to-image model, on `queries` queries.
 
     The stages before it are run, one record at a time. UsageError where the system has no
-    such part or the sample set asks nothing of it.
+    such part or the sample set has no job for it.
     """
     samples = _samples()[:queries]
     if is_artist(name):
@@ -60,7 +60,7 @@ def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
     earlier = _Earlier(spec)
     prompt = load("sample").prompt
     walks = [answer(system, sample, Repetition(prompt)) for sample in samples]
-    return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
+    return _checked(spec, [job for walk in walks for job in earlier.inputs(walk)])
 
 
 def of_scorer(
@@ -68,8 +68,8 @@ def of_scorer(
 ) -> Workload:
     """The last stage of a scorer, given `answers` answers to each of `queries` queries.
 
-    These are the ground truth and the controls made of it, query by query: what a run of
-    several systems asks of a judge.
+    These are the ground truth and the controls made from it, query by query, like the
+    answers of several systems in a run.
     """
     models = Models(weights=weights)
     scorer = resolve_scorer(
@@ -79,19 +79,19 @@ def of_scorer(
     earlier = _Earlier(spec)
     pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
     walks = [scorer.judge(sample, document) for sample, document in pairs]
-    return _checked(spec, [job for walk in walks for job in earlier.asked(walk)])
+    return _checked(spec, [job for walk in walks for job in earlier.inputs(walk)])
 
 
 def _samples() -> list[Sample]:
-    found = load("sample").samples
-    return [s for s in found if isinstance(s, Sample) and s.wants_images]
+    samples = load("sample").samples
+    return [s for s in samples if isinstance(s, Sample) and s.wants_images]
 
 
 def _answers(sample: Sample) -> list[Document]:
-    """The ground truth of a query, and what the controls make of it."""
+    """The ground truth of a query, and the controls made from it."""
     truth, pool = sample.reference or Document(), Pool(_samples(), seed=0)
-    made = [control(sample, truth, pool) for control in CONTROLS.values()]
-    return [truth, *(document for document in made if isinstance(document, Document))]
+    answers = [control(sample, truth, pool) for control in CONTROLS.values()]
+    return [truth, *(document for document in answers if isinstance(document, Document))]
 
 
 def _drawing(sample: Sample, seed: int) -> StageInput:
@@ -112,17 +112,17 @@ def _checked(spec: StageSpec, inputs: Sequence[StageInput]) -> Workload:
 
 
 class _Earlier:
-    """Runs the stages before the wanted one."""
+    """Runs the stages before the measured one."""
 
-    def __init__(self, wanted: StageSpec) -> None:
-        self._wanted = wanted
+    def __init__(self, measured: StageSpec) -> None:
+        self._measured = measured
         self._stages = LocalStages()
 
-    def asked(self, walk: Any) -> list[StageInput]:
-        """What the walk asks of the wanted stage; nothing where it ends before."""
+    def inputs(self, walk: Any) -> list[StageInput]:
+        """The walk's inputs to the measured stage; none where it ends before."""
         try:
             jobs: list[Job] = next(walk)
-            while jobs[0].spec.digest != self._wanted.digest:
+            while jobs[0].spec.digest != self._measured.digest:
                 jobs = walk.send(self._stages.outcomes(jobs))
         except StopIteration:
             return []

@@ -1,8 +1,8 @@
 """`plait diff`: how two runs differ, query by query.
 
 A difference is the second run's score minus the first's, over the queries that have a
-score in both. Queries are paired by id; one that asks something else in the other run is
-left out and named, since no difference of its scores would mean anything.
+score in both. Queries are paired by id; one with another question in the other run is left
+out and named, since a difference of its scores would be meaningless.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from benchmarks.results.board import Board, key_of
+from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.runs.experiment import Experiment, reopen
 from cluster.store import Store
 from generators.document import Malformed, Sample
@@ -52,7 +52,7 @@ class FinishedRun:
 
     @cached_property
     def queries(self) -> dict[str, Sample | Malformed]:
-        """By the key that tells a malformed row from the good one whose id it bears."""
+        """By the key that distinguishes a malformed row from the valid one with its id."""
         return {key_of(sample): sample for sample in self.experiment.samples}
 
     def scores(self, system: str, scorer: str) -> dict[str, float]:
@@ -85,7 +85,7 @@ class PairedDifference:
         return self.first_system if same else f"{self.first_system} -> {self.second_system}"
 
     def as_json(self) -> dict[str, Any]:
-        """In plain form."""
+        """As plain data."""
         return {
             "scorer": self.scorer,
             "systems": [self.first_system, self.second_system],
@@ -100,21 +100,33 @@ class PairedDifference:
 
 @dataclass(frozen=True)
 class RunDifference:
-    """Everything that two runs have in common, and what only one of them has."""
+    """The paired differences of two runs, and what only one of them has."""
 
     first: FinishedRun
     second: FinishedRun
     rows: tuple[PairedDifference, ...]
     changed: tuple[str, ...]
-    """Queries of one id that ask something else in the other run."""
+    """Queries with the same id and another question in the other run."""
 
     def only(self, what: str) -> tuple[list[str], list[str]]:
         """`systems`, `scorers` or `queries` that the first, and the second, has alone."""
         one, other = list(getattr(self.first, what)), list(getattr(self.second, what))
         return [n for n in one if n not in other], [n for n in other if n not in one]
 
+    @property
+    def table(self) -> ResultTable:
+        """One line per system and scorer."""
+        numbers = ("first", "second", "difference", "95% interval", "n")
+        columns = [
+            *(TableColumn(name, numeric=False) for name in ("system", "scorer")),
+            *(TableColumn(name, numeric=True) for name in numbers),
+            TableColumn("scored in one run only", numeric=False),
+        ]
+        title = f"{self.second.root.name} minus {self.first.root.name}"
+        return ResultTable(title=title, columns=columns, rows=list(map(_line, self.rows)))
+
     def as_json(self) -> dict[str, Any]:
-        """In plain form, as `--out` writes it."""
+        """As plain data, as `--out` writes it."""
         kinds = ("systems", "scorers", "queries")
         alone = {kind: self.only(kind) for kind in kinds}
         return {
@@ -199,27 +211,18 @@ def _paired(
     )
 
 
-def terminal_table(found: RunDifference) -> Table:
-    """One line per system and scorer."""
-    table = Table(box=None, padding=(0, 1), header_style="dim")
-    for name in ("system", "scorer"):
-        table.add_column(name, overflow="fold")
-    for name in ("first", "second", "difference", "95 % interval", "n"):
-        table.add_column(name, justify="right")
-    table.add_column("scored in one run only")
-    for row in found.rows:
-        numbers = (_number(e.value) for e in (row.first, row.second))
-        alone = f"{len(row.only_first):,} first, {len(row.only_second):,} second"
-        table.add_row(
-            row.system,
-            row.scorer,
-            *numbers,
-            _number(row.difference.value, "+"),
-            _interval(row.difference),
-            f"{row.difference.n:,}",
-            alone if row.only_first or row.only_second else "-",
-        )
-    return table
+def _line(row: PairedDifference) -> list[TableCell]:
+    alone = f"{len(row.only_first):,} first, {len(row.only_second):,} second"
+    cells = (
+        row.system,
+        row.scorer,
+        *(_number(e.value) for e in (row.first, row.second)),
+        _number(row.difference.value, "+"),
+        _interval(row.difference),
+        f"{row.difference.n:,}",
+        alone if row.only_first or row.only_second else "-",
+    )
+    return [TableCell(text) for text in cells]
 
 
 def _number(value: float | None, sign: str = "") -> str:
@@ -232,17 +235,17 @@ def _interval(estimate: Estimate) -> str:
     return f"{estimate.ci95[0]:+.2f} to {estimate.ci95[1]:+.2f}"
 
 
-def remarks(found: RunDifference, most: int = 5) -> Iterator[str]:
+def remarks(difference: RunDifference, limit: int = 5) -> Iterator[str]:
     """What only one run has, in lines for the terminal; `--out` holds all names."""
     for what in ("systems", "scorers", "queries"):
-        for place, names in zip(("first", "second"), found.only(what), strict=True):
+        for place, names in zip(("first", "second"), difference.only(what), strict=True):
             if names:
-                yield f"only in the {place} run: {_some(what, names, most)}"
-    if found.changed:
-        lost = _some("queries", found.changed, most)
-        yield f"left out, since they ask something else in the other run: {lost}"
+                yield f"only in the {place} run: {_some(what, names, limit)}"
+    if difference.changed:
+        changed = _some("queries", difference.changed, limit)
+        yield f"left out, since their question differs in the other run: {changed}"
 
 
-def _some(what: str, names: Sequence[str], most: int) -> str:
-    rest = f", ... ({len(names):,} in all)" if len(names) > most else ""
-    return f"{what} {', '.join(names[:most])}{rest}"
+def _some(what: str, names: Sequence[str], limit: int) -> str:
+    rest = f", ... ({len(names):,} in all)" if len(names) > limit else ""
+    return f"{what} {', '.join(names[:limit])}{rest}"

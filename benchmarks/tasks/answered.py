@@ -1,4 +1,4 @@
-"""Answers that another tool made, in the official MMIE scorer's format, as a task set."""
+"""Answers made by another tool, in the official MMIE scorer's format, as a task set."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
     """The queries in `folder` and one system per model that answered them.
 
     Raises TaskError when there is no readable `data.json`. A row that breaks a rule is a
-    failure of the model it names, where the query is known from another row; else of every
-    model, since it may have been any's.
+    failure of the model it names where another row has the query; otherwise of every model,
+    since it may have been any model's row.
     """
     rows = read_outputs(folder)
     known: dict[str, Sample] = {}

@@ -2,18 +2,18 @@
 
 Each is made from the ground truth (`Sample.reference`) and nothing else, so a judge that
 reads pictures, their places, the question and the text must put `gt` above all of them
-(`benchmarks.results.validity` says whether it does):
+(`benchmarks.results.validity` checks whether it does):
 
-    gt:shuffled-images   every picture at a place where another picture stood
+    gt:shuffled-images   every picture in the place of another picture
     gt:no-images         the text alone
     gt:other-answer      the ground truth of another query of the same field
     gt:repeated-text     every text replaced by the first one
 
-A control that cannot be made of a sample, or would be the ground truth again, skips it
-and says why. A control depends on the seed and on the samples of the task set, not on
-their order and not on which of them a run asks: where another sample's content is needed,
-samples are ordered in a ring by a digest of seed and id, and take from the next that
-serves. A sample added to a task set or removed changes the answers of its neighbours only.
+A control that cannot be made from a sample, or would equal the ground truth, skips it with
+a reason. A control depends on the seed and on the samples of the task set, not on their
+order nor on which of them a run selects: where another sample's content is needed, samples
+are ordered in a ring by a digest of seed and id, and use the next suitable one. Adding or
+removing a sample of a task set changes the answers of its neighbours only.
 """
 
 from __future__ import annotations
@@ -80,11 +80,11 @@ def _lot(seed: int, *names: str) -> str:
 
 
 def shuffled_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
-    """Every picture at a place where another picture stood; texts stay.
+    """Every picture in the place of another picture; texts stay.
 
     Where there is no such order (one picture, or one that fills over half of the places)
-    all pictures are taken in turn from the next other ground truth that holds pictures
-    which this one does not.
+    all pictures come in turn from the next other ground truth that holds pictures which
+    this one does not.
     """
     if not truth.images:
         return Skip("the ground truth holds no picture")
@@ -97,7 +97,7 @@ def shuffled_images(sample: Sample, truth: Document, pool: Pool) -> Document | S
 
 
 def _moved(pictures: Sequence[Image], id: str, seed: int) -> list[Image] | None:
-    """The pictures with none at a place where its like stood; None where that cannot be.
+    """The pictures, none in a place of an equal one; None where there is no such order.
 
     Places are ordered with equal pictures together, then turned on by as many as there
     are of the most frequent one: each then lands on another picture's place.
@@ -133,9 +133,9 @@ def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
 
 
 def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
-    """The next other ground truth that says something else, pictures included.
+    """The next other ground truth with different content, pictures included.
 
-    Answers that differ in case, blanks and punctuation alone say the same.
+    Answers that differ only in case, blanks and punctuation have the same content.
     """
     own = _content(truth)
     others = (other for other in pool.others(sample) if _content(other) != own)
@@ -157,7 +157,7 @@ def repeated_text(sample: Sample, truth: Document, pool: Pool) -> Document | Ski
 
 
 Control = Callable[[Sample, Document, Pool], Document | Skip]
-"""From a sample, its ground truth and all samples to the answer, or why there is none."""
+"""From a sample, its ground truth and all samples: the answer, or why there is none."""
 
 CONTROLS: Mapping[str, Control] = {
     f"{PREFIX}shuffled-images": shuffled_images,

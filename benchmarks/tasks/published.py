@@ -1,6 +1,6 @@
 """What readers of other benchmarks share: rows become samples, or named failures.
 
-The answers a benchmark publishes beside its questions can be systems without stages, under
+Answers that a benchmark publishes beside its questions can be systems without stages, under
 the name `published:NAME`.
 """
 
@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
-from benchmarks.tasks.reading import hub
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, malformed
+from benchmarks.tasks.reading.sources import snapshot
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Malformed, Sample, Turn
 from generators.names import unknown
@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ValidRow:
     """A row that keeps all rules."""
 
     sample: Sample
@@ -35,8 +35,8 @@ class Entry:
     """Published answers by writer."""
 
 
-class Known(NamedTuple):
-    """What a row says of itself, whether or not it keeps the rules."""
+class RowGroup(NamedTuple):
+    """Id and group as a row states them, whether or not it keeps the rules."""
 
     id: str | None
     category: str = "unknown"
@@ -44,7 +44,7 @@ class Known(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class TaskRows:
     """All rows of a file."""
 
     samples: tuple[Sample | Malformed, ...]
@@ -56,11 +56,11 @@ class Rows:
 
 
 def gathered(
-    values: Iterable[V], make: Callable[[V], Entry], known: Callable[[V], Known]
-) -> Rows:
+    values: Iterable[V], make: Callable[[V], ValidRow], known: Callable[[V], RowGroup]
+) -> TaskRows:
     """Rows made of `values`; one that breaks a rule becomes a failure, the others run.
 
-    `make` raises RowError. Of rows with the same id the first counts.
+    `make` raises RowError. Of rows with the same id the first is used.
     """
     samples: list[Sample | Malformed] = []
     answers: dict[str, dict[str, Document]] = {}
@@ -75,16 +75,16 @@ def gathered(
         samples.append(entry.sample)
         for writer, document in entry.answers.items():
             answers.setdefault(writer, {})[entry.sample.id] = document
-    return Rows(
+    return TaskRows(
         samples=tuple(samples), answers=answers, broken=dict(sorted(broken.items()))
     )
 
 
-def _failure(row: int, known: Known, error: RowError) -> Malformed:
+def _failure(row: int, known: RowGroup, error: RowError) -> Malformed:
     return malformed(row, known.id, error, known.category, known.field)
 
 
-def _once(entry: Entry, first: dict[str, int], row: int) -> Entry:
+def _once(entry: ValidRow, first: dict[str, int], row: int) -> ValidRow:
     known = first.setdefault(entry.sample.id, row)
     if known != row:
         raise RowError(Rule.DUPLICATE, f"row {known} has {entry.sample.id!r} already")
@@ -92,20 +92,20 @@ def _once(entry: Entry, first: dict[str, int], row: int) -> Entry:
 
 
 def as_asked(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
-    """The question as published, with no words of ours around it."""
+    """The question as published, with no words added."""
     return sample.turns
 
 
 def task_set(
     name: str,
     source: str,
-    rows: Rows,
+    rows: TaskRows,
     *,
     digest: str,
     revision: str | None = None,
     prompt: Prompter = as_asked,
 ) -> TaskSet:
-    """The task set of `rows`; its fields in the order in which they are met."""
+    """The task set of `rows`; its fields in the order in which they occur."""
     fields = (s.field for s in rows.samples if isinstance(s, Sample) and s.field)
     about = {
         "name": name,
@@ -147,8 +147,8 @@ def located(place: str, patterns: tuple[str, ...]) -> tuple[Path, str | None]:
     there is no such data.
     """
     if place.startswith(HUB):
-        snapshot = hub.snapshot(place, patterns)
-        return snapshot, snapshot.name
+        folder = snapshot(place, patterns)
+        return folder, folder.name
     path = Path(place).expanduser().absolute()
     if not path.exists():
         raise TaskError(f"no data at {place!r}")

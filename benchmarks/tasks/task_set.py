@@ -1,4 +1,4 @@
-"""Task sets: queries with their prompts, and ways to take some of them."""
+"""Task sets: queries with their prompts; reading them, and selecting some of them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie import reader, source
+from benchmarks.tasks.mmie import reader
 from benchmarks.tasks.mmie.categories import CATEGORIES, FIELDS
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
 from benchmarks.tasks.reading import checks
-from benchmarks.tasks.reading.album import Album
+from benchmarks.tasks.reading.pictures import PictureFolder
 from benchmarks.tasks.reading.rules import TaskError
 from generators.base import imported
 from generators.document import Document, Malformed, Sample
@@ -35,20 +35,20 @@ __all__ = [
 Samples = Sequence[Sample | Malformed]
 
 READERS: Mapping[str, str] = {
-    "creation": "benchmarks.tasks.creation_mmbench.reader:load",
-    "creation-text": "benchmarks.tasks.creation_mmbench.reader:load_text_only",
-    "mllm-bench": "benchmarks.tasks.mllm_bench.reader:load",
-    "probench": "benchmarks.tasks.probench.reader:load",
+    "creation": "benchmarks.tasks.creation_mmbench:load",
+    "creation-text": "benchmarks.tasks.creation_mmbench:load_text_only",
+    "mllm-bench": "benchmarks.tasks.mllm_bench:load",
+    "probench": "benchmarks.tasks.probench:load",
 }
 """Other benchmarks' data as `NAME:PLACE`: name -> `module:function` of (place, cache)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskSet:
-    """Queries, and what a run has to know of them.
+    """Queries, and what a run needs to know about them.
 
-    A task set of your own is a function that gives one, named as `module:function`; its
-    module lies in the current folder or is installed:
+    Your own task set is a function that returns one, named as `module:function`; its
+    module is in the current folder or installed:
 
         def queries() -> TaskSet:
             turns = (Turn("user", (Text("Draw a cat."),)),)
@@ -96,7 +96,7 @@ def load(
     """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
 
     `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is
-    a function of the user's that gives the task set. Pictures are decoded once to find
+    a user's function that returns the task set. Pictures are decoded once to find
     broken ones; `cache` (by default the user's cache folder) keeps the results.
     `on_progress` is called with (checked, of how many). Raises TaskError for data that
     cannot be read, UsageError for unknown names in `prompts`.
@@ -108,20 +108,20 @@ def load(
     if prefix is not None and prefix in READERS:
         return _of_another(prefix, data.partition(":")[2], prompts, cache)
     wording = mmie_prompts(prompts)
-    place = source.locate(data, cache)
-    album = Album(place.root, cache, place.also)
-    reading = reader.read(place.rows, album, on_progress)
+    source = reader.locate(data, cache)
+    album = PictureFolder(source.root, cache, source.also)
+    reading = reader.read(source.rows, album, on_progress)
     about = {
-        "name": place.name,
+        "name": source.name,
         "source": data,
-        "revision": place.revision,
+        "revision": source.revision,
         "digest": reading.digest,
         "rows": len(reading.samples),
         "malformed": dict(reading.broken),
         "prompts": wording.digest,
     }
     return TaskSet(
-        name=place.name,
+        name=source.name,
         samples=reading.samples,
         prompt=wording,
         categories=CATEGORIES,
@@ -151,7 +151,7 @@ def _own(data: str, prompts: Mapping[str, Mapping[str, str]] | None) -> TaskSet:
     task = make()
     if not isinstance(task, TaskSet):
         kind = type(task).__name__
-        raise UsageError(f"data {data!r} must give a TaskSet, not a value of type {kind}")
+        raise UsageError(f"data {data!r} must return a TaskSet, not a value of type {kind}")
     return task
 
 
@@ -164,12 +164,12 @@ def limited(samples: Samples, limit: int, seed: int) -> tuple[Sample | Malformed
     """
     if limit < 1:
         raise TaskError(f"a limit of {limit} leaves no queries; it must be at least 1")
-    drawn = sorted(_turn_of_each(samples, seed).items(), key=lambda item: item[1])
-    kept = sorted(position for position, _ in drawn[:limit])
-    return tuple(samples[i] for i in kept)
+    order = sorted(_draw_order(samples, seed).items(), key=lambda item: item[1])
+    positions = sorted(position for position, _ in order[:limit])
+    return tuple(samples[i] for i in positions)
 
 
-def _turn_of_each(samples: Samples, seed: int) -> dict[int, tuple[float, str]]:
+def _draw_order(samples: Samples, seed: int) -> dict[int, tuple[float, str]]:
     """When the sample at each position is drawn (Sainte-Lague's divisors).
 
     The k-th of the n samples of a category comes at (k - 1/2) / n, so that the categories
@@ -189,12 +189,12 @@ def _turn_of_each(samples: Samples, seed: int) -> dict[int, tuple[float, str]]:
 
 def selected(samples: Samples, ids: Iterable[str]) -> tuple[Sample | Malformed, ...]:
     """The samples with these ids, in file order; TaskError names ids that do not exist."""
-    wanted = dict.fromkeys(ids)
+    requested = dict.fromkeys(ids)
     known = {sample.id for sample in samples}
-    missing = [id for id in wanted if id not in known]
+    missing = [id for id in requested if id not in known]
     if missing:
         raise TaskError("; ".join(_unknown_id(id, known) for id in missing[:5]))
-    return tuple(sample for sample in samples if sample.id in wanted)
+    return tuple(sample for sample in samples if sample.id in requested)
 
 
 def _unknown_id(id: str, known: set[str]) -> str:

@@ -158,7 +158,7 @@ def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     folders = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     said = io.StringIO()
     flags: dict[str, Any] = dict.fromkeys(("weights", "out", "address", "mode", "rubric"))
-    flags["set"] = ["models.clipscore.long_text=mean"]
+    flags |= {"set": ["models.clipscore.long_text=mean"], "remake": False}
     status = commands.score(finished, [], flags, Console(file=said, width=200))
     assert status == 0, said.getvalue()
     after = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}

@@ -15,8 +15,8 @@ from paths import CHECKOUT
 from typer.testing import CliRunner
 from typer.testing import Result as Done
 
-from benchmarks.tasks.reading import hub
 from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.reading.sources import snapshot
 from benchmarks.tasks.task_set import READERS
 from generators.errors import UsageError
 from generators.natives import NATIVE
@@ -150,7 +150,7 @@ def test_advice_about_access_is_about_the_repository_asked_for(
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", refused)
     with pytest.raises(TaskError) as error:
-        hub.snapshot(f"hf:{name}", ("*",))
+        snapshot(f"hf:{name}", ("*",))
     assert ("MMIE/MMIE asks for access" in str(error.value)) is its_own
     assert "hf auth login" in str(error.value)
 
@@ -191,7 +191,7 @@ def test_modules_in_the_current_folder_are_found(here: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ("own_tasks:nothing", "must give a TaskSet, not a value of type list"),
+        ("own_tasks:nothing", "must return a TaskSet, not a value of type list"),
         ("own_tasks:queris", "has no attribute 'queris'"),
         ("nowhere_at_all:queries", "No module named 'nowhere_at_all'.*probench:PLACE"),
     ],
@@ -247,6 +247,11 @@ def test_flags_with_few_values_name_them(
     assert done.exit_code == 2
     for choice in choices:
         assert choice in done.output
+
+
+def test_compare_takes_a_protocol_of_the_users() -> None:
+    with pytest.raises(UsageError, match="'nowhere_at_all:Mine' cannot be imported"):
+        plait("compare", "x", "--judge", "y", "--protocol", "nowhere_at_all:Mine")
 
 
 def test_run_and_plan_have_the_same_options() -> None:

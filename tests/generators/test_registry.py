@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from typer.testing import CliRunner
 
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import open_experiment
-from benchmarks.tasks.task_set import READERS, TaskSet, load
+from benchmarks.tasks.task_set import READERS, load
 from generators.errors import UsageError
 from generators.registry import PREFIXES, RESERVED, Named, is_custom
 from pipelines.systems import (
@@ -145,19 +144,13 @@ def test_unknown_data_lists_the_readers_and_a_path_may_hold_a_colon(tmp_path: Pa
     assert load_config(None, {"data": str(folder)}).data == str(folder)
 
 
-def three() -> TaskSet:
-    """What `test_registry:three` names."""
-    task = load("sample")
-    return replace(task, name="three", samples=task.samples[:3])
-
-
 def test_data_may_be_a_function_of_the_users() -> None:
-    config = load_config(None, {"data": "test_registry:three", "systems": ["gt"]})
+    config = load_config(None, {"data": "users_own:three", "systems": ["gt"]})
     experiment = open_experiment(config)
     assert (experiment.task.name, len(experiment.samples)) == ("three", 3)
     with pytest.raises(UsageError, match=r"nowhere_at_all.*creation:PLACE"):
         load("nowhere_at_all:tasks")
-    with pytest.raises(UsageError, match="must give a TaskSet, not a value of type str"):
+    with pytest.raises(UsageError, match="must return a TaskSet, not a value of type str"):
         load("platform:system")
 
 

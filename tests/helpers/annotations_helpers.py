@@ -11,10 +11,10 @@ from typing import Any
 
 from stages import Constant
 
-from benchmarks.studies.agreement import Settings, agreement_report
+from benchmarks.studies.agreement import AgreementSettings, agreement_report
 from benchmarks.studies.agreement.ratings import RatingsByRater, read_ratings
 
-FEW = Settings(draws=50)
+FEW = AgreementSettings(draws=50)
 
 IDS = [f"SA-{i}" for i in range(8)]
 SCORED = [1, 2, 3, 4, 5, 6, 0, 2]

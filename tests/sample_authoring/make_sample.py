@@ -12,7 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from benchmarks.tasks.mmie.source import SAMPLE
+from benchmarks.tasks.mmie.reader import SAMPLE
 from sample_authoring import steps_learning, steps_living, steps_making
 from sample_authoring.coding import coding
 from sample_authoring.mathematics import mathematics

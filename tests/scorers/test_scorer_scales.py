@@ -82,29 +82,10 @@ def test_every_scorer_declares_its_scale_and_direction(name):
     assert scorer.direction in DIRECTIONS
 
 
-class Errors:
-    kind = "score"
-    scale = "0-10"
-    direction = "lower"
-
-
-class Plain:
-    kind = "score"
-
-
-class Sideways:
-    kind = "score"
-    direction = "sideways"
-
-
-def named(cls: type) -> str:
-    return f"{cls.__module__}:{cls.__name__}"
-
-
 def test_a_users_scorer_declares_both_or_is_unbounded_and_better_higher():
-    lower = resolve_scorer(named(Errors), "pretrained", {})
+    lower = resolve_scorer("users_own:Errors", "pretrained", {})
     assert (lower.scale, lower.direction) == ("0-10", "lower")
-    plain = resolve_scorer(named(Plain), "pretrained", {})
+    plain = resolve_scorer("users_own:Plain", "pretrained", {})
     assert (plain.scale, plain.direction) == ("unbounded", "higher")
     with pytest.raises(UsageError, match=r"sideways.*higher.*lower"):
-        resolve_scorer(named(Sideways), "pretrained", {})
+        resolve_scorer("users_own:Sideways", "pretrained", {})

@@ -1,7 +1,7 @@
 """What the page shows of each query, as plain JSON data.
 
-The index holds of every entry what filters and sorting read; the text stands in chunks,
-which the page loads as they come into view.
+The index holds what filters and sorting need of every entry; the text is in chunks, which
+the page loads as they come into view.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from benchmarks.results.board import Board, key_of, score_outcome, score_value, weights_of
 from benchmarks.results.report.gallery import Shown
-from benchmarks.results.tables import decimals
+from benchmarks.results.wording import decimals
 from cluster.plan import Evaluation, outcome_name
 from generators.base import Failure, Outcome, Result
 from generators.document import Content, Document, Image, Malformed, Sample, Score
@@ -34,7 +34,7 @@ _SCORE_CODES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ReportEntry:
     """One query (and repeat) with the answer of each system, in the board's order."""
 
     anchor: str
@@ -54,11 +54,11 @@ class Entry:
                 yield from answer.document.value.images
 
 
-def entries_of(board: Board, most: int | None = None) -> list[Entry]:
-    """Entries in the order of their first answer; of all queries, or of at most `most`.
+def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
+    """Entries in the order of their first answer; of all queries, or of at most `limit`.
 
-    Which queries follows from their keys alone, so that pages of several runs over the
-    same data show the same ones.
+    The selection depends on the queries' keys alone, so that pages of several runs over
+    the same data show the same queries.
     """
     column = {s.name: i for i, s in enumerate(board.systems)}
     rows: dict[tuple[str, int], list[Evaluation | None]] = {}
@@ -67,9 +67,9 @@ def entries_of(board: Board, most: int | None = None) -> list[Entry]:
         key = key_of(e.sample)
         samples.setdefault(key, e.sample)
         rows.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
-    shown = set(samples if most is None else sorted(samples, key=_digest)[:most])
+    shown = set(samples if limit is None else sorted(samples, key=_digest)[:limit])
     return [
-        Entry(
+        ReportEntry(
             f"{key}~{repeat + 1}" if repeat else key, samples[key], repeat, tuple(answers)
         )
         for (key, repeat), answers in rows.items()
@@ -81,8 +81,8 @@ def _digest(key: str) -> str:
     return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
 
 
-def index_of(board: Board, entries: Sequence[Entry]) -> dict[str, Any]:
-    """What the page must know before it shows anything."""
+def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
+    """What the page needs before it can show anything."""
     categories, fields = board.category_names, board.field_names
     names = [s.name for s in board.scorers]
     return {
@@ -127,13 +127,15 @@ def _score_code(outcome: Outcome[Score] | None) -> float | str:
 
 
 def chunk_of(
-    board: Board, entries: Sequence[Entry], pictures: Mapping[str, Shown]
+    board: Board, entries: Sequence[ReportEntry], pictures: Mapping[str, Shown]
 ) -> list[dict[str, Any]]:
-    """The text of some entries, and where their pictures lie."""
+    """The text of some entries, and the paths of their pictures."""
     return [_full(board, entry, pictures) for entry in entries]
 
 
-def _full(board: Board, entry: Entry, pictures: Mapping[str, Shown]) -> dict[str, Any]:
+def _full(
+    board: Board, entry: ReportEntry, pictures: Mapping[str, Shown]
+) -> dict[str, Any]:
     sample = entry.sample
     names = [s.name for s in board.scorers]
     answers = [_answer(a, names, pictures) for a in entry.answers]
@@ -213,8 +215,8 @@ def plain(value: Any) -> Any:
 def as_script(call: str, *arguments: Any) -> str:
     """A script that hands `arguments` to `call`.
 
-    Pages opened from disk may load scripts but may not fetch. All that is not ASCII is
-    escaped, and so is `<`: no text can end the script or be taken for markup.
+    Pages opened from disk may load scripts but may not fetch. Everything outside ASCII is
+    escaped, and so is `<`: no text can end the script or be read as markup.
     """
     texts = (json.dumps(a, separators=(",", ":"), allow_nan=False) for a in arguments)
     return f"{call}({','.join(texts)});\n".replace("<", "\\u003c")

@@ -1,4 +1,4 @@
-"""The pictures of a report: a thumbnail of each, and the full size while there is room."""
+"""The pictures of a report: thumbnails, and full-size copies up to a budget."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Shown:
     problem: str | None = None
 
 
-class _Made(NamedTuple):
+class _Prepared(NamedTuple):
     shown: Shown
     copy: Path | None = None
     """A full-size copy made for an earlier report."""
@@ -47,23 +47,39 @@ class _Made(NamedTuple):
 class Gallery:
     """Writes pictures under `folder`, named by their content, each of them once."""
 
-    def __init__(self, folder: Path, read: Read, *, side: int, full_bytes: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        read: Read,
+        *,
+        side: int,
+        full_bytes: int,
+        on_progress: Callable[[int], None] = lambda _: None,
+    ) -> None:
         self.folder = folder
         self.read = read
         self.side = side
-        self.room = full_bytes
+        self.budget = full_bytes
         self.shown: dict[str, Shown] = {}
+        self._on_progress = on_progress
+        # Pillow releases the interpreter's lock while it decodes, resizes and encodes.
+        self._pool = ThreadPoolExecutor(os.cpu_count())
         for name in ("thumbs", "images"):
             (folder / name).mkdir(parents=True, exist_ok=True)
         self._copies = {path.stem: path for path in (folder / "images").iterdir()}
 
+    def __enter__(self) -> Gallery:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
     def add(self, images: Iterable[Image]) -> None:
         """Write every picture to disk; of one that cannot be read, keep the reason."""
         new = list({i.digest: i for i in images if i.digest not in self.shown}.values())
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for start in range(0, len(new), _BATCH):
-                batch = new[start : start + _BATCH]
-                self._take(batch, list(pool.map(self._make, batch)))
+        for start in range(0, len(new), _BATCH):
+            batch = new[start : start + _BATCH]
+            self._keep(batch, self._pool.map(self._prepare, batch))
 
     def sweep(self) -> None:
         """Remove pictures that an earlier report showed and this one does not."""
@@ -75,24 +91,24 @@ class Gallery:
 
     @property
     def full_size(self) -> int:
-        """How many pictures are there in full size."""
+        """How many pictures have a full-size copy."""
         return sum(s.full is not None for s in self.shown.values())
 
-    def _make(self, image: Image) -> _Made:
-        """Read and shrink a picture, or find what an earlier report made of it."""
+    def _prepare(self, image: Image) -> _Prepared:
+        """Read and shrink a picture, or reuse the files of an earlier report."""
         thumb, copy = self._thumb(image), self._copies.get(_name(image))
-        if thumb.exists() and (copy or self.room <= 0):
-            return _Made(_shown(thumb), copy)
+        if thumb.exists() and (copy or self.budget <= 0):
+            return _Prepared(_shown(thumb), copy)
         try:
             data = self.read(image)
             if not thumb.exists():
                 self._shrink(data, thumb)
-            return _Made(_shown(thumb), data=data)
+            return _Prepared(_shown(thumb), data=data)
         except PictureError as error:
-            return _Made(Shown(None, problem=str(error)))
+            return _Prepared(Shown(None, problem=str(error)))
         except Exception as error:
-            # Whatever a store or a file system raises: the page says so and goes on.
-            return _Made(Shown(None, problem=f"cannot be read: {error}"))
+            # Whatever a store or a file system raises, the page shows the reason.
+            return _Prepared(Shown(None, problem=f"cannot be read: {error}"))
 
     def _thumb(self, image: Image) -> Path:
         return self.folder / "thumbs" / f"{_name(image)}-{self.side}.webp"
@@ -100,18 +116,19 @@ class Gallery:
     def _shrink(self, data: bytes, thumb: Path) -> None:
         write_whole(thumb, thumbnail(data, self.side), durable=False)
 
-    def _take(self, images: Sequence[Image], made: Sequence[_Made]) -> None:
-        """Keep full-size copies in the order of the page, until the room is used up."""
-        for image, new in zip(images, made, strict=True):
+    def _keep(self, images: Sequence[Image], prepared: Iterable[_Prepared]) -> None:
+        """Keep full-size copies in the order of the page, until the budget is used up."""
+        for image, new in zip(images, prepared, strict=True):
             size = new.copy.stat().st_size if new.copy else len(new.data)
             shown = new.shown
-            if shown.thumb is not None and 0 < size <= self.room:
+            if shown.thumb is not None and 0 < size <= self.budget:
                 copy = new.copy or self._copied(image, new.data)
-                self.room -= size
+                self.budget -= size
                 shown = replace(shown, full=copy.name)
             elif shown.thumb is not None:
-                self.room = 0
+                self.budget = 0
             self.shown[image.digest] = shown
+            self._on_progress(len(self.shown))
 
     def _copied(self, image: Image, data: bytes) -> Path:
         form = next((ext for magic, ext in _MAGIC.items() if data.startswith(magic)), None)

@@ -9,7 +9,7 @@ by a script from data files, a few at a time.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,21 +17,20 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from benchmarks.results import tables
+from benchmarks.results import wording
 from benchmarks.results.board import Board, key_of
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.reasons import FAILURES
 from benchmarks.results.report.entries import (
     CHUNK,
-    Entry,
+    ReportEntry,
     as_script,
     chunk_of,
     entries_of,
     index_of,
 )
-from benchmarks.results.report.facts import facts_of
 from benchmarks.results.report.gallery import Gallery, Read
-from benchmarks.results.report.panels import panel_of
+from benchmarks.results.report.panels import facts_of, panel_of
 from benchmarks.results.validity import checks
 from generators.files import write_whole
 
@@ -41,16 +40,20 @@ _SCRIPTS = (
 )
 
 
+Progress = Callable[[int, int], None]
+"""Called with how many pictures are prepared, and of how many."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ReportSettings:
-    """How much of a run goes into its page. Nothing here touches a number."""
+    """How much of a run its page shows. Nothing here changes a number."""
 
     thumbnail: int = 256
     """Longer side of a thumbnail, in pixels."""
     full_size_mib: int = 200
     """Pictures are copied in full size until they take this much."""
     queries: int | None = None
-    """At most this many queries are shown, by default all; the tables are always of all."""
+    """At most this many queries are shown, by default all; the tables always cover all."""
 
 
 DEFAULT_SETTINGS = ReportSettings()
@@ -62,18 +65,27 @@ def write_report(
     manifest: Mapping[str, Any],
     read: Read,
     settings: ReportSettings = DEFAULT_SETTINGS,
+    on_progress: Progress | None = None,
 ) -> Path:
     """Write the page of a run; the path of report.html. Equal input, equal bytes.
 
-    `read` brings a picture's bytes. One that cannot be read is shown as its reason. Text
-    and pictures are written a few entries at a time: however large the run, no more than
-    one chunk of them is in memory.
+    `read` returns a picture's bytes; one that cannot be read is shown as the reason. Text
+    and pictures are written a few entries at a time: however large the run, at most one
+    chunk of them is in memory. `on_progress` is called with (prepared, total) pictures.
     """
     folder = root / "report"
-    room = settings.full_size_mib << 20
-    gallery = Gallery(folder, read, side=settings.thumbnail, full_bytes=room)
+    budget = settings.full_size_mib << 20
     entries = entries_of(board, settings.queries)
-    _write_data(board, folder, entries, gallery)
+    total = len({image.digest for entry in entries for image in entry.pictures()})
+
+    def prepared(done: int) -> None:
+        if on_progress is not None:
+            on_progress(done, total)
+
+    with Gallery(
+        folder, read, side=settings.thumbnail, full_bytes=budget, on_progress=prepared
+    ) as gallery:
+        _write_data(board, folder, entries, gallery)
     gallery.sweep()
     page = root / "report.html"
     write_whole(page, _page(board, root.name, manifest, entries, gallery))
@@ -81,7 +93,7 @@ def write_report(
 
 
 def _write_data(
-    board: Board, folder: Path, entries: Sequence[Entry], gallery: Gallery
+    board: Board, folder: Path, entries: Sequence[ReportEntry], gallery: Gallery
 ) -> None:
     """Pictures, chunks and index; files of an earlier, longer report are removed."""
     written = {"index.js"}
@@ -102,7 +114,7 @@ def _page(
     board: Board,
     name: str,
     manifest: Mapping[str, Any],
-    entries: Sequence[Entry],
+    entries: Sequence[ReportEntry],
     gallery: Gallery,
 ) -> str:
     environment = Environment(
@@ -120,10 +132,10 @@ def _page(
         rows=rows,
         panels=[panel_of(board, rows, s, queries) for s in board.scorers],
         checks=[check.as_json() for check in checks(board)],
-        tables=tables,
+        wording=wording,
         failures=FAILURES,
-        methods=tables.interval_methods(rows),
-        counted=tables.counts_shown(rows),
+        methods=wording.interval_methods(rows),
+        counted=wording.counts_shown(rows),
         entries=len(entries),
         queries_shown=len(queries),
         pictures=len(gallery.shown),
@@ -136,6 +148,6 @@ def _page(
 
 
 def _source(environment: Environment, name: str) -> Markup:
-    """A file of our own, put into the page as it is."""
+    """A file of the template's folder, put into the page unchanged."""
     assert environment.loader is not None
     return Markup(environment.loader.get_source(environment, name)[0])

@@ -1,17 +1,18 @@
-"""What the template shows of one scorer."""
+"""What the template shows of a scorer (tables and plots) and of the run (its facts)."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from benchmarks.results import tables
+from benchmarks.results import wording
 from benchmarks.results.board import Board
-from benchmarks.results.criteria import profiles
 from benchmarks.results.leaderboard import differences
 from benchmarks.results.leaderboard_tables import scorer_table
 from benchmarks.results.report.plots import axis_of, disagreements_of, distributions_of
+from benchmarks.results.standings import profiles
 from scorers.base import Scorer
 
 
@@ -21,20 +22,20 @@ def panel_of(
     """One scorer's tables and plots; `shown` are the keys of the queries on the page."""
     name = scorer.name
     scores = [(row["system"], row["scores"][name]) for row in rows]
-    average = tables.headline(rows, name)
+    average = wording.headline(rows, name)
     pairs = {(d["a"], d["b"]): d for d in differences(board) if d["scorer"] == name}
     return {
         "name": name,
         "scale": scorer.scale,
-        "direction": tables.direction_of(scorer),
-        "digits": tables.decimals(scorer.scale),
+        "direction": wording.direction_of(scorer),
+        "digits": wording.decimals(scorer.scale),
         "scores": scores,
         "average": average,
         "best": scorer_table(board, rows, scorer).best,
         "axis": axis_of([s[average] for _, s in scores]),
-        "counted": tables.counts_shown([s["avg_micro"] for _, s in scores]),
+        "counted": wording.counts_shown([s["avg_micro"] for _, s in scores]),
         "absent": _absent_intervals(scores),
-        "matrix": tables.matrix(board, rows, name),
+        "matrix": wording.matrix(board, rows, name),
         "profiles": profiles(board, name),
         "difference": partial(_difference, pairs),
         "distributions": distributions_of(board, name, scorer.scale),
@@ -44,7 +45,7 @@ def panel_of(
 
 def _absent_intervals(scores: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
     """Why some means have no interval, each reason once."""
-    cells = [cell for _, s in scores for cell in tables.cells_of(s)]
+    cells = [cell for _, s in scores for cell in wording.cells_of(s)]
     return sorted(
         {
             c["reason"]
@@ -58,7 +59,7 @@ def _absent_intervals(scores: Sequence[tuple[str, Mapping[str, Any]]]) -> list[s
 def _difference(
     pairs: Mapping[tuple[str, str], Mapping[str, Any]], a: str, b: str
 ) -> dict[str, Any] | None:
-    """Mean of `a` - `b`, whichever way round it was taken; None for a system by itself."""
+    """Mean of `a` - `b`, in whichever direction it is stored; None for one system."""
     if (a, b) in pairs:
         return dict(pairs[a, b])
     pair = pairs.get((b, a))
@@ -66,3 +67,78 @@ def _difference(
         return dict(pair) if pair else None
     ends = pair["ci95"] and [-end for end in reversed(pair["ci95"])]
     return dict(pair) | {"mean": -pair["mean"], "ci95": ends}
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Facts of a run in the order shown; what a manifest lacks is left out."""
+
+    general: dict[str, str]
+    stages: list[dict[str, str]]
+    """One line per stage: what it is and what it used."""
+
+
+def facts_of(manifest: Mapping[str, Any]) -> Facts:
+    """The facts that readers look for first; the page shows the whole manifest below."""
+    facts = {
+        "status": _text(manifest.get("status")),
+        "started": _text(manifest.get("started")),
+        "finished": _text(manifest.get("finished")),
+        "data": _data(manifest.get("data")),
+        "seed": _text(_mapping(manifest.get("config")).get("seed")),
+        "code": _code(_mapping(manifest.get("git"))),
+        "machine": _machine(manifest),
+        "packages": _packages(_mapping(manifest.get("packages"))),
+        "command": " ".join(map(str, manifest.get("argv") or [])),
+    }
+    return Facts({name: text for name, text in facts.items() if text}, _stages(manifest))
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _text(value: Any) -> str:
+    return "" if value is None else str(value)
+
+
+def _data(data: Any) -> str:
+    if not isinstance(data, Mapping):
+        return _text(data)
+    return ", ".join(f"{k} {v}" for k, v in data.items() if isinstance(v, str | int) and v)
+
+
+def _code(git: Mapping[str, Any]) -> str:
+    commit = _text(git.get("commit"))[:12]
+    return f"{commit} with local changes" if commit and git.get("dirty") else commit
+
+
+def _machine(manifest: Mapping[str, Any]) -> str:
+    hardware = _mapping(manifest.get("hardware"))
+    parts = [_text(manifest.get("platform"))]
+    parts += [f"{hardware['cpus']} CPUs"] if hardware.get("cpus") else []
+    parts += [str(gpu) for gpu in hardware.get("gpus") or []]
+    parts += [f"Python {manifest['python']}"] if manifest.get("python") else []
+    return ", ".join(p for p in parts if p)
+
+
+def _packages(packages: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in packages.items())
+
+
+def _stages(manifest: Mapping[str, Any]) -> list[dict[str, str]]:
+    usage = _mapping(manifest.get("usage"))
+    lines = []
+    for folder, stage in _mapping(manifest.get("stages")).items():
+        about, name = _mapping(stage), str(folder).rpartition("-")[0]
+        used = _mapping(usage.get(name))
+        line = {"stage": name or str(folder)}
+        line |= {k: _text(about.get(k)) for k in ("kind", "weights", "identity")}
+        lines.append(
+            line | {"usage": ", ".join(f"{v:,} {_words(k)}" for k, v in used.items())}
+        )
+    return lines
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

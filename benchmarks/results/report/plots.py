@@ -1,4 +1,4 @@
-"""What the page draws of one scorer: an axis, histograms, and the widest disagreements."""
+"""Plots of one scorer: an axis, histograms, and the largest disagreements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from scorers.base import bounds
 from scorers.statistics.estimate import Floats
 
 _TICKS = 6
-"""Most ticks of an axis."""
+"""At most this many ticks on an axis."""
 _ROOM = 24
 """Characters that fit below an axis, with two between labels."""
 _BINS = 12
@@ -35,12 +35,12 @@ class Axis:
     ticks: tuple[float, ...]
 
     def percent(self, value: float) -> str:
-        """Where on the axis a value lies."""
+        """Position of a value on the axis."""
         return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
 
 
 def axis_of(cells: Sequence[Mapping[str, Any]]) -> Axis | None:
-    """The axis of a column of means; None where there is nothing to tell apart."""
+    """The axis of a column of means; None where all are equal."""
     ends = [
         end for c in cells for end in (c["mean"], *(c["ci95"] or ())) if end is not None
     ]
@@ -70,11 +70,11 @@ def tick_text(tick: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """How often which scores were given by one scorer to one system in one category."""
+    """How often one scorer gave which scores to one system in one category."""
 
     counts: tuple[int, ...]
     label: str
-    """In words, for readers who do not see it."""
+    """In words, for screen readers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ class Distributions:
     high: str
     """The ends of the bins, as text."""
     highest: float
-    """The largest share of its histogram that one bar has."""
+    """The largest share of its histogram in one bar."""
     histograms: Mapping[str, Mapping[str, Histogram | None]]
 
     def height(self, histogram: Histogram, count: int) -> float:
@@ -110,8 +110,8 @@ def distributions_of(board: Board, scorer: str, scale: str) -> Distributions | N
         for c in board.category_names
     }
     histograms = {c: row for c, row in histograms.items() if any(row.values())}
-    drawn = [h for row in histograms.values() for h in row.values() if h]
-    highest = max(max(h.counts) / sum(h.counts) for h in drawn)
+    nonempty = [h for row in histograms.values() for h in row.values() if h]
+    highest = max(max(h.counts) / sum(h.counts) for h in nonempty)
     ends = names[0].partition(" to ")[0], names[-1].rpartition(" to ")[2]
     return Distributions(*ends, highest, histograms)
 
@@ -125,7 +125,7 @@ def _bins(known: Floats, scale: str) -> tuple[Floats, list[str]]:
         return np.append(whole - 0.5, whole[-1] + 0.5), [str(k) for k in whole]
     if ends[1] - ends[0] > 3 * (known.max() - known.min()) > 0:
         low, high = known.min(), known.max()
-    # Values too close together to be told apart share one bin of some width.
+    # Values too close together to distinguish share one bin of some width.
     high = high if high > low else low + max(abs(low), 1.0) * 1e-6
     edges = np.linspace(low, high, _BINS + 1)
     names = [f"{a:.4g} to {b:.4g}" for a, b in pairwise(edges)]
@@ -160,14 +160,14 @@ class Disagreement:
 
 
 def disagreements_of(board: Board, scorer: str, shown: Sequence[str]) -> list[Disagreement]:
-    """The queries among `shown` on which systems are furthest apart, the widest first.
+    """The queries among `shown` on which systems are furthest apart, the largest first.
 
-    Of equally wide ones, those come first on which the other systems are split too. The
-    ground truth and its controls take part only where there are no two other systems.
+    Among equal disagreements, those on which the other systems are split too come first.
+    The ground truth and its controls count only where there are no two other systems.
     """
     names = [s.name for s in board.systems]
-    made = [i for i, n in enumerate(names) if n != TRUTH and not is_control(n)]
-    columns = made if len(made) > 1 else list(range(len(names)))
+    models = [i for i, n in enumerate(names) if n != TRUTH and not is_control(n)]
+    columns = models if len(models) > 1 else list(range(len(names)))
     on_page = set(shown)
     rows = [i for i, key in enumerate(board.keys) if key in on_page]
     values = board.values[scorer][np.ix_(rows, columns)]

@@ -7,7 +7,7 @@ report.tables               # for a terminal
 
 from __future__ import annotations
 
-from benchmarks.studies.agreement.comparison import Settings
+from benchmarks.studies.agreement.comparison import AgreementSettings
 from benchmarks.studies.agreement.report import AgreementReport, agreement_report
 
-__all__ = ["AgreementReport", "Settings", "agreement_report"]
+__all__ = ["AgreementReport", "AgreementSettings", "agreement_report"]

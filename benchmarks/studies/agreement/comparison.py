@@ -1,15 +1,21 @@
-"""Judges' ratings set beside people's: everything there is to say, in plain form."""
+"""Judges' ratings matched with people's, and all measures of agreement, in plain form."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import numpy as np
 
-from benchmarks.studies.agreement.matching import Matched, RatedUnit, by_unit, matched
-from benchmarks.studies.agreement.ratings import RatingsByRater, Unit
+from benchmarks.studies.agreement.ratings import (
+    About,
+    RatingsByRater,
+    Unit,
+    category_by_id,
+    kind_of,
+)
 from benchmarks.studies.agreement.rows import Value, ends_of
 from generators.errors import UsageError
 from scorers.base import bounds
@@ -27,9 +33,107 @@ from scorers.statistics.preferences import (
     mllm_people,
 )
 
+EXAMPLES = 5
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class RatedUnit:
+    """A unit that a judge and at least one person have rated."""
+
+    unit: Unit
+    about: About
+    judge: Value
+    human: Mapping[str, Value]
+    """By annotator."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matched:
+    """One judge's ratings matched with people's."""
+
+    judge: str
+    matches: list[RatedUnit]
+    no_score: Counter[str]
+    """Rated by people, known to the judge's side, and without a score: by reason."""
+    unmatched: Mapping[Unit, str]
+    """Rated by people but not among the judge's documents, by what is unknown."""
+    not_annotated: int
+    """Scored by the judge, rated by nobody."""
+
+    def counts(self) -> dict[str, Any]:
+        """Every unit of either side, by outcome."""
+        lost = Counter(self.unmatched.values())
+        annotated = len(self.matches) + self.no_score.total() + len(self.unmatched)
+        return {
+            "annotated": annotated,
+            "matched": len(self.matches),
+            "no_score": dict(sorted(self.no_score.items())),
+            "unmatched": dict(sorted(lost.items())),
+            "unmatched_examples": [list(u) for u in sorted(self.unmatched)[:EXAMPLES]],
+            "not_annotated": self.not_annotated,
+        }
+
+
+def matched(judges: RatingsByRater, people: RatingsByRater) -> list[Matched]:
+    """People's ratings matched with each judge's, in the order of the judges' names."""
+    rated = by_unit(people)
+    names = sorted({*judges.values, *judges.missing})
+    return [_matched(name, judges, people, rated) for name in names]
+
+
+def by_unit(people: RatingsByRater) -> dict[Unit, dict[str, Value]]:
+    """Each unit's values by annotator."""
+    units: dict[Unit, dict[str, Value]] = {}
+    for annotator, values in sorted(people.values.items()):
+        for unit, value in values.items():
+            units.setdefault(unit, {})[annotator] = value
+    return units
+
+
+def _matched(
+    name: str,
+    judges: RatingsByRater,
+    people: RatingsByRater,
+    rated: Mapping[Unit, dict[str, Value]],
+) -> Matched:
+    scored, missing = judges.values.get(name, {}), judges.missing.get(name, {})
+    matches = [
+        RatedUnit(unit=u, about=_about(u, judges, people), judge=scored[u], human=rated[u])
+        for u in sorted(rated)
+        if u in scored
+    ]
+    ids, systems = {u.id for u in judges.about}, {u.system for u in judges.about}
+    lost = {
+        u: _unknown(u, ids, systems) for u in rated if u not in scored and u not in missing
+    }
+    return Matched(
+        judge=name,
+        matches=matches,
+        no_score=Counter(why for u, why in missing.items() if u in rated),
+        unmatched=lost,
+        not_annotated=sum(u not in rated for u in scored),
+    )
+
+
+def _unknown(unit: Unit, ids: set[str], systems: set[str]) -> str:
+    if unit.id not in ids:
+        return "unknown id"
+    if unit.system not in systems:
+        return "unknown system"
+    return "other repeat or baseline" if unit.repeat or unit.baseline else "not scored"
+
+
+def _about(unit: Unit, judges: RatingsByRater, people: RatingsByRater) -> About:
+    """The group as people's file states it, else as the judges' side does, else by name."""
+    sides = [side.about.get(unit, About()) for side in (people, judges)]
+    category, kind = (
+        next(filter(None, statements), "") for statements in zip(*sides, strict=True)
+    )
+    return About(category or category_by_id(unit.id), kind or kind_of(unit.system))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgreementSettings:
     """How agreement is computed."""
 
     human_scale: str = "0-6"
@@ -42,9 +146,9 @@ class Settings:
 
 
 def compared(
-    judges: RatingsByRater, people: RatingsByRater, settings: Settings
+    judges: RatingsByRater, people: RatingsByRater, settings: AgreementSettings
 ) -> dict[str, Any]:
-    """Everything there is to say, in plain form; UsageError where nothing matches."""
+    """All measures as plain data; UsageError where nothing matches."""
     if judges.form != people.form:
         raise UsageError(
             f"people gave each a {people.form} and judges a {judges.form}; both files need "
@@ -76,7 +180,7 @@ def _nothing_in_common(judges: RatingsByRater, people: RatingsByRater) -> str:
 
 
 def _judge(
-    side: Matched, judges: RatingsByRater, form: str, settings: Settings
+    side: Matched, judges: RatingsByRater, form: str, settings: AgreementSettings
 ) -> dict[str, Any]:
     about: dict[str, Any] = {"judge": side.judge, "counts": side.counts()}
     if form == "preference":
@@ -88,7 +192,7 @@ def _judge(
     return about | _scored(side, judges.scales.get(side.judge, ""), settings)
 
 
-def _scored(side: Matched, scale: str, settings: Settings) -> dict[str, Any]:
+def _scored(side: Matched, scale: str, settings: AgreementSettings) -> dict[str, Any]:
     human_ends, ends = ends_of(settings.human_scale), bounds(scale)
     mapped = settings.rescale and ends is not None and ends != human_ends
     pairs = [_pair(m) for m in side.matches]
@@ -135,9 +239,11 @@ def _voted(match: RatedUnit) -> Voted:
 
 
 def _people(
-    people: RatingsByRater, rated: Mapping[Unit, Mapping[str, Value]], settings: Settings
+    people: RatingsByRater,
+    rated: Mapping[Unit, Mapping[str, Value]],
+    settings: AgreementSettings,
 ) -> dict[str, Any]:
-    """How well people agree with one another: what a judge can hope for."""
+    """How well people agree with one another: the best a judge can reach."""
     if people.form == "vote":
         votes = [(u.id, cast(Mapping[str, Vote], v)) for u, v in rated.items()]
         return _all_plain(mllm_people(votes))
@@ -148,9 +254,9 @@ def _people(
 
 
 def _scored_people(
-    ratings: Sequence[tuple[str, Mapping[str, float]]], settings: Settings
+    ratings: Sequence[tuple[str, Mapping[str, float]]], settings: AgreementSettings
 ) -> dict[str, Any]:
-    """Each annotator beside the mean of the others."""
+    """Each annotator compared with the mean of the others."""
     pairs: dict[str, list[ScoredPair]] = {}
     for query, rated in ratings:
         for name, own, others in each_and_the_others(rated):

@@ -1,4 +1,4 @@
-"""Who rated which document how: people's annotations, judges' scores of a run or a file."""
+"""Ratings of documents: people's annotations, judges' scores from a run or a file."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Unit(NamedTuple):
 
 
 class About(NamedTuple):
-    """The group of a unit as far as it is stated."""
+    """The group of a unit, as far as a file states it."""
 
     category: str = ""
     kind: str = ""
@@ -50,14 +50,14 @@ class About(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class RatingsByRater:
-    """RatingsByRater by rater: an annotator, or a judge."""
+    """Ratings by rater: an annotator, or a judge."""
 
     form: Form
     values: Mapping[str, Mapping[Unit, Value]]
     missing: Mapping[str, Mapping[Unit, str]]
     """By rater, what has no value, and why."""
     about: Mapping[Unit, About] = field(default_factory=dict)
-    """By every unit that is there, with a value or without."""
+    """By every known unit, with a value or without."""
     scales: Mapping[str, str] = field(default_factory=dict)
     """By rater, the scale of scores."""
 
@@ -76,13 +76,15 @@ def read_ratings(
     column `scale`), `criteria` (0 or 1 each, as many in every row, for their sum less
     `penalty`; MMIE paper, appendix A.9), `preference` (-2 to 2, positive for the system)
     and `vote`; and where they apply the column named by `rater` (else all rows are
-    `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are passed
-    over. `known` units tell the id from the system where a file gives only both together.
+    `unnamed`'s), `repeat`, `baseline`, `category` and `kind`. Other columns are
+    ignored. `known` units separate the id from the system where a file gives both as one.
     UsageError names the row, the value and the rule it breaks.
     """
     rows = read_rows(path)
     form = _form(path, rows)
-    read = _Reading(form, rater, unnamed, scale, {f"{u.id}_{u.system}": u for u in known})
+    read = _RatingsReader(
+        form, rater, unnamed, scale, {f"{u.id}_{u.system}": u for u in known}
+    )
     for row in rows:
         read.add(row)
     return RatingsByRater(
@@ -110,8 +112,8 @@ def _form(path: Path, rows: Sequence[RatingRow]) -> Form:
     )
 
 
-class _Reading:
-    """RatingsByRater while their rows are read."""
+class _RatingsReader:
+    """Collects ratings row by row."""
 
     def __init__(
         self, form: Form, rater: str, unnamed: str, scale: str, known: Mapping[str, Unit]
@@ -170,12 +172,12 @@ class _Reading:
 
     def _note_criteria(self, row: RatingRow) -> None:
         """Refuses sums of fewer or more criteria than the file's other rows have."""
-        if self._form != "score" or not (said := criteria_of(row)):
+        if self._form != "score" or not (marks := criteria_of(row)):
             return
-        many, place = self._criteria = self._criteria or (len(said), row.place)
-        if len(said) != many:
+        many, place = self._criteria = self._criteria or (len(marks), row.place)
+        if len(marks) != many:
             rule = f"all rows need one number of criteria; {place} has {many}"
-            raise row.wrong(CRITERIA, f"these are {len(said)}, and {rule}")
+            raise row.wrong(CRITERIA, f"these are {len(marks)}, and {rule}")
 
 
 def in_mmies_words(category: str) -> str:
@@ -195,7 +197,7 @@ def category_by_id(id: str) -> str:
 
 
 def kind_of(system: str) -> str:
-    """The kind of model a system's name tells: composed of two, or not."""
+    """The kind of model according to a system's name: composed of two, or not."""
     if system == "gt" or system.startswith("gt:"):
         return "ground truth"
     return "integrated" if "+" in system else "interleaved"
@@ -204,25 +206,25 @@ def kind_of(system: str) -> str:
 def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> RatingsByRater:
     """The scores of a run directory, or of a file (`read_ratings`, rater `scorer`).
 
-    Of all scorers, or of those named; UsageError for names that are not there.
+    Of all scorers, or of those named; UsageError for unknown names.
     """
     if path.is_dir():
         return of_board(reopen(path).board(Store(path)), scorers)
     ratings = read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale)
-    there = {*ratings.values, *ratings.missing}
-    _refuse_unknown(scorers, there)
-    kept = set(scorers) or there
+    names = {*ratings.values, *ratings.missing}
+    _refuse_unknown(scorers, names)
+    selected = set(scorers) or names
     return RatingsByRater(
         form=ratings.form,
-        values={name: v for name, v in ratings.values.items() if name in kept},
-        missing={name: v for name, v in ratings.missing.items() if name in kept},
+        values={name: v for name, v in ratings.values.items() if name in selected},
+        missing={name: v for name, v in ratings.missing.items() if name in selected},
         about=ratings.about,
         scales=ratings.scales,
     )
 
 
 def of_board(board: Board, scorers: Collection[str] = ()) -> RatingsByRater:
-    """The scores of a run; what has none is missing for the reason the counts name."""
+    """The scores of a run; what has none is missing, with its outcome as the reason."""
     scales = {s.name: s.scale for s in board.scorers}
     _refuse_unknown(scorers, scales)
     names = [name for name in scales if name in (scorers or scales)]

@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import RenderableType
 
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.studies.agreement.comparison import Settings, compared
+from benchmarks.studies.agreement.comparison import AgreementSettings, compared
 from benchmarks.studies.agreement.ratings import read_ratings, read_scores
 from scorers.statistics.agreement import COEFFICIENTS
 
@@ -57,7 +57,7 @@ def _group(group: Mapping[str, Any]) -> TableCell:
 
 
 def _caption(counts: Mapping[str, Any]) -> str:
-    """Every annotated document by what became of it."""
+    """Every annotated document by outcome."""
     parts = [f"{counts['matched']:,} of {counts['annotated']:,} annotated answers"]
     for name in ("no_score", "unmatched"):
         parts += [f"{n:,} {why}" for why, n in counts[name].items()]
@@ -92,14 +92,14 @@ def _cell(estimate: Mapping[str, Any]) -> TableCell:
 
 @dataclass(frozen=True, slots=True)
 class AgreementReport:
-    """What `plait agreement` found."""
+    """The results of `plait agreement`."""
 
     content: Mapping[str, Any]
     """In plain JSON form."""
 
     @property
     def tables(self) -> list[RenderableType]:
-        """For a terminal: one per judge, then what was left out, then people."""
+        """For a terminal: one table per judge, then one of people."""
         return [table.rich for table in tables(self.content)]
 
 
@@ -109,15 +109,15 @@ def agreement_report(
     *,
     scorers: Collection[str] = (),
     scores_scale: str | None = None,
-    settings: Settings | None = None,
+    settings: AgreementSettings | None = None,
 ) -> AgreementReport:
     """Agreement of the scores in `scores_path` with people's in `human_path`.
 
     Scores come from a run directory, or from a CSV or JSON file on `scores_scale` (by
-    default that of the people; a column `scale` says otherwise). UsageError for files
-    that cannot be read, rows that break a rule, and files without a document in common.
+    default that of the people, unless a column `scale` states another). UsageError for
+    files that cannot be read, rows that break a rule, and no document in common.
     """
-    settings = settings or Settings()
+    settings = settings or AgreementSettings()
     scale = scores_scale or settings.human_scale
     judges = read_scores(scores_path, scale=scale, scorers=scorers)
     people = read_ratings(

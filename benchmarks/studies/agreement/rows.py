@@ -1,4 +1,4 @@
-"""Rows of a CSV or JSON file, and what one says: a score, a preference or a vote.
+"""Rows of a CSV or JSON file, each with a score, a preference or a vote.
 
 Errors name the place, the value and the rule.
 """
@@ -21,7 +21,7 @@ from scorers.base import bounds
 from scorers.statistics.preferences import Vote
 
 DOCUMENT = "document"
-"""Stands for `id` and `system` in files of the MMIE authors' annotation tool."""
+"""Replaces `id` and `system` in files of the MMIE authors' annotation tool."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RatingRow:
         return UsageError(f"{self.place}: {column} is {value}; {rule}")
 
     def is_blank(self, column: str) -> bool:
-        """Whether the row says nothing there."""
+        """Whether the row has no value in the column."""
         value = self.values.get(column)
         return value is None or (isinstance(value, str) and not value.strip())
 
@@ -159,7 +159,7 @@ _MARKS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
 
 
 def value_of(row: RatingRow, form: Form, scale: str) -> Value | None:
-    """What the row says; None where the rater left it blank. UsageError for bad values."""
+    """The row's value; None where the rater left it blank. UsageError if not valid."""
     if form == "score" and (marks := criteria_of(row)):
         return _sum_of_criteria(row, marks, scale)
     if row.is_blank(form):

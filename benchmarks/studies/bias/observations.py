@@ -22,7 +22,7 @@ from scorers.statistics.estimate import (
 from scorers.statistics.means import pooled_mean
 
 Observation = tuple[str, float]
-"""A question, which is what intervals draw again, and a value observed on it."""
+"""A question, which is the unit that intervals resample, and a value observed on it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Finding:
     estimate: Estimate
     """Its n is the number of questions."""
     judgements: int
-    """Comparisons, of one question or several, that the value is made of."""
+    """Comparisons, on one question or several, behind the value."""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -134,7 +134,7 @@ class JudgeIdentity:
 
     @property
     def display_name(self) -> str:
-        """The name, with the stage where it takes that to tell two judges apart."""
+        """The name, with the stage where it is needed to distinguish two judges."""
         return f"{self.name} [settings {self.stage[:6]}]" if self.namesake else self.name
 
     @property
@@ -159,7 +159,7 @@ class Preference:
 
     @property
     def about(self) -> tuple[str, int, str, str]:
-        """Names the two answers."""
+        """Identifies the two answers."""
         return self.question, self.repeat, self.first.system, self.second.system
 
     @property
@@ -174,7 +174,7 @@ Rulings = Mapping[JudgeIdentity, Sequence[Ruling]]
 
 
 def load(root: Path) -> dict[JudgeIdentity, list[Ruling]]:
-    """Preferences that comparisons of the run wrote down, by judge, each once.
+    """Preferences recorded by comparisons of the run, by judge, each once.
 
     The first side of each is the one whose name sorts first. Where files hold the same
     reply, one that could be read counts.
@@ -228,7 +228,7 @@ def both_orders(rulings: Iterable[Ruling]) -> Iterator[tuple[Ruling, Ruling]]:
 
 
 def preferences_of(rulings: Iterable[Ruling]) -> list[Preference]:
-    """Mean preferences over both orders, so that liking for a position cancels."""
+    """Mean preferences over both orders, so that a preference for a position cancels."""
     return [
         Preference(
             question=ruling.question,

@@ -1,4 +1,4 @@
-"""`plait bias`: what a run's judgements say of its judges."""
+"""`plait bias`: the bias of a run's judges, from their judgements."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from benchmarks.results.table import ResultTable, estimate_text, markdown_page
 from benchmarks.runs.experiment import reopen
 from benchmarks.studies.bias import observations, scores
 from benchmarks.studies.bias.observations import Section
-from benchmarks.studies.bias.preferences import lengths, self_preference
 from benchmarks.studies.bias.scores import Scored, joined
-from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
+from benchmarks.studies.bias.verdicts import (
+    lengths,
+    positions,
+    repeatability,
+    rewording,
+    self_preference,
+)
 from cluster.store import Store
 from generators.files import write_whole
 from scorers.judging.sources import OWN_WORDING, RubricSource
@@ -23,15 +28,15 @@ from scorers.judging.sources import OWN_WORDING, RubricSource
 NAME = "bias"
 _REMARK = (
     "Means with 95% intervals by question; n is the number of questions. From "
-    "the judgements that are recorded; nothing is asked."
+    "recorded judgements only; no judge is asked."
 )
 
 
 def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) -> int:
     """Write `bias.{json,md}` of the run in `root` and show the tables.
 
-    `rubric` is `official:PATH` where judgements by the released MMIE rubrics are to be
-    looked for. UsageError when `root` is not a run.
+    `rubric` is `official:PATH` to include judgements by the released MMIE rubrics.
+    UsageError when `root` is not a run.
     """
     tables = sections(root, rubric=rubric)
     content = {section.name: section.as_json() for section in tables}

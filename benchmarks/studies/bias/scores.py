@@ -25,7 +25,7 @@ from scorers.judging.resolve import JudgeSettings, judge
 from scorers.judging.sources import RubricSource
 
 SEEDS = range(5)
-"""Seeds of a judge's own sampling that are looked for beside the run's."""
+"""Seeds of a judge's own sampling that are looked up beside the run's."""
 _POINTS = "points of 100"
 
 
@@ -35,13 +35,13 @@ class Scored:
 
     experiment: Experiment
     store: Store
-    found: Sequence[Evaluation]
+    evaluations: Sequence[Evaluation]
 
     @classmethod
     def of(cls, experiment: Experiment, store: Store) -> "Scored":
-        """What the store knows of the run."""
-        made = evaluations(experiment.plan, store)
-        return cls(experiment, store, [e for e in made if isinstance(e, Evaluation)])
+        """The run's results in the store."""
+        results = evaluations(experiment.plan, store)
+        return cls(experiment, store, [e for e in results if isinstance(e, Evaluation)])
 
     @property
     def judges(self) -> list[RubricJudge]:
@@ -51,7 +51,7 @@ class Scored:
     @property
     def documents(self) -> Iterator[tuple[Evaluation, Sample, Document]]:
         """All that can be judged."""
-        for e in self.found:
+        for e in self.evaluations:
             if isinstance(e.sample, Sample) and isinstance(e.document, Result):
                 yield e, e.sample, e.document.value
 
@@ -72,7 +72,7 @@ class Scored:
         return games
 
     def values(self, judged: RubricJudge) -> tuple[Values, frozenset[str]]:
-        """Scores known of `judged`, on its scale, and the keys of what it asks first."""
+        """Recorded scores of `judged`, on its scale, and the keys of its first requests."""
         look, keys = lookup_in(self.store), set[str]()
         values: dict[tuple[str, object], float] = {}
         for e, sample, document in self.documents:
@@ -123,8 +123,8 @@ def repeated(scored: Scored) -> tuple[list[Finding], list[str]]:
 def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], list[str]]:
     """Agreement of each rubric judge with itself under other rubrics, or why none.
 
-    Without `released` rubrics only our own can be looked for.
-    Rubrics with equal texts are one rubric, whatever they are called.
+    Without `released` rubrics only our own can be looked up. Rubrics with equal texts are
+    one rubric, whatever their names.
     """
     findings: list[Finding] = []
     absent: list[str] = []
@@ -163,7 +163,7 @@ def _with(one: RubricJudge, **settings: str) -> RubricJudge:
     if isinstance(one.examiner, Corrected) and isinstance(other.examiner, Corrected):
         examiner = replace(one.examiner, rubrics=other.examiner.rubrics)
         return replace(one, examiner=examiner)
-    # A mode's own limits: official mode asks once and has a limit of its own.
+    # Official mode asks once and has its own limit of tokens.
     return replace(one, examiner=other.examiner, retries=other.retries)
 
 

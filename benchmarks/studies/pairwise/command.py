@@ -39,21 +39,21 @@ RULINGS = "judgements-*.jsonl"
 FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
 
 
-def compare(root: Path, wanted: CompareOptions, console: Console) -> int:
+def compare(root: Path, options: CompareOptions, console: Console) -> int:
     """Judge what has not been judged, and write `compare-PROTOCOL-NAME.{json,md}`.
 
-    Documents are taken as the run has them; none is made. UsageError for names that mean
-    nothing, RunInUse while the run itself is under way.
+    Documents are used as the run has them; none is made. UsageError for names that are not
+    valid, RunInUse while the run itself is under way.
     """
-    place = root / FOLDER / wanted.protocol.replace(":", "-")
-    match = resolve_comparison(root, place, wanted)
+    place = root / FOLDER / options.protocol.replace(":", "-")
+    match = resolve_comparison(root, place, options)
     chat, before = match.judge.chat, Store(place).rows(match.judge.chat)
     with RunLock(root):
         result = _judged(match, place, console)
     store = Store(place)
     judged = _first_judgings(match, store, place)
     games = [m.game(outcome, match.protocol) for m, outcome in judged]
-    table = match.protocol.aggregate(games, wanted.baseline)
+    table = match.protocol.aggregate(games, options.baseline)
     comparison = ComparisonResult(
         match=match,
         judged=judged,
@@ -69,13 +69,13 @@ def compare(root: Path, wanted: CompareOptions, console: Console) -> int:
 
 
 def _first_judgings(match: ResolvedComparison, store: Store, place: Path) -> Judged:
-    """What became of each pair when it was first judged; writes down all judgings.
+    """The first judgement of each pair; writes the rulings of all repeats.
 
-    Repeats of a judgement measure the judge; they are not more evidence.
+    Repeats of a judgement measure the judge; they are not additional evidence.
     """
     lookup, lines = lookup_in(store), list[Ruling]()
     first: list[tuple[Matchup, Outcome[Judgement]]] = []
-    for judging in range(match.wanted.judgings):
+    for judging in range(match.options.judgings):
         for matchup in match.matchups:
             outcome = judgement_of(matchup, match.judge, judging, lookup)
             lines += rulings(match.series, matchup, judging, outcome)
@@ -89,14 +89,14 @@ def _judged(match: ResolvedComparison, place: Path, console: Console) -> RunResu
     if any(c.to_run for c in count(plan, Store(place))):
         refuse_missing(missing_keys([match.judge.chat]), match.missing_weights)
     config = match.experiment.config
-    options = EngineOptions(
-        address=match.wanted.address or config.address,
+    engine_options = EngineOptions(
+        address=match.options.address or config.address,
         placement_timeout_s=config.engine.placement_timeout_s,
         grace_s=config.engine.grace_s,
         max_cost=config.engine.max_cost,
     )
     display = Display(console)
     try:
-        return execute(plan, place, options, match.about(), display)
+        return execute(plan, place, engine_options, match.about(), display)
     finally:
         display.close()

@@ -1,4 +1,4 @@
-"""What a judge said, as lines of JSON, and what one command asked and got no verdict on."""
+"""A judge's verdicts as lines of JSON, and the questions that have no verdict."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
-    """What one reply of a judge said of one pair, in one order of showing."""
+    """The verdict in one reply of a judge on one pair, in one order of showing."""
 
     protocol: str
     mode: str
@@ -47,7 +47,7 @@ class Ruling:
     repeat: int
     """Of the answers."""
     judging: int
-    """How often the judge had been asked about the same before."""
+    """How often the judge had been asked about the same pair before."""
     first: Side
     second: Side
     swapped: bool
@@ -56,7 +56,7 @@ class Ruling:
     outcome: str
     """`done`, `unscored`, `failed`, ..."""
     said: str = ""
-    """The verdict in the protocol's words, or why there is none."""
+    """The verdict in the protocol's wording, or why there is none."""
     preference: int | None = None
     """From -2 to 2; positive is for the answer shown first."""
     marks: tuple[float, float] | None = None
@@ -72,7 +72,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What is the same for all rulings of a comparison."""
+    """What all rulings of a comparison have in common."""
 
     protocol: str
     mode: str
@@ -109,7 +109,7 @@ def rulings(
             second=sides[1],
             swapped=reading.swapped,
             aspect=reading.aspect,
-            **_said(reading),
+            **_verdict_fields(reading),
         )
 
 
@@ -122,7 +122,7 @@ def _side(system: str, writer: str, document: Document) -> Side:
     )
 
 
-def _said(reading: ReplyReading) -> dict[str, Any]:
+def _verdict_fields(reading: ReplyReading) -> dict[str, Any]:
     outcome = reading.outcome
     if not isinstance(outcome, Result):
         return {"outcome": outcome_name(outcome), "said": outcome.reason}
@@ -152,20 +152,20 @@ def read_rulings(path: Path) -> Iterator[Ruling]:
 
 
 Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
-"""Every pair of documents with what became of its judgement."""
+"""Every pair of documents with the outcome of its judgement."""
 
 _UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED}
-"""Faults of requests that no judge has judged."""
+"""Faults of requests that did not reach a judge."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuestionsAsked:
-    """Questions that one command put to a judge."""
+    """Questions that one command asked a judge."""
 
     judged: int
-    """With a reply, a refusal, or a judge that broke down over them."""
+    """With a reply, a refusal, or a failure of the judge itself."""
     unasked: int
-    """That did not come to a judge."""
+    """That did not reach a judge."""
 
     @classmethod
     def between(
@@ -182,7 +182,7 @@ class QuestionsAsked:
 
 
 def anything_read(judged: Judged) -> bool:
-    """Whether any reply says something."""
+    """Whether any reply could be read."""
     return any(
         isinstance(reading.outcome, Result)
         for _, outcome in judged
@@ -192,9 +192,9 @@ def anything_read(judged: Judged) -> bool:
 
 
 def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
-    """By pair, why there was nothing to ask, and why replies failed or cannot be read.
+    """By pair, why it was not judged, and why replies failed or cannot be read.
 
-    That a protocol does not ask something of a question is not a loss.
+    A question that does not apply in a protocol is not a loss.
     """
     pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
     counted = counted_reasons(_losses(judged), pairs)
@@ -212,7 +212,7 @@ def _pair(matchup: Matchup) -> str:
 
 
 def _losses(judged: Judged) -> Iterator[Loss]:
-    """The judgements, or those of their readings, from which nothing was learned."""
+    """The judgements, or their readings, that have no verdict."""
     for matchup, judgement in judged:
         for outcome in _readings(judgement):
             if not isinstance(outcome, Result | NotApplicable):

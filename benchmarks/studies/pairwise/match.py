@@ -39,7 +39,7 @@ from scorers.pairwise.protocol import Pairwise
 class ResolvedComparison:
     """A comparison with all names resolved."""
 
-    wanted: CompareOptions
+    options: CompareOptions
     experiment: Experiment
     systems: Mapping[str, System]
     judge: PairwiseJudge
@@ -54,8 +54,8 @@ class ResolvedComparison:
 
     @property
     def plan(self) -> Plan:
-        """What the engine has to do."""
-        return plan_of(self.matchups, self.judge, self.wanted.judgings)
+        """The comparisons as a plan for the engine."""
+        return plan_of(self.matchups, self.judge, self.options.judgings)
 
     @property
     def series(self) -> Series:
@@ -64,7 +64,7 @@ class ResolvedComparison:
             protocol=self.protocol.name,
             mode=self.protocol.mode,
             wording=wording_digest(self.protocol),
-            judge=self.wanted.judge.removeprefix("judge:"),
+            judge=self.options.judge.removeprefix("judge:"),
             stage=self.judge.chat.digest[:12],
             writers={n: writer_of(s) for n, s in self.systems.items()},
         )
@@ -77,14 +77,14 @@ class ResolvedComparison:
             "protocol": self.protocol.name,
             "mode": self.protocol.mode,
             "wording": self.series.wording,
-            "rubric": str(self.wanted.rubric),
-            "baseline": self.wanted.baseline,
+            "rubric": str(self.options.rubric),
+            "baseline": self.options.baseline,
             "judge": self.series.judge,
             "judge_model": chat.identity or chat.target,
             "judge_weights": weights,
             "judge_stage": self.series.stage,
             "judge_settings": dict(chat.settings),
-            "judgings": self.wanted.judgings,
+            "judgings": self.options.judgings,
             "seed": self.judge.seed,
             "systems": list(self.systems),
             "weights": self.experiment.config.weights,
@@ -94,35 +94,35 @@ class ResolvedComparison:
 
     @property
     def name(self) -> str:
-        """Names all that a comparison depends on, so that no file replaces another's."""
+        """A digest of all that a comparison depends on: no file replaces another's."""
         played = sorted({(m.first, m.second) for m in self.matchups})
-        wanted = self.wanted
-        rest = (self.judge.seed, wanted.judgings, wanted.baseline, played)
+        options = self.options
+        rest = (self.judge.seed, options.judgings, options.baseline, played)
         return digest(asdict(self.series), *rest)[:12]
 
 
 def resolve_comparison(
-    root: Path, place: Path, wanted: CompareOptions
+    root: Path, place: Path, options: CompareOptions
 ) -> ResolvedComparison:
-    """What `wanted` means for the run in `root`, whose judgements stand in `place`.
+    """`options` resolved for the run in `root`, whose judgements are in `place`.
 
-    UsageError for names and settings that mean nothing.
+    UsageError for names and settings that are not valid.
     """
-    protocol = protocol_of(wanted)
+    protocol = protocol_of(options)
     experiment = reopen(root)
     with pinning({**experiment.identities, **_former_identities(place)}) as pins:
-        chat = judge_stage(wanted.judge, models_of(experiment, wanted))
-    _refuse_judgings(wanted, chat)
-    systems = systems_of(experiment, wanted)
+        chat = judge_stage(options.judge, models_of(experiment, options))
+    _refuse_judgings(options, chat)
+    systems = systems_of(experiment, options)
     plan, config = experiment.plan, experiment.config
     return ResolvedComparison(
-        wanted=wanted,
+        options=options,
         experiment=experiment,
         systems=systems,
         judge=PairwiseJudge(
             protocol=protocol, chat=chat, seed=config.seed, repeats=config.repeats
         ),
-        matchups=list(matchups(plan, systems, pairs_of(systems, wanted), Store(root))),
+        matchups=list(matchups(plan, systems, pairs_of(systems, options), Store(root))),
         identities=pins.known,
         missing_weights=tuple(pins.missing),
     )
@@ -137,7 +137,7 @@ def wording_digest(protocol: Pairwise) -> str:
 
 
 def _former_identities(place: Path) -> Mapping[str, str]:
-    """The weights that earlier comparisons pinned, so that none are looked for again."""
+    """The weights that earlier comparisons pinned, so that they are not looked up again."""
     try:
         known = json.loads((place / MANIFEST).read_text())["identities"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -145,13 +145,13 @@ def _former_identities(place: Path) -> Mapping[str, str]:
     return known if isinstance(known, dict) else {}
 
 
-def _refuse_judgings(wanted: CompareOptions, chat: StageSpec) -> None:
-    if wanted.judgings < 1:
-        raise UsageError(f"a judge is asked at least once, not {wanted.judgings} times")
-    if wanted.judgings > 1 and not chat.seeded:
+def _refuse_judgings(options: CompareOptions, chat: StageSpec) -> None:
+    if options.judgings < 1:
+        raise UsageError(f"a judge is asked at least once, not {options.judgings} times")
+    if options.judgings > 1 and not chat.seeded:
         raise UsageError(
-            f"judge {wanted.judge!r} draws nothing at random, so asking it "
-            f"{wanted.judgings} times gives one record; give it a temperature"
+            f"judge {options.judge!r} draws nothing at random, so asking it "
+            f"{options.judgings} times gives one record; give it a temperature"
         )
 
 
@@ -166,7 +166,7 @@ def matchups(
     pairs: Sequence[tuple[str, str]],
     store: Store,
 ) -> Iterator[Matchup]:
-    """Every pair on every query and repeat of `plan`, with what `store` has of them."""
+    """Every pair on every query and repeat of `plan`, with their answers in `store`."""
     lookup = lookup_in(store)
     for repeat in range(plan.repeats):
         for sample in plan.samples:
@@ -193,7 +193,7 @@ def _answer(
 def judgement_of(
     matchup: Matchup, judge: PairwiseJudge, judging: int, lookup: Lookup
 ) -> Outcome[Judgement]:
-    """What is known of a judgement."""
+    """A judgement as far as it is recorded."""
     comparison = PairComparison(matchup=matchup, judge=judge, judging=judging)
     outcome = read(comparison.walk(), lookup)
     if isinstance(outcome, Pending):

@@ -1,4 +1,4 @@
-"""What a user asks of `plait compare`, and what of a run it concerns."""
+"""The options of `plait compare`, and what they name in a run."""
 
 from __future__ import annotations
 
@@ -47,21 +47,23 @@ class CompareOptions:
     """`models.NAME.key=value` for the judge."""
 
 
-def protocol_of(wanted: CompareOptions) -> Pairwise:
+def protocol_of(options: CompareOptions) -> Pairwise:
     """The protocol; UsageError for unknown names and texts that are not published."""
-    counted = wanted.protocol == "probench" and wanted.mode == "official"
-    options = {"count": gpt_tokens()} if counted else {}
-    return resolve_protocol(wanted.protocol, wanted.mode, wanted.rubric.path, **options)
+    counted = options.protocol == "probench" and options.mode == "official"
+    arguments = {"count": gpt_tokens()} if counted else {}
+    return resolve_protocol(
+        options.protocol, options.mode, options.rubric.path, **arguments
+    )
 
 
-def systems_of(experiment: Experiment, wanted: CompareOptions) -> dict[str, System]:
-    """The systems that play, by name, the baseline among them.
+def systems_of(experiment: Experiment, options: CompareOptions) -> dict[str, System]:
+    """The systems to compare, by name, with the baseline.
 
     UsageError for unknown names, and when there are fewer than two.
     """
-    names = list(wanted.systems) or [s.name for s in experiment.systems]
-    if wanted.baseline is not None and wanted.baseline not in names:
-        names.insert(0, wanted.baseline)
+    names = list(options.systems) or [s.name for s in experiment.systems]
+    if options.baseline is not None and options.baseline not in names:
+        names.insert(0, options.baseline)
     systems = {name: _system(experiment, name) for name in names}
     if len(systems) < 2:
         raise UsageError(
@@ -83,39 +85,39 @@ def _system(experiment: Experiment, name: str) -> System:
 
 
 def pairs_of(
-    systems: Mapping[str, System], wanted: CompareOptions
+    systems: Mapping[str, System], options: CompareOptions
 ) -> list[tuple[str, str]]:
-    """Who is compared with whom."""
-    return pairs(list(systems), wanted.baseline)
+    """The pairs of systems to compare."""
+    return pairs(list(systems), options.baseline)
 
 
-def models_of(experiment: Experiment, wanted: CompareOptions) -> Models:
-    """What the run and the command say about the judge's model.
+def models_of(experiment: Experiment, options: CompareOptions) -> Models:
+    """Settings of the judge's model, from the run and the command.
 
-    UsageError for `--set` of anything else, which would change nothing.
+    UsageError for `--set` of anything else, which would have no effect.
     """
     config = experiment.config
-    _refuse_settings_of_others(wanted)
+    _refuse_settings_of_others(options)
     values: dict[str, Any] = {"models": config.models}
-    for setting in wanted.settings:
+    for setting in options.settings:
         values = merged(values, parsed_setting(setting))
     return Models(
-        weights=wanted.weights or config.weights or "pretrained",
+        weights=options.weights or config.weights or "pretrained",
         overrides=values["models"],
         gpu_gib=config.engine.gpu_memory_gib,
     )
 
 
-def _refuse_settings_of_others(wanted: CompareOptions) -> None:
-    bare = wanted.judge.removeprefix(JUDGE)
-    # A chat model goes by its own name; `judge:` alone is a rubric's settings.
+def _refuse_settings_of_others(options: CompareOptions) -> None:
+    bare = options.judge.removeprefix(JUDGE)
+    # A chat model has its own name; `judge:NAME` are settings of a rubric judge.
     name = f"{JUDGE}{bare}" if bare in JUDGES else bare
-    for setting in wanted.settings:
+    for setting in options.settings:
         parsed = parsed_setting(setting)
         models = parsed.pop("models", None)
         if parsed or not isinstance(models, Mapping):
             raise UsageError(
-                f"--set {setting!r} says nothing of the judge; give models.NAME.key=value"
+                f"--set {setting!r} does not concern the judge; give models.NAME.key=value"
             )
         for named, values in models.items():
             if named != name:

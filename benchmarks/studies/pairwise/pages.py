@@ -13,7 +13,7 @@ from rich.markup import escape
 
 from benchmarks.results.board import RANDOM
 from benchmarks.results.table import ResultTable, estimate_text, markdown_page
-from benchmarks.results.tables import kind_text, reason_text
+from benchmarks.results.wording import kind_text, reason_text
 from benchmarks.studies.pairwise.judgements import (
     Judged,
     QuestionsAsked,
@@ -29,7 +29,7 @@ from scorers.statistics.estimate import Estimate
 
 _JUDGED = "no question judged"
 _IN_TERMINAL = 5
-"""Reasons that a terminal is shown."""
+"""Reasons shown in a terminal."""
 _PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
 
 
@@ -39,12 +39,12 @@ def explain_missing(table: Standings) -> Standings:
 
 
 def _values(row: PairStanding) -> Mapping[str, Estimate]:
-    found = dict(row.values)
-    for name, value in found.items():
+    values = dict(row.values)
+    for name, value in values.items():
         read = "factuality_read" if name.startswith("visual_factuality") else "read"
         if value.reason == _JUDGED and row.counts.get(read):
-            found[name] = replace(value, reason="no question read in both orders")
-    return found
+            values[name] = replace(value, reason="no question read in both orders")
+    return values
 
 
 def reasons_table(
@@ -54,7 +54,7 @@ def reasons_table(
 
     `failures` is the file that names every one of them.
     """
-    rows = [(pair, reason) for pair, found in why.items() for reason in found]
+    rows = [(pair, reason) for pair, reasons in why.items() for reason in reasons]
     rows.sort(key=lambda one: -one[1]["count"])
     return ResultTable.of(
         "Reasons",
@@ -102,7 +102,7 @@ def _line(
 
 
 def counts_text(row: PairStanding) -> str:
-    """`40 questions, 78 read, 2 unread`: what there was, and what is missing."""
+    """`40 questions, 78 read, 2 unread`: what was judged, and what is missing."""
     always = ("questions", "read")
     names = [n for n in row.counts if n in always or (row.counts[n] and n in _MISSING)]
     return ", ".join(f"{row.counts[n]:,} {n.replace('_', ' ')}" for n in names)
@@ -135,7 +135,7 @@ class ComparisonResult:
 
     @property
     def name(self) -> str:
-        """Holds what it depends on, so that different ones stand side by side."""
+        """Names what it depends on, so that different comparisons have different files."""
         return f"compare-{self.match.protocol.name}-{self.match.name}"
 
     @property
@@ -192,27 +192,27 @@ _OUR_WORDING = (
 def _remarks(comparison: ComparisonResult) -> list[str]:
     remarks = [
         "Values with 95% intervals by question. Unread and failed replies are "
-        "counted and enter no value."
+        "counted and do not enter any value."
     ]
     if comparison.match.protocol.mode == "official":
         remarks = ["Numbers as the released program computes them."]
-        if comparison.match.wanted.rubric.path is None:
+        if comparison.match.options.rubric.path is None:
             remarks.append(_OUR_WORDING)
     if not anything_read(comparison.judged):
         remarks.append("Attention: no reply was read, so there are no numbers.")
     if random := _random_weights(comparison.match):
         remarks.append(
-            f"Attention: made with random weights ({random}): numbers mean nothing."
+            f"Attention: made with random weights ({random}): the numbers mean nothing."
         )
     return remarks
 
 
 def _random_weights(match: ResolvedComparison) -> str:
-    """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, ran on them."""
+    """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, used them."""
     parts: dict[str, Sequence[StageSpec]] = {n: s.stages for n, s in match.systems.items()}
     parts[f"judge {match.series.judge}"] = [match.judge.chat]
     kinds = []
     for kind in RANDOM:
-        made = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
-        kinds += [f"{kind}: {', '.join(made)}"] if made else []
+        named = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
+        kinds += [f"{kind}: {', '.join(named)}"] if named else []
     return "; ".join(kinds)

@@ -46,8 +46,8 @@ _FIELDS = {name.lower(): name for name in FIELDS}
 def category_of(id: str, stated: Sequence[str]) -> str:
     """The category that the prefix of `id` names, checked against the stated ones.
 
-    The strings of the published rows are not known, so a stated category that is none
-    of the three is passed over as long as the id has a prefix. Raises RowError where
+    The strings in the published rows are not known to us, so a stated category that is not
+    one of the three is ignored as long as the id has a prefix. Raises RowError where
     they disagree, and where neither can be read.
     """
     prefix = id.partition("-")[0]
@@ -68,6 +68,6 @@ def category_of(id: str, stated: Sequence[str]) -> str:
 
 
 def field_of(stated: str) -> str:
-    """`stated` as the paper spells it; a field the paper does not know stays as it is."""
+    """`stated` as the paper spells it; a field unknown to the paper is left unchanged."""
     name = stated.strip()
     return _FIELDS.get(name.lower(), name)

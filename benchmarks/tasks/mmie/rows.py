@@ -37,7 +37,7 @@ _KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
+class PictureSource:
     """A picture as a row names it: by a path relative to the data, or with its bytes."""
 
     path: str = ""
@@ -46,7 +46,7 @@ class Picture:
 
 @dataclass(frozen=True, slots=True)
 class Overlong:
-    """Stands in a row for a whole number with more digits than Python reads."""
+    """Replaces a whole number with more digits than Python reads."""
 
     digits: int
 
@@ -54,12 +54,12 @@ class Overlong:
         return f"a number of {self.digits:,} digits"
 
 
-Parts = tuple[Text | Picture, ...]
+Parts = tuple[Text | PictureSource, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A row whose shape is right and whose pictures have not been looked at."""
+class MmieRow:
+    """A row of valid shape, whose pictures have not been checked."""
 
     id: str
     category: str
@@ -71,20 +71,20 @@ class Row:
     metadata: Mapping[str, str]
 
     @property
-    def pictures(self) -> tuple[Picture, ...]:
+    def pictures(self) -> tuple[PictureSource, ...]:
         """All pictures of the row."""
         parts = [p for _, content in self.turns for p in content] + list(self.reference)
-        return tuple(p for p in parts if isinstance(p, Picture))
+        return tuple(p for p in parts if isinstance(p, PictureSource))
 
 
-def parse(value: Any) -> Row:
+def parse(value: Any) -> MmieRow:
     """The row that `value` (plain JSON data) holds; RowError names the rule it breaks."""
     row = of_type(value, dict, "the row")
     id = id_of(row)
     category = category_of(id, stated_categories(row))
     turns = [_turn(t, i) for i, t in enumerate(get(row, "conversations", list))]
     asked, answered = _split(turns)
-    return Row(
+    return MmieRow(
         id=id,
         category=category,
         field=field_of(get(row, "field", str)),
@@ -104,7 +104,7 @@ def id_of(row: Mapping[str, Any]) -> str:
 
 
 def stated_categories(row: Mapping[str, Any]) -> list[str]:
-    """What a row says of its own category, under either spelling of the key."""
+    """The category that a row states, under either spelling of the key."""
     stated = (row.get(key) for key in CATEGORY_KEYS)
     return [of_type(s, str, "the category") for s in stated if s is not None]
 
@@ -158,7 +158,7 @@ def _turn(value: Any, index: int) -> tuple[Role, Parts]:
 
 
 def _first_truth(answered: list[Any]) -> dict[str, str]:
-    """What the official scorer takes for the correct answer, where content lacks it."""
+    """What the official scorer uses as the correct answer, where content lacks it."""
     return first_truth(answered[0]["content"]) if answered else {}
 
 
@@ -170,7 +170,7 @@ def _split(
     if not human or human[0] != 0:
         raise RowError(Rule.NO_QUESTION, "the conversation must begin with a human turn")
     for i in human:
-        if not any(isinstance(p, Picture) or p.text.strip() for p in turns[i][1]):
+        if not any(isinstance(p, PictureSource) or p.text.strip() for p in turns[i][1]):
             raise RowError(Rule.EMPTY, f"conversations[{i}] has neither text nor picture")
     end = human[-1] + 1
     return tuple(turns[:end]), tuple(p for _, parts in turns[end:] for p in parts)
@@ -181,7 +181,7 @@ def content(items: list[Any], where: str) -> Parts:
 
     An empty text stays: the official scorer writes a blank line for it.
     """
-    parts: list[Text | Picture] = []
+    parts: list[Text | PictureSource] = []
     for i, value in enumerate(items):
         item = of_type(value, dict, f"{where}[{i}]")
         if "text" not in item and "image" not in item:
@@ -195,18 +195,20 @@ def content(items: list[Any], where: str) -> Parts:
 
 
 def says_nothing(content: Content | Parts) -> bool:
-    """Whether `content` holds no picture and none but empty texts."""
+    """Whether `content` holds no picture and only empty texts."""
     return not any(not isinstance(part, Text) or part.text for part in content)
 
 
-def _picture(value: Any, where: str) -> Picture:
+def _picture(value: Any, where: str) -> PictureSource:
     """A path, or `{"path": ..., "bytes": ...}` as data set libraries hold a picture."""
     if not isinstance(value, dict):
-        return Picture(of_type(value, str, where))
+        return PictureSource(of_type(value, str, where))
     data = value.get("bytes")
     if data is None:
-        return Picture(get(value, "path", str, where))
-    return Picture(data=data if isinstance(data, bytes) else _from_base64(data, where))
+        return PictureSource(get(value, "path", str, where))
+    return PictureSource(
+        data=data if isinstance(data, bytes) else _from_base64(data, where)
+    )
 
 
 def _from_base64(data: Any, where: str) -> bytes:

@@ -1,1 +1,1 @@
-"""What readers share: rows and their rules, pictures, archives, the Hub."""
+"""What readers share: rules of rows, pictures, snapshots of the Hub, archives."""

@@ -1,8 +1,8 @@
 """Results of earlier checks of picture files, so that each is read only once.
 
-Twenty thousand queries take minutes to decode. A file that kept its path, size and time
-of change is not read again; a worker still compares the digest when it
-reads the bytes. A cache that is corrupt or cannot be written costs time, never a run.
+The pictures of twenty thousand queries take minutes to decode. A file whose path, size and
+modification time are unchanged is not read again; a worker still compares the digest when
+it reads the bytes. A cache that is corrupt or cannot be written costs time, never a run.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from generators.errors import WriteError
 from generators.files import write_whole
 
 VERSION = f"1 Pillow {PIL.__version__}"
-"""Another decoder may read what this one could not."""
+"""Another version of the decoder may read what this one cannot."""
 
 
-class Check(NamedTuple):
+class PictureCheck(NamedTuple):
     """The result of checking one picture file."""
 
     size: int
@@ -47,8 +47,8 @@ def _file(folder: Path, root: Path) -> Path:
     return folder / "pictures" / f"{name}.json"
 
 
-def load(folder: Path, root: Path) -> dict[str, Check]:
-    """Checks of the pictures under `root`, by path; empty where nothing can be read."""
+def load(folder: Path, root: Path) -> dict[str, PictureCheck]:
+    """Checks of the pictures under `root`, by path; empty where none can be read."""
     try:
         stored = json.loads(_file(folder, root).read_bytes())
         if stored["version"] != VERSION:
@@ -58,16 +58,16 @@ def load(folder: Path, root: Path) -> dict[str, Check]:
         return {}
 
 
-def _entry(values: Any) -> Check:
-    check = Check(*values)
+def _entry(values: Any) -> PictureCheck:
+    check = PictureCheck(*values)
     kinds = (int, int, str, str, str)
     if not all(isinstance(v, kind) for v, kind in zip(check, kinds, strict=True)):
         raise TypeError(f"{values!r} is not a check")
     return check
 
 
-def save(folder: Path, root: Path, checks: Mapping[str, Check]) -> None:
-    """Keep `checks` for the next start, if that can be done."""
+def save(folder: Path, root: Path, checks: Mapping[str, PictureCheck]) -> None:
+    """Save `checks` for the next run, if possible."""
     path = _file(folder, root)
     content = json.dumps({"version": VERSION, "root": str(root), "checks": checks})
     with contextlib.suppress(WriteError):

@@ -1,4 +1,4 @@
-"""What can be wrong with a task set, or with one row of it."""
+"""Errors of a task set as a whole, and the rules that every row must keep."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def malformed(
     """The failure in place of row `row` (from 0), naming it, its rule and the value."""
     name = f"row {row} ({id})" if id else f"row {row}"
     return Malformed(
-        # A second row of one id must not pass for the first.
+        # A second row with an id must not be mistaken for the first.
         id=id if id and error.rule is not Rule.DUPLICATE else f"row-{row}",
         row=row,
         reason=f"{name}: {error.rule.value}: {error.detail}",
@@ -62,6 +62,6 @@ def malformed(
 
 
 def shown(value: Any, width: int = 60) -> str:
-    """`value` as it is written, shortened for a message."""
+    """The repr of `value`, shortened for a message."""
     text = repr(value)
     return text if len(text) <= width else f"{text[: width - 3]}..."

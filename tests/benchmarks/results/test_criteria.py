@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from report_helpers import board, board_of, evaluation, sample
 
-from benchmarks.results.criteria import profiles
 from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.report import write_report
+from benchmarks.results.standings import profiles
 from generators.base import Result, Unscored
 from generators.document import Score
 

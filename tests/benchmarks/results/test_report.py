@@ -30,7 +30,7 @@ from report_helpers import (
 
 from benchmarks.results.report import ReportSettings, write_report
 from benchmarks.results.report.entries import as_script, entries_of, plain
-from benchmarks.results.report.facts import facts_of
+from benchmarks.results.report.panels import facts_of
 from generators.base import Failure, Fault, Result, Skip, Unscored
 from generators.document import Document, Image, Malformed, Score, Text
 
@@ -245,7 +245,7 @@ def test_summary_stands_in_plain_html(tmp_path):
     assert "6 of 99 queries" in words
     assert re.search(r"w\+s .*3\.50 \[\d\.\d\d, \d\.\d\d\] n=6", words)
     assert "LVLM &times; text-to-image model" in words
-    assert "3 answers are not made yet" in words
+    assert "3 answers are missing" in words
     assert "0123456789ab with local changes" in words
     assert "1,234 input tokens" in words
     assert "Random weights" not in words
@@ -280,7 +280,7 @@ def test_empty_run_has_a_page(tmp_path):
     page = write_report(board([], systems=[system("a")], missing=4), tmp_path, {}, at_hand)
     index, rows = data_of(tmp_path)
     assert (index["entries"], rows) == ([], [])
-    assert "4 answers are not made yet" in page.read_text()
+    assert "4 answers are missing" in page.read_text()
 
 
 def test_manifest_facts_take_whatever_is_there():

@@ -515,7 +515,7 @@ def test_missing_folder_is_explained(chromium, page, tmp_path):
     shutil.copy(page, tmp_path / "report.html")
     chromium.open(tmp_path / "report.html")
     chromium.wait(
-        "document.querySelector('#loading').textContent.includes('must lie beside')"
+        "document.querySelector('#loading').textContent.includes('must be beside')"
     )
     assert "Outcomes" in text_of(chromium, "main")
 

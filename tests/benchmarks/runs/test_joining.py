@@ -11,7 +11,7 @@ from judging_helpers import STAND_IN, stand_in_digests
 from typer.testing import CliRunner
 
 from benchmarks.runs.experiment import reopen
-from benchmarks.tasks.mmie.source import SAMPLE
+from benchmarks.tasks.mmie.reader import SAMPLE
 from generators.errors import UsageError
 from plait import app
 from scorers.judging import sources
@@ -101,7 +101,7 @@ def test_data_that_has_changed_in_its_place_is_refused(root: Path) -> None:
 def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path) -> None:
     controls = ["--system", "gt:no-images", *GIVEN, "--out", "run"]
     told = plait("run", *controls)
-    assert "added to the run that is there, and to all of it: system gt:no-images" in told
+    assert "added to the run, for all of its queries: system gt:no-images" in told
     rows = json.loads((root / "leaderboard.json").read_text())
     done = {row["system"]: row["done"] for row in rows}
     assert done["gt"] == 9
@@ -112,7 +112,7 @@ def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path)
     assert manifest(root)["scorers"] == []
     told = plait("plan", *TRUTH, "--scorer", "bleu", "--out", "run")
     assert "18 documents: 9 queries" in told
-    assert "to all of it: scorer bleu" in told
+    assert "for all of its queries: scorer bleu" in told
     # What a command leaves out stays in the run.
     assert "added" not in plait("run", *TRUTH, "--out", "run")
     assert manifest(root)["systems"] == ["gt", "gt:no-images"]
@@ -121,7 +121,7 @@ def test_systems_and_scorers_that_are_added_stand_beside_those_there(root: Path)
 def test_a_larger_selection_is_added(root: Path) -> None:
     first = [sample.id for sample in reopen(root).samples]
     words = ["--system", "gt", *GIVEN[:4], *NO_SCORERS, "--out", "run", "--limit"]
-    assert "all of it: 3 queries" in plait("run", *words, "12")
+    assert "all of its queries: 3 queries" in plait("run", *words, "12")
     grown = reopen(root)
     assert set(first) < {sample.id for sample in grown.samples}
     assert len(grown.samples) == 12
@@ -135,7 +135,7 @@ def test_a_list_of_ids_may_grow_and_is_kept_with_the_run(root: Path) -> None:
     file.write_text("\n".join(ids[:2]))
     plait("run", *words)
     file.write_text("\n".join(ids[:4]))
-    assert "all of it: 2 queries" in plait("run", *words)
+    assert "all of its queries: 2 queries" in plait("run", *words)
     file.write_text("\n".join(ids[1:4]))
     with pytest.raises(UsageError, match="1 of the run's 4 queries are not among the 3"):
         plait("run", *words)
@@ -174,7 +174,7 @@ def test_other_settings_of_a_model_that_is_there_are_refused(root: Path) -> None
     ):
         plait(*words, *other)
     told = plait(*words, *other, "--set", "models.sd3.guidance=2.5")
-    assert "added to the run that is there, and to all of it: system qwen2-vl-7b" in told
+    assert "added to the run, for all of its queries: system qwen2-vl-7b" in told
 
 
 JUDGE = "judge:qwen2-vl-72b"
@@ -187,7 +187,7 @@ def test_another_mode_or_rubric_of_a_judge_that_is_there_is_refused(root: Path) 
     refusal = "released rubrics, official mode, but our rubrics, corrected mode in the run"
     with pytest.raises(UsageError, match=refusal):
         plait(*words, JUDGE, *AS_RELEASED)
-    with pytest.raises(UsageError, match=f"{JUDGE} would ask or read otherwise"):
+    with pytest.raises(UsageError, match=f"{JUDGE} would ask or read replies differently"):
         plait(*words, JUDGE, "--set", f'models."{JUDGE}".retries=3')
     with pytest.raises(UsageError, match=refusal):
         plait(*words[:-1], "--set", "scorers=[]", *AS_RELEASED)

@@ -12,7 +12,7 @@ from trial import as_asked, filled, painter, sample, writer
 
 from benchmarks import commands
 from benchmarks.runs.config import load_config
-from benchmarks.runs.recorded import (
+from benchmarks.runs.run_directory import (
     RecordedStages,
     recorded_digest,
     stage_facts,
@@ -70,7 +70,7 @@ def test_what_would_be_made_again_is_named_with_its_reason(tmp_path: Path) -> No
     changes = RecordedStages(manifest_of(former)).superseded(today.stages, Store(tmp_path))
     assert [c.records for c in changes] == [2, 2]
     assert "version 1 is now 9" in str(changes[0])
-    assert "an earlier plait named its results otherwise" in str(changes[1])
+    assert "an earlier version of plait named its results differently" in str(changes[1])
 
 
 def test_a_users_stage_that_is_given_seeds_now_was_not_given_any(tmp_path: Path) -> None:

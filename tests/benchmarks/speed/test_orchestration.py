@@ -38,7 +38,7 @@ def test_a_measurement_counts_sleep_as_ideal() -> None:
     assert taken.records == 4 * orchestration.BATCH_SIZE
     assert taken.ideal_s == pytest.approx(0.04)
     assert taken.wall_s >= taken.ideal_s
-    pooled = orchestration.Measurement("plait", 10, 72, 1.0, 0.0, 0.0)
+    pooled = orchestration.Timing("plait", 10, 72, 1.0, 0.0, 0.0)
     assert pooled.ideal_s == pytest.approx(0.05)  # 9 batches over 2 actors: 5 rounds
 
 

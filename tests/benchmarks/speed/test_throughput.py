@@ -15,9 +15,9 @@ from safetensors.numpy import save
 
 from benchmarks.speed import main as throughput
 from benchmarks.speed import suite
+from benchmarks.speed.device import weight_traffic
 from benchmarks.speed.measure import Speed, loaded_stage, measure, ways_of
 from benchmarks.speed.output import Report
-from benchmarks.speed.traffic import weight_traffic
 from benchmarks.speed.workload import of_scorer, of_system, whole
 from generators.base import Failure, Result
 from generators.document import Draft, ImageRequest, Payload, Score, Text
@@ -182,7 +182,7 @@ def test_wrong_use_is_named() -> None:
 def test_it_runs_where_ray_and_arrow_are_not_installed() -> None:
     code = (
         "import sys; sys.modules['ray'] = sys.modules['pyarrow'] = None\n"
-        "from benchmarks.speed.main import main\n"
+        "from benchmarks.speed.stage import main\n"
         "sys.exit(main('--system anole --weights tiny --batches 1 --queries 1 "
         "--rounds 1 --no-upstream'.split()))"
     )

@@ -13,7 +13,7 @@ from report_helpers import Judge, board, evaluation
 from report_helpers import sample as query
 from rich.console import Console
 
-from benchmarks.studies.agreement import Settings, agreement_report
+from benchmarks.studies.agreement import AgreementSettings, agreement_report
 from benchmarks.studies.agreement.comparison import compared
 from benchmarks.studies.agreement.ratings import of_board
 from generators.base import Failure, Fault, NotApplicable, Skip, Unscored
@@ -91,12 +91,12 @@ def test_scores_are_mapped_onto_the_scale_of_people(tmp_path):
     assert judge["groups"] == same["groups"]
     shifted = [r | {"scale": "1-5"} for r in rows(IDS, score=[1 + v / 1.5 for v in SCORED])]
     assert both(tmp_path, shifted, people)["judges"][0]["groups"] == same["groups"]
-    likert = Settings(draws=50, human_scale="1-5")
+    likert = AgreementSettings(draws=50, human_scale="1-5")
     told = rows(IDS, score=[1 + v / 1.5 for v in RATED])
     mae = both(tmp_path, scores, told, settings=likert)["judges"][0]["groups"][0]
     expected = plain("mae", SCORED, RATED) / 1.5
     assert mae["coefficients"]["mae"]["value"] == pytest.approx(expected, abs=1e-6)
-    raw = Settings(draws=50, rescale=False)
+    raw = AgreementSettings(draws=50, rescale=False)
     (judge,) = both(tmp_path, scores, people, settings=raw)["judges"]
     expected = plain("mae", percent, RATED)
     found = judge["groups"][0]["coefficients"]["mae"]["value"]

@@ -22,8 +22,13 @@ from benchmarks.studies.bias.observations import (
     rank_correlation,
     upright,
 )
-from benchmarks.studies.bias.preferences import lengths, self_preference
-from benchmarks.studies.bias.verdicts import positions, repeatability, rewording
+from benchmarks.studies.bias.verdicts import (
+    lengths,
+    positions,
+    repeatability,
+    rewording,
+    self_preference,
+)
 from benchmarks.studies.pairwise.judgements import Ruling, Side, write_rulings
 
 JUDGE = JudgeIdentity("gpt-4o", "creation", "corrected", "w1", "s1")
@@ -205,7 +210,7 @@ def test_self_preference_beside_other_judges_by_hand() -> None:
     assert any("own family (gemini)" in reason for reason in found.absent)
     alone = self_preference({JUDGE: games[JUDGE]})
     assert len(alone.findings) == 1
-    assert "cannot be told from the answers' quality" in alone.absent[0]
+    assert "cannot be distinguished from the answers' quality" in alone.absent[0]
 
 
 @pytest.mark.parametrize(

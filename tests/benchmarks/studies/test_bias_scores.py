@@ -20,8 +20,8 @@ from trial import filled
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
 from benchmarks.studies.bias import scores
-from benchmarks.studies.bias.preferences import lengths
 from benchmarks.studies.bias.scores import Scored
+from benchmarks.studies.bias.verdicts import lengths
 from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.task_set import TaskSet
 from cluster.store import Store
@@ -158,7 +158,7 @@ def test_readers_of_one_question_are_no_wordings(
     """The released scorer asks the same, but does not ask again."""
     shy = chat_spec(target="comparing_helpers:Shy")
     own, theirs = judge_of(shy), judge_of(shy, rubric=f"official:{path}")
-    monkeypatch.setattr("test_bias_scores.SHOWN", ())
+    monkeypatch.setitem(globals(), "SHOWN", ())
     found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), RubricSource(path))
     assert {f.judge for f in found} == {
         "judge:chatty: the run's rubric and released rubric"

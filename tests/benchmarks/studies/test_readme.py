@@ -10,11 +10,13 @@ import pytest
 from pairwise_helpers import document, sample
 from paths import CHECKOUT
 from trial import filled
+from typer.testing import CliRunner
 
 from benchmarks.studies.pairwise.match import judgement_of, plan_of
 from cluster.plan import lookup_in
 from generators.base import Kind, Result, StageSpec
 from generators.errors import UsageError
+from plait import app
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.matchup import Matchup, PairwiseJudge
 
@@ -52,3 +54,10 @@ def test_other_classes_are_refused() -> None:
         resolve_protocol("nowhere_at_all:Protocol")
     with pytest.raises(UsageError, match="did you mean 'creation'"):
         resolve_protocol("creatoin")
+
+
+def test_the_command_takes_a_protocol_of_the_users(tmp_path: Path) -> None:
+    words = ["compare", str(tmp_path), "--judge", "gpt-4o", "--protocol"]
+    own = CliRunner().invoke(app, [*words, "games_of_mine:Words"])
+    assert isinstance(own.exception, UsageError)
+    assert "'games_of_mine:Words' cannot be imported" in str(own.exception)

@@ -19,7 +19,7 @@ from comparing_helpers import (
     write_tsv,
 )
 
-from benchmarks.tasks.creation_mmbench.categories import CATEGORIES, CATEGORY_OF
+from benchmarks.tasks.creation_categories import CATEGORIES, CATEGORY_OF
 from benchmarks.tasks.published import published
 from benchmarks.tasks.task_set import TaskError, TaskSet, load
 from cluster.store import read_blob

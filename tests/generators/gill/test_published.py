@@ -175,7 +175,7 @@ def test_own_keys_are_strict_in_both_stages(folders, tmp_path):
     ("name", "shape", "message"),
     [
         ("visual_embeddings.bias", (3,), r"visual_embeddings\.bias \(3,\), not \(256,\)"),
-        ("visual_embeddings.weight", (256, 31), r"ask for \(256, 32\)"),
+        ("visual_embeddings.weight", (256, 31), r"require \(256, 32\)"),
         (
             "input_embeddings.weight",
             (8, 63),

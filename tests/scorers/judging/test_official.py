@@ -20,7 +20,7 @@ from judging_helpers import (
 )
 from judging_upstream_helpers import AVERAGED, REPLIES, figures, scored, write_folder
 
-from benchmarks.tasks.mmie.outputs import Output, read_outputs
+from benchmarks.tasks.mmie.official import Output, read_outputs
 from generators.base import Unscored
 from generators.document import Image
 from generators.errors import UsageError

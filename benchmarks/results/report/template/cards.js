@@ -95,7 +95,7 @@ function chip(scorer, score) {
   return node;
 }
 
-// Why a scorer gave no score; that it does not apply says enough by itself.
+// Why a scorer gave no score; "not applicable" needs no further reason.
 function unjudged(index, cell, scores) {
   return scores.map((score, k) => score && score.reason !== undefined && cell[k] !== "n"
     ? el("p", { class: "reason", dir: "auto" }, index.scorers[k].name + ": ",

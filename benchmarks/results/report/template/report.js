@@ -22,7 +22,7 @@ async function update() {
     else await showPage(candidates, mine, countOf(candidates.length));
   } catch (error) {
     $("cards").replaceChildren(el("p", { class: "broken" },
-      `${error.message}. The folder "report" must lie beside this file.`));
+      `${error.message}. The folder "report" must be beside this file.`));
   }
   if (mine === turn) $("cards").removeAttribute("aria-busy");
 }

@@ -85,5 +85,5 @@ const plait = {
 };
 
 window.addEventListener("error", (event) => {
-  if (event.target.id === "index") $("loading").textContent = 'The folder "report" must lie beside this file.';
+  if (event.target.id === "index") $("loading").textContent = 'The folder "report" must be beside this file.';
 }, true);

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from mmie_helpers import at_hand, folder, good, loaded, png, reasons, row
 
-from benchmarks.tasks.reading import album as images
 from benchmarks.tasks.reading import checks
+from benchmarks.tasks.reading import pictures as images
 from benchmarks.tasks.task_set import load
 from generators.document import Image
 

@@ -15,7 +15,7 @@ from sample_authoring import coding, make_sample, mathematics, physics, statisti
 from sample_authoring import steps_learning as learning
 from sample_authoring.query import reasoning
 
-from benchmarks.tasks.mmie.source import SAMPLE
+from benchmarks.tasks.mmie.reader import SAMPLE
 from benchmarks.tasks.task_set import load
 from generators.document import Image, Sample, Text
 from generators.pictures import decode

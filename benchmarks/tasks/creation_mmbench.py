@@ -1,36 +1,47 @@
-"""Creation-MMBench's TSV as a task set; its text-only variant from descriptions.
+"""Creation-MMBench as a task set: 765 creative requests about pictures, 51 tasks.
 
-A model is shown all pictures, then the question (`ImageBaseDataset.build_prompt`); the
-criteria are split as `build_prompt` of vlmeval/dataset/creation.py splits them.
+The published TSV has quoted fields, base64 pictures and one request a row; its columns are
+read as `ImageBaseDataset` in vlmeval/dataset/image_base.py of open-compass/VLMEvalKit does.
+A model is shown all pictures, then the question (`ImageBaseDataset.build_prompt`); criteria
+are split as `build_prompt` of vlmeval/dataset/creation.py splits them. In the text-only
+variant, systems read descriptions instead of the pictures.
 """
 
 from __future__ import annotations
 
 import ast
+import base64
+import binascii
+import csv
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.tasks.creation_mmbench.categories import CATEGORY_OF
-from benchmarks.tasks.creation_mmbench.table import REQUIRED, TsvRow, pictures, rows
+from benchmarks.tasks.creation_categories import CATEGORY_OF
 from benchmarks.tasks.published import (
-    Entry,
-    Known,
+    RowGroup,
+    ValidRow,
     as_asked,
     digest_of,
     gathered,
     located,
     task_set,
 )
+from benchmarks.tasks.reading.pictures import PictureCache
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
-from benchmarks.tasks.reading.shelf import Shelf
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
 from scorers.pairwise.creation import FACTUALITY
 from scorers.pairwise.prompts import DESCRIPTION, text_only
 
+REQUIRED = ("index", "question", "image", "task_name", "criteria")
+_MOST_CHARACTERS = 2**31 - 1
+_LONGEST_INDEX = 64
+"""An `image` this short is the index of another row, whose pictures it shares."""
+
+TsvRow = Mapping[str, str]
 NAME = "creation-mmbench"
 WRITER = "gpt-4o-1120"
 """Who wrote `reference_answer_by_gpt4o`: GPT-4o of 2024-11-20 (paper section 4.1)."""
@@ -66,7 +77,7 @@ def load_text_only(place: str, cache: Path) -> TaskSet:
 def _loaded(place: str, cache: Path, *, with_pictures: bool) -> TaskSet:
     path, revision = located(place, ("*.tsv", DESCRIPTIONS))
     path = _tsv(path)
-    opened = list(_opened(path, Shelf(cache / NAME)))
+    opened = list(_opened(path, PictureCache(cache / NAME)))
     make = _maker(opened, _descriptions(path), with_pictures)
     return task_set(
         NAME if with_pictures else f"{NAME}-text",
@@ -105,11 +116,11 @@ def _descriptions(tsv: Path) -> dict[str, str]:
     return {str(index): str(text) for index, text in texts.items()}
 
 
-def _opened(path: Path, shelf: Shelf) -> Iterator[Opened]:
-    """The rows of the TSV, their pictures on the shelf."""
+def _opened(path: Path, cache: PictureCache) -> Iterator[Opened]:
+    """The rows of the TSV, with their pictures put into the cache."""
     for row in rows(path):
         try:
-            images: Pictures | RowError = pictures(row["image"], shelf)
+            images: Pictures | RowError = pictures(row["image"], cache)
         except RowError as error:
             images = error
         yield {**row, "image": ""}, images
@@ -117,10 +128,10 @@ def _opened(path: Path, shelf: Shelf) -> Iterator[Opened]:
 
 def _maker(
     opened: Sequence[Opened], descriptions: Mapping[str, str], with_pictures: bool
-) -> Callable[[Opened], Entry]:
+) -> Callable[[Opened], ValidRow]:
     by_index = {row["index"]: images for row, images in opened}
 
-    def make(value: Opened) -> Entry:
+    def make(value: Opened) -> ValidRow:
         row, images = value
         index = _index(row)
         sample = _sample(row, index, _resolved(images, by_index))
@@ -130,7 +141,7 @@ def _maker(
         if not with_pictures and not sample.metadata.get(DESCRIPTION):
             raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the pictures")
         answer = row.get(_ANSWER, "")
-        return Entry(sample, {WRITER: Document((Text(answer),))} if answer else {})
+        return ValidRow(sample, {WRITER: Document((Text(answer),))} if answer else {})
 
     return make
 
@@ -139,20 +150,20 @@ def _resolved(
     images: Pictures | RowError, by_index: Mapping[str, Pictures | RowError]
 ) -> tuple[Image, ...]:
     """The pictures of a row, its own or those of the row it names."""
-    meant = by_index.get(images) if isinstance(images, str) else images
-    if isinstance(meant, RowError):
-        raise meant
-    if not isinstance(meant, tuple):
+    own = by_index.get(images) if isinstance(images, str) else images
+    if isinstance(own, RowError):
+        raise own
+    if not isinstance(own, tuple):
         raise RowError(Rule.NOT_FOUND, f"no row {shown(images)} has pictures to share")
-    return meant
+    return own
 
 
-def _known(value: Opened) -> Known:
+def _known(value: Opened) -> RowGroup:
     task = value[0]["task_name"]
     index = value[0]["index"]
     if task not in CATEGORY_OF:
-        return Known(index or None)
-    return Known(index or None, CATEGORY_OF[task], task)
+        return RowGroup(index or None)
+    return RowGroup(index or None, CATEGORY_OF[task], task)
 
 
 def _index(row: TsvRow) -> str:
@@ -195,3 +206,62 @@ def _criteria(cell: str) -> tuple[str, str]:
     if not kinds[True].strip():
         raise RowError(Rule.MISSING_KEY, f"no subjective criteria in {shown(cell)}")
     return kinds[True], kinds[False]
+
+
+def rows(path: Path) -> Iterator[TsvRow]:
+    """The rows of the TSV at `path`, by column; missing cells are empty.
+
+    Raises TaskError when it cannot be read or lacks a column.
+    """
+    before = csv.field_size_limit(_MOST_CHARACTERS)
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            table = csv.DictReader(file, delimiter="\t", restval="")
+            _refuse_columns(path, table.fieldnames or ())
+            for row in table:
+                yield {name: value for name, value in row.items() if name is not None}
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise TaskError(f"{path} cannot be read as a TSV: {error}") from None
+    finally:
+        csv.field_size_limit(before)
+
+
+def _refuse_columns(path: Path, names: Sequence[str]) -> None:
+    if lacking := [name for name in REQUIRED if name not in names]:
+        raise TaskError(
+            f"{path} lacks the columns {', '.join(lacking)} of the published TSV; it has "
+            f"{', '.join(names) or 'none'}"
+        )
+
+
+def pictures(cell: str, cache: PictureCache) -> tuple[Image, ...] | str:
+    """The pictures of a cell, or the index of the row whose pictures it shares.
+
+    A cell holds base64, or a Python list of base64 strings. RowError for anything else.
+    """
+    if not cell:
+        raise RowError(Rule.NOT_FOUND, "the row has no picture")
+    if len(cell) <= _LONGEST_INDEX:
+        return cell
+    return tuple(cache.add(_decoded(text)) for text in _listed(cell))
+
+
+def _listed(cell: str) -> list[str]:
+    if not cell.startswith("["):
+        return [cell]
+    try:
+        images = ast.literal_eval(cell)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        raise RowError(Rule.WRONG_TYPE, f"image is not a list: {shown(cell)}") from None
+    if not images or not all(isinstance(text, str) for text in images):
+        raise RowError(Rule.WRONG_TYPE, f"image is not a list of strings: {shown(cell)}")
+    return list(images)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise RowError(
+            Rule.UNDECODABLE, f"image is not base64: {shown(text, 40)}"
+        ) from None

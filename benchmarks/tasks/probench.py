@@ -1,8 +1,9 @@
-"""ProBench's Parquet files as a task set.
+"""ProBench as a task set: experts' requests on three tracks, in Parquet files.
 
-Rows as gen_answer_vllm.py and show_result.py of Yan98/ProBench_eval@c17b7ae read them. The
-first turn's text comes before the pictures. Of a conversation of several turns, a system
-answers each after its own earlier answers; the published ones are the baseline's.
+Rows are read as gen_answer_vllm.py and show_result.py of Yan98/ProBench_eval@c17b7ae read
+them. The first turn's text comes before the pictures. In a conversation of several turns a
+system answers each turn after its own earlier answers; the published answers are those of
+the baseline.
 """
 
 from __future__ import annotations
@@ -13,9 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tasks.mmie.rows import get, id_of, of_type
-from benchmarks.tasks.published import Entry, Known, digest_of, gathered, located, task_set
+from benchmarks.tasks.published import (
+    RowGroup,
+    ValidRow,
+    digest_of,
+    gathered,
+    located,
+    task_set,
+)
+from benchmarks.tasks.reading.pictures import PictureCache
 from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
-from benchmarks.tasks.reading.shelf import Shelf
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.pairwise.probench import TRACK, TRACKS
@@ -35,18 +43,18 @@ def load(place: str, cache: Path) -> TaskSet:
     """
     root, revision = located(place, ("*.parquet", "**/*.parquet"))
     paths = _parts(root)
-    make = _maker(Shelf(cache / NAME), root if root.is_dir() else root.parent)
+    make = _maker(PictureCache(cache / NAME), root if root.is_dir() else root.parent)
     rows = gathered(_rows(paths), make, _known)
     return task_set(NAME, place, rows, digest=digest_of(paths), revision=revision)
 
 
 def _parts(root: Path) -> list[Path]:
-    """The files of the split `train`; all where no file's name tells its split."""
+    """The files of the split `train`; all files where no name begins with a split."""
     files = [root] if root.is_file() else sorted(root.rglob("*.parquet"))
-    chosen = [p for p in files if p.name.startswith("train")] or files
-    if not chosen:
+    parts = [p for p in files if p.name.startswith("train")] or files
+    if not parts:
         raise TaskError(f"{root} holds no Parquet files")
-    return chosen
+    return parts
 
 
 def _rows(paths: list[Path]) -> Iterator[Any]:
@@ -61,30 +69,30 @@ def _rows(paths: list[Path]) -> Iterator[Any]:
             raise TaskError(f"{path} cannot be read: {error}") from None
 
 
-def _known(row: Any) -> Known:
+def _known(row: Any) -> RowGroup:
     id, track = row.get("uuid"), row.get("chat_type")
     usable = isinstance(id, str) and id.strip() and id.isprintable()
     field = _texts(row.get("category")).get("question_category", "unknown")
-    return Known(id if usable else None, track if track in TRACKS else "unknown", field)
+    return RowGroup(id if usable else None, track if track in TRACKS else "unknown", field)
 
 
-def _maker(shelf: Shelf, root: Path) -> Callable[[Any], Entry]:
-    def make(row: Any) -> Entry:
+def _maker(cache: PictureCache, root: Path) -> Callable[[Any], ValidRow]:
+    def make(row: Any) -> ValidRow:
         id = id_of({"id": row.get("uuid")})
-        images = tuple(shelf.keep(data) for data in _pictures(row.get("image"), root))
+        images = tuple(cache.add(data) for data in _pictures(row.get("image"), root))
         turns = _turns(get(row, "conversations", list), images)
         asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
         if not asked:
             raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
         sample = _sample(row, id, tuple(turns[:asked]))
         answer = _answers(turns)
-        return Entry(sample, {} if answer is None else {WRITER: answer})
+        return ValidRow(sample, {} if answer is None else {WRITER: answer})
 
     return make
 
 
 def _answers(turns: Sequence[Turn]) -> Document | None:
-    """What follows every human turn; None where one was left without an answer."""
+    """What follows every human turn; None where one has no answer."""
     after = [t for before, t in pairwise(turns) if before.role == "user"]
     answered = [t.content for t in after if t.role == "assistant"]
     asked = sum(t.role == "user" for t in turns)
@@ -119,11 +127,11 @@ def _turns(values: list[Any], images: tuple[Image, ...]) -> list[Turn]:
     for i, value in enumerate(values):
         where = f"conversations[{i}]"
         speaker = get(of_type(value, dict, where), "from", str, where)
-        said = get(value, "value", str, where)
+        text = get(value, "value", str, where)
         if speaker == "human":
-            turns.append(Turn("user", _asked(said, () if turns else images, where)))
+            turns.append(Turn("user", _question(text, () if turns else images, where)))
         elif speaker == "gpt":
-            turns.append(Turn("assistant", (Text(said),)))
+            turns.append(Turn("assistant", (Text(text),)))
         else:
             valid = "human, gpt"
             raise RowError(
@@ -132,8 +140,8 @@ def _turns(values: list[Any], images: tuple[Image, ...]) -> list[Turn]:
     return turns
 
 
-def _asked(said: str, images: tuple[Image, ...], where: str) -> Content:
-    text = said.replace(_MARK, "").strip()
+def _question(text: str, images: tuple[Image, ...], where: str) -> Content:
+    text = text.replace(_MARK, "").strip()
     if not text and not images:
         raise RowError(Rule.EMPTY, f"{where} has neither text nor picture")
     return (*((Text(text),) if text else ()), *images)

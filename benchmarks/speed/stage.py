@@ -1,12 +1,12 @@
 """How fast one stage is at several batch sizes, without Ray and without a store.
 
     plait bench stage --system anole --weights tiny --batches 1,4,16
-    python -m benchmarks.speed --system sdxl-turbo --weights dummy --batches 1,2,4,8
+    python -m benchmarks.speed.stage --system sdxl-turbo --weights dummy --batches 1,2,4,8
 
 The stage is loaded in this process and computes the same queries of the bundled sample set
-in every way: as upstream's loop does, where one is written, and at each batch size. `dummy`
-weights have the full size and need no download. Runs wherever torch and the stage's own
-library are.
+in every way: as the original program's loop does, where there is one, and at each batch
+size. `dummy` weights have the full size and need no download. It needs only torch and the
+stage's own library.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ app = typer.Typer(
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measurement:
-    """What is to be measured, as the options name it."""
+class StageMeasurement:
+    """What to measure, as the options name it."""
 
     system: str | None
     scorer: str | None
@@ -80,32 +80,38 @@ def stage(
     system: Annotated[
         str | None, typer.Option(help="A system, an LVLM or a text-to-image model.")
     ] = None,
-    scorer: Annotated[str | None, typer.Option(help="A scorer.")] = None,
+    scorer: Annotated[
+        str | None, typer.Option(help="A scorer, such as judge:mmie-score.")
+    ] = None,
     part: Annotated[Part, typer.Option(help="Which stage of the system.")] = "draft",
     weights: Annotated[Weights, typer.Option(help="Weights of the model.")] = "dummy",
     batches: Annotated[
         str, typer.Option(help="Batch sizes, separated by commas.")
     ] = "1,2,4,8",
-    queries: Annotated[int, typer.Option(min=1, help="Of the sample set.")] = 16,
+    queries: Annotated[int, typer.Option(min=1, help="Queries of the sample set.")] = 16,
     answers: Annotated[
         int,
         typer.Option(
             min=1,
             max=1 + len(CONTROLS),
-            help="To each query, for a scorer: the ground truth and controls.",
+            help="Answers per query, for a scorer: the ground truth, then controls.",
         ),
     ] = 1,
-    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of every way.")] = 3,
-    upstream: Annotated[bool, typer.Option(help="Also time the original loop.")] = True,
+    rounds: Annotated[int, typer.Option(min=1, help="Timed rounds of each way.")] = 3,
+    upstream: Annotated[
+        bool, typer.Option(help="Also time the original program's loop.")
+    ] = True,
     set_: Annotated[
-        list[str] | None, typer.Option("--set", help="key=value of the model.")
+        list[str] | None, typer.Option("--set", help="key=value, a setting of the model.")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Also write JSON here.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="File to write the figures to, as JSON.")
+    ] = None,
 ) -> None:
     """How fast one stage is at several batch sizes, without Ray and without a store."""
     if (system is None) == (scorer is None):
         raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
-    wanted = Measurement(
+    request = StageMeasurement(
         system=system,
         scorer=scorer,
         part=part,
@@ -117,17 +123,17 @@ def stage(
         settings=_settings(set_ or ()),
     )
     command = context.find_root().obj or []
-    raise typer.Exit(_report(wanted, rounds, out, command))
+    raise typer.Exit(_report(request, rounds, out, command))
 
 
 def _report(
-    wanted: Measurement, rounds: int, out: Path | None, command: Sequence[str]
+    request: StageMeasurement, rounds: int, out: Path | None, command: Sequence[str]
 ) -> int:
     from benchmarks.speed.device import copy_bandwidth, device_name
     from benchmarks.speed.measure import measure
     from benchmarks.speed.output import Report
 
-    title, settings, ways, inputs = _measured(wanted)
+    title, settings, ways, inputs = _measured(request)
     report = Report(measure(ways, inputs, rounds), copy_bandwidth())
     print(f"{title} on {device_name()}")
     print(
@@ -144,28 +150,28 @@ def _report(
     return 1 if any(speed.failures for speed in report.speeds) else 0
 
 
-def _measured(wanted: Measurement) -> tuple[str, Any, Any, Sequence[Any]]:
+def _measured(request: StageMeasurement) -> tuple[str, Any, Any, Sequence[Any]]:
     """A title, the settings, the ways to compute and the inputs."""
     from benchmarks.speed.measure import in_batches, loaded_stage, ways_of
 
-    sizes = list(wanted.batches)
-    if wanted.part == WHOLE and wanted.system is not None:
-        system, samples = whole(wanted.system, wanted.models, wanted.queries)
-        title = f"{wanted.system}, whole documents ({wanted.weights})"
-        return title, wanted.settings, in_batches(system, sizes), samples
-    workload = _workload(wanted)
+    sizes = list(request.batches)
+    if request.part == WHOLE and request.system is not None:
+        system, samples = whole(request.system, request.models, request.queries)
+        title = f"{request.system}, whole documents ({request.weights})"
+        return title, request.settings, in_batches(system, sizes), samples
+    workload = _workload(request)
     spec = workload.spec
     loaded = loaded_stage(spec, sizes)
-    ways = ways_of(spec, loaded, sizes, wanted.upstream)
+    ways = ways_of(spec, loaded, sizes, request.upstream)
     title = f"{spec.name} ({spec.identity}, {spec.weights})"
     return title, dict(spec.settings), ways, workload.inputs
 
 
-def _workload(wanted: Measurement) -> Workload:
-    if wanted.scorer is not None:
-        asked = (wanted.queries, wanted.answers)
-        return of_scorer(wanted.scorer, wanted.weights, wanted.settings, *asked)
-    return of_system(wanted.system or "", wanted.part, wanted.models, wanted.queries)
+def _workload(request: StageMeasurement) -> Workload:
+    if request.scorer is not None:
+        asked = (request.queries, request.answers)
+        return of_scorer(request.scorer, request.weights, request.settings, *asked)
+    return of_system(request.system or "", request.part, request.models, request.queries)
 
 
 def _sizes(batches: str) -> tuple[int, ...]:

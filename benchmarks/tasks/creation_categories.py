@@ -1,4 +1,4 @@
-"""Creation-MMBench's tasks by category.
+"""The 51 tasks of Creation-MMBench by category.
 
 `creation_mmbench_category_dict` in vlmeval/dataset/creation.py of
 open-compass/VLMEvalKit@13c651fa.

@@ -10,7 +10,7 @@ from benchmarks.results.reasons import FAILURES
 from benchmarks.results.table import TableCell
 from scorers.base import Direction, Scorer, bounds
 
-Row = Mapping[str, Any]
+LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
 
 # Headings by the names of `benchmarks.results.leaderboard`.
@@ -31,12 +31,12 @@ AVERAGES = {"avg_fixed": "fixed weights", "avg_micro": "per query"}
 
 ABOUT_FAILURES = f"Every answer and judgement without a value is named in {FAILURES}."
 ABOUT_CONTROLS = (
-    "Answers made worse on purpose from the ground truth. A scorer is to be trusted where "
-    "it puts the ground truth above them (order right: the whole interval of the "
-    "difference is above 0). Blind: equal on every query, as of a scorer that does not "
-    "look at what the control changes."
+    "Answers made worse on purpose from the ground truth. A scorer can be trusted where "
+    "it ranks the ground truth above them (order right: the whole interval of the "
+    "difference is above 0). Blind: equal on every query, as from a scorer that ignores "
+    "what the control changes."
 )
-"""What the controls of a leaderboard are for."""
+"""What controls are for."""
 
 
 def decimals(scale: str) -> int:
@@ -57,7 +57,7 @@ def mean_text(cell: Cell) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """`23.41 [21.90, 24.80] n=37`, or why there is nothing to say."""
+    """`23.41 [21.90, 24.80] n=37`, or why there is no mean."""
     return result_cell(cell).full
 
 
@@ -70,38 +70,38 @@ def result_cell(cell: Cell) -> TableCell:
 
 
 def interval_text(cell: Cell) -> str:
-    """`[21.9, 24.8]`, or nothing where there is no interval."""
+    """`[21.9, 24.8]`; empty where there is no interval."""
     if cell["ci95"] is None:
         return ""
     digits = decimals(cell["scale"])
     return "[{:.{d}f}, {:.{d}f}]".format(*cell["ci95"], d=digits)
 
 
-def counts_shown(rows: Sequence[Row]) -> dict[str, str]:
+def counts_shown(rows: Sequence[LeaderboardRow]) -> dict[str, str]:
     """The counts worth a column, with their headings."""
     shown = (k for k in COUNTS if k not in _ONLY_IF_ANY or any_of(rows, k))
     return {k: COUNTS[k] for k in shown}
 
 
-def any_of(rows: Sequence[Row], count: str) -> bool:
+def any_of(rows: Sequence[LeaderboardRow], count: str) -> bool:
     """Whether any row counts at least one."""
     return any(row[count] for row in rows)
 
 
 def title_of(board: Board) -> str:
-    """Heading of every table: what was asked, and of how many."""
-    asked = f"{board.n:,} {'query' if board.n == 1 else 'queries'}"
+    """Heading of every table: which queries, and how many repeats."""
+    queries = f"{board.n:,} {'query' if board.n == 1 else 'queries'}"
     repeats = f" x {board.rounds} repeats" if board.rounds > 1 else ""
-    return f"{board.selection or asked}{repeats}"
+    return f"{board.selection or queries}{repeats}"
 
 
-def interval_methods(rows: Sequence[Row]) -> list[str]:
-    """How the intervals of a leaderboard were computed, where its cells say so."""
+def interval_methods(rows: Sequence[LeaderboardRow]) -> list[str]:
+    """How the intervals of a leaderboard were computed, as its cells state."""
     cells = [cell for row in rows for s in row["scores"].values() for cell in cells_of(s)]
     return sorted({str(c["method"]) for c in cells if c["ci95"] and c.get("method")})
 
 
-def cells_of(scores: Row) -> list[Cell]:
+def cells_of(scores: LeaderboardRow) -> list[Cell]:
     """Every mean of one system by one scorer."""
     averages = [scores[name] for name in AVERAGES]
     return [*averages, *scores["categories"].values(), *scores["fields"].values()]
@@ -112,11 +112,11 @@ def _by(methods: Sequence[str]) -> str:
 
 
 def legend(board: Board, methods: Sequence[str] = ()) -> str:
-    """What the averages are, how intervals were computed, and how judges were asked."""
+    """What the averages are, how intervals are computed, and how judges are asked."""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
     fixed = (
         f"Fixed weights: category means weighted by {weights}, over the categories that a "
-        "scorer speaks of. "
+        "scorer applies to. "
         if weights
         else ""
     )
@@ -128,7 +128,7 @@ def legend(board: Board, methods: Sequence[str] = ()) -> str:
     )
 
 
-def headline(rows: Sequence[Row], scorer: str) -> str:
+def headline(rows: Sequence[LeaderboardRow], scorer: str) -> str:
     """The average to show where there is room for one, the same for all rows.
 
     `avg_fixed` where any row has it, else `avg_micro`.
@@ -138,7 +138,7 @@ def headline(rows: Sequence[Row], scorer: str) -> str:
 
 
 def matrix(
-    board: Board, rows: Sequence[Row], scorer: str
+    board: Board, rows: Sequence[LeaderboardRow], scorer: str
 ) -> tuple[str, dict[str, dict[str, Cell]]] | None:
     """LVLM x text-to-image model: which average, and its cells by row and column.
 
@@ -157,13 +157,13 @@ def matrix(
     return average, cells
 
 
-def kind_text(reason: Row) -> str:
+def kind_text(reason: LeaderboardRow) -> str:
     """`failed: out of memory`."""
     parts = (str(reason["outcome"]).replace("_", " "), reason["fault"])
     return ": ".join(p for p in parts if p)
 
 
-def reason_text(reason: Row) -> str:
+def reason_text(reason: LeaderboardRow) -> str:
     """The reason, and how many others of its shape were counted with it."""
     if not reason["outcome"]:
         return f"{reason['reason']} of {reason['kinds']:,} kinds"

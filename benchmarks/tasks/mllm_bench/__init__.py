@@ -1,1 +1,0 @@
-"""MLLM-Bench as a task set: 420 questions about a picture, on six levels."""

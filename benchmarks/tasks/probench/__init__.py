@@ -1,1 +1,0 @@
-"""ProBench as a task set: experts' requests on three tracks."""

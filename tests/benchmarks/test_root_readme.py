@@ -1,0 +1,198 @@
+"""The README at the root: short, with links that lead somewhere, and true."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import tomllib
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from paths import CHECKOUT
+
+import plait
+from benchmarks.runs.config import load_config
+from benchmarks.tasks.controls import CONTROLS
+from benchmarks.tasks.task_set import load
+from cluster.walks import read
+from generators.base import Job, Outcome, Result, imported
+from generators.document import Document, Sample
+from generators.natives import NATIVE
+from generators.pictures import Drawing
+from generators.registry import PREFIXES, Named
+from generators.system import Repetition, answer
+from pipelines.presets import LVLMS, RETIRED, T2IS
+from pipelines.systems import Models, resolve
+from scorers import SCORERS, resolve_scorer
+
+README = (CHECKOUT / "README.md").read_text()
+ROOMS = ("benchmarks", "cluster", "generators", "pipelines", "scorers")
+
+
+def blocks(language: str) -> list[str]:
+    """All code blocks of a language, in order."""
+    fenced = re.findall(r"^```(\w*)\n(.*?)^```$", README, re.DOTALL | re.MULTILINE)
+    return [text for name, text in fenced if name == language]
+
+
+def commands() -> Iterator[list[str]]:
+    """The arguments of every `plait ...` in a console block or between backticks."""
+    lines = [
+        line.removeprefix("$ ").partition("   #")[0]
+        for block in blocks("console")
+        for line in block.splitlines()
+        if line.startswith("$ plait ")
+    ]
+    inline = re.findall(r"`(plait [a-z][^`]*)`", README)
+    for line in (*lines, *inline):
+        yield shlex.split(line, comments=True)[1:]
+
+
+def parse(words: Sequence[str]) -> None:
+    """Parse a command line as `plait` does, without running it."""
+    command: Any = typer.main.get_command(plait.app)
+    while choices := getattr(command, "commands", None):
+        name, *words = words
+        assert name in choices, f"{name!r} is not one of {', '.join(choices)}"
+        command = choices[name]
+    command.make_context(command.name, list(words))
+
+
+@pytest.mark.parametrize("words", list(commands()), ids=" ".join)
+def test_every_command_is_one_that_plait_understands(words: list[str]) -> None:
+    parse(words)
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("reprot RUN", "'reprot' is not one of run, "),
+        ("run --sistem gt", "No such option"),
+        ("verify", "Missing"),
+        ("run --mode so", "'so' is not one of"),
+    ],
+)
+def test_a_wrong_command_is_noticed(line: str, message: str) -> None:
+    with pytest.raises(Exception, match=message):
+        parse(line.split())
+
+
+def test_all_commands_are_in_the_table() -> None:
+    program: Any = typer.main.get_command(plait.app)
+    assert {words[0] for words in commands()} == set(program.commands)
+
+
+def test_the_page_is_short() -> None:
+    lines = README.splitlines()
+    assert len(lines) <= 220
+    assert max(map(len, lines)) <= 120
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_pages_of_rooms_are_short(room: str) -> None:
+    pages = list((CHECKOUT / room).rglob("README.md"))
+    assert pages
+    for page in pages:
+        lines = page.read_text().splitlines()
+        assert len(lines) <= 80, page
+        assert max(map(len, lines)) <= 120, page
+
+
+def test_links_lead_to_files() -> None:
+    for page in (CHECKOUT / "README.md", *CHECKOUT.glob("*/README.md")):
+        for link in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            assert link.startswith("https://") or (page.parent / link).exists(), link
+
+
+def test_the_picture_is_small() -> None:
+    (picture,) = re.findall(r"!\[[^]]+\]\(([^)]+)\)", README)
+    assert (CHECKOUT / picture).stat().st_size <= 250_000
+
+
+def test_the_rooms_exist() -> None:
+    (tree,) = (block for block in blocks("") if block.startswith("plait.py"))
+    for line in tree.splitlines():
+        room = line.partition(" ")[0]
+        assert (CHECKOUT / room).exists(), room
+        for inner in re.findall(r"([a-z0-9]+/)", line.partition(" ")[2]):
+            assert (CHECKOUT / room / inner).is_dir(), inner
+
+
+def test_the_names_are_those_of_the_registries() -> None:
+    for name in (*NATIVE, *LVLMS, *T2IS, *SCORERS, *CONTROLS):
+        assert f"`{name}`" in README, name
+    for kind in Named:
+        for prefix in PREFIXES[kind]:
+            assert f"`{prefix}:" in README, prefix
+    for name in ("gpt-4o", "gemini-1.5"):
+        assert str(RETIRED[LVLMS[name].model].day) in README
+
+
+def test_the_run_of_the_example_can_be_planned(tmp_path: Path) -> None:
+    text = blocks("toml")[0]
+    (tmp_path / "mmie.toml").write_text(text)
+    config = load_config(tmp_path / "mmie.toml", {})
+    assert config.engine.max_cost == 300
+    models = Models(weights="tiny", overrides=config.models)
+    resolved = {name: resolve(name, models) for name in config.systems}
+    assert set(config.models) <= {s.name for r in resolved.values() for s in r.stages}
+    for name in config.scorers:
+        resolve_scorer(name, "tiny", config.models.get(name, {}))
+
+
+def test_the_settings_of_models_are_valid() -> None:
+    overrides = tomllib.loads(blocks("toml")[1])["models"]
+    models = Models(weights="tiny", overrides=overrides)
+    for name in overrides:
+        system = name if name in NATIVE else f"{name}@text"
+        assert resolve(system, models).stages
+
+
+def stage_by_stage(job: Job) -> Outcome[Any]:
+    """The outcome of a job, as a worker would keep it."""
+    stage = imported(job.spec.target)(**job.spec.settings, **job.spec.options)
+    (outcome,) = stage([job.input])
+    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
+        return replace(outcome, value=outcome.value.encoded())
+    return outcome  # type: ignore[no-any-return]
+
+
+@pytest.mark.models
+def test_a_model_a_scorer_and_data_of_the_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = (b for b in blocks("python") if b.startswith("# mine.py"))
+    (tmp_path / "mine.py").write_text(code)
+    monkeypatch.syspath_prepend(tmp_path)
+    (words,) = (words for words in commands() if "mine:queries" in words)
+    options = dict(zip(words[1::2], words[2::2], strict=True))
+    flags = {"systems": [options["--system"]], "scorers": [options["--scorer"]]}
+    config = load_config(
+        None, {**flags, "data": options["--data"], "weights": "tiny"}, [options["--set"]]
+    )
+    task = load(config.data)
+    (query,) = (sample for sample in task.samples if isinstance(sample, Sample))
+    system = resolve(*config.systems, Models(weights="tiny", overrides=config.models))
+    outcome: Any = read(answer(system, query, Repetition(task.prompt)), stage_by_stage)
+    document: Document = outcome.value
+    assert document.text.strip() == "An echo. An echo."
+    assert len(document.images) == 1
+    scorer = resolve_scorer(*config.scorers, "tiny", {})
+    assert (scorer.scale, scorer.direction) == ("0-10000", "lower")
+    score: Any = read(scorer.judge(query, document), stage_by_stage)
+    assert score.value.value == len(document.text)
+
+
+@pytest.mark.models
+def test_plait_from_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = (b for b in blocks("python") if b.startswith("import plait"))
+    exec(code, {})
+    assert capsys.readouterr().out.startswith("scored ")
+    assert (tmp_path / "runs" / "gt" / "report.html").exists()
