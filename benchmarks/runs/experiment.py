@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.leaderboard import Board
+from benchmarks.results.board import Board
 from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.run_directory import (
     RecordedStages,

@@ -74,7 +74,7 @@ def test_deaths_are_printed_as_they_happen() -> None:
 
 def test_the_live_display_shows_elapsed_time_tokens_and_cost() -> None:
     screen = Screen(terminal=True)
-    screen.display.starting([StageCount(writer(), asked=200, distinct=200)])
+    screen.display.starting([StageCount(writer(), requests=200, distinct=200)])
     usage = {"input_tokens": 1000.0, "output_tokens": 250.0, "cost": 0.25}
     screen.after(3725, stage(usage=usage))
     screen.display.close()
