@@ -92,6 +92,7 @@ class RunOptions(TypedDict, total=False):
     prompts: Mapping[str, Mapping[str, str]]
     composition: Mapping[str, Any]
     engine: Mapping[str, Any]
+    report: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)

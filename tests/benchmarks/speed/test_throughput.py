@@ -13,7 +13,7 @@ import torch
 from paths import CHECKOUT
 from safetensors.numpy import save
 
-from benchmarks.speed import main as throughput
+from benchmarks.speed import stage as throughput
 from benchmarks.speed import suite
 from benchmarks.speed.device import weight_traffic
 from benchmarks.speed.measure import Speed, loaded_stage, measure, ways_of

@@ -168,8 +168,9 @@ def test_no_common_query_gives_no_number(runs: dict[str, FinishedRun]) -> None:
 
 
 def test_the_command_shows_a_table_and_writes_json(
-    runs: dict[str, FinishedRun], tmp_path: Path
+    runs: dict[str, FinishedRun], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
     values = {n: float(n) for n in range(12)}
     better = {n: n + 1.5 for n in range(1, 14)}
     made(runs, a={"gill": values}, b={"gill": better})

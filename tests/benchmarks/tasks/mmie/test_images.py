@@ -21,14 +21,14 @@ def looked(monkeypatch):
     """Names of the files that are read and decoded, as they are."""
     seen = []
     lock = threading.Lock()
-    real = images._look
+    real = images._check_file
 
     def look(path):
         with lock:
             seen.append(Path(path).name)
         return real(path)
 
-    monkeypatch.setattr(images, "_look", look)
+    monkeypatch.setattr(images, "_check_file", look)
     return seen
 
 
