@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cluster.plan import Plan, final_lookup
+from cluster.plan import Evaluation, Plan, final_lookup, outcome_name
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read
 from generators.base import Job, Outcome, Result, StageSpec, Walk
 from generators.document import Document, Malformed, Sample
 from generators.system import System
-from scorers.base import PlanItem, Scorer
+from scorers.base import ItemOutcome, PlanItem, Scorer
 
 
 @dataclass
@@ -130,3 +131,25 @@ def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:
 def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
     """In how many steps of a walk `stage` had a job."""
     return sum(any(j.spec.digest == stage.digest for j in jobs) for jobs in steps)
+
+
+def totals_of(outcomes: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
+    """Outcomes of documents or pairs and of judgements, over a whole plan."""
+    documents = Counter[str]()
+    scores = Counter[str]()
+    for outcome in outcomes:
+        if isinstance(outcome, Pending):
+            documents["missing"] += 1
+        else:
+            documents[outcome_name(outcome.subject)] += 1
+            scores.update(outcome_name(verdict) for verdict in outcome.verdicts)
+    totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
+    return {
+        "planned": len(outcomes),
+        **totals,
+        "scored": scores["done"],
+        "unscored": scores["unscored"],
+        "not_applicable": scores["not_applicable"],
+        "failed_scores": scores["failed"],
+        "skipped_scores": scores["skipped"],
+    }

@@ -8,17 +8,11 @@ import platform
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
-from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from cluster.plan import Evaluation, Plan, outcome_name
-from cluster.store import Store
-from cluster.walks import Pending
 from generators.files import write_whole
-from scorers.base import ItemOutcome
 
 _PACKAGES = [
     "plait",
@@ -79,43 +73,6 @@ def _gpus() -> list[str]:
     except OSError:
         return []
     return reply.stdout.strip().splitlines() if reply.returncode == 0 else []
-
-
-def totals_of(outcomes: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
-    """Outcomes of documents or pairs and of judgements, over a whole plan."""
-    documents = Counter[str]()
-    scores = Counter[str]()
-    for outcome in outcomes:
-        if isinstance(outcome, Pending):
-            documents["missing"] += 1
-        else:
-            documents[outcome_name(outcome.subject)] += 1
-            scores.update(outcome_name(verdict) for verdict in outcome.verdicts)
-    totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
-    return {
-        "planned": len(outcomes),
-        **totals,
-        "scored": scores["done"],
-        "unscored": scores["unscored"],
-        "not_applicable": scores["not_applicable"],
-        "failed_scores": scores["failed"],
-        "skipped_scores": scores["skipped"],
-    }
-
-
-def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
-    """Tokens, images, steps and busy seconds by the stages' names, over all records."""
-    usage: dict[str, dict[str, float]] = {}
-    for spec in plan.stages:
-        total = usage.setdefault(spec.name, defaultdict(float))
-        for record in store.columns(spec, ["usage", "seconds"]):
-            for name, amount in json.loads(record["usage"]).items():
-                total[name] += amount
-            total["busy_seconds"] += record["seconds"] or 0.0
-    return {
-        name: {k: round(v, 3) for k, v in sorted(total.items())}
-        for name, total in usage.items()
-    }
 
 
 def now() -> str:

@@ -12,9 +12,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cluster.counts import count
+from cluster.counts import count, totals_of
 from cluster.lock import RunInUse, RunLock
-from cluster.manifest import environment, now, totals_of, usage_of, write_json
+from cluster.manifest import environment, now, write_json
 from cluster.plan import (
     EngineOptions,
     Evaluation,
@@ -23,6 +23,7 @@ from cluster.plan import (
     evaluations,
 )
 from cluster.store import DamagedPart, Store, StoreError
+from cluster.usage import usage_of
 from cluster.walks import Pending
 from cluster.watcher import RunLog, Watcher
 from scorers.base import ItemOutcome

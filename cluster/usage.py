@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from cluster.plan import Plan
 from cluster.store import Store
 from cluster.worker import Receipt
 from generators.base import StageSpec
@@ -87,3 +88,18 @@ def committed_usage(root: Path, spec: StageSpec) -> dict[str, float]:
     for record in store.columns(spec, ["usage"]):
         total.update(json.loads(record["usage"]))
     return dict(total)
+
+
+def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
+    """Tokens, images, steps and busy seconds by the stages' names, over all records."""
+    usage: dict[str, dict[str, float]] = {}
+    for spec in plan.stages:
+        total = usage.setdefault(spec.name, defaultdict(float))
+        for record in store.columns(spec, ["usage", "seconds"]):
+            for name, amount in json.loads(record["usage"]).items():
+                total[name] += amount
+            total["busy_seconds"] += record["seconds"] or 0.0
+    return {
+        name: {k: round(v, 3) for k, v in sorted(total.items())}
+        for name, total in usage.items()
+    }

@@ -315,18 +315,41 @@ def reopen(
     scorers named in `current` are used in today's version.
     """
     manifest = read_manifest(root)
-    config = former_config(root, manifest, changes)
     known = manifest.get("identities", {})
+    config = former_config(root, manifest, changes)
     experiment = open_experiment(config, identities=known, ids=manifest.get("ids"))
-    recorded = RecordedStages(manifest)
+    recorded = _recorded_stages(root, manifest, experiment)
+
+    def as_recorded(spec: StageSpec) -> StageSpec:
+        return recorded.get(spec.digest, spec)
+
     return replace(
         experiment,
-        systems=tuple(with_stages(s, recorded.as_recorded) for s in experiment.systems),
+        systems=tuple(with_stages(s, as_recorded) for s in experiment.systems),
         scorers=tuple(
-            s if s.name in current else scorer_with_stage(s, recorded.as_recorded)
+            s if s.name in current else scorer_with_stage(s, as_recorded)
             for s in experiment.scorers
         ),
     )
+
+
+def _recorded_stages(
+    root: Path, manifest: Mapping[str, Any], experiment: Experiment
+) -> dict[str, StageSpec]:
+    """The stages that a run recorded under other digests, by today's.
+
+    They are those of the run's own config: a stage whose settings are changed now is
+    another one, and has no records yet.
+    """
+    former = experiment_of(
+        former_config(root, manifest),
+        experiment.task,
+        (),
+        identities=manifest.get("identities", {}),
+        ids=manifest.get("ids"),
+    )
+    recorded = RecordedStages(manifest)
+    return {spec.digest: recorded.as_recorded(spec) for spec in former.plan.stages}
 
 
 def superseded(experiment: Experiment, store: Store) -> list[Supersession]:

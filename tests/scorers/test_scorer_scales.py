@@ -7,8 +7,8 @@ import math
 import pytest
 from report_helpers import answer, sample
 
+from cluster.counts import totals_of
 from cluster.plan import Plan
-from cluster.run import totals_of
 from generators.base import Failure, Fault, Result, StageSpec, Unscored
 from generators.document import Score
 from generators.errors import UsageError

@@ -17,9 +17,8 @@ from benchmarks.studies.pairwise.match import (
     wording_digest,
 )
 from benchmarks.tasks.published import as_asked
-from cluster.counts import count
+from cluster.counts import count, totals_of
 from cluster.plan import Plan, compared, lookup_in
-from cluster.run import totals_of
 from cluster.store import Store
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
 from generators.document import Document, Malformed
