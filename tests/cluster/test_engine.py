@@ -135,7 +135,7 @@ def test_a_record_that_kills_its_worker_is_set_aside(tmp_path: Path) -> None:
     assert set(failed) == {samples[3].id}
     outcome = failed[samples[3].id]
     assert outcome.fault is Fault.DIED
-    assert "set aside after 3 attempts" in outcome.reason
+    assert "not tried again after 3 attempts" in outcome.reason
 
 
 def test_a_batch_that_hangs_is_treated_as_a_death(tmp_path: Path) -> None:
