@@ -26,10 +26,10 @@ quickstart: $(VENV)/.installed  ## answer the bundled sample set and show the re
 	$(BIN)/plait run
 
 test: $(VENV)/.installed-dev  ## the tests, except the slow ones
-	$(BIN)/python -m pytest --numprocesses 4 --dist loadgroup -m "not slow"
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not slow"
 
 test-all: test  ## the slow tests too
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m slow
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow
 
 check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff check .

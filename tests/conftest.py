@@ -15,14 +15,6 @@ os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
-@pytest.hookimpl(tryfirst=True)  # before xdist reads the groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of one file run in one process, and those that need Ray share its cluster."""
-    for item in items:
-        group = "ray" if item.get_closest_marker("ray") else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """Address of the session's Ray, which this process is connected to."""
