@@ -6,6 +6,7 @@ Imports neither torch nor any SDK, so that the command line can plan without the
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 from urllib.parse import urlsplit
@@ -73,42 +74,17 @@ class ChatSettings(ModelSettings):
         return self.temperature > 0
 
 
-class EndpointSettings(StageSettings):
-    """A chat model behind an OpenAI-compatible endpoint.
+class ServerSettings(StageSettings):
+    """A model behind a server: where it is, and what its requests may take and cost.
 
     Result keys name the model by `model` and the server: host, port and path of its URL,
     or `server` where the address changes from run to run.
     """
 
-    kind: ClassVar[Kind] = Kind.DRAFT
-    stage: ClassVar[str] = "chat-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
-
     model: str
     """As the server names it."""
-    temperature: float | None = Field(default=0.0, ge=0)
-    """None where the server accepts none (reasoning models)."""
-    top_p: float | None = Field(default=None, gt=0, le=1)
-    max_tokens: int | None = Field(default=1024, ge=1)
-    """Longest answer in tokens; None for the server's own limit."""
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """The server's name for it; OpenAI's reasoning models accept only the second."""
-    system: str | None = None
-    """Text of the system turn, before any that the request has."""
-    max_images: int | None = Field(default=None, ge=0)
-    """Requests with more pictures are skipped; None for no limit."""
-    image_detail: Literal["auto", "low", "high"] = "auto"
-    image_max_side: int = Field(default=2048, ge=16)
-    """Pictures with a longer side are scaled down, in pixels."""
-    image_format: Literal["png", "jpeg"] = "png"
-    """Encoding of pictures that cannot be sent unchanged."""
-    send_seed: bool = False
-    """Whether to send the record's seed; not every server takes one."""
-    control_tokens: tuple[str, ...] = ()
-    """Tokens of the server's chat template to break in users' text, such as `<image>`;
-    servers of open models (vLLM, SGLang) would read them as their own."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
-    """Fields beyond the OpenAI schema, sent unchanged."""
+    """Fields beyond the documented ones, sent unchanged."""
 
     base_url: str | None = unkeyed(None)
     """By default `OPENAI_BASE_URL`, else OpenAI's own."""
@@ -160,6 +136,17 @@ class EndpointSettings(StageSettings):
         """Base URL that requests go to."""
         return self.base_url or plain_url(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
+    def cost_of(self, usage: Mapping[str, float]) -> float | None:
+        """What a usage costs, None where prices are not known.
+
+        Cached input counts at the full price, so the cost is never too low.
+        """
+        price_in, price_out = self.price_per_million_input, self.price_per_million_output
+        if price_in is None or price_out is None:
+            return None
+        read, written = usage.get("input_tokens", 0.0), usage.get("output_tokens", 0.0)
+        return (read * price_in + written * price_out) / 1e6
+
     def identity(self, weights: Weights) -> str:
         """The server; the model's name is one of the keyed settings."""
         parts = urlsplit(self.url)
@@ -168,10 +155,6 @@ class EndpointSettings(StageSettings):
     def options(self, weights: Weights) -> dict[str, Any]:
         """As for every stage, with the URL that this process resolved."""
         return super().options(weights) | {"base_url": self.url}
-
-    def is_seeded(self) -> bool:
-        """Whether text is sampled: repeats must then be separate records."""
-        return self.temperature is None or self.temperature > 0
 
     def placement(self, weights: Weights, gpu_gib: float) -> Placement:
         """As for every stage, with the endpoint that its limit is shared by."""
@@ -190,6 +173,40 @@ class EndpointSettings(StageSettings):
         spec = super().spec(name, weights, gpu_gib)
         options = {k: v for k, v in spec.options.items() if k != "weights"}
         return replace(spec, weights=None, options=options, secrets=(self.api_key_env,))
+
+
+class EndpointSettings(ServerSettings):
+    """A chat model behind an OpenAI-compatible endpoint."""
+
+    kind: ClassVar[Kind] = Kind.DRAFT
+    stage: ClassVar[str] = "chat-endpoint"
+    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
+
+    temperature: float | None = Field(default=0.0, ge=0)
+    """None where the server accepts none (reasoning models)."""
+    top_p: float | None = Field(default=None, gt=0, le=1)
+    max_tokens: int | None = Field(default=1024, ge=1)
+    """Longest answer in tokens; None for the server's own limit."""
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """The server's name for it; OpenAI's reasoning models accept only the second."""
+    system: str | None = None
+    """Text of the system turn, before any that the request has."""
+    max_images: int | None = Field(default=None, ge=0)
+    """Requests with more pictures are skipped; None for no limit."""
+    image_detail: Literal["auto", "low", "high"] = "auto"
+    image_max_side: int = Field(default=2048, ge=16)
+    """Pictures with a longer side are scaled down, in pixels."""
+    image_format: Literal["png", "jpeg"] = "png"
+    """Encoding of pictures that cannot be sent unchanged."""
+    send_seed: bool = False
+    """Whether to send the record's seed; not every server takes one."""
+    control_tokens: tuple[str, ...] = ()
+    """Tokens of the server's chat template to break in users' text, such as `<image>`;
+    servers of open models (vLLM, SGLang) would read them as their own."""
+
+    def is_seeded(self) -> bool:
+        """Whether text is sampled: repeats must then be separate records."""
+        return self.temperature is None or self.temperature > 0
 
 
 def plain_url(url: str) -> str:

@@ -18,8 +18,8 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from pipelines.chat.settings import EndpointSettings
-from pipelines.endpoints.replies import Meaning, TokenCounts, meaning, retry_after_s
+from pipelines.chat.settings import ServerSettings
+from pipelines.endpoints.errors import Meaning, meaning, retry_after_s
 
 _LONGEST_WAIT_S = 60.0
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class _Wait:
 class UsageCeiling:
     """Adds up tokens and cost; requests in flight when it is reached are still paid."""
 
-    def __init__(self, settings: EndpointSettings) -> None:
+    def __init__(self, settings: ServerSettings) -> None:
         self._settings = settings
         self._limited = settings.max_total_tokens or settings.max_cost is not None
         self._tokens = 0.0
@@ -87,29 +87,21 @@ class UsageCeiling:
 
     def continue_from(self, usage: Mapping[str, float]) -> None:
         """Count what was used before this process began, at the prices of today."""
-        self._count(usage.get("input_tokens", 0.0), usage.get("output_tokens", 0.0))
+        self._count(usage)
 
-    def spend(self, counts: TokenCounts | None) -> dict[str, float]:
-        """Count one reply; its usage, with its cost where prices are known.
-
-        Cached input counts at the full price, so the cost is never too low.
-        """
-        if counts is None:
+    def spend(self, usage: Mapping[str, float] | None) -> dict[str, float]:
+        """Count what one reply used; its usage, with its cost where prices are known."""
+        if usage is None:
             self._unknown = True
             return {}
-        usage = counts.as_usage()
-        cost = self._count(usage["input_tokens"], usage["output_tokens"])
-        return usage if cost is None else usage | {"cost": cost}
+        cost = self._count(usage)
+        return dict(usage) if cost is None else {**usage, "cost": cost}
 
-    def _count(self, read: float, written: float) -> float | None:
-        """Add tokens to the totals; their cost, None where no prices are known."""
-        self._tokens += read + written
-        price_in = self._settings.price_per_million_input
-        price_out = self._settings.price_per_million_output
-        if price_in is None or price_out is None:
-            return None
-        cost = (read * price_in + written * price_out) / 1e6
-        self._cost += cost
+    def _count(self, usage: Mapping[str, float]) -> float | None:
+        """Add to the totals; the cost, None where no prices are known."""
+        self._tokens += usage.get("input_tokens", 0.0) + usage.get("output_tokens", 0.0)
+        cost = self._settings.cost_of(usage)
+        self._cost += cost or 0.0
         return cost
 
     def exhausted(self) -> str | None:

@@ -12,7 +12,7 @@ from PIL import Image as Pillow
 from generators.base import Failure, Fault, Result, Skip
 from generators.document import Image, Request, Text, Turn
 from pipelines.endpoints.endpoint import ChatEndpoint
-from pipelines.endpoints.replies import EndpointError
+from pipelines.endpoints.errors import EndpointError
 
 
 @pytest.fixture

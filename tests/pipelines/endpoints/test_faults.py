@@ -12,8 +12,8 @@ from endpoint_helpers import KEY, MODEL, Answer, asking, completion, error, says
 
 from generators.base import Failure, Fault, Result
 from pipelines.endpoints.endpoint import ChatEndpoint
+from pipelines.endpoints.errors import EndpointError, described, retry_after_s
 from pipelines.endpoints.limits import _Wait
-from pipelines.endpoints.replies import EndpointError, described, retry_after_s
 
 TOO_MANY = Answer(error("slow down"), 429, {"retry-after": "0"})
 

@@ -15,7 +15,7 @@ from vlm_helpers import BLUE, GREEN, RED, save_tiny
 
 from generators.base import Fault
 from pipelines.endpoints.endpoint import ChatEndpoint
-from pipelines.endpoints.replies import EndpointError
+from pipelines.endpoints.errors import EndpointError
 from pipelines.vlm.stage import VisionLanguageModel
 
 pytestmark = pytest.mark.models

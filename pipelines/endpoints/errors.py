@@ -1,0 +1,134 @@
+"""Errors of requests to a server: what follows from each, and how users read it."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+
+import openai
+
+from generators.errors import PlaitError
+
+_SHOWN_OF_MESSAGE = 300
+_FILTER_CODES = ("content_filter", "content_policy_violation")
+
+
+class MalformedReply(ValueError):
+    """The server's reply is not the JSON of a chat completion."""
+
+
+ERRORS = (openai.OpenAIError, TimeoutError, MalformedReply)
+"""What a request to an endpoint may raise; anything else is a bug."""
+
+
+class EndpointError(PlaitError, RuntimeError):
+    """The endpoint cannot be used; the message names it and says what to do."""
+
+
+class Meaning(StrEnum):
+    """What follows from an error."""
+
+    AGAIN = "again"
+    """The same request may succeed later."""
+    RECORD = "record"
+    """The server will never answer this request."""
+    REFUSED = "refused"
+    """The server's content filter blocked this request."""
+    ENDPOINT = "endpoint"
+    """No request will be answered: wrong key, unknown model, no credit."""
+
+
+def meaning(error: BaseException) -> Meaning:
+    """What follows from an error of one request."""
+    if not isinstance(error, openai.APIStatusError):
+        return Meaning.AGAIN if isinstance(error, ERRORS) else Meaning.RECORD
+    status = error.status_code
+    if status in (401, 403, 404) or error.code == "insufficient_quota":
+        return Meaning.ENDPOINT
+    if status in (408, 409, 429) or status >= 500:
+        return Meaning.AGAIN
+    return Meaning.REFUSED if error.code in _FILTER_CODES else Meaning.RECORD
+
+
+def is_cut_short(error: BaseException) -> bool:
+    """Whether a reasoning model spent all its tokens before it wrote a word.
+
+    OpenAI then answers with status 400 where other servers send an empty reply
+    (grafana/grafana-llm-app #780). Key, model and settings are accepted.
+    """
+    return (
+        isinstance(error, openai.APIStatusError)
+        and error.status_code == 400
+        and "output limit was reached" in str(error.message)
+    )
+
+
+def described(error: BaseException) -> str:
+    """The error as users should read it, without the SDK's wrapping."""
+    if isinstance(error, openai.APIStatusError):
+        return f"HTTP {error.status_code}: {_server_message(error)}"
+    if isinstance(error, openai.APITimeoutError | TimeoutError):
+        return "no complete reply in time"
+    if isinstance(error, openai.APIConnectionError):
+        cause = error.__cause__ or error
+        return f"no connection: {str(cause) or type(cause).__name__}"
+    if isinstance(error, MalformedReply):
+        return f"malformed reply: {error}"
+    return f"{type(error).__name__}: {error}"
+
+
+def _server_message(error: openai.APIStatusError) -> str:
+    body = error.body
+    if isinstance(body, Mapping):
+        body = body.get("message") or body.get("detail") or body
+    text = " ".join(str(body or error.response.reason_phrase).split())
+    return text[:_SHOWN_OF_MESSAGE]
+
+
+def remedy(error: BaseException, api_key_env: str, has_key: bool) -> str:
+    """What the user can do about an endpoint that does not work."""
+    if isinstance(error, openai.APIStatusError):
+        return _remedy_by_status(error, api_key_env, has_key)
+    if isinstance(error, openai.APITimeoutError | TimeoutError):
+        return (
+            "It accepts connections but does not answer; see its log, or raise timeout_s."
+        )
+    if isinstance(error, MalformedReply):
+        return "Does base_url end in the API's path, such as /v1?"
+    return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
+
+
+def _remedy_by_status(error: openai.APIStatusError, api_key_env: str, has_key: bool) -> str:
+    if error.code == "insufficient_quota":
+        return "The account has no credit left."
+    if meaning(error) is Meaning.AGAIN:
+        return "Try again later."
+    match error.status_code:
+        case 401:
+            wrong = "is not accepted" if has_key else "is not set"
+            return f"The key in {api_key_env} {wrong}."
+        case 403:
+            return f"The key in {api_key_env} may not use this model."
+        case 404:
+            return "Check the model's name, and that base_url ends in the API's path (/v1)."
+    return "Check model, max_tokens_field, temperature and extra_body."
+
+
+def retry_after_s(error: BaseException | None) -> float | None:
+    """How long the server asks to wait, in seconds (RFC 9110, section 10.2.3)."""
+    if not isinstance(error, openai.APIStatusError):
+        return None
+    headers: Mapping[str, Any] = error.response.headers
+    value = str(headers.get("retry-after", "")).strip()
+    try:
+        return max(float(value), 0.0)
+    except ValueError:
+        pass
+    try:
+        moment = email.utils.parsedate_to_datetime(value)
+    except ValueError:
+        return None
+    return max(moment.timestamp() - time.time(), 0.0)
