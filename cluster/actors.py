@@ -237,11 +237,12 @@ def nodes() -> list[Node]:
     ]
 
 
-def wait(refs: list[Any], timeout_s: float) -> list[Any]:
-    """Those of `refs` that are ready, waiting at most `timeout_s` for the first."""
+def wait(refs: list[Any], timeout_s: float, *, for_all: bool = False) -> list[Any]:
+    """Those of `refs` that are ready, waiting at most `timeout_s` for the first or all."""
     if not refs:
         return []
-    ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
+    number = len(refs) if for_all else 1
+    ready, _ = ray.wait(refs, num_returns=number, timeout=timeout_s)
     if ready and len(refs) > 1:
         ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
     return list(ready)

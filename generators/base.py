@@ -119,6 +119,36 @@ class Stage(Protocol[In, Out]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCommand:
+    """A server that every worker of a stage starts for itself and ends with itself.
+
+    Nothing here enters a key: what names the results is part of the stage's identity.
+    """
+
+    name: str
+    """Shown to people, and the beginning of its log's name."""
+    argv: tuple[str, ...]
+    """The program and its arguments; `{port}` in them stands for the port."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables besides those of the worker, by name."""
+    port: int = 0
+    """0 for a free one."""
+    health: str = "/health"
+    """Path that answers with status 200 once requests are taken."""
+    path: str = "/v1"
+    """What follows host and port in the URL that requests go to."""
+    start_timeout_s: float = 1800.0
+    stop_timeout_s: float = 10.0
+    """Between SIGTERM and SIGKILL."""
+    hung_after_s: float = 120.0
+    """A server whose health path gives no answer for so long counts as dead."""
+    software: str = ""
+    """Name of the program, as `vllm`; empty where it is not known."""
+    version: str = ""
+    """Version that the running server must report, if it reports one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Placement:
     """How a stage is run: nothing here may change a result, nothing enters a key."""
 
@@ -139,7 +169,9 @@ class Placement:
     endpoint: str | None = None
     """Base URL of a remote stage; all stages of one endpoint share its limit."""
     concurrency: int = 1
-    """Requests in flight at the endpoint."""
+    """Requests in flight at the endpoint, or at the server of each worker."""
+    server: ServerCommand | None = None
+    """The server that each worker starts, which then is the stage's endpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)
