@@ -22,9 +22,10 @@ from generators.registry import (
 )
 from generators.settings import StageSettings
 from generators.system import System
-from pipelines.chat.settings import ChatSettings, EndpointSettings
+from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
 from pipelines.presets import LVLMS, T2IS, TextToImageSettings
+from pipelines.servers.table import ServerTable, with_server
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
     "hf": lambda model: ChatSettings(model=model),
@@ -45,6 +46,8 @@ class Models:
     weights: Weights
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings by the model's name, from `[models.NAME]` of the config."""
+    servers: Mapping[str, ServerTable] = field(default_factory=dict)
+    """Servers that plait starts, from `[servers.NAME]` of the config."""
     gpu_gib: float = 80.0
     """Memory of one GPU, to decide how many a model needs."""
     max_images: int = 4
@@ -212,4 +215,7 @@ def _settings(
 
 def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
     settings = with_overrides(settings, models.of(name), f"models.{name}")
-    return settings.spec(name, models.weights, models.gpu_gib)
+    spec = settings.spec(name, models.weights, models.gpu_gib)
+    if isinstance(settings, ServerSettings):
+        return with_server(spec, settings, models.servers)
+    return spec

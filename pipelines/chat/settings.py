@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
 from generators.settings import ModelSettings, StageSettings, unkeyed
+from pipelines.servers.fields import EngineFields
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where the `openai` SDK sends requests by default."""
@@ -23,12 +24,19 @@ _NEW_TOKENS = 1024
 _TINY_NEW_TOKENS = 48
 
 
-class ChatSettings(ModelSettings):
-    """Any `AutoModelForImageTextToText` checkpoint with a chat template."""
+class ChatSettings(EngineFields, ModelSettings):
+    """Any `AutoModelForImageTextToText` checkpoint with a chat template.
+
+    It is run by plait's own stage, or by an `engine` behind a server that plait starts.
+    """
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
     target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
+    placed: ClassVar[frozenset[str]] = ModelSettings.placed | EngineFields.engine_fields
+
+    engine: Literal["vllm", "sglang"] | None = unkeyed(None)
+    """Program that runs the model; None for plait's own stage."""
 
     max_new_tokens: int | None = Field(default=None, ge=1)
     """Longest answer; by default 1024 tokens, 48 with `tiny` weights."""
@@ -72,6 +80,14 @@ class ChatSettings(ModelSettings):
     def is_seeded(self) -> bool:
         """Whether text is sampled."""
         return self.temperature > 0
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """The model's stage; with an engine, the one that asks the engine's server."""
+        if self.engine is None:
+            return super().spec(name, weights, gpu_gib)
+        from pipelines.servers.engines import chat_engine_spec
+
+        return chat_engine_spec(self, name, weights, gpu_gib)
 
 
 class ServerSettings(StageSettings):
