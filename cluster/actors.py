@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -237,15 +238,24 @@ def nodes() -> list[Node]:
     ]
 
 
-def wait(refs: list[Any], timeout_s: float, *, for_all: bool = False) -> list[Any]:
-    """Those of `refs` that are ready, waiting at most `timeout_s` for the first or all."""
+def wait(refs: list[Any], timeout_s: float) -> list[Any]:
+    """Those of `refs` that are ready, waiting at most `timeout_s` for the first.
+
+    Without any, the whole time: a run that waits for resources must not keep a core busy.
+    """
     if not refs:
+        time.sleep(timeout_s)
         return []
-    number = len(refs) if for_all else 1
-    ready, _ = ray.wait(refs, num_returns=number, timeout=timeout_s)
+    ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
     if ready and len(refs) > 1:
         ready, _ = ray.wait(refs, num_returns=len(refs), timeout=0)
     return list(ready)
+
+
+def wait_for_all(refs: list[Any], timeout_s: float) -> None:
+    """Wait until all of `refs` are ready, for at most `timeout_s`."""
+    if refs:
+        ray.wait(refs, num_returns=len(refs), timeout=timeout_s)
 
 
 def result(ref: Any) -> Any:

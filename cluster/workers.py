@@ -104,7 +104,7 @@ class WorkerPool:
         try:
             closing = [r.handle.call("close", control=True) for r in serving]
             limit = max((r.stopping_limit_s for r in serving), default=0.0)
-            actors.wait(closing, limit, for_all=True)
+            actors.wait_for_all(closing, limit)
         finally:
             for replica in self.replicas:
                 replica.handle.kill()
