@@ -35,6 +35,7 @@ from generators.base import (
     StageSpec,
 )
 from generators.document import Blob, Request, with_blobs
+from generators.usage import add_usage
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
@@ -241,8 +242,7 @@ def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
     """The usage of all outcomes, added up by name."""
     total: dict[str, float] = {}
     for outcome in outcomes:
-        for name, amount in getattr(outcome, "usage", {}).items():
-            total[name] = total.get(name, 0.0) + amount
+        add_usage(total, getattr(outcome, "usage", {}))
     return total
 
 

@@ -48,6 +48,7 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
     ),
     Named.ARTIST: _by_prefix(
         Prefix("diffusers:ORG/NAME", "any AutoPipelineForText2Image, by its own settings"),
+        Prefix("images:MODEL", "any /v1/images/generations endpoint, at OPENAI_BASE_URL"),
     ),
     Named.SYSTEM: _by_prefix(
         Prefix("gt:CONTROL", "a control made from the ground truth, to validate a judge"),
@@ -68,7 +69,6 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
 """Kind -> prefix -> its help."""
 
 RESERVED: Mapping[str, str] = {
-    "images": "text-to-image models behind a server",
     "gemini": "interleaved systems behind Gemini's own API",
     "responses": "interleaved systems behind OpenAI's Responses API",
     "omni": "interleaved systems behind a vLLM-Omni server",

@@ -24,6 +24,7 @@ from generators.settings import StageSettings
 from generators.system import System
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+from pipelines.endpoints.image_settings import ImagesSettings
 from pipelines.presets import LVLMS, T2IS, TextToImageSettings
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
@@ -34,6 +35,7 @@ WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
 
 ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
     "diffusers": lambda model: TextToImageSettings(model=model),
+    "images": lambda model: ImagesSettings(model=model),
 }
 """Prefix of a text-to-image model, likewise."""
 

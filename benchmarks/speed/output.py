@@ -13,10 +13,11 @@ from safetensors.numpy import load
 from benchmarks.speed.measure import Speed
 from generators.document import Draft, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing
+from generators.usage import PEAKS
 
 PER_MINUTE = frozenset({"images"})
 """Counted by the minute; everything else by the second."""
-NOT_A_RATE = frozenset({"input_tokens", "input_images", "steps", "image_tokens"})
+NOT_A_RATE = PEAKS | {"input_tokens", "input_images", "steps", "image_tokens"}
 
 
 @dataclass(frozen=True)

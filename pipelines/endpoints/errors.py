@@ -11,9 +11,16 @@ from typing import Any
 import openai
 
 from generators.errors import PlaitError
+from pipelines.chat.settings import ServerSettings
 
 _SHOWN_OF_MESSAGE = 300
-_FILTER_CODES = ("content_filter", "content_policy_violation")
+_FILTER_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
+_ACCOUNT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
+"""No credit is left; OpenAI says the second with status 400."""
+_SETTINGS = {"model", "size", "quality", "response_format", "output_format", "seed"}
+_SETTINGS |= {"num_inference_steps", "guidance_scale", "true_cfg_scale"}
+_SETTINGS |= {"negative_prompt", "generator_device", "max_sequence_length"}
+"""Fields that are equal in all requests of a stage: rejected once, they always are."""
 
 
 class MalformedReply(ValueError):
@@ -46,11 +53,27 @@ def meaning(error: BaseException) -> Meaning:
     if not isinstance(error, openai.APIStatusError):
         return Meaning.AGAIN if isinstance(error, ERRORS) else Meaning.RECORD
     status = error.status_code
-    if status in (401, 403, 404) or error.code == "insufficient_quota":
+    if status in (401, 403, 404) or error.code in _ACCOUNT_CODES:
         return Meaning.ENDPOINT
     if status in (408, 409, 429) or status >= 500:
         return Meaning.AGAIN
-    return Meaning.REFUSED if error.code in _FILTER_CODES else Meaning.RECORD
+    if error.code in _FILTER_CODES:
+        return Meaning.REFUSED
+    return Meaning.ENDPOINT if _rejects_a_setting(error) else Meaning.RECORD
+
+
+def _rejects_a_setting(error: openai.APIStatusError) -> bool:
+    """Whether the server names a field that is not the record's own.
+
+    OpenAI and vLLM name it in `param`, other FastAPI servers in `detail[].loc`.
+    """
+    named = {error.param}
+    body = error.body
+    details = body.get("detail") if isinstance(body, Mapping) else None
+    for detail in details if isinstance(details, list) else []:
+        place = detail.get("loc") if isinstance(detail, Mapping) else None
+        named.update(part for part in place or () if isinstance(part, str))
+    return not named.isdisjoint(_SETTINGS)
 
 
 def is_cut_short(error: BaseException) -> bool:
@@ -88,10 +111,10 @@ def _server_message(error: openai.APIStatusError) -> str:
     return text[:_SHOWN_OF_MESSAGE]
 
 
-def remedy(error: BaseException, api_key_env: str, has_key: bool) -> str:
+def remedy(error: BaseException, settings: ServerSettings, has_key: bool) -> str:
     """What the user can do about an endpoint that does not work."""
     if isinstance(error, openai.APIStatusError):
-        return _remedy_by_status(error, api_key_env, has_key)
+        return _remedy_by_status(error, settings, has_key)
     if isinstance(error, openai.APITimeoutError | TimeoutError):
         return (
             "It accepts connections but does not answer; see its log, or raise timeout_s."
@@ -101,8 +124,11 @@ def remedy(error: BaseException, api_key_env: str, has_key: bool) -> str:
     return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
 
 
-def _remedy_by_status(error: openai.APIStatusError, api_key_env: str, has_key: bool) -> str:
-    if error.code == "insufficient_quota":
+def _remedy_by_status(
+    error: openai.APIStatusError, settings: ServerSettings, has_key: bool
+) -> str:
+    api_key_env = settings.api_key_env
+    if error.code in _ACCOUNT_CODES:
         return "The account has no credit left."
     if meaning(error) is Meaning.AGAIN:
         return "Try again later."
@@ -114,7 +140,7 @@ def _remedy_by_status(error: openai.APIStatusError, api_key_env: str, has_key: b
             return f"The key in {api_key_env} may not use this model."
         case 404:
             return "Check the model's name, and that base_url ends in the API's path (/v1)."
-    return "Check model, max_tokens_field, temperature and extra_body."
+    return f"Check {settings.checked}."
 
 
 def retry_after_s(error: BaseException | None) -> float | None:
