@@ -14,10 +14,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from generators.base import Job, Outcome, Result, StageSpec, Walk, imported
+from generators.base import Job, Outcome, Result, StageSpec, Walk, add_usage, imported
 from generators.document import Blob, with_blobs
 from generators.pictures import Drawing
-from generators.usage import add_usage
 
 T = TypeVar("T")
 R = TypeVar("R")

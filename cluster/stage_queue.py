@@ -9,8 +9,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from generators.base import Failure, Fault, Job, StageSpec
-from generators.usage import add_usage
+from generators.base import Failure, Fault, Job, StageSpec, add_usage
 
 DEATHS_TO_QUARANTINE = 3
 """Deaths of workers that had only this record, before it is not tried again."""

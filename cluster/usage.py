@@ -11,8 +11,7 @@ from typing import Any
 from cluster.plan import Plan
 from cluster.store import Store
 from cluster.worker import Receipt
-from generators.base import StageSpec
-from generators.usage import add_usage
+from generators.base import StageSpec, add_usage
 
 _PRICES = ("price_per_million_input", "price_per_million_output", "price_per_image")
 

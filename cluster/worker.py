@@ -33,9 +33,9 @@ from generators.base import (
     Skip,
     StageInput,
     StageSpec,
+    add_usage,
 )
 from generators.document import Blob, Request, with_blobs
-from generators.usage import add_usage
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""

@@ -16,9 +16,8 @@ from typing import Any
 
 from benchmarks.speed.device import peak_memory, synchronise, weight_traffic
 from cluster.local import load_stage
-from generators.base import Outcome, Result, StageSpec, imported
+from generators.base import Outcome, Result, StageSpec, add_usage, imported
 from generators.errors import UsageError
-from generators.usage import add_usage
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
 """One way of computing the whole workload."""

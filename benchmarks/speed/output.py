@@ -11,9 +11,9 @@ import numpy as np
 from safetensors.numpy import load
 
 from benchmarks.speed.measure import Speed
+from generators.base import PEAKS
 from generators.document import Draft, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing
-from generators.usage import PEAKS
 
 PER_MINUTE = frozenset({"images"})
 """Counted by the minute; everything else by the second."""
