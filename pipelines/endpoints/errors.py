@@ -15,7 +15,8 @@ from generators.errors import PlaitError
 from pipelines.endpoints.transport import ReplyTooLarge
 
 _SHOWN_OF_MESSAGE = 300
-_FILTER_CODES = ("content_filter", "content_policy_violation")
+REFUSAL_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
+"""Error codes by which a provider's filter blocks a request."""
 
 
 class MalformedReply(ValueError):
@@ -81,7 +82,7 @@ def meaning(error: BaseException) -> Meaning:
         return Meaning.ENDPOINT
     if status in (408, 409, 429) or status >= 500:
         return Meaning.AGAIN
-    return Meaning.REFUSED if error.code in _FILTER_CODES else Meaning.RECORD
+    return Meaning.REFUSED if error.code in REFUSAL_CODES else Meaning.RECORD
 
 
 def is_cut_short(error: BaseException) -> bool:
