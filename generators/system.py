@@ -61,6 +61,8 @@ class System:
     """Most pictures in one draft, for upper bounds in a plan."""
     rounds: int = 1
     """How often the chain runs; later rounds read the document so far."""
+    tells_modality: bool = False
+    """Whether the drafting stage can be told that an answer should hold no pictures."""
     writer: str | None = None
     """Name of the LVLM, for the LVLM x T2I matrix."""
     artist: str | None = None
@@ -167,7 +169,8 @@ def _request(
         turns = (*turns, Turn("assistant", written))
     seeded = system.draft is not None and system.draft.seeded
     seed = repetition.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
-    return Request(turns, seed)
+    textual = system.tells_modality and not sample.wants_images
+    return Request(turns, seed, "text" if textual else None)
 
 
 def _with_seeds(

@@ -89,14 +89,12 @@ def parsed(body: bytes) -> EndpointReply:
     try:
         return ChatCompletion.model_validate_json(body).reply()
     except (ValidationError, MalformedReply) as error:
-        raise MalformedReply(f"{_reason(error)}: {_start(body)!r}") from None
+        raise MalformedReply(body_start(error, body)) from None
 
 
-def _reason(error: ValidationError | MalformedReply) -> str:
+def body_start(error: ValidationError | MalformedReply, body: bytes) -> str:
+    """What is wrong with a body, and its start."""
+    reason = str(error)
     if isinstance(error, ValidationError):
-        return str(error.errors(include_url=False, include_input=False)[0]["msg"])
-    return str(error)
-
-
-def _start(body: bytes) -> str:
-    return body[:_SHOWN_OF_BODY].decode(errors="replace")
+        reason = error.errors(include_url=False, include_input=False)[0]["msg"]
+    return f"{reason}: {body[:_SHOWN_OF_BODY].decode(errors='replace')!r}"

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
+import asyncio
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from PIL import Image as Pillow
@@ -13,11 +12,13 @@ from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from generators.base import Failure, Fault, Outcome, Result
 from generators.document import Image
-from generators.pictures import PictureError, decode, encode
+from generators.pictures import decode, encode
+from pipelines.endpoints.completions import body_start
 from pipelines.endpoints.errors import MalformedReply
-from pipelines.endpoints.image_settings import ImagesSettings
+from pipelines.endpoints.fetching import MediaReader
+from pipelines.endpoints.media import Media, MediaError
+from pipelines.endpoints.replies import Account
 
-_SHOWN_OF_BODY = 200
 _STORED = ("JPEG", "PNG", "WEBP")
 """Formats that records, pages and exports hold as they are; others are encoded again."""
 
@@ -80,9 +81,7 @@ def images_reply(body: bytes) -> ImagesReply:
     try:
         return ImagesReply.model_validate_json(body)
     except ValidationError as error:
-        start = body[:_SHOWN_OF_BODY].decode(errors="replace")
-        reason = error.errors(include_url=False)[0]["msg"]
-        raise MalformedReply(f"{reason}: {start!r}") from None
+        raise MalformedReply(body_start(error, body)) from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,32 +89,41 @@ class Asked:
     """What was asked for, to compare the reply with."""
 
     prompt: str
-    settings: ImagesSettings
+    size: str | None
+    """`WIDTHxHEIGHT`."""
 
 
-def picture_outcome(
-    reply: ImagesReply, asked: Asked, usage: dict[str, float], notes: dict[str, Any]
+async def picture_outcome(
+    reply: ImagesReply, asked: Asked, account: Account, reader: MediaReader
 ) -> Outcome[Image]:
     """The one picture asked for, or the failure that any other reply is."""
     if len(reply.data) != 1:
-        reason = f"the reply holds {len(reply.data) or 'no'} pictures; one was asked for"
-        return Failure(reason, Fault.ENDPOINT, usage, notes)
+        count = len(reply.data) or "no"
+        reason = f"the reply holds {count} pictures; one was asked for"
+        return account.failure(reason, Fault.ENDPOINT)
     given = reply.data[0]
-    notes = notes | _remarks(reply, given, asked)
+    account = replace(account, notes={**account.notes, **_remarks(reply, given, asked)})
     try:
-        data = _bytes_of(given)
-        picture = decode(data)
-    except PictureError as error:
-        return Failure(f"the server's picture: {error}", Fault.ENDPOINT, usage, notes)
-    notes |= {"size": list(picture.size)}
-    if asked.settings.size not in (None, f"{picture.width}x{picture.height}"):
-        notes |= {"size_asked_for": asked.settings.size}
+        image = await reader.read(Media(given.b64_json or given.url or ""))
+    except MediaError as error:
+        return account.failure(f"the picture cannot be read: {error}", Fault.ENDPOINT)
+    # Decoding megapixels would hold up the loop of all other requests.
+    return await asyncio.to_thread(_checked, image, asked, account)
+
+
+def _checked(image: Image, asked: Asked, account: Account) -> Outcome[Image]:
+    """The picture in a format that pages show, with its size; none that is all black."""
+    picture = decode(image)
+    notes = {**account.notes, "size": list(picture.size)}
+    if asked.size not in (None, f"{picture.width}x{picture.height}"):
+        notes["size_asked_for"] = asked.size
     if not picture.getbbox():
-        return Failure("the picture is wholly black", Fault.ERROR, usage, notes)
-    encoding = _format(data)
+        reason = "the picture is wholly black"
+        return Failure(reason, Fault.ERROR, account.usage, notes)
+    encoding = _format(image.read())
     if encoding in _STORED:
-        return Result(Image.of(data), usage, notes)
-    return Result(encode(picture), usage, notes | {"encoded_from": encoding})
+        return Result(image, account.usage, notes)
+    return Result(encode(picture), account.usage, notes | {"encoded_from": encoding})
 
 
 def _remarks(reply: ImagesReply, given: _Picture, asked: Asked) -> dict[str, Any]:
@@ -127,18 +135,6 @@ def _remarks(reply: ImagesReply, given: _Picture, asked: Asked) -> dict[str, Any
     if reply.metrics is not None and reply.metrics.stage_durations:
         remarks["stage_durations"] = reply.metrics.stage_durations
     return remarks
-
-
-def _bytes_of(given: _Picture) -> bytes:
-    text = given.b64_json or given.url or ""
-    if text.startswith("data:"):
-        text = text.partition(",")[2]
-    elif not given.b64_json:
-        raise PictureError("it is given by its address, which is not fetched")
-    try:
-        return base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise PictureError(f"it is not valid base64: {error}") from None
 
 
 def _format(data: bytes) -> str | None:

@@ -11,6 +11,7 @@ from generators.base import Kind
 from generators.settings import unkeyed
 from pipelines.chat.settings import ServerSettings
 from pipelines.endpoints.dialects import DIALECTS, DialectName
+from pipelines.endpoints.interleaved_settings import ImageHosts
 
 _OPTIONAL = (
     "quality",
@@ -63,7 +64,10 @@ class ImagesSettings(ServerSettings):
     prompt_prefix: str = ""
     """Put before every prompt, verbatim."""
 
+    image_hosts: ImageHosts = unkeyed(())
+    """Hosts from which pictures that a reply names by URL are fetched; by default none."""
     price_per_image: float | None = unkeyed(None, ge=0)
+    """Of each picture, besides its tokens where those have prices."""
     # Diffusion takes seconds a picture, and most servers draw one after another.
     concurrency: int = unkeyed(4, ge=1)
     timeout_s: float = unkeyed(600.0, gt=0)

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ValidationError
 from generators.base import Failure, Fault, Outcome, Weights
 from generators.document import Image, ImageRequest
 from pipelines.endpoints.client import EndpointClient
+from pipelines.endpoints.completions import body_start
 from pipelines.endpoints.dialects import DIALECTS, Dialect, by_owner, by_status
 from pipelines.endpoints.errors import EndpointError, MalformedReply
 from pipelines.endpoints.image_replies import (
@@ -60,6 +61,7 @@ class ImagesEndpoint:
         """
         self.settings = ImagesSettings.model_validate(settings)
         self._client = EndpointClient(self.settings)
+        self._reader = MediaReader(self.settings.image_hosts)
         try:
             self.dialect = self._client.run(self._introduced())
         except BaseException:
@@ -90,11 +92,12 @@ class ImagesEndpoint:
         )
         if isinstance(answered, Failure):
             return answered
-        usage = answered.reply.as_usage() | answered.usage
-        notes = drawing.notes | {"attempts": answered.attempts}
-        asked = Asked(drawing.prompt, self.settings)
-        # Decoding megapixels would hold up the loop of all other requests.
-        return await asyncio.to_thread(picture_outcome, answered.reply, asked, usage, notes)
+        account = Account(
+            answered.reply.as_usage() | answered.usage,
+            drawing.notes | {"attempts": answered.attempts},
+        )
+        asked = Asked(drawing.prompt, self.settings.size)
+        return await picture_outcome(answered.reply, asked, account, self._reader)
 
     def _drawing(self, request: ImageRequest) -> _Drawing:
         s = self.settings
@@ -167,11 +170,12 @@ class ImagesEndpoint:
             if error.status_code in _LISTS_MODELS:
                 raise
             return []
+        body = raw.http_response.content
         try:
-            return _Listing.model_validate_json(raw.http_response.content).data
-        except ValidationError:
-            start = raw.http_response.content[:200].decode(errors="replace")
-            raise MalformedReply(f"/models gave no list: {start!r}") from None
+            return _Listing.model_validate_json(body).data
+        except ValidationError as error:
+            reason = f"/models gave no list: {body_start(error, body)}"
+            raise MalformedReply(reason) from None
 
     async def _answer_at(self, path: str) -> Any:
         """The JSON at a path of the server's root, None where there is none."""

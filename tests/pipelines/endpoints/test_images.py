@@ -222,6 +222,19 @@ def test_a_data_url_is_read_wherever_it_stands(openai_server):
             assert only(draw([wish()])).value.read() == data
 
 
+def test_a_picture_given_by_its_address_is_fetched_from_listed_hosts_alone(openai_server):
+    data, address = encoded(noise("x")), openai_server.url.removesuffix("/v1") + "/a.png"
+    openai_server.pages["/a.png"] = Answer(data, headers={"content-type": "image/png"})
+    openai_server.script = lambda _: Answer({"data": [{"url": address}]})
+    with drawing(openai_server, image_hosts=["127.0.0.1"]) as draw:
+        assert only(draw([wish()])).value.read() == data
+    openai_server.asked.clear()
+    with drawing(openai_server) as draw:
+        failure = only(draw([wish()]))
+    assert "pictures are not fetched from '127.0.0.1'" in failure.reason
+    assert "GET /a.png" not in openai_server.asked
+
+
 def bomb() -> bytes:
     """A PNG of 400 megapixels in a few hundred kilobytes."""
     return encoded(Pillow.new("1", (20_000, 20_000), 1))
