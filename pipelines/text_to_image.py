@@ -26,7 +26,7 @@ class TextToImage:
         self.settings = TextToImageSettings(**settings)
         self.drawer = Drawer(self.settings, weights)
         limit = self.settings.max_sequence_length
-        self.readers = readers_of(self.drawer.pipeline, limit)
+        self.readers = readers_of(self.drawer.pipeline, limit, self.settings.arguments)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """One picture per request; a request that cannot be drawn fails alone."""
