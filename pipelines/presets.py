@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from generators.base import StageSpec
+from generators.base import StageSpec, Weights
 from generators.diffusion.settings import DiffusionSettings
+from generators.settings import unkeyed
 from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
+from pipelines.servers.fields import EngineModelSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 
@@ -86,11 +88,28 @@ def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
     return lines
 
 
-class TextToImageSettings(DiffusionSettings):
-    """Any text-to-image pipeline of diffusers, drawing from prompts alone."""
+class TextToImageSettings(EngineModelSettings, DiffusionSettings):
+    """Any text-to-image pipeline of diffusers, drawing from prompts alone.
+
+    It is run by plait's own stage, or by an `engine` behind a server that plait starts.
+    """
 
     stage: ClassVar[str] = "text-to-image"
     target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
+    placed: ClassVar[frozenset[str]] = (
+        DiffusionSettings.placed | EngineModelSettings.engine_fields
+    )
+
+    engine: Literal["vllm-omni", "sglang"] | None = unkeyed(None)
+    """Program that runs the model; None for plait's own stage."""
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """The model's stage; with an engine, the one that asks the engine's server."""
+        if self.engine is None:
+            return super().spec(name, weights, gpu_gib)
+        from pipelines.servers.image_engines import image_engine_spec
+
+        return image_engine_spec(self, name, weights, gpu_gib)
 
 
 OPENJOURNEY_TRIGGER = "mdjrny-v4 style "

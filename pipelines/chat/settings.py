@@ -14,8 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
-from generators.settings import ModelSettings, StageSettings, unkeyed
-from pipelines.servers.fields import EngineFields
+from generators.settings import StageSettings, unkeyed
+from pipelines.servers.fields import EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where the `openai` SDK sends requests by default."""
@@ -24,7 +24,7 @@ _NEW_TOKENS = 1024
 _TINY_NEW_TOKENS = 48
 
 
-class ChatSettings(EngineFields, ModelSettings):
+class ChatSettings(EngineModelSettings):
     """Any `AutoModelForImageTextToText` checkpoint with a chat template.
 
     It is run by plait's own stage, or by an `engine` behind a server that plait starts.
@@ -33,7 +33,9 @@ class ChatSettings(EngineFields, ModelSettings):
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
     target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
-    placed: ClassVar[frozenset[str]] = ModelSettings.placed | EngineFields.engine_fields
+    placed: ClassVar[frozenset[str]] = (
+        EngineModelSettings.placed | EngineModelSettings.engine_fields
+    )
 
     engine: Literal["vllm", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""
@@ -85,7 +87,7 @@ class ChatSettings(EngineFields, ModelSettings):
         """The model's stage; with an engine, the one that asks the engine's server."""
         if self.engine is None:
             return super().spec(name, weights, gpu_gib)
-        from pipelines.servers.engines import chat_engine_spec
+        from pipelines.servers.chat_engines import chat_engine_spec
 
         return chat_engine_spec(self, name, weights, gpu_gib)
 

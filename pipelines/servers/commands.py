@@ -41,6 +41,8 @@ class Served:
     pixels: tuple[tuple[str, int], ...] = ()
     """Limits on a picture's pixels: `min_pixels`, `max_pixels`."""
     seed: int = 0
+    sampling: tuple[tuple[str, Any], ...] = ()
+    """What the server is told once, because its requests do not take it."""
 
     @property
     def parallel(self) -> int:
@@ -88,6 +90,8 @@ def vllm_omni_images(served: Served) -> list[str]:
     argv = [served.executable, "serve", served.model, "--omni", *_common(served)]
     argv += ["--dtype", served.dtype]
     argv += _if(served.parallel > 1, "--num-gpus", served.parallel)
+    first_stage = json.dumps({"0": dict(served.sampling)})
+    argv += _if(served.sampling, "--default-sampling-params", first_stage)
     return argv + _if(served.random_weights, "--diffusion-load-format", "dummy")
 
 

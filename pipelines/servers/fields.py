@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar, Self
 
-from pydantic import BaseModel, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from generators.settings import unkeyed
+from generators.settings import ModelSettings, unkeyed
 from pipelines.servers.secrets import refuse_secret_arguments, refuse_secret_names
 
 
-class EngineFields(BaseModel):
-    """Fields of a model that an engine may run: the engine, and how it is started.
+class EngineModelSettings(ModelSettings):
+    """A model that an engine may run: which engine, and how it is started.
 
-    None of them is keyed: a model without an engine keeps its keys, and one with an
+    None of these fields is keyed: a model without an engine keeps its keys, and one with an
     engine is another stage, whose identity names the engine, its version and arguments.
     """
 

@@ -9,7 +9,7 @@ from transformers import AutoProcessor
 from generators.base import Weights
 from pipelines.chat.turns import ControlTokens
 from pipelines.endpoints.endpoint import ChatEndpoint
-from pipelines.servers.engines import EngineChatSettings
+from pipelines.servers.chat_engines import EngineChatSettings
 from pipelines.vlm.prompts import control_tokens
 
 
