@@ -208,8 +208,8 @@ T2IS: Mapping[str, TextToImageSettings] = {
         batch_size=4,
         vae_slicing=True,
     ),
-    # Model card (Apache-2.0) and documentation of ZImagePipeline: eight evaluations of the
-    # model, for which the card gives nine steps of an older schedule whose last did nothing.
+    # Model card (Apache-2.0) and documentation of ZImagePipeline: the model is evaluated
+    # eight times, which were nine steps of an older schedule whose last did nothing.
     "z-image-turbo": TextToImageSettings(
         model="Tongyi-MAI/Z-Image-Turbo",
         steps=8,

@@ -244,7 +244,6 @@ FURTHER_PIPELINES = (
     "ErnieImagePipeline",
     "HunyuanImagePipeline",
     "Kandinsky5T2IPipeline",
-    "KolorsPipeline",
     "LongCatImagePipeline",
     "OmniGenPipeline",
     "SanaSprintPipeline",

@@ -107,7 +107,7 @@ def test_encoders_are_given_exactly_what_is_noted():
     assert noted["text_encoder_3"]["dropped"] > 0
 
 
-@pytest.mark.parametrize("name", ["flux2-klein", "z-image", "qwen-image", "sana"])
+@pytest.mark.parametrize("name", ["flux2-klein", "z-image-turbo", "qwen-image", "sana"])
 def test_kept_text_decides_the_picture_of_a_language_model(name):
     """A prompt and its kept part give equal pictures, and half of it another."""
     drawing = shared(name)
