@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-DialectName = Literal["openai", "sglang", "vllm-omni"]
+DialectName = Literal["openai", "sglang", "vllm-omni", "plait"]
 
 _DIFFUSION = {
     "steps": "num_inference_steps",
@@ -44,7 +44,7 @@ class Dialect:
             return None
         known = [f"{s} ({_takers(s)})" for s in wrong]
         return (
-            f"the images dialect {self.name!r} takes no {', '.join(known)}; "
+            f"the images dialect {self.name!r} takes no {' and no '.join(known)}; "
             f"it takes width, height, {', '.join(self.fields)}, and extra_body"
         )
 
@@ -72,6 +72,13 @@ DIALECTS: Mapping[DialectName, Dialect] = {
         one_model=True,
         defaults={"output_format": "png"},
     ),
+    # `plait serve`.
+    "plait": Dialect(
+        name="plait",
+        fields=_DIFFUSION | {"max_sequence_length": "max_sequence_length"},
+        seeded=True,
+        one_model=True,
+    ),
 }
 
 _OWNERS: Mapping[str, DialectName] = {
@@ -81,6 +88,7 @@ _OWNERS: Mapping[str, DialectName] = {
     "sglang": "sglang",
     "vllm": "vllm-omni",
     "vllm-omni": "vllm-omni",
+    "plait": "plait",
 }
 """`owned_by` of an entry of `/v1/models` -> the server. LiteLLM's proxy says `openai`."""
 
@@ -103,4 +111,4 @@ def by_status(health: Any, server_info: Any) -> Dialect | None:
 
 def _takers(setting: str) -> str:
     names = [d.name for d in DIALECTS.values() if setting in d.fields]
-    return f"taken by {' and '.join(names)}"
+    return f"taken by {', '.join(names)}"

@@ -85,8 +85,8 @@ def test_keys_name_what_changes_a_picture():
     [
         ({"width": 64}, "width and height are set together"),
         ({"height": 8, "width": 8}, "greater than or equal to 16"),
-        ({"dialect": "comfy"}, "'openai', 'sglang' or 'vllm-omni'"),
-        ({"dialect": "openai", "steps": 4}, r"takes no steps \(taken by sglang and"),
+        ({"dialect": "comfy"}, "'openai', 'sglang', 'vllm-omni' or 'plait'"),
+        ({"dialect": "openai", "steps": 4}, r"takes no steps \(taken by sglang, v"),
         ({"dialect": "vllm-omni", "quality": "low"}, r"takes no quality \(taken by openai"),
         ({"extra_body": {"n": 4, "seed": 1}}, "extra_body must not set n, seed"),
         ({"max_cost": 1.0}, "max_cost needs price_per_image, or price_per_million_input"),
@@ -124,6 +124,7 @@ def test_the_response_format_follows_the_model_unless_it_is_set(model, chosen, s
 
 def test_servers_are_recognised_by_what_they_say():
     owned = {"sglang": "sglang", "vllm": "vllm-omni", "system": "openai"}
+    owned |= {"plait": "plait"}
     for owner, name in owned.items():
         dialect = by_owner([owner, owner])
         assert dialect is not None

@@ -11,6 +11,7 @@ import pytest
 from endpoint_helpers import KEY, Answer, error
 from images_helpers import (
     MODEL,
+    OWNERS,
     drawing,
     encoded,
     noise,
@@ -27,7 +28,6 @@ from PIL import Image as Pillow
 from generators.base import Failure, Fault, Result
 from generators.document import ImageRequest, Payload, Text
 from generators.pictures import decode
-from pipelines.endpoints.dialects import DIALECTS
 
 DIFFUSION = {
     "width": 80,
@@ -58,7 +58,7 @@ def _key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
 
 
-@pytest.fixture(params=list(DIALECTS))
+@pytest.fixture(params=list(OWNERS))
 def server(request):
     with serving_images(request.param) as running:
         yield running
@@ -136,6 +136,26 @@ def test_gpt_image_models_are_not_sent_a_response_format(openai_server):
     with drawing(openai_server, response_format="none") as draw:
         draw([wish()])
     assert "response_format" not in openai_server.bodies[1]
+
+
+def test_a_server_that_rejects_the_response_format_is_not_sent_it_again(openai_server):
+    """LiteLLM's proxy rejects it for its own names of GPT image models."""
+
+    def litellm(body):
+        if "response_format" in body:
+            text = "Setting `response_format` is not supported by openai, painter."
+            return rejection(text, None, "400")
+        return openai_server.draw(body)
+
+    openai_server.script = litellm
+    with drawing(openai_server, concurrency=4) as draw:
+        results = draw([wish(str(i)) for i in range(4)])
+        results += draw([wish("last")])
+    assert all(isinstance(r, Result) for r in results), results
+    assert "response_format" not in openai_server.bodies[-1]
+    assert len(openai_server.bodies) <= 9
+    with drawing(openai_server, response_format="b64_json") as draw:
+        assert isinstance(only(draw([wish()])), Failure), "the user's own choice stands"
 
 
 @pytest.mark.parametrize("dialect", ["sglang", "vllm-omni"])
@@ -283,9 +303,21 @@ def test_a_refusal_is_final_and_concerns_its_record_alone(openai_server, code):
 
 def test_a_prompt_that_is_rejected_is_final_for_its_record(openai_server):
     with drawing(openai_server) as draw:
-        failure, picture = draw([wish("x" * 32_001), wish()])
+        picture, failure = only(draw([wish()])), only(draw([wish("x" * 32_001)]))
     assert failure.fault is Fault.BAD_INPUT
     assert isinstance(picture, Result)
+
+
+def test_nothing_is_final_before_the_server_has_accepted_a_request(openai_server):
+    """A 400 may be about the settings, which a later command may run with other values."""
+    unclear = rejection("Invalid model name passed in model=painter.", None, "400")
+    openai_server.script = lambda _: unclear
+    with drawing(openai_server) as draw:
+        failure = only(draw([wish()]))
+        assert (failure.fault, failure.fault.final) == (Fault.ENDPOINT, False)
+        assert "no request has been accepted yet; check model, width" in failure.reason
+        draw.continue_from({"images": 3})
+        assert only(draw([wish()])).fault is Fault.BAD_INPUT
 
 
 @pytest.mark.parametrize(

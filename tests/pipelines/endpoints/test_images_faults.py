@@ -11,6 +11,7 @@ import pytest
 from endpoint_helpers import KEY, Answer, error
 from images_helpers import (
     MODEL,
+    OWNERS,
     drawing,
     encoded,
     noise,
@@ -21,7 +22,6 @@ from images_helpers import (
 )
 
 from generators.base import Failure, Fault, Result
-from pipelines.endpoints.dialects import DIALECTS
 from pipelines.endpoints.errors import EndpointError
 from pipelines.endpoints.images import ImagesEndpoint
 
@@ -50,7 +50,7 @@ def refusal(server: Any, **settings: Any) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("dialect", list(DIALECTS))
+@pytest.mark.parametrize("dialect", list(OWNERS))
 def test_the_dialect_is_found_from_who_owns_the_model(dialect):
     with serving_images(dialect) as server, drawing(server) as draw:
         assert draw.dialect.name == dialect
@@ -78,7 +78,8 @@ def test_a_server_without_a_list_of_models_is_known_by_its_status_pages(
 def test_an_unknown_server_asks_for_its_dialect(server, listing):
     server.pages = {"/v1/models": listing, "/health": Answer({"status": "ok"})}
     said = refusal(server)
-    assert "set dialect to one of openai, sglang, vllm-omni" in said
+    assert "set dialect to one of openai, sglang, vllm-omni, plait" in said
+    assert (listing.status == 200) or "/models answers HTTP 500: no models" in said
     with drawing(server, dialect="openai") as draw:
         assert isinstance(only(draw([wish()])), Result)
 
@@ -104,9 +105,13 @@ def test_a_model_that_the_server_does_not_have_is_refused_before_a_picture(diale
 @pytest.mark.parametrize(
     ("dialect", "settings", "words"),
     [
-        ("openai", {"steps": 4}, "'openai' takes no steps (taken by sglang and vllm-omni)"),
+        (
+            "openai",
+            {"steps": 4},
+            "'openai' takes no steps (taken by sglang, vllm-omni, plait)",
+        ),
         ("openai", {"guidance": 1.0, "negative_prompt": "x"}, "guidance (taken by"),
-        ("vllm-omni", {"max_sequence_length": 64}, "taken by sglang)"),
+        ("vllm-omni", {"max_sequence_length": 64}, "taken by sglang, plait)"),
         ("vllm-omni", {"quality": "low"}, "taken by openai)"),
     ],
 )
