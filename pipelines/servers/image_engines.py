@@ -34,8 +34,17 @@ _DIALECT: Mapping[str, DialectName] = {"vllm-omni": "vllm-omni", "sglang": "sgla
 def image_engine_spec(
     settings: TextToImageSettings, name: str, weights: Weights, gpu_gib: float
 ) -> StageSpec:
-    """The stage of a model that an engine runs; UsageError, CheckpointError."""
+    """The stage of a model that an engine runs; UsageError, CheckpointError.
+
+    SGLang keeps to the precision of the pipeline's own parts, so that with it `dtype` has
+    no effect and names no result.
+    """
     _refuse_unknown(settings, name)
+    if weights == "dummy" and settings.engine == "sglang":
+        raise UsageError(
+            f"{name}: engine 'sglang' draws with published weights only; use engine "
+            "'vllm-omni' for dummy weights, or none"
+        )
     software = software_of_engine(settings)
     dialect = DIALECTS[_DIALECT[software.name]]
     chosen = {n: v for n, v in _chosen(settings).items() if v is not None}
@@ -59,7 +68,6 @@ def image_engine_spec(
         name,
     )
     spec = asking.spec(name, weights, gpu_gib)
-    # SGLang takes the precision of the pipeline's own parts.
     dtype = None if software.name == "sglang" else served.dtype
     return replace(
         spec,

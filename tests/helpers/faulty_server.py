@@ -17,6 +17,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+PIXELS = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAIAAAABCAAAAADRSSBWAAAAC0lEQVR4nGNgOAEAAMsAyWnIw2wAAAAA"
+    "SUVORK5CYII="
+)
+"""A PNG of two pixels."""
 SLEEP = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 
@@ -37,7 +42,10 @@ def options() -> argparse.Namespace:
     )
     parser.add_argument("--version", default="1.2.3")
     parser.add_argument("--sleep", type=float, default=0.0)
-    return parser.parse_args()
+    # The options of real engines mean nothing to it.
+    given, others = parser.parse_known_args()
+    given.others = others
+    return given
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -54,8 +62,8 @@ class Handler(BaseHTTPRequestHandler):
             self.give(503 if self.given.never_healthy else 200, {})
         elif self.path == "/version":
             self.give(200, {"version": self.given.version})
-        elif self.path == "/gpus":
-            self.give(200, {"visible": os.environ.get("CUDA_VISIBLE_DEVICES")})
+        elif self.path == "/v1/models":
+            self.give(200, {"data": [{"id": "model", "owned_by": "vllm"}]})
         else:
             self.give(404, {"error": {"message": "no such path"}})
 
@@ -69,9 +77,13 @@ class Handler(BaseHTTPRequestHandler):
                 if self.given.lives is not None:
                     self.given.lives.touch()
                 os.kill(os.getpid(), signal.SIGKILL)
-        if self.given.die_at and self.given.die_at in json.dumps(body["messages"]):
+        if self.given.die_at and self.given.die_at in json.dumps(body.get("messages")):
             os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(self.given.sleep)
+        if self.path == "/v1/images/generations":
+            print(json.dumps(body), flush=True)
+            self.give(200, {"created": 0, "data": [{"b64_json": PIXELS}]})
+            return
         text = body["messages"][-1]["content"]
         text = text if isinstance(text, str) else text[0].get("text", "")
         reply: dict[str, Any] = {
