@@ -216,7 +216,8 @@ class Worker:
         Without its server no request can succeed, however often it is sent.
         """
         future: Future[list[Outcome[Any]]] = self._calls.submit(call)
-        wait([future, server.ended], return_when=FIRST_COMPLETED)
+        either: list[Future[Any]] = [future, server.ended]
+        wait(either, return_when=FIRST_COMPLETED)
         unanswered = not future.done() or any(map(_is_unanswered, future.result()))
         if unanswered and server.has_ended(within_s=_NOTICED_S):
             raise _ServerEnded(

@@ -84,7 +84,8 @@ def software_of(argv: Sequence[str]) -> Software | None:
         software = _probed(path, *_asked(argv))
         return "" if software is None else str(software)
 
-    name, _, version = pinned("server:" + " ".join(argv[:3]), resolve).partition(" ")
+    program = " ".join((argv[0], *_asked(argv)))
+    name, _, version = pinned(f"server:{program}", resolve).partition(" ")
     return Software(name, version) if version else None
 
 

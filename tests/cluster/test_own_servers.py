@@ -129,11 +129,11 @@ def test_two_replicas_share_the_work(ray_address: str, tmp_path: Path) -> None:
     assert none_left(marker)
 
 
-def driver(root: Path, marker: Path) -> subprocess.Popen[str]:
+def driver(root: Path, marker: Path, *more: str) -> subprocess.Popen[str]:
     """A run in a process of its own, with a Ray of its own, in the middle of its work."""
     path = os.pathsep.join([str(HELPERS.parents[1]), str(HELPERS)])
     process = subprocess.Popen(
-        [sys.executable, __file__, str(root), str(marker)],
+        [sys.executable, __file__, str(root), str(marker), *more],
         env=dict(os.environ, PYTHONPATH=path),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -186,6 +186,21 @@ def test_a_killed_process_is_replaced(ray_address: str, tmp_path: Path, which: s
     assert none_left(marker)
 
 
+@pytest.mark.slow
+def test_replicas_on_one_node_get_gpus_and_ports_of_their_own(
+    ray_address: str, tmp_path: Path
+) -> None:
+    """By a Ray that is told of two GPUs; CUDA_VISIBLE_DEVICES is all that is needed."""
+    root, marker = tmp_path / "run", tmp_path / "pids"
+    out, _ = driver(root, marker, "--gpus").communicate(timeout=120)
+    assert json.loads(out.splitlines()[-1])["done"] == 60, out
+    logs = [log.read_text() for log in (root / "servers").glob("echo-*.log")]
+    assert sorted(t.split("GPUs ")[1].split()[0] for t in logs) == ["0", "1"]
+    ports = {t.split("port ")[1].split()[0] for t in logs}
+    assert len(ports) == 2
+    assert none_left(marker)
+
+
 def _wrote(root: Path, pid: int) -> bool:
     return bool(list((root / "servers").glob(f"*-{pid}.log")))
 
@@ -200,6 +215,20 @@ def _with(marker: Path) -> list[psutil.Process]:
     return found
 
 
+def main(root: Path, marker: Path, *, gpus: bool) -> None:
+    """A slow run; with `gpus`, of two replicas with a GPU each."""
+    plan = trial(marker, "--sleep", "0.3", samples=30, replicas=1 + gpus)
+    if gpus:
+        from cluster import actors
+
+        actors.start_local(num_cpus=4, num_gpus=2)
+        system = plan.systems[0]
+        assert system.draft is not None
+        place = replace(system.draft.placement, num_gpus=1)
+        draft = replace(system.draft, placement=place)
+        plan = replace(plan, systems=[replace(s, draft=draft) for s in plan.systems])
+    print(json.dumps(dict(run(plan, root).counts)))
+
+
 if __name__ == "__main__":
-    slow = trial(Path(sys.argv[2]), "--sleep", "0.3", samples=30)
-    print(json.dumps(dict(run(slow, Path(sys.argv[1])).counts)))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), gpus="--gpus" in sys.argv)

@@ -123,6 +123,8 @@ def main() -> None:
         )
         near = subprocess.Popen(SLEEP)
         given.grandchildren.write_text(f"{near.pid} {lone.stdout.strip()}")
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    print(f"GPUs {visible} port {given.port}", flush=True)
     Handler.given = given
     ThreadingHTTPServer.daemon_threads = True
     ThreadingHTTPServer(("127.0.0.1", given.port), Handler).serve_forever()

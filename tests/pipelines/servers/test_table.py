@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from benchmarks.runs.config import RunConfig
+from benchmarks.runs.planning import _need
+from cluster.counts import StageCount
 from generators.base import StageSpec
 from generators.errors import UsageError
 from generators.names import validated
@@ -89,6 +91,11 @@ def test_a_providers_key_and_address_are_not_used(monkeypatch: pytest.MonkeyPatc
 def test_wrong_tables_are_refused(table: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=re.escape(reason)):
         validated(RunConfig, {"servers": {"local": {**TABLE, **table}}}, "")
+
+
+def test_a_plan_shows_what_a_server_takes() -> None:
+    tally = StageCount(spec_of(num_gpus=2, num_cpus=3))
+    assert _need(tally) == "server local: 2 GPU, 3 CPU, 16 at a time"
 
 
 def test_a_url_of_its_own_is_refused() -> None:
