@@ -17,6 +17,8 @@ from pathlib import Path
 import pytest
 from paths import CHECKOUT, HELPERS
 
+pytestmark = pytest.mark.slow
+
 
 def run_script(script: str, *arguments: str, timeout: float = 180) -> dict[str, object]:
     """Run `script` with this Python; what it printed last, as JSON."""
