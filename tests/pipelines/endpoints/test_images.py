@@ -290,10 +290,17 @@ def test_a_reply_without_one_readable_picture_is_a_failure(openai_server, body, 
 
 
 @pytest.mark.parametrize(
-    "code", ["moderation_blocked", "content_policy_violation", "content_filter"]
+    ("text", "code"),
+    [
+        ("Your request was rejected.", "moderation_blocked"),
+        ("Your request was rejected.", "content_policy_violation"),
+        ("Your request was rejected.", "content_filter"),
+        # As LiteLLM's proxy passes the first on.
+        ("BadRequestError - Your request was rejected by the safety system.", "400"),
+    ],
 )
-def test_a_refusal_is_final_and_concerns_its_record_alone(openai_server, code):
-    openai_server.in_turn(rejection("Your request was rejected.", None, code))
+def test_a_refusal_is_final_and_concerns_its_record_alone(openai_server, text, code):
+    openai_server.in_turn(rejection(text, None, code))
     with drawing(openai_server) as draw:
         refusal, picture = only(draw([wish()])), only(draw([wish("a lake")]))
     assert refusal.fault is Fault.REFUSED
