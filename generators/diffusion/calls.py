@@ -85,7 +85,7 @@ def rule_of(pipeline: Any) -> GuidanceRule:
 def call_of(pipeline: Any, settings: DiffusionSettings) -> Call:
     """How to call the pipeline; ValueError names what it does not take, and why."""
     rule = rule_of(pipeline)
-    parameters = inspect.signature(pipeline.__call__).parameters
+    parameters = _parameters(pipeline)
     own = _own_arguments(pipeline, settings, parameters)
     arguments = _from_settings(pipeline, settings, rule, parameters)
     doubled = sorted(own.keys() & arguments.keys())
@@ -97,6 +97,13 @@ def call_of(pipeline: Any, settings: DiffusionSettings) -> Call:
     arguments = _defaults(parameters, arguments | own) | arguments | own
     negative, notes = _negative_prompt(pipeline, settings, rule, parameters, arguments)
     return Call(arguments, negative, notes)
+
+
+def _parameters(pipeline: Any) -> dict[str, inspect.Parameter]:
+    """The named arguments of the pipeline's call."""
+    named = inspect.signature(pipeline.__call__).parameters
+    unnamed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {name: p for name, p in named.items() if p.kind not in unnamed}
 
 
 def _own_arguments(
@@ -209,7 +216,7 @@ def _embeds_guidance(pipeline: Any) -> bool:
 
 def takes_batches(pipeline: Any) -> bool:
     """Whether the pipeline takes lists of prompts and of generators, by its annotations."""
-    parameters = inspect.signature(pipeline.__call__).parameters
+    parameters = _parameters(pipeline)
     return all(_takes_list(parameters.get(name)) for name in ("prompt", "generator"))
 
 

@@ -204,8 +204,9 @@ class Drawer:
 
     def _outcome(self, picture: Floats, unsafe: bool) -> Outcome[Drawing]:
         """A drawing, or the reason why these values are not a valid picture."""
-        usage = {"images": 1, "steps": self.arguments.get("num_inference_steps")}
-        usage = {name: number for name, number in usage.items() if number is not None}
+        usage: dict[str, float] = {"images": 1}
+        if (steps := self.arguments.get("num_inference_steps")) is not None:
+            usage["steps"] = steps
         height, width = picture.shape[:2]
         notes = {"size": [width, height], **self.notes}
         if unsafe:

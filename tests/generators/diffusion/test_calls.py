@@ -7,7 +7,16 @@ from typing import Any
 
 import diffusers
 import pytest
-from diffusion_helpers import REQUESTS, Spy, furthest, pixels, shared, stage, tiny_pipeline
+from diffusion_helpers import (
+    REQUESTS,
+    Spy,
+    from_folder,
+    furthest,
+    pixels,
+    shared,
+    stage,
+    tiny_pipeline,
+)
 
 from generators.base import Result
 from generators.diffusion import calls
@@ -169,6 +178,19 @@ def test_unknown_argument_lists_the_valid_ones():
     assert "true_cfg_scale" in caught.value.valid
     assert not set(PLAIT_SETS) & set(caught.value.valid)
     assert not [v for v in caught.value.valid if "embeds" in v or "callback" in v]
+
+
+@pytest.mark.parametrize("name", ["kwargs", "num_images_per_prompts", "callbak"])
+def test_collecting_parameters_are_no_arguments(name):
+    """PixArt's call ends with `**kwargs`, and would take anything without an effect."""
+    with pytest.raises(UnknownName):
+        called("pixart-sigma", arguments={name: 1})
+
+
+def test_distillation_is_read_from_a_checkpoint(tmp_path):
+    tiny_pipeline("flux2-klein").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="does not use guidance 4"):
+        from_folder(tmp_path, "flux2-klein", guidance=4.0)
 
 
 def test_captions_are_cleaned_only_on_request(monkeypatch):
