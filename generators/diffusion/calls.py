@@ -214,13 +214,37 @@ def _embeds_guidance(pipeline: Any) -> bool:
     return unet is not None and unet.config.get("time_cond_proj_dim") is not None
 
 
-def takes_batches(pipeline: Any) -> bool:
-    """Whether the pipeline takes lists of prompts and of generators, by its annotations."""
-    parameters = _parameters(pipeline)
-    return all(_takes_list(parameters.get(name)) for name in ("prompt", "generator"))
+IN_BATCHES = frozenset(
+    {
+        "StableDiffusionPipeline",
+        "StableDiffusionXLPipeline",
+        "StableDiffusion3Pipeline",
+        "FluxPipeline",
+        "Flux2KleinPipeline",
+        "ZImagePipeline",
+        "QwenImagePipeline",
+        "PixArtSigmaPipeline",
+        "SanaPipeline",
+        # Not tested, but they pad every prompt to one length as those do.
+        "AuraFlowPipeline",
+        "ChromaPipeline",
+        "CogView3PlusPipeline",
+        "Flux2Pipeline",
+        "HunyuanDiTPipeline",
+        "KolorsPipeline",
+        "LatentConsistencyModelPipeline",
+        "Lumina2Pipeline",
+        "PixArtAlphaPipeline",
+    }
+)
+"""Classes whose pictures do not depend on the other prompts of a batch.
+
+In others they do: CogView4, GLM-Image and Kandinsky 5 pad prompts to the longest of the
+batch and attend to the padding; HunyuanImage guides the whole batch otherwise when one
+prompt quotes a text; some take no lists.
+"""
 
 
-def _takes_list(parameter: inspect.Parameter | None) -> bool:
-    if parameter is None or parameter.annotation is inspect.Parameter.empty:
-        return True
-    return any(word in str(parameter.annotation) for word in ("list", "List", "Sequence"))
+def draws_in_batches(pipeline: Any) -> bool:
+    """Whether several pictures may be drawn in one call of the pipeline."""
+    return type(pipeline).__name__ in IN_BATCHES

@@ -20,7 +20,7 @@ from diffusion_helpers import (
 
 from generators.base import Result
 from generators.diffusion import calls
-from generators.diffusion.calls import RULES, Call, call_of, takes_batches
+from generators.diffusion.calls import IN_BATCHES, RULES, Call, call_of, draws_in_batches
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.loading import FURTHER_PIPELINES
 from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
@@ -206,11 +206,12 @@ def test_captions_are_cleaned_only_on_request(monkeypatch):
 
 
 @pytest.mark.parametrize("architecture", DESIGNS)
-def test_named_pipelines_take_batches(architecture):
-    assert takes_batches(tiny_pipeline(architecture))
+def test_named_pipelines_draw_in_batches(architecture):
+    assert draws_in_batches(tiny_pipeline(architecture))
 
 
 def test_rules_are_for_pipelines_of_diffusers():
+    assert all(hasattr(diffusers, name) for name in IN_BATCHES)
     for name, rule in RULES.items():
         parameters = inspect.signature(getattr(diffusers, name).__call__).parameters
         assert rule.argument in parameters, name
