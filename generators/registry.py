@@ -47,7 +47,10 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
         Prefix("openai:MODEL", "any OpenAI-compatible endpoint, at OPENAI_BASE_URL"),
     ),
     Named.ARTIST: _by_prefix(
-        Prefix("diffusers:ORG/NAME", "any AutoPipelineForText2Image, by its own settings"),
+        Prefix(
+            "diffusers:ORG/NAME",
+            "any text-to-image pipeline of diffusers, by its own settings",
+        ),
         Prefix("images:MODEL", "any /v1/images/generations endpoint, at OPENAI_BASE_URL"),
     ),
     Named.SYSTEM: _by_prefix(
