@@ -146,6 +146,9 @@ class Request:
     turns: tuple[Turn, ...]
     seed: int | None = None
     """Seed of the record's own sampling; None for a stage that decodes greedily."""
+    max_tokens: int | None = None
+    """Longest answer where it is shorter than the stage's own limit; read by stages that
+    declare `takes_max_tokens`."""
 
     @property
     def images(self) -> tuple[Image, ...]:
