@@ -1,0 +1,136 @@
+"""Lets requests in while there is room, and waits for their outcomes."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
+
+from benchmarks.serving.metrics import ServingMetrics
+from benchmarks.serving.refusals import CLIENT_GONE, RequestRefused, refusal
+from cluster.live import WalkPool
+from cluster.local import metered
+from generators.base import Outcome, Result, Walk
+
+T = TypeVar("T")
+_REMEMBERED = 32
+"""Replies by which the time until there is room is estimated."""
+_LONGEST_WAIT_S = 60
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServingLimits:
+    """How much a server takes on at a time."""
+
+    queue: int = 128
+    """Requests that wait or are computed; further ones are refused."""
+    timeout_s: float = 600.0
+    """From a request's arrival to its reply."""
+    batch_wait_s: float = 0.005
+    """How long a batch that is not full waits for further requests."""
+    body_bytes: int = 64 * 2**20
+    """Longest body of a request."""
+    grace_s: float = 10.0
+    """How long a server that is stopped waits for the batch in progress."""
+
+
+class WalkAnswer(NamedTuple):
+    """What a walk gave, and what it used."""
+
+    result: Result[Any]
+    usage: dict[str, float]
+    seconds: float
+
+
+class Admission:
+    """The bounded queue between requests and the pool that computes them.
+
+    Used from the event loop alone.
+    """
+
+    def __init__(
+        self, pool: WalkPool, limits: ServingLimits, metrics: ServingMetrics
+    ) -> None:
+        self._pool = pool
+        self._limits = limits
+        self._metrics = metrics
+        self._open = 0
+        self._replies: deque[float] = deque(maxlen=_REMEMBERED)
+
+    async def answer(self, walk: Walk[Any], gone: Awaitable[None]) -> WalkAnswer:
+        """The result of a walk; RequestRefused where there is none.
+
+        `gone` ends when the client leaves: the walk's jobs that have not begun are then
+        dropped, as after the time limit.
+        """
+        if self._open >= self._limits.queue:
+            raise self._full()
+        self._count(1)
+        try:
+            return await self._outcome(walk, gone)
+        finally:
+            self._count(-1)
+            self._replies.append(time.monotonic())
+
+    async def _outcome(self, walk: Walk[Any], gone: Awaitable[None]) -> WalkAnswer:
+        loop = asyncio.get_running_loop()
+        reply: asyncio.Future[Outcome[Any]] = loop.create_future()
+        used: Counter[str] = Counter()
+
+        def ended(outcome: Outcome[Any]) -> None:
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(_settle, reply, outcome)
+
+        began = time.perf_counter()
+        live = self._pool.add(metered(walk, used), ended)
+        leaving = asyncio.ensure_future(gone)
+        try:
+            await asyncio.wait(
+                {reply, leaving},
+                timeout=self._limits.timeout_s,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            leaving.cancel()
+            self._pool.drop(live)
+        if not reply.done():
+            raise self._unanswered(leaving)
+        outcome = reply.result()
+        self._metrics.used(used)
+        if not isinstance(outcome, Result):
+            raise refusal(outcome)
+        return WalkAnswer(outcome, dict(used), time.perf_counter() - began)
+
+    def _unanswered(self, leaving: "asyncio.Future[None]") -> RequestRefused:
+        if leaving.done() and not leaving.cancelled():
+            return RequestRefused(CLIENT_GONE, "client_gone", "the client has left")
+        limit = self._limits.timeout_s
+        return RequestRefused(504, "timeout", f"no answer within {limit:g} s")
+
+    def _count(self, change: int) -> None:
+        self._open += change
+        self._metrics.open.set(self._open)
+
+    def _full(self) -> RequestRefused:
+        return RequestRefused(
+            429,
+            "queue_full",
+            f"{self._open} requests are waiting, as many as the server takes",
+            retry_after_s=self._until_there_is_room(),
+        )
+
+    def _until_there_is_room(self) -> int:
+        """Seconds until about an eighth of the queue is answered, by recent replies."""
+        if len(self._replies) < 2:
+            return 1
+        each = (time.monotonic() - self._replies[0]) / len(self._replies)
+        return min(max(1, math.ceil(each * self._open / 8)), _LONGEST_WAIT_S)
+
+
+def _settle(reply: "asyncio.Future[T]", outcome: T) -> None:
+    if not reply.done():
+        reply.set_result(outcome)
