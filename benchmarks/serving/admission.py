@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
@@ -61,10 +61,12 @@ class Admission:
         self._open = 0
         self._replies: deque[float] = deque(maxlen=_REMEMBERED)
 
-    async def answer(self, walk: Walk[Any], gone: Awaitable[None]) -> WalkAnswer:
+    async def answer(
+        self, walk: Walk[Any], gone: Callable[[], Awaitable[None]]
+    ) -> WalkAnswer:
         """The result of a walk; RequestRefused where there is none.
 
-        `gone` ends when the client leaves: the walk's jobs that have not begun are then
+        `gone()` ends when the client leaves: the walk's jobs that have not begun are then
         dropped, as after the time limit.
         """
         if self._open >= self._limits.queue:
@@ -76,7 +78,9 @@ class Admission:
             self._count(-1)
             self._replies.append(time.monotonic())
 
-    async def _outcome(self, walk: Walk[Any], gone: Awaitable[None]) -> WalkAnswer:
+    async def _outcome(
+        self, walk: Walk[Any], gone: Callable[[], Awaitable[None]]
+    ) -> WalkAnswer:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Outcome[Any]] = loop.create_future()
         used: Counter[str] = Counter()
@@ -87,7 +91,7 @@ class Admission:
 
         began = time.perf_counter()
         live = self._pool.add(metered(walk, used), ended)
-        leaving = asyncio.ensure_future(gone)
+        leaving = asyncio.ensure_future(gone())
         try:
             await asyncio.wait(
                 {reply, leaving},

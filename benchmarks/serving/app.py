@@ -12,6 +12,7 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib import metadata
 from typing import Any
 
@@ -83,7 +84,7 @@ async def chat(body: ChatRequest, request: Request) -> Response:
     limit = token_limit(body, settings, engine.takes_max_tokens(system.draft))
     seed = secrets.randbelow(2**31) if body.seed is None else body.seed
     walk = limited(continuation(system, sample, Repetition(as_asked, seed)), limit)
-    answer = await admission.answer(walk, _departure(request))
+    answer = await admission.answer(walk, partial(_departure, request))
     reply = ChatReply(
         model=engine.model,
         document=answer.result.value,
@@ -108,7 +109,7 @@ async def images(body: ImageGenerationRequest, request: Request) -> Response:
     refuse_other_settings(body, stage)
     seeds = seeds_of(body)
     walk = pictures(stage, body.prompt, seeds)
-    answer = await engine.admission.answer(walk, _departure(request))
+    answer = await engine.admission.answer(walk, partial(_departure, request))
     drawn = answer.result.value
     return JSONResponse(
         await asyncio.to_thread(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 MOST_SEEDS = 2**63
 """Seeds are below this."""
@@ -12,6 +12,18 @@ MOST_PICTURES = 10
 """Of one request for pictures, as in OpenAI's API."""
 
 Seed = Annotated[int | None, Field(ge=0, lt=MOST_SEEDS, strict=True)]
+
+
+def _encodable(text: str) -> str:
+    """JSON may hold halves of characters, which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"not valid text: {error.reason} at {error.start}") from None
+    return text
+
+
+ValidText = Annotated[str, AfterValidator(_encodable)]
 Count = Annotated[int | None, Field(ge=1, strict=True)]
 
 
@@ -39,7 +51,7 @@ class ApiRequest(BaseModel):
             if value not in valid:
                 allowed = " or ".join(repr(v) for v in valid)
                 raise ValueError(
-                    f"{name} must be {allowed} or left out; it is not honoured"
+                    f"{name} is not honoured: it must be {allowed}, or left out"
                 )
         return self
 
@@ -60,7 +72,7 @@ class TextPart(_Strict):
     """Text among the parts of a message."""
 
     type: Literal["text"]
-    text: str
+    text: ValidText
 
 
 class PicturePart(BaseModel):
@@ -91,7 +103,7 @@ class SegmentPart(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     kind: Literal["text", "image"]
-    data: str | PictureData
+    data: ValidText | PictureData
 
 
 class ChatMessage(ApiRequest):
@@ -101,7 +113,7 @@ class ChatMessage(ApiRequest):
     labels: ClassVar[frozenset[str]] = frozenset({"name", "annotations"})
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: str | list[TextPart | PicturePart] | None = None
+    content: ValidText | list[TextPart | PicturePart] | None = None
     images: list[PicturePart] | None = None
     segments: list[SegmentPart] | None = None
 
@@ -169,7 +181,7 @@ class ImageGenerationRequest(ApiRequest):
     }
 
     model: str | None = None
-    prompt: str
+    prompt: ValidText
     n: int = Field(default=1, ge=1, le=MOST_PICTURES, strict=True)
     size: str | None = None
     """`WIDTHxHEIGHT`, or `auto`."""
