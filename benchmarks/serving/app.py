@@ -79,9 +79,9 @@ async def chat(body: ChatRequest, request: Request) -> Response:
     assert system.draft is not None
     admission = engine.admission
     sample = await asyncio.to_thread(sample_of, body, engine.model)
-    settings = system.draft.settings
-    refuse_other_sampling(body, settings)
-    limit = token_limit(body, settings, engine.takes_max_tokens(system.draft))
+    refuse_other_sampling(body, system.draft)
+    takes_limit = engine.takes_max_tokens(system.draft)
+    limit = token_limit(body, system.draft.settings, takes_limit)
     seed = secrets.randbelow(2**31) if body.seed is None else body.seed
     walk = limited(continuation(system, sample, Repetition(as_asked, seed)), limit)
     answer = await admission.answer(walk, partial(_departure, request))

@@ -8,7 +8,7 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from benchmarks.serving.refusals import RequestRefused, invalid, unsupported
+from benchmarks.serving.refusals import RequestRefused, fixed, invalid, unsupported
 from benchmarks.serving.schemas import (
     ChatMessage,
     ChatRequest,
@@ -17,7 +17,7 @@ from benchmarks.serving.schemas import (
     TextPart,
 )
 from benchmarks.serving.served import ServedModel
-from generators.base import Job, Kind, Outcome
+from generators.base import Job, Kind, Outcome, StageSpec
 from generators.document import Content, Image, Request, Role, Sample, Text, Turn
 from generators.pictures import PictureError, decode
 
@@ -120,18 +120,12 @@ def picture_of(url: str, where: str) -> Image:
     return image
 
 
-def refuse_other_sampling(request: ChatRequest, settings: Mapping[str, Any]) -> None:
+def refuse_other_sampling(request: ChatRequest, stage: StageSpec) -> None:
     """RequestRefused where the request samples otherwise than the drafting stage does."""
     for name in _SAMPLED:
-        value = getattr(request, name)
-        if value is None or (name in settings and settings[name] == value):
-            continue
-        own = settings.get(name, "left to the model")
-        raise unsupported(
-            f"{name} is fixed while the server runs ({own}); leave it out, or start the "
-            f"server with --set models.NAME.{name}={value:g}",
-            name,
-        )
+        value, own = getattr(request, name), stage.settings.get(name)
+        if value is not None and value != own:
+            raise fixed(stage, name, name, value, own)
 
 
 def token_limit(

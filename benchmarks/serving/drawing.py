@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from benchmarks.serving.conversation import QUERY
-from benchmarks.serving.refusals import invalid, unsupported
+from benchmarks.serving.refusals import fixed, invalid, unsupported
 from benchmarks.serving.replies import mime_of, size_of
 from benchmarks.serving.schemas import MOST_SEEDS, ImageGenerationRequest
 from benchmarks.serving.served import ServedModel
@@ -46,13 +46,7 @@ def refuse_other_settings(request: ImageGenerationRequest, stage: StageSpec) -> 
         name = _FIXED.get(field)
         own = arguments.get(field) if name is None else settings.get(name)
         if own is None or own != value:
-            fixed = "left to the model" if own is None else repr(own)
-            raise unsupported(
-                f"{field} {value!r} cannot be honoured: it is fixed while the server runs "
-                f"({fixed}); leave it out, or start the server with --set "
-                f"models.NAME.{name or 'arguments.' + field}=...",
-                field if field in request.model_fields_set else "size",
-            )
+            raise fixed(stage, name or f"arguments.{field}", field, value, own)
 
 
 def _asked(request: ImageGenerationRequest) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from generators.base import Failure, Fault, Outcome, Skip
+from generators.base import Failure, Fault, Outcome, Skip, StageSpec
 
 CLIENT_GONE = 499
 """Status in metrics of requests whose client left (as nginx writes it)."""
@@ -79,6 +79,18 @@ def invalid(message: str, param: str | None = None) -> RequestRefused:
 def unsupported(message: str, param: str | None = None) -> RequestRefused:
     """The refusal of a value that this model cannot honour."""
     return RequestRefused(400, "unsupported_value", message, param=param)
+
+
+def fixed(stage: StageSpec, name: str, field: str, value: Any, own: Any) -> RequestRefused:
+    """The refusal of a value for the setting `name`, which is `own` while it is loaded."""
+    current = "left to the model" if own is None else repr(own)
+    model = stage.name if stage.name.replace("-", "").isalnum() else f'"{stage.name}"'
+    return unsupported(
+        f"{field} {value!r} cannot be honoured: it is fixed while the server runs "
+        f"({current}); leave it out, or start the server with --set "
+        f"models.{model}.{name}={value!r}",
+        field,
+    )
 
 
 def refusal(outcome: Outcome[Any]) -> RequestRefused:

@@ -136,3 +136,12 @@ def user(*content: Any) -> dict[str, Any]:
         for c in content
     ]
     return {"role": "user", "content": parts}
+
+
+class Unloadable:
+    """A user's own stage whose weights are not there."""
+
+    kind = "draft"
+
+    def __init__(self, **_: Any) -> None:
+        raise FileNotFoundError("weights.safetensors is not in the checkpoint folder")
