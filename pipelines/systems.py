@@ -13,6 +13,7 @@ from generators.names import unknown, with_overrides
 from generators.natives import NATIVE, native
 from generators.registry import (
     CUSTOM,
+    PREFIXES,
     Named,
     forms,
     has_prefix,
@@ -24,6 +25,13 @@ from generators.settings import StageSettings
 from generators.system import System
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+from pipelines.endpoints.image_settings import ImagesSettings
+from pipelines.endpoints.interleaved_settings import (
+    ChatImagesSettings,
+    GeminiSettings,
+    ResponsesSettings,
+    omni_settings,
+)
 from pipelines.presets import LVLMS, T2IS, TextToImageSettings
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
@@ -34,8 +42,17 @@ WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
 
 ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
     "diffusers": lambda model: TextToImageSettings(model=model),
+    "images": lambda model: ImagesSettings(model=model),
 }
 """Prefix of a text-to-image model, likewise."""
+
+INTERLEAVED: Mapping[str, Callable[[str], StageSettings]] = {
+    "gemini": lambda model: GeminiSettings(model=model),
+    "responses": lambda model: ResponsesSettings(model=model),
+    "omni": omni_settings,
+    "chat-images": lambda model: ChatImagesSettings(model=model),
+}
+"""Prefix of a model behind a server that answers with text and pictures, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,6 +121,8 @@ def resolve(name: str, models: Models) -> System:
     if name in NATIVE:
         return native(name, models.weights, models.of(name), models.gpu_gib)
     parts = parts_of(name)
+    if parts.writer.partition(":")[0] in INTERLEAVED and ":" in name:
+        return _interleaved(name, parts, models)
     if parts.artist is not None or parts.protocol is not None:
         return _composed(name, parts, models)
     if is_custom(name):
@@ -117,6 +136,21 @@ def resolve(name: str, models: Models) -> System:
     _refuse_unknown_protocol(name, models)
     valid = [*NATIVE, "gt", *(f"{w}+T2I" for w in LVLMS), *forms(Named.SYSTEM), CUSTOM]
     raise unknown("system", name, valid)
+
+
+def _interleaved(name: str, parts: SystemName, models: Models) -> System:
+    """A model behind a server that draws its own pictures: one drafting stage."""
+    if parts != SystemName(name):
+        raise UsageError(
+            f"system {name!r}: {parts.writer!r} answers with pictures of its own; it takes "
+            "neither a text-to-image model nor a protocol"
+        )
+    prefix, _, model = name.partition(":")
+    if not model:
+        form = PREFIXES[Named.SYSTEM][prefix].form
+        raise UsageError(f"system {name!r} names no model; write {form}")
+    draft = _spec(name, INTERLEAVED[prefix](model), models)
+    return System(name=name, draft=draft, max_images=0, tells_modality=True)
 
 
 def _composed(name: str, parts: SystemName, models: Models) -> System:

@@ -81,6 +81,9 @@ class ServerSettings(StageSettings):
     or `server` where the address changes from run to run.
     """
 
+    checked: ClassVar[str] = "model, max_tokens_field, temperature and extra_body"
+    """What to check where the server does not accept a request, for people."""
+
     model: str
     """As the server names it."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)
@@ -175,20 +178,16 @@ class ServerSettings(StageSettings):
         return replace(spec, weights=None, options=options, secrets=(self.api_key_env,))
 
 
-class EndpointSettings(ServerSettings):
-    """A chat model behind an OpenAI-compatible endpoint."""
+class ConversationSettings(ServerSettings):
+    """A model behind a server that answers conversations: what it is sent, and how."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
-    stage: ClassVar[str] = "chat-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
 
-    temperature: float | None = Field(default=0.0, ge=0)
-    """None where the server accepts none (reasoning models)."""
+    temperature: float | None = Field(default=None, ge=0)
+    """None for the server's own, or where it accepts none (reasoning models)."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    max_tokens: int | None = Field(default=1024, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Longest answer in tokens; None for the server's own limit."""
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """The server's name for it; OpenAI's reasoning models accept only the second."""
     system: str | None = None
     """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
@@ -198,11 +197,25 @@ class EndpointSettings(ServerSettings):
     """Pictures with a longer side are scaled down, in pixels."""
     image_format: Literal["png", "jpeg"] = "png"
     """Encoding of pictures that cannot be sent unchanged."""
-    send_seed: bool = False
-    """Whether to send the record's seed; not every server takes one."""
     control_tokens: tuple[str, ...] = ()
     """Tokens of the server's chat template to break in users' text, such as `<image>`;
     servers of open models (vLLM, SGLang) would read them as their own."""
+
+
+class EndpointSettings(ConversationSettings):
+    """A chat model behind an OpenAI-compatible endpoint."""
+
+    stage: ClassVar[str] = "chat-endpoint"
+    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
+
+    temperature: float | None = Field(default=0.0, ge=0)
+    """None where the server accepts none (reasoning models)."""
+    max_tokens: int | None = Field(default=1024, ge=1)
+    """Longest answer in tokens; None for the server's own limit."""
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """The server's name for it; OpenAI's reasoning models accept only the second."""
+    send_seed: bool = False
+    """Whether to send the record's seed; not every server takes one."""
 
     def is_seeded(self) -> bool:
         """Whether text is sampled: repeats must then be separate records."""
