@@ -133,7 +133,7 @@ async def one_model(name: str, request: Request) -> dict[str, Any]:
     return _card(request, name)
 
 
-@routes.get("/health")
+@routes.api_route("/health", methods=["GET", "HEAD"], include_in_schema=False)
 async def health(request: Request) -> Response:
     """Status 200 once requests are answered, else 503."""
     engine = _engine(request)
@@ -157,7 +157,7 @@ async def version(request: Request) -> dict[str, Any]:
     }
 
 
-@routes.get("/metrics")
+@routes.api_route("/metrics", methods=["GET", "HEAD"], include_in_schema=False)
 async def metrics(request: Request) -> Response:
     """Counts for Prometheus."""
     text = _engine(request).metrics.text()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import binascii
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -19,7 +17,8 @@ from benchmarks.serving.schemas import (
 from benchmarks.serving.served import ServedModel
 from generators.base import Job, Kind, Outcome, StageSpec
 from generators.document import Content, Image, Request, Role, Sample, Text, Turn
-from generators.pictures import PictureError, decode
+from pipelines.endpoints.media import Media, MediaError, embedded
+from pipelines.endpoints.media import picture_of as read_picture
 
 QUERY = "query"
 """Id of every sample: with it `seed` gives the answer that `LocalSystem` gives in Python
@@ -100,24 +99,14 @@ def _segment(data: str | PictureData, where: str) -> Text | Image:
 
 def picture_of(url: str, where: str) -> Image:
     """The picture in a data URL; RequestRefused where there is none that can be read."""
-    if not url.startswith("data:"):
-        raise RequestRefused(
-            400,
-            "invalid_image",
-            f"{where}: only data URLs (data:image/png;base64,...) are read; nothing is "
-            "fetched for a client",
-            param=where,
-        )
-    head, _, body = url.partition(",")
+    media = Media(url)
+    reason = "only data URLs are read (data:image/png;base64,...); nothing is fetched"
     try:
-        if not head.endswith(";base64"):
-            raise ValueError("it is not base64")
-        image = Image.of(base64.b64decode(body, validate=True))
-        decode(image)
-    except (PictureError, binascii.Error, ValueError) as error:
-        message = f"{where}: the picture cannot be read: {error}"
-        raise RequestRefused(400, "invalid_image", message, param=where) from None
-    return image
+        if not media.is_remote:
+            return read_picture(embedded(media))
+    except MediaError as error:
+        reason = str(error)
+    raise RequestRefused(400, "invalid_image", f"{where}: {reason}", param=where)
 
 
 def refuse_other_sampling(request: ChatRequest, stage: StageSpec) -> None:

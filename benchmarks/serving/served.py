@@ -85,7 +85,7 @@ def served(name: str, models: Models) -> ServedModel:
         system=system,
         artist=system.render if artist else None,
         artist_name=artist or "",
-        may_leave_pictures_out=system.writer is not None,
+        may_leave_pictures_out=system.writer is not None or system.tells_modality,
     )
 
 

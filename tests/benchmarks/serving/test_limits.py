@@ -135,6 +135,7 @@ def test_the_right_key_is_enough_and_probes_need_none() -> None:
         assert reply.choices[0].message.content
         assert served.get("/health")[0] == 200
         assert served.get("/metrics")[0] == 200
+        assert served.request("HEAD", "/metrics")[0] == 200, "AIPerf asks first"
         for path in ("/health", "/metrics", "/version", "/openapi.json"):
             assert KEY not in served.get(path)[1]
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
 import pytest
 from endpoint_helpers import says
 from picture_helpers import NOISE
 from PIL import Image as Pillow
-from serving_helpers import KEY, Served, served_model
+from serving_helpers import KEY, Served, served_model, trial_model
 
-from benchmarks.local import local_stage
+from benchmarks.local import LocalSystem, local_stage, question
 from benchmarks.serving.served import served
 from generators.base import Failure, Result
-from generators.document import Request
-from generators.pictures import encode
+from generators.document import Image, ImageRequest, Request
+from generators.keys import derived_seed
+from generators.pictures import Drawing, decode, encode
+from generators.system import TEXT_POSITION
 from pipelines.endpoints.endpoint import ChatEndpoint
 from pipelines.endpoints.errors import EndpointError
 from pipelines.systems import Models
@@ -102,3 +105,43 @@ def test_what_the_server_refuses_is_final(qwen: Served) -> None:
         client.close()
     if isinstance(reply, Failure):
         assert reply.fault.final
+
+
+def test_pictures_of_images_are_those_of_the_stage_in_process() -> None:
+    """Equal seeds, however large, give equal pixels on both ways."""
+    requests = [ImageRequest(f"cat {i}", seed=2**62 + i) for i in range(3)]
+    own = local_stage("sdxl-turbo", weights="tiny")(requests)
+    with served_model(served("sdxl-turbo", TINY), KEY) as server:
+        name = "images:sdxl-turbo"
+        settings = {"base_url": server.url, "api_key_env": "SERVED_KEY"}
+        client = local_stage(name, models={name: settings})
+        try:
+            replies = client(requests)
+            assert client.dialect.name == "plait"
+        finally:
+            client.close()
+    for reply, expected in zip(replies, own, strict=True):
+        assert isinstance(reply, Result), reply
+        assert isinstance(expected, Result)
+        assert isinstance(reply.value, Image)
+        assert isinstance(expected.value, Drawing)
+        drawn = np.asarray(decode(reply.value)).astype(int)
+        assert np.abs(drawn - expected.value.pixels).max() <= 1
+
+
+@pytest.mark.parametrize("form", ["omni", "chat-images"])
+def test_documents_come_back_as_they_were_made(form: str) -> None:
+    """Segments keep the order of text and pictures, and no picture is there twice."""
+    model = trial_model(pictures=3)
+    assert model.system is not None
+    with served_model(model, KEY) as server:
+        name = f"{form}:trial"
+        settings = {"base_url": server.url, "api_key_env": "SERVED_KEY"}
+        own = {**settings, "send_seed": True, "temperature": None}
+        there = LocalSystem.named(name, models={name: own}, seed=9)
+        document = there("Draw a cat", PICTURE).plain
+    query = question("Draw a cat", PICTURE)
+    seed = derived_seed(9, query.id, 0, TEXT_POSITION) % 2**31
+    here = LocalSystem(system=model.system, seed=seed)("Draw a cat", PICTURE)
+    assert document.segments == here.plain.segments
+    assert len(document.images) == 3
