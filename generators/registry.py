@@ -54,9 +54,7 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
         Prefix("gemini:MODEL", "answers with pictures by Gemini's own API"),
         Prefix("responses:MODEL", "by OpenAI's Responses API with its image tool"),
         Prefix("omni:MODEL", "by SGLang-Omni: ordered segments"),
-        Prefix(
-            "chat-images:MODEL", "by a chat endpoint with pictures (OpenRouter, LiteLLM)"
-        ),
+        Prefix("chat-images:MODEL", "by a chat endpoint that draws, such as OpenRouter"),
         Prefix("gt:CONTROL", "a control made from the ground truth, to validate a judge"),
         Prefix("published:WRITER", "answers that a benchmark publishes with its questions"),
     ),

@@ -180,8 +180,9 @@ def retry_after_s(error: BaseException | None) -> float | None:
     """How long the server asks to wait, in seconds (RFC 9110, section 10.2.3)."""
     if not isinstance(error, HttpError):
         return None
-    own = isinstance(error, StatusError)
-    headers: Mapping[str, Any] = error.headers if own else error.response.headers
+    headers: Mapping[str, Any] = (
+        error.headers if isinstance(error, StatusError) else error.response.headers
+    )
     value = str(headers.get("retry-after", "")).strip()
     try:
         return max(float(value), 0.0)
