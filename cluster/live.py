@@ -232,7 +232,8 @@ class WalkPool:
 
 def lane_of(spec: StageSpec) -> str:
     """Which threads a stage belongs to: those of its server, or the one of this process."""
-    return spec.placement.endpoint or LOCAL
+    place = spec.placement
+    return place.endpoint or (spec.digest if place.concurrency > 1 else LOCAL)
 
 
 def _lanes(stages: Iterable[StageSpec]) -> dict[str, int]:

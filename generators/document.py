@@ -151,11 +151,11 @@ class Request:
     turns: tuple[Turn, ...]
     seed: int | None = None
     """Seed of the record's own sampling; None for a stage that decodes greedily."""
+    modality: Literal["text"] | None = None
+    """What the answer may hold, for a stage that can be told; None for pictures too."""
     max_tokens: int | None = None
     """Longest answer where it is shorter than the stage's own limit; read by stages that
     declare `takes_max_tokens`."""
-    modality: Literal["text"] | None = None
-    """What the answer may hold, for a stage that can be told; None for pictures too."""
 
     @property
     def images(self) -> tuple[Image, ...]:

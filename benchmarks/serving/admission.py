@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import Counter, deque
+from asyncio import FIRST_COMPLETED
+from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -83,7 +84,7 @@ class Admission:
     ) -> WalkAnswer:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Outcome[Any]] = loop.create_future()
-        used: Counter[str] = Counter()
+        used: defaultdict[str, float] = defaultdict(float)
 
         def ended(outcome: Outcome[Any]) -> None:
             if not loop.is_closed():
@@ -93,11 +94,9 @@ class Admission:
         live = self._pool.add(metered(walk, used), ended)
         leaving = asyncio.ensure_future(gone())
         try:
-            await asyncio.wait(
-                {reply, leaving},
-                timeout=self._limits.timeout_s,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            either: set[asyncio.Future[Any]] = {reply, leaving}
+            limit = self._limits.timeout_s
+            await asyncio.wait(either, timeout=limit, return_when=FIRST_COMPLETED)
         finally:
             leaving.cancel()
             self._pool.drop(live)
