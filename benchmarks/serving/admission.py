@@ -47,11 +47,51 @@ class WalkAnswer(NamedTuple):
     seconds: float
 
 
-class Admission:
-    """The bounded queue between requests and the pool that computes them.
+class RequestRoom:
+    """Counts the requests from before their bodies are read until they are answered.
 
-    Used from the event loop alone.
+    Used from the event loop alone, as `Admission`.
     """
+
+    def __init__(self, limits: ServingLimits, metrics: ServingMetrics) -> None:
+        self._limits = limits
+        self._metrics = metrics
+        self._open = 0
+        self._answers: deque[float] = deque(maxlen=_REMEMBERED)
+
+    def refusal(self) -> RequestRefused | None:
+        """Why there is no room, if there is none."""
+        if self._open < self._limits.queue:
+            return None
+        return RequestRefused(
+            429,
+            "queue_full",
+            f"{self._open} requests are waiting, as many as the server takes",
+            retry_after_s=self._until_there_is_room(),
+        )
+
+    def enter(self) -> None:
+        """Count a request that is taken on."""
+        self._open += 1
+        self._metrics.open.set(self._open)
+
+    def leave(self, *, answered: bool) -> None:
+        """Count its end."""
+        self._open -= 1
+        self._metrics.open.set(self._open)
+        if answered:
+            self._answers.append(time.monotonic())
+
+    def _until_there_is_room(self) -> int:
+        """Seconds until about an eighth of the queue is answered, by recent answers."""
+        if len(self._answers) < 2:
+            return 1
+        each = (time.monotonic() - self._answers[0]) / len(self._answers)
+        return min(max(1, math.ceil(each * self._open / 8)), _LONGEST_WAIT_S)
+
+
+class Admission:
+    """Between requests and the pool that computes them."""
 
     def __init__(
         self, pool: WalkPool, limits: ServingLimits, metrics: ServingMetrics
@@ -59,8 +99,6 @@ class Admission:
         self._pool = pool
         self._limits = limits
         self._metrics = metrics
-        self._open = 0
-        self._replies: deque[float] = deque(maxlen=_REMEMBERED)
 
     async def answer(
         self, walk: Walk[Any], gone: Callable[[], Awaitable[None]]
@@ -70,18 +108,6 @@ class Admission:
         `gone()` ends when the client leaves: the walk's jobs that have not begun are then
         dropped, as after the time limit.
         """
-        if self._open >= self._limits.queue:
-            raise self._full()
-        self._count(1)
-        try:
-            return await self._outcome(walk, gone)
-        finally:
-            self._count(-1)
-            self._replies.append(time.monotonic())
-
-    async def _outcome(
-        self, walk: Walk[Any], gone: Callable[[], Awaitable[None]]
-    ) -> WalkAnswer:
         loop = asyncio.get_running_loop()
         reply: asyncio.Future[Outcome[Any]] = loop.create_future()
         used: defaultdict[str, float] = defaultdict(float)
@@ -113,25 +139,6 @@ class Admission:
             return RequestRefused(CLIENT_GONE, "client_gone", "the client has left")
         limit = self._limits.timeout_s
         return RequestRefused(504, "timeout", f"no answer within {limit:g} s")
-
-    def _count(self, change: int) -> None:
-        self._open += change
-        self._metrics.open.set(self._open)
-
-    def _full(self) -> RequestRefused:
-        return RequestRefused(
-            429,
-            "queue_full",
-            f"{self._open} requests are waiting, as many as the server takes",
-            retry_after_s=self._until_there_is_room(),
-        )
-
-    def _until_there_is_room(self) -> int:
-        """Seconds until about an eighth of the queue is answered, by recent replies."""
-        if len(self._replies) < 2:
-            return 1
-        each = (time.monotonic() - self._replies[0]) / len(self._replies)
-        return min(max(1, math.ceil(each * self._open / 8)), _LONGEST_WAIT_S)
 
 
 def _settle(reply: "asyncio.Future[T]", outcome: T) -> None:

@@ -60,12 +60,11 @@ def make_app(engine: ServingEngine, *, key: str | None = None) -> FastAPI:
     app = FastAPI(title="plait", lifespan=lifespan, docs_url=None, redoc_url=None)
     app.state.engine = engine
     app.include_router(routes)
-    app.add_middleware(
-        RequestGate, key=key, body_bytes=engine.limits.body_bytes, metrics=engine.metrics
-    )
+    app.add_middleware(RequestGate, engine=engine, key=key)
     app.add_exception_handler(RequestRefused, _refused)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http_error)
+    app.add_exception_handler(Exception, _defect)
     return app
 
 
@@ -234,3 +233,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     return await _refused(
         request, RequestRefused(error.status_code, code, str(error.detail))
     )
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    """A defect of plait: its traceback is in the server's log."""
+    text = f"{type(error).__name__}; see the server's log"
+    return await _refused(request, RequestRefused(500, "internal_error", text))

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable
 from typing import Literal
 
-from benchmarks.serving.admission import Admission, ServingLimits
+from benchmarks.serving.admission import Admission, RequestRoom, ServingLimits
 from benchmarks.serving.metrics import ServingMetrics
 from benchmarks.serving.refusals import RequestRefused
 from benchmarks.serving.served import ServedModel
@@ -35,6 +35,7 @@ class ServingEngine:
         self.model = model
         self.limits = limits or ServingLimits()
         self.metrics = ServingMetrics()
+        self.room = RequestRoom(self.limits, self.metrics)
         self.error: Exception | None = None
         """Why the stages could not be loaded."""
         self._on_loaded, self._on_failure = on_loaded, on_failure

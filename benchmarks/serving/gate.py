@@ -1,4 +1,4 @@
-"""What every request passes before it is read: key, size of its body, counts."""
+"""What every request passes before it is read: key, room, size of its body, counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from benchmarks.serving.metrics import ServingMetrics
+from benchmarks.serving.engine import ServingEngine
 from benchmarks.serving.refusals import RequestRefused
 
 GUARDED = "/v1/"
@@ -28,13 +28,12 @@ _COUNTED = (
 class RequestGate:
     """ASGI middleware, so that nothing is read of a body that will be refused."""
 
-    def __init__(
-        self, app: ASGIApp, *, key: str | None, body_bytes: int, metrics: ServingMetrics
-    ) -> None:
+    def __init__(self, app: ASGIApp, *, engine: ServingEngine, key: str | None) -> None:
         self._app = app
         self._key = key
-        self._most = body_bytes
-        self._metrics = metrics
+        self._most = engine.limits.body_bytes
+        self._metrics = engine.metrics
+        self._room = engine.room
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
@@ -49,13 +48,19 @@ class RequestGate:
                 status = message["status"]
             await send(message)
 
+        refused = self._refusal(scope)
+        takes_room = refused is None and scope["method"] == "POST"
+        if takes_room:
+            self._room.enter()
         try:
-            if refused := self._refusal(scope):
+            if refused is None:
+                await self._app(scope, self._limited(receive), seen)
+            else:
                 reply = JSONResponse(refused.body, refused.status, refused.headers)
                 await reply(scope, receive, seen)
-            else:
-                await self._app(scope, self._limited(receive), seen)
         finally:
+            if takes_room:
+                self._room.leave(answered=status == 200)
             path = scope["path"] if scope["path"] in _COUNTED else "other"
             self._metrics.request(path, status, time.perf_counter() - began)
 
@@ -73,7 +78,7 @@ class RequestGate:
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length) > self._most:
             return self._too_large()
-        return None
+        return self._room.refusal() if scope["method"] == "POST" else None
 
     def _limited(self, receive: Receive) -> Receive:
         """`receive` that stops a body without a stated length at the limit."""

@@ -2,7 +2,7 @@
 
 | code | status | |
 |---|---|---|
-| `invalid_json`, `invalid_value`, `missing`, `unknown_field` | 400 | the request itself |
+| `invalid_json`, `invalid_value`, `missing` | 400 | the request itself |
 | `unsupported_value` | 400 | a setting that this model cannot change per request |
 | `invalid_image` | 400 | a picture that cannot be read |
 | `bad_input` | 400 | the stage cannot use the request |
@@ -12,10 +12,11 @@
 | `refused`, `content_policy_violation` | 400 | final: the model or its checker refused |
 | `skipped` | 422 | final: the system takes no such query, as published |
 | `queue_full` | 429 | with Retry-After |
-| `stage_error`, `out_of_memory` | 500 | |
+| `stage_error`, `out_of_memory`, `internal_error` | 500 | |
 | `endpoint_failure` | 502 | a server that the model itself asks |
 | `not_ready`, `stopping`, `budget_reached` | 503 | |
 | `timeout` | 504 | |
+| `not_found`, `method_not_allowed` | 404, 405 | |
 """
 
 from __future__ import annotations

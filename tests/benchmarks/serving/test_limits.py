@@ -188,3 +188,30 @@ def test_stopping_answers_everyone_who_waits() -> None:
     assert statuses[0] in (200, 503)
     assert statuses[1:] == [503, 503]
     assert {code(body) for status, _, body in replies if status == 503} == {"stopping"}
+
+
+def test_bodies_that_are_still_sent_take_room() -> None:
+    """Else clients that send slowly could fill the memory, whatever the queue."""
+    with served_model(trial_model(), queue=1) as served:
+        slow = http.client.HTTPConnection(urlsplit(served.root).netloc)
+        slow.putrequest("POST", CHAT)
+        slow.putheader("content-type", "application/json")
+        slow.putheader("content-length", "1000")
+        slow.endheaders(b"{")
+        until(lambda: served.metric("plait_open_requests") == 1)
+        status, _, body = ask(served)
+        assert (status, code(body)) == (429, "queue_full")
+        slow.close()
+        until(lambda: served.metric("plait_open_requests") == 0)
+        assert ask(served)[0] == 200
+
+
+def test_a_defect_is_an_error_object_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*_: Any) -> Any:
+        raise ZeroDivisionError("secret of the machine")
+
+    monkeypatch.setattr("benchmarks.serving.app.ChatReply", defect)
+    with served_model(trial_model()) as served:
+        status, _, body = ask(served)
+        assert (status, code(body)) == (500, "internal_error")
+        assert b"secret" not in body
