@@ -37,6 +37,7 @@ from benchmarks.options import (
     WeightsKind,
     with_run_options,
 )
+from benchmarks.serving.cli import serve
 from generators.errors import PlaitError
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure the speed of one stage, or of the engine.")
 app.add_typer(bench, name="bench")
+app.command()(serve)
 
 
 def _version(requested: bool) -> None:

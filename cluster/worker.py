@@ -25,7 +25,8 @@ import pyarrow as pa
 from cluster.local import load_stage
 from cluster.parts import Committer
 from cluster.records import Item, RecordRow, encode, rows_of
-from cluster.server_process import ServerError, ServerProcess, bypass_proxies, log_path
+from cluster.server_process import ServerProcess, bypass_proxies, log_path
+from cluster.stage_errors import error_text, stage_fault
 from cluster.store import DamagedPart, StoreError, read_blob
 from cluster.watcher import redirect_stderr
 from generators.base import (
@@ -129,7 +130,7 @@ class Worker:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:
             traceback.print_exception(error)
-            return _error_text(error)
+            return error_text(error)
         # Arrow imports what it needs for its first table; not while a batch waits.
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
         return None
@@ -303,36 +304,5 @@ def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
 def _receipt_of(error: Exception) -> Receipt:
     """The receipt for an exception that a stage raised."""
     traceback.print_exception(error)
-    text = str(error)
-    names = {c.__name__ for c in type(error).__mro__}
-    if "OutOfMemoryError" in names or "out of memory" in text.lower():
-        receipt = Receipt("out of memory", _error_text(error))
-        # The frames of the error still hold the batch's tensors.
-        traceback.clear_frames(error.__traceback__)
-        _release_device_memory()
-        return receipt
-    if "CUDA error" in text:
-        return Receipt("broken", _error_text(error))
-    return Receipt("raised", _error_text(error))
-
-
-def _release_device_memory() -> None:
-    import gc
-    import sys
-
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
-
-
-def _error_text(error: BaseException) -> str:
-    """Kind, message and the innermost line of code of an error.
-
-    One about a server ends with the server's own words instead.
-    """
-    if isinstance(error, ServerError):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    text = error_text(error)
+    return Receipt(stage_fault(error), text)

@@ -153,6 +153,9 @@ class Request:
     """Seed of the record's own sampling; None for a stage that decodes greedily."""
     modality: Literal["text"] | None = None
     """What the answer may hold, for a stage that can be told; None for pictures too."""
+    max_tokens: int | None = None
+    """Longest answer where it is shorter than the stage's own limit; read by stages that
+    declare `takes_max_tokens`."""
 
     @property
     def images(self) -> tuple[Image, ...]:

@@ -125,6 +125,15 @@ def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Docum
     return Result(Document.of(answers), notes=progress.notes)
 
 
+def continuation(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
+    """Walk the chain of `system` for the last turn alone, after the answers in `sample`."""
+    progress = _Progress()
+    reply = yield from _reply(system, sample, repetition, progress)
+    if not isinstance(reply, Result):
+        return reply
+    return Result(Document(reply.value), notes=progress.notes)
+
+
 def _reply(
     system: System, sample: Sample, repetition: Repetition, progress: _Progress
 ) -> Walk[Content]:

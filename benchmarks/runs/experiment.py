@@ -192,7 +192,7 @@ def experiment_of(
     ids: Sequence[str] | None = None,
 ) -> Experiment:
     """The experiment over a task set that is read, and the systems that come with it."""
-    _refuse_settings_of_nothing(config)
+    refuse_settings_of_nothing(config)
     _refuse_wrong_rubrics(config)
     if ids is None and config.ids is not None:
         ids = _ids(config.ids)
@@ -220,7 +220,7 @@ def _system(name: str, task: TaskSet, models: Models, seed: int) -> System:
     return control(name, task.samples, seed) if is_control(name) else resolve(name, models)
 
 
-def _refuse_settings_of_nothing(config: RunConfig) -> None:
+def refuse_settings_of_nothing(config: RunConfig) -> None:
     """UsageError for `[models.NAME]` of a name that neither the run nor plait knows."""
     judges = (n.removeprefix(JUDGE) for n in config.scorers)
     named = (*config.systems, *config.scorers, *judges)

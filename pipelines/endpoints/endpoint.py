@@ -37,6 +37,7 @@ class ChatEndpoint:
     """Request -> Draft of one text, by a server; calls may come from several threads."""
 
     concurrent: ClassVar[bool] = True
+    takes_max_tokens: ClassVar[bool] = True
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """Send one small request; `settings` are the fields of `EndpointSettings`.
@@ -80,7 +81,7 @@ class ChatEndpoint:
             notes["image_sizes"] = image_sizes(messages)
         if broken:
             notes["neutralised"] = broken
-        return _Call(messages, notes, request.seed)
+        return _Call(messages, notes, request.seed, request.max_tokens)
 
     async def _all(
         self, prepared: Sequence[_Call | Skip | Failure]

@@ -33,9 +33,9 @@ class Media:
 
     source: str = field(repr=False)
     """A data URL, an http(s) URL, or bare base64."""
-    mime: str | None = None
+    mime: str | None = field(default=None, compare=False)
     """Media type, where it stands beside the source."""
-    sha256: str | None = None
+    sha256: str | None = field(default=None, compare=False)
     """Digest of the bytes, where the server gives it."""
 
     @property

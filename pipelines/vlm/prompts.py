@@ -31,6 +31,8 @@ class ChatPrompt:
     seed: int | None
     neutralised: tuple[str, ...]
     """Control tokens that were broken in the user's text."""
+    max_tokens: int | None = None
+    """Longest answer, where it is shorter than the settings allow."""
 
 
 class ChatPromptWriter:
@@ -63,7 +65,7 @@ class ChatPromptWriter:
             return Failure(str(error))
         except jinja2.TemplateError as error:
             return Failure(f"the chat template refuses the conversation: {error}")
-        return ChatPrompt(text, pictures, request.seed, tuple(broken))
+        return ChatPrompt(text, pictures, request.seed, tuple(broken), request.max_tokens)
 
     def _render(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
         plain, broken = self._control.neutralise(turns)

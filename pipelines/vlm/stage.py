@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import transformers
@@ -29,6 +29,8 @@ class VisionLanguageModel:
     An answer does not depend on the other requests of its batch: padding is on the left
     and masked, and sampled text comes from the record's own seed.
     """
+
+    takes_max_tokens: ClassVar[bool] = True
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
         """Load the model; `settings` are the fields of `ChatSettings`.
@@ -80,10 +82,14 @@ class VisionLanguageModel:
             )
         return None
 
-    def _room(self, length: int) -> int:
+    def _longest(self, prompt: ChatPrompt) -> int:
+        """How many tokens the answer may have, whatever the prompt's length."""
+        return min(self._new_tokens, prompt.max_tokens or self._new_tokens)
+
+    def _room(self, prompt: ChatPrompt, length: int) -> int:
         """How many tokens may follow a prompt of this length."""
-        left = self._new_tokens if self._context is None else self._context - length
-        return min(self._new_tokens, left)
+        longest = self._longest(prompt)
+        return longest if self._context is None else min(longest, self._context - length)
 
     def _generate(
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
@@ -92,7 +98,7 @@ class VisionLanguageModel:
         completions = complete(
             self._model,
             inputs.to(self._model.device, dtype=self._model.dtype),
-            [self._room(length) for length in lengths],
+            [self._room(p, length) for p, length in zip(prompts, lengths, strict=True)],
             Sampling(s.temperature, s.top_p, s.top_k, s.repetition_penalty),
             [p.seed or 0 for p in prompts] if s.is_seeded() else None,
         )
@@ -116,8 +122,8 @@ class VisionLanguageModel:
             notes["image_sizes"] = [list(picture.size) for picture in prompt.pictures]
         if prompt.neutralised:
             notes["neutralised"] = list(prompt.neutralised)
-        if self._room(length) < self._new_tokens:
-            notes["context"] = {"tokens": self._context, "room": self._room(length)}
+        if (room := self._room(prompt, length)) < self._longest(prompt):
+            notes["context"] = {"tokens": self._context, "room": room}
         return Result(Draft((Text(text.strip()),)), usage, notes)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from trial import LIGHT, writer
 
-from cluster import worker
+from cluster import stage_errors
 from cluster.local import load_class
 from cluster.records import Item
 from cluster.worker import Receipt, Worker
@@ -94,7 +94,7 @@ def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(
         gc.collect()
         alive.append(held[0]() is not None)
 
-    monkeypatch.setattr(worker, "_release_device_memory", release)
+    monkeypatch.setattr(stage_errors, "_release_device_memory", release)
     receipt = receipt_of(tmp_path, Acting(act))
     assert "test_worker.py" in receipt.error
     assert alive == [False]

@@ -1,0 +1,1 @@
+"""One system or model behind HTTP, in the formats of common servers."""

@@ -1,0 +1,217 @@
+"""What a server takes on, whom it serves, and how it stops."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+from urllib.parse import urlsplit
+
+import openai
+import pytest
+from serving_helpers import KEY, Served, served_model, trial_model, user
+from trial import LIGHT
+
+from cluster.local import LocalStages
+from generators.base import StageSpec
+
+CHAT = "/v1/chat/completions"
+ONE = replace(LIGHT, batch_size=1)
+
+
+def ask(served: Served, text: str = "Draw") -> tuple[int, dict[str, str], bytes]:
+    return served.request("POST", CHAT, {"messages": [user(text)], "seed": 0})
+
+
+def code(body: bytes) -> str:
+    return str(json.loads(body)["error"]["code"])
+
+
+def until(condition: Any) -> None:
+    for _ in range(400):
+        if condition():
+            return
+        time.sleep(0.02)
+    raise AssertionError("it never happened")
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+    with (
+        served_model(trial_model(placement=ONE, sleep_s=0.3), queue=2) as served,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        waiting: list[Future[Any]] = [threads.submit(ask, served) for _ in range(2)]
+        until(lambda: served.metric("plait_open_requests") == 2)
+        status, headers, body = ask(served)
+        assert (status, code(body)) == (429, "queue_full")
+        assert int(headers["retry-after"]) >= 1
+        assert [w.result()[0] for w in waiting] == [200, 200]
+        assert ask(served)[0] == 200, "room again"
+        refusals = served.metric(f'plait_requests_total{{path="{CHAT}",status="429"}}')
+        assert refusals == 1
+
+
+def test_the_official_client_waits_and_tries_again() -> None:
+    with (
+        served_model(trial_model(placement=ONE, sleep_s=0.2), queue=1) as served,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        client = openai.OpenAI(base_url=served.url, api_key="none", max_retries=20)
+
+        def asked(number: int) -> str | None:
+            reply = client.chat.completions.create(
+                model="trial", messages=[user(f"{number}")]
+            )
+            return reply.choices[0].message.content
+
+        texts = list(threads.map(asked, range(3)))
+        assert [t and t.split(":")[1].strip() for t in texts] == ["0", "1", "2"]
+
+
+def test_a_client_that_leaves_is_not_computed() -> None:
+    with (
+        served_model(trial_model(placement=ONE, sleep_s=0.4)) as served,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        first = threads.submit(ask, served, "first")
+        until(lambda: served.metric("plait_open_requests") == 1)
+        leaving = http.client.HTTPConnection(urlsplit(served.root).netloc)
+        body = json.dumps({"messages": [user("leaving")]})
+        leaving.request("POST", CHAT, body, {"content-type": "application/json"})
+        until(lambda: served.metric("plait_open_requests") == 2)
+        leaving.close()
+        until(lambda: served.metric("plait_open_requests") == 1)
+        assert first.result()[0] == 200
+        assert served.metric('plait_batch_size_sum{stage="writer"}') == 1
+        gone = served.metric(f'plait_requests_total{{path="{CHAT}",status="499"}}')
+        assert gone == 1
+
+
+def test_a_request_that_takes_too_long_is_ended() -> None:
+    with served_model(trial_model(sleep_s=0.6), timeout_s=0.2) as served:
+        status, _, body = ask(served)
+        assert (status, code(body)) == (504, "timeout")
+        assert b"within 0.2 s" in body
+        assert served.metric("plait_open_requests") == 0
+
+
+def test_a_body_is_refused_before_it_is_read() -> None:
+    with served_model(trial_model(), body_bytes=10_000) as served:
+        status, _, body = ask(served, "x" * 20_000)
+        assert (status, code(body)) == (413, "body_too_large")
+        status, _, body = _chunked(served, [b"x" * 4096] * 5)
+        assert (status, code(body)) == (413, "body_too_large")
+        assert ask(served)[0] == 200
+
+
+def _chunked(served: Served, chunks: list[bytes]) -> tuple[int, Any, bytes]:
+    """A body whose length is not stated."""
+    connection = http.client.HTTPConnection(urlsplit(served.root).netloc)
+    headers = {"content-type": "application/json"}
+    connection.request("POST", CHAT, iter(chunks), headers, encode_chunked=True)
+    reply = connection.getresponse()
+    return reply.status, reply.headers, reply.read()
+
+
+@pytest.mark.parametrize("key", [None, "", "wrong", KEY + "1", KEY[:-1], "schlüssel"])
+def test_without_the_right_key_nothing_is_answered(key: str | None) -> None:
+    with served_model(trial_model(), KEY, ready=False) as served:
+        given = {} if key is None else {"authorization": f"Bearer {key}"}
+        for method, path in (("POST", CHAT), ("GET", "/v1/models")):
+            headers = {k: v.encode().decode("latin-1") for k, v in given.items()}
+            status, _, body = served.request(method, path, **headers)
+            assert (status, code(body)) == (401, "invalid_api_key")
+            assert KEY.encode() not in body
+
+
+def test_the_right_key_is_enough_and_probes_need_none() -> None:
+    with served_model(trial_model(), KEY) as served:
+        reply = served.client(KEY).chat.completions.create(
+            model="trial", messages=[user("Draw")]
+        )
+        assert reply.choices[0].message.content
+        assert served.get("/health")[0] == 200
+        assert served.get("/metrics")[0] == 200
+        assert served.request("HEAD", "/metrics")[0] == 200, "AIPerf asks first"
+        for path in ("/health", "/metrics", "/version", "/openapi.json"):
+            assert KEY not in served.get(path)[1]
+
+
+def test_a_server_that_still_loads_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = LocalStages.stage
+
+    def slowly(self: LocalStages, spec: StageSpec) -> Any:
+        time.sleep(0.3)
+        return stage(self, spec)
+
+    monkeypatch.setattr(LocalStages, "stage", slowly)
+    with served_model(trial_model(), ready=False) as served:
+        status, body = served.get("/health")
+        assert (status, json.loads(body)["status"]) == (503, "loading")
+        status, headers, answer = ask(served)
+        assert (status, code(answer)) == (503, "not_ready")
+        assert "retry-after" in headers
+        assert served.get("/v1/models")[0] == 200
+        served.wait()
+        assert served.get("/health")[0] == 200
+        assert ask(served)[0] == 200
+
+
+def test_a_device_that_breaks_is_not_healthy(monkeypatch: pytest.MonkeyPatch) -> None:
+    with served_model(trial_model()) as served:
+
+        def broken(*_: Any) -> Any:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+        monkeypatch.setattr("stages.Writer._draft", broken)
+        assert ask(served)[0] == 500
+        status, body = served.get("/health")
+        assert status == 503
+        assert "device-side assert" in json.loads(body)["reason"]
+        status, _, answer = ask(served)
+        assert (status, code(answer)) == (503, "not_ready")
+
+
+def test_stopping_answers_everyone_who_waits() -> None:
+    with (
+        served_model(trial_model(placement=ONE, pictures=1, sleep_s=0.3)) as served,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        waiting = [threads.submit(ask, served) for _ in range(3)]
+        until(lambda: served.metric("plait_open_requests") == 3)
+        served.engine.stop()
+        replies = [w.result() for w in waiting]
+    statuses = sorted(status for status, _, _ in replies)
+    assert statuses[0] in (200, 503)
+    assert statuses[1:] == [503, 503]
+    assert {code(body) for status, _, body in replies if status == 503} == {"stopping"}
+
+
+def test_bodies_that_are_still_sent_take_room() -> None:
+    """Else clients that send slowly could fill the memory, whatever the queue."""
+    with served_model(trial_model(), queue=1) as served:
+        slow = http.client.HTTPConnection(urlsplit(served.root).netloc)
+        slow.putrequest("POST", CHAT)
+        slow.putheader("content-type", "application/json")
+        slow.putheader("content-length", "1000")
+        slow.endheaders(b"{")
+        until(lambda: served.metric("plait_open_requests") == 1)
+        status, _, body = ask(served)
+        assert (status, code(body)) == (429, "queue_full")
+        slow.close()
+        until(lambda: served.metric("plait_open_requests") == 0)
+        assert ask(served)[0] == 200
+
+
+def test_a_defect_is_an_error_object_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def defect(*_: Any) -> Any:
+        raise ZeroDivisionError("secret of the machine")
+
+    monkeypatch.setattr("benchmarks.serving.app.ChatReply", defect)
+    with served_model(trial_model()) as served:
+        status, _, body = ask(served)
+        assert (status, code(body)) == (500, "internal_error")
+        assert b"secret" not in body

@@ -1,0 +1,147 @@
+"""A server of a model of `trial`, or any other, on a free port of this process."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import openai
+from trial import LIGHT, painter, writer
+
+from benchmarks.serving.admission import ServingLimits
+from benchmarks.serving.engine import ServingEngine
+from benchmarks.serving.served import ServedModel
+from benchmarks.serving.server import StoppableServer
+from generators.base import Placement
+from generators.document import Image
+from generators.system import System
+
+KEY = "sk-served-0123456789"
+
+
+def trial_model(
+    pictures: int = 2, placement: Placement = LIGHT, sleep_s: float = 0.0, **draft: Any
+) -> ServedModel:
+    """A system without models; its artist draws from prompts as well."""
+    artist = painter(placement=placement, sleep_s=sleep_s)
+    system = System(
+        name="trial",
+        draft=writer(placement, pictures=pictures, **draft),
+        render=artist,
+        max_images=pictures,
+        writer="writer",
+        artist="painter",
+    )
+    return ServedModel(
+        name="trial", weights="tiny", system=system, artist=artist, artist_name="painter"
+    )
+
+
+@dataclass(frozen=True)
+class Served:
+    """A running server."""
+
+    engine: ServingEngine
+    root: str
+
+    @property
+    def url(self) -> str:
+        return f"{self.root}/v1"
+
+    def client(self, key: str = "none") -> openai.OpenAI:
+        return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=60)
+
+    def get(self, path: str) -> tuple[int, str]:
+        status, _, body = self.request("GET", path)
+        return status, body.decode()
+
+    def post(self, path: str, body: Any, **headers: str) -> tuple[int, dict[str, Any]]:
+        status, _, data = self.request("POST", path, body, **headers)
+        return status, json.loads(data)
+
+    def request(
+        self, method: str, path: str, body: Any = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        data = body if isinstance(body, bytes | None) else json.dumps(body).encode()
+        headers = {"content-type": "application/json", **headers}
+        url = self.root + path
+        asked = urllib.request.Request(url, data, headers, method=method)
+        try:
+            with urllib.request.urlopen(asked, timeout=60) as reply:
+                return reply.status, dict(reply.headers), reply.read()
+        except urllib.error.HTTPError as error:
+            return error.code, dict(error.headers), error.read()
+
+    def wait(self, status: str = "ready") -> None:
+        for _ in range(600):
+            if self.engine.status == status:
+                return
+            time.sleep(0.05)
+        raise AssertionError(f"the server is {self.engine.status}, not {status}")
+
+    def metric(self, line: str) -> float:
+        """The value of one line of `/metrics`, 0 where it is not there yet."""
+        lines = self.get("/metrics")[1].splitlines()
+        values = [v.rpartition(" ")[2] for v in lines if v.startswith(line + " ")]
+        return float(values[0]) if values else 0.0
+
+
+@contextlib.contextmanager
+def served_model(
+    model: ServedModel, key: str | None = None, *, ready: bool = True, **limits: Any
+) -> Iterator[Served]:
+    """The server of `model`, stopped with the context."""
+    engine = ServingEngine(model, replace(ServingLimits(grace_s=2.0), **limits))
+    server = StoppableServer(engine, key)
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+    thread.start()
+    served = Served(engine, f"http://127.0.0.1:{port}")
+    try:
+        if ready:
+            served.wait()
+        yield served
+    finally:
+        server.stop()
+        thread.join(20)
+        listening.close()
+        assert not thread.is_alive(), "the server does not stop"
+
+
+def data_url(image: Image, kind: str = "png") -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(image.read()).decode()}"
+
+
+def picture_in(url: str) -> Image:
+    """The picture of a data URL."""
+    return Image.of(base64.b64decode(url.partition(",")[2]))
+
+
+def user(*content: Any) -> dict[str, Any]:
+    """A message of text and pictures."""
+    parts = [
+        {"type": "text", "text": c}
+        if isinstance(c, str)
+        else {"type": "image_url", "image_url": {"url": data_url(c)}}
+        for c in content
+    ]
+    return {"role": "user", "content": parts}
+
+
+class Unloadable:
+    """A user's own stage whose weights are not there."""
+
+    kind = "draft"
+
+    def __init__(self, **_: Any) -> None:
+        raise FileNotFoundError("weights.safetensors is not in the checkpoint folder")
