@@ -55,7 +55,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure the speed of one stage, or of the engine.")
+bench = typer.Typer(help="Measure speed, and what ways of running a model change.")
 app.add_typer(bench, name="bench")
 
 
@@ -347,6 +347,21 @@ def stage_command(context: typer.Context) -> None:
     from benchmarks.speed import stage as measured
 
     raise typer.Exit(measured.main(context.args))
+
+
+@bench.command(
+    "fidelity",
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    add_help_option=False,
+)
+def fidelity_command(context: typer.Context) -> None:
+    """Measure how answers change with the way a model is run.
+
+    Batch sizes, precisions, servers and engines against each other, without Ray.
+    """
+    from benchmarks.fidelity import command
+
+    raise typer.Exit(command.main(context.args, _console()))
 
 
 def __getattr__(name: str) -> Any:

@@ -109,7 +109,7 @@ class LocalSystem:
     ) -> "LocalSystem":
         """The system `name`; UsageError for unknown names, missing weights and keys."""
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
-        system = _available(lambda: resolve(name, asked), lambda s: s.stages)
+        system = available(lambda: resolve(name, asked), lambda s: s.stages)
         return cls(system=system, seed=seed, prompt=prompt)
 
     def __call__(
@@ -202,7 +202,7 @@ class LocalScorer:
                 name, weights, own, gpu_memory_gib, lambda model: chat_spec(model, asked)
             )
 
-        return cls(scorer=_available(resolved, lambda s: s.stages))
+        return cls(scorer=available(resolved, lambda s: s.stages))
 
     @property
     def scale(self) -> str:
@@ -254,7 +254,7 @@ def local_stage(
     asked = Models(
         weights=weights, overrides={**(models or {}), **own}, gpu_gib=gpu_memory_gib
     )
-    return load_stage(_available(lambda: _spec(name, part, asked), lambda s: (s,)))
+    return load_stage(available(lambda: _spec(name, part, asked), lambda s: (s,)))
 
 
 def _spec(name: str, part: str | None, models: Models) -> StageSpec:
@@ -278,7 +278,7 @@ def _spec(name: str, part: str | None, models: Models) -> StageSpec:
     return there[part]
 
 
-def _available(make: Callable[[], T], stages: Callable[[T], Sequence[StageSpec]]) -> T:
+def available(make: Callable[[], T], stages: Callable[[T], Sequence[StageSpec]]) -> T:
     """What `make` gives; UsageError names weights and API keys that are not to be had."""
     with pinning({}) as pins:
         made = make()
