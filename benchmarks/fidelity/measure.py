@@ -95,7 +95,7 @@ def _answers(
     prompt: Prompter,
     say: Say,
 ) -> list[WayAnswers]:
-    answers = []
+    answers: list[WayAnswers] = []
     for way in ways:
 
         def started(number: int, label: str = way.label) -> None:

@@ -197,5 +197,5 @@ def _backbone(net: str) -> Path:
     import torchvision
 
     _, enum = _BACKBONES[net]
-    url = getattr(torchvision.models, enum).DEFAULT.url
-    return Path(torch.hub.get_dir()) / "checkpoints" / url.rpartition("/")[2]
+    url = str(getattr(torchvision.models, enum).DEFAULT.url)
+    return Path(str(torch.hub.get_dir())) / "checkpoints" / url.rpartition("/")[2]

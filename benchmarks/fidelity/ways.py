@@ -122,7 +122,7 @@ class ResolvedWay:
         return drawn(self.artist, sample, repetition)
 
     def scored(self, sample: Sample, document: Document) -> Document:
-        """What a scorer reads: a picture alone stands behind the words it was drawn from."""
+        """What a scorer reads: before a picture alone, the words it was drawn from."""
         if self.artist is None:
             return document
         return Document((Text(words_of(sample)), *document.segments))
