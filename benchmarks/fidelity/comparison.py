@@ -12,7 +12,7 @@ from benchmarks.fidelity.answers import Documents, WayAnswers
 from benchmarks.fidelity.pictures import PictureDifference, PictureMeter
 from benchmarks.fidelity.texts import TextDifference, text_difference
 from cluster.plan import outcome_name
-from generators.base import Outcome, Result
+from generators.base import Failure, Outcome, Result
 from generators.document import Document, Image, Sample, Text
 from generators.pictures import PictureError
 
@@ -219,10 +219,10 @@ class WayFidelity:
         return sum(pair.unpaired for pair in self.pairs)
 
     @property
-    def failures(self) -> int:
-        """Answers of all rounds that are not documents and were not skipped."""
+    def failures(self) -> list[Failure]:
+        """Failed answers of all rounds."""
         outcomes = (o for documents in self.answers.rounds for o in documents)
-        return sum(outcome_name(outcome) == "failed" for outcome in outcomes)
+        return [outcome for outcome in outcomes if isinstance(outcome, Failure)]
 
 
 def fidelity_of(

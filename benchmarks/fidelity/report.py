@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -88,18 +89,29 @@ class FidelityReport:
     def _unrepeatable(self) -> list[str]:
         remarks = []
         for way in self.ways:
-            changed = sum(pair.distance > 0 for pair in way.repeated)
+            pairs = [pair for pair in way.repeated if not pair.lost]
+            changed = sum(pair.distance > 0 for pair in pairs)
             if changed:
                 remarks.append(
-                    f"{way.label} does not repeat itself: {changed:,} of "
-                    f"{len(way.repeated):,} answers differ between two runs of this way, "
-                    "so its differences from the reference are partly its own noise."
+                    f"{way.label} does not repeat itself: {changed:,} of {len(pairs):,} "
+                    "answers differ between two runs of this way, so its differences from "
+                    "the reference are partly its own noise."
                 )
         return remarks
 
     def _problems(self) -> list[str]:
-        broken = ((w.label, w.answers.problem) for w in self.ways if w.answers.problem)
-        return [f"{label} could not be run: {problem}" for label, problem in broken]
+        """Ways that could not be run, and answers that failed, with the usual reason."""
+        remarks = []
+        for way in self.ways:
+            if way.answers.problem:
+                remarks.append(f"{way.label} could not be run: {way.answers.problem}")
+            if reasons := Counter(failure.reason for failure in way.failures):
+                reason, count = reasons.most_common(1)[0]
+                remarks.append(
+                    f"{way.label}: {reasons.total():,} answers failed, {count:,} of them: "
+                    f"{reason}"
+                )
+        return remarks
 
     @property
     def failed(self) -> bool:
@@ -126,7 +138,7 @@ def _way_json(way: WayFidelity) -> dict[str, Any]:
         **way.answers.way.as_json(),
         "problem": way.answers.problem,
         "seconds": list(way.answers.seconds),
-        "failed_answers": way.failures,
+        "failed_answers": len(way.failures),
         "not_compared": way.lost,
         "unpaired_pictures": way.unpaired,
         "figures": _figures_json(way.figures),

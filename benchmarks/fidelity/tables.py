@@ -40,24 +40,24 @@ def ways_table(report: FidelityReport) -> ResultTable:
     return ResultTable(
         title=report.title,
         columns=[TableColumn(name, numeric=i > 3) for i, name in enumerate(head)],
-        rows=[_way_row(way, report) for way in report.ways],
+        rows=[_way_row(way) for way in report.ways],
         notes=[
-            "The first way is the reference. s: the fastest run over all queries, "
-            "without loading.",
+            "The first way is the reference. Answers of all runs; s: the fastest run over "
+            "all queries, without loading.",
             *report.remarks,
         ],
     )
 
 
-def _way_row(way: WayFidelity, report: FidelityReport) -> list[TableCell]:
-    made = way.answers.way
-    counts = Counter(outcome_name(o) for o in (way.answers.rounds or ((),))[0])
+def _way_row(way: WayFidelity) -> list[TableCell]:
+    run = way.answers.way
+    counts = Counter(outcome_name(o) for made in way.answers.rounds for o in made)
     seconds = way.answers.seconds
     cells = [
         way.label,
-        made.name,
-        "its own" if all(s.weights is None for s in made.stages) else made.weights,
-        ", ".join(f"{k}={v}" for k, v in flat(made.settings).items()) or "-",
+        run.name,
+        "its own" if all(s.weights is None for s in run.stages) else run.weights,
+        ", ".join(f"{k}={v}" for k, v in flat(run.settings).items()) or "-",
         *(f"{counts[kind]:,}" for kind in ("done", "failed", "skipped")),
         f"{min(seconds):.2f}" if seconds else "not run",
     ]
@@ -137,7 +137,7 @@ def pictures_table(report: FidelityReport) -> ResultTable:
     measures = {
         heading: measure
         for heading, measure in PICTURES.items()
-        if heading != "LPIPS" or any(_known(way, measure[0]) for way in report.ways)
+        if any(_known(way, measure[0]) for way in report.ways)
     }
     again = {
         "identical to itself": ("picture.identical", _share),

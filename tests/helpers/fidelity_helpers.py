@@ -65,8 +65,10 @@ class Planted:
         unsteady: bool = False,
         broken: bool = False,
         raising: Sequence[int] = (),
+        dying: int | None = None,
         **_: Any,
     ) -> None:
+        self.dying = dying
         if broken:
             raise FileNotFoundError("no weights")
         self.changed, self.at, self.failing = changed, at, failing
@@ -79,6 +81,8 @@ class Planted:
         number = int(asked.split()[-1])
         if number in self.raising:
             raise RuntimeError(f"cannot answer {number}")
+        if self.dying is not None and next(self.calls) >= self.dying:
+            return Failure("the server is gone", Fault.ENDPOINT)
         if number in self.failing:
             return Failure("refused", Fault.REFUSED)
         text = f"the answer to {asked}"

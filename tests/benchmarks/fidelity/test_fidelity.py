@@ -79,6 +79,16 @@ def test_a_way_that_does_not_repeat_itself_is_told_apart() -> None:
     assert figures(painted)["repeat.picture.largest_difference"] == 8
 
 
+def test_a_way_that_dies_in_its_second_run_is_not_called_unsteady() -> None:
+    made = report(WRITER, {"name": "dies", "dying": 11})
+    assert not any("repeat itself" in remark for remark in made.remarks)
+    assert "dies: 5 answers failed, 5 of them: the server is gone" in made.remarks
+    assert figures(made)["repeat.text.equal"] == 1
+    assert figures(made)["repeat.outcome.equal"] == 3 / 8
+    assert [cell.text for cell in tables_of(made)[0].rows[1][4:6]] == ["11", "5"]
+    assert made.failed
+
+
 def test_whole_answers_are_compared_in_both_parts() -> None:
     made = report(BOTH, {"name": "other", "spots": 1, "changed": [0], "alone": [2, 3]})
     one = figures(made)
