@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -238,8 +239,12 @@ def nodes() -> list[Node]:
 
 
 def wait(refs: list[Any], timeout_s: float) -> list[Any]:
-    """Those of `refs` that are ready, waiting at most `timeout_s` for the first."""
+    """Those of `refs` that are ready, waiting at most `timeout_s` for the first.
+
+    Without any, the whole time: a run that waits for resources must not keep a core busy.
+    """
     if not refs:
+        time.sleep(timeout_s)
         return []
     ready, _ = ray.wait(refs, num_returns=1, timeout=timeout_s)
     if ready and len(refs) > 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
@@ -126,6 +127,15 @@ class StageSettings(BaseModel):
             seeded=self.is_seeded(),
             placement=self.placement(weights, gpu_gib),
         )
+
+
+class WeightlessSettings(StageSettings):
+    """Settings of a stage that computes without a model."""
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """As for every stage, without weights."""
+        spec = super().spec(name, weights, gpu_gib)
+        return replace(spec, weights=None, options={})
 
 
 class ModelSettings(StageSettings):

@@ -9,7 +9,7 @@ A mean of these values is not corpus BLEU; `corpus_bleu` gives that from the sam
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from generators.base import (
@@ -25,7 +25,7 @@ from generators.base import (
 )
 from generators.document import Candidate, Document, Sample, Score, Text
 from generators.names import with_overrides
-from generators.settings import StageSettings, unkeyed
+from generators.settings import WeightlessSettings, unkeyed
 from scorers.base import Direction, OneStage
 
 Tokenize = Literal["13a", "intl", "zh", "char", "none"]
@@ -34,7 +34,7 @@ ORDER = 4
 """The longest n-grams that count (Papineni et al. 2002, section 2.3)."""
 
 
-class BleuSettings(StageSettings):
+class BleuSettings(WeightlessSettings):
     """How texts are cut into words and compared, in sacrebleu's terms."""
 
     kind: ClassVar[Kind] = Kind.SCORE
@@ -52,11 +52,6 @@ class BleuSettings(StageSettings):
     """Whether upper and lower case count as the same."""
     smooth: Smooth = "exp"
     """What replaces a precision of 0 (Chen and Cherry 2014)."""
-
-    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """As for every stage, without weights."""
-        spec = super().spec(name, weights, gpu_gib)
-        return replace(spec, weights=None, options={})
 
 
 class Bleu:

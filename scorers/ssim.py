@@ -10,7 +10,7 @@ It compares pixels in place: a faithful picture from another angle scores as a w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from generators.base import (
@@ -27,7 +27,7 @@ from generators.base import (
 )
 from generators.document import Candidate, Document, Image, Sample, Score
 from generators.names import with_overrides
-from generators.settings import StageSettings, unkeyed
+from generators.settings import WeightlessSettings, unkeyed
 from scorers.base import Direction, OneStage
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ KERNEL = 11
 """Pixels along a side of the Gaussian window: the least a picture can have."""
 
 
-class SsimSettings(StageSettings):
+class SsimSettings(WeightlessSettings):
     """How pictures are brought to one size."""
 
     kind: ClassVar[Kind] = Kind.SCORE
@@ -52,11 +52,6 @@ class SsimSettings(StageSettings):
     longest_side: int = 512
     """Pixels: both pictures are resized to the size of the ground truth's or, where that
     is larger, to its shape with this longer side."""
-
-    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """As for every stage, without weights."""
-        spec = super().spec(name, weights, gpu_gib)
-        return replace(spec, weights=None, options={})
 
 
 class Ssim:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 
+import hypothesis
 import pytest
 from paths import CHECKOUT, HELPERS
 
@@ -13,6 +14,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("RAY_AUTH_MODE", "disabled")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Hypothesis fails an example that takes over 0.2 s; a busy machine is not a defect.
+hypothesis.settings.register_profile("plait", deadline=None)
+hypothesis.settings.load_profile("plait")
 
 
 @pytest.fixture(scope="session")
@@ -30,6 +35,16 @@ def trial_env(ray_address: str) -> dict[str, str]:
     """Environment of a driver process that is to use the session's Ray."""
     path = os.pathsep.join([str(CHECKOUT), str(HELPERS)])
     return dict(os.environ, TRIAL_RAY=ray_address, PYTHONPATH=path)
+
+
+@pytest.fixture(autouse=True)
+def forget_modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Several tests write a `mine.py`; each imports its own."""
+    yield
+    folder = str(tmp_path_factory.getbasetemp())
+    for name in [n for n in sys.modules if "." not in n]:
+        if (getattr(sys.modules[name], "__file__", None) or "").startswith(folder):
+            del sys.modules[name]
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from generators.anole.tokens import AnoleLimits, AnoleTrack, AnoleVocabulary, TokenMode
+from generators.decoding.records import DecodingRecord, close_stopped, open_records
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Stream, Streams
 
@@ -44,13 +45,9 @@ class AnoleRules:
 
 
 @dataclass(eq=False)
-class _Record:
-    """A track with its streams and its source of random numbers."""
+class _Record(DecodingRecord[AnoleTrack]):
+    """With the streams that guide its picture."""
 
-    index: int
-    track: AnoleTrack
-    stream: Stream
-    generator: torch.Generator
     guides: tuple[Stream, Stream] | None = None
     """Given the pictures alone, and given nothing: one stream before the first picture."""
 
@@ -91,14 +88,9 @@ class AnoleInterleaver:
         """
         streams = Streams(self._model.model, self._limits.context)
         tracks = [AnoleTrack(prompt, self._vocabulary, self._limits) for prompt in prompts]
-        opened = streams.open([self._embeddings(prompt) for prompt in prompts])
+        embeddings = [self._embeddings(prompt) for prompt in prompts]
+        records = open_records(_Record, tracks, streams, embeddings, seeds)
         seen = self._seen(prompts)
-        records = [
-            _Record(i, track, stream, torch.Generator().manual_seed(seed))
-            for i, (track, stream, seed) in enumerate(
-                zip(tracks, opened, seeds, strict=True)
-            )
-        ]
         while records:
             # The model's own `forward` forbids image tokens, so its parts are called.
             logits = self._model.lm_head(streams.step()).float()
@@ -188,9 +180,7 @@ class AnoleInterleaver:
                 for guide in dict.fromkeys(record.guides):
                     streams.close(guide)
                 record.guides = None
-            if record.track.stop is not None:
-                streams.close(record.stream)
-        return [r for r in records if r.track.stop is None]
+        return close_stopped(records, streams)
 
     def _open_guides(self, records: list[_Record], streams: Streams) -> None:
         """Open the guidance streams of new pictures.

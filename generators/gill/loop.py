@@ -13,8 +13,9 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from generators.decoding.records import DecodingRecord, close_stopped, open_records
 from generators.decoding.sampling import Sampler
-from generators.decoding.streams import Stream, Streams
+from generators.decoding.streams import Streams
 from generators.gill.networks import GillLanguage
 from generators.gill.settings import NewlineRule
 from generators.gill.tokens import GillTokens
@@ -132,13 +133,7 @@ class GillRules:
     """Each above 1 makes the logit of [IMG0] its absolute value times the scale."""
 
 
-@dataclass(eq=False)
-class _Record:
-    """A track with its stream and its source of random numbers."""
-
-    track: GillTrack
-    stream: Stream
-    generator: torch.Generator
+_Record = DecodingRecord[GillTrack]
 
 
 class GillInterleaver:
@@ -161,18 +156,10 @@ class GillInterleaver:
         """
         streams = Streams(self._language.decoder, self._limits.context)
         tracks = [GillTrack(len(p), self._language.tokens, self._limits) for p in prompts]
-        records = [
-            _Record(track, stream, torch.Generator().manual_seed(seed))
-            for track, stream, seed in zip(
-                tracks, streams.open(prompts), seeds, strict=True
-            )
-        ]
+        records = open_records(_Record, tracks, streams, prompts, seeds)
         while records:
             next_tokens = self._advance(records, streams.step())
-            for record in records:
-                if record.track.stop is not None:
-                    streams.close(record.stream)
-            records = [r for r in records if r.track.stop is None]
+            records = close_stopped(records, streams)
             if records:
                 ids = [next_tokens[r] for r in records]
                 embeddings = self._language.embed(ids)

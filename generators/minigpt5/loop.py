@@ -15,8 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from generators.decoding.records import DecodingRecord, close_stopped, open_records
 from generators.decoding.sampling import Sampler, penalised
-from generators.decoding.streams import Stream, Streams
+from generators.decoding.streams import Streams
 from generators.minigpt5.sizes import VOKENS
 from generators.minigpt5.tokens import MiniGPT5Vocabulary
 
@@ -141,14 +142,7 @@ class MiniGPT5Rules:
     leading_id: int
 
 
-@dataclass(eq=False)
-class _Record:
-    """A track with its stream and its source of random numbers."""
-
-    index: int
-    track: MiniGPT5Track
-    stream: Stream
-    generator: torch.Generator
+_Record = DecodingRecord[MiniGPT5Track]
 
 
 class MiniGPT5Interleaver:
@@ -178,18 +172,11 @@ class MiniGPT5Interleaver:
         """
         streams = Streams(self._model.model, self._limits.context)
         tracks = [MiniGPT5Track(len(p), self._vocabulary, self._limits) for p in prompts]
-        starts = zip(tracks, streams.open(prompts), seeds, strict=True)
-        records = [
-            _Record(i, track, stream, torch.Generator().manual_seed(seed))
-            for i, (track, stream, seed) in enumerate(starts)
-        ]
+        records = open_records(_Record, tracks, streams, prompts, seeds)
         generated = self._initial_mask(len(records))
         while records:
             next_ids = self._advance(records, streams.step(), generated)
-            for record in records:
-                if record.track.stop is not None:
-                    streams.close(record.stream)
-            records = [r for r in records if r.track.stop is None]
+            records = close_stopped(records, streams)
             if records:
                 ids = [next_ids[record.index] for record in records]
                 streams.feed([r.stream for r in records], self.embed(ids))

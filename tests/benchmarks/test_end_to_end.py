@@ -126,6 +126,7 @@ def keys_of(root: Path) -> set[str]:
     return {key for stage in reopen(root).plan.stages for key in store.rows(stage)}
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_no_key_and_no_score(
     finished: Path, tmp_path: Path
 ) -> None:

@@ -19,6 +19,7 @@ from benchmarks.runs.config import load_config
 from generators.emu2.sizes import TINY_CHAT, TINY_GEN
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.ray,
     pytest.mark.models,
     pytest.mark.usefixtures("ray_address"),

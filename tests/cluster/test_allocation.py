@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from trial import LIGHT, painter, writer
 
+from cluster import actors
 from cluster.actors import cause_of_death
 from cluster.allocation import Allocator
 from cluster.placement import Node, Resources
@@ -444,3 +445,13 @@ def test_stages_of_one_endpoint_share_its_limit() -> None:
         busiest = max(replicas[:2], key=lambda r: len(r.in_flight))
         busiest.in_flight.popitem()
     assert min(flying[:2]) > 0  # the second is not starved by the first
+
+
+def test_a_run_that_waits_for_resources_leaves_the_core_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With no worker there is nothing to wait for, and the loop used to spin."""
+    pauses: list[float] = []
+    monkeypatch.setattr(actors.time, "sleep", pauses.append)
+    assert PaperPool(Node("n", Resources(cpus=1))).collect(0.1) == []
+    assert pauses == [0.1]

@@ -27,7 +27,7 @@ def calm(tmp_path_factory: pytest.TempPathFactory, trial_env: dict[str, str]) ->
     return undisturbed(tmp_path_factory.mktemp("calm") / "run", trial_env)
 
 
-@pytest.mark.parametrize("seed", [1, 4])
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.slow)])
 def test_kills_at_random_moments_change_nothing(
     tmp_path: Path, trial_env: dict[str, str], calm: bytes, seed: int
 ) -> None:
@@ -55,7 +55,9 @@ def started(root: Path, log: Path, env: dict[str, str]) -> subprocess.Popen[str]
     return driver
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+)
 def test_ctrl_c_leaves_a_store_that_resumes(
     tmp_path: Path, trial_env: dict[str, str], calm: bytes, number: signal.Signals
 ) -> None:
@@ -104,6 +106,7 @@ class Backlog(Witness):
         self.sizes.append(pages * 4096)
 
 
+@pytest.mark.slow
 def test_memory_stays_bounded_when_the_last_stage_is_slow(
     tmp_path: Path, ray_address: str
 ) -> None:

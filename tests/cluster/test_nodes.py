@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 import time
@@ -15,6 +16,8 @@ from pathlib import Path
 
 import pytest
 from paths import CHECKOUT, HELPERS
+
+pytestmark = pytest.mark.slow
 
 
 def run_script(script: str, *arguments: str, timeout: float = 180) -> dict[str, object]:
@@ -117,7 +120,10 @@ def private_node(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
     head = (
         "import ray; from ray.cluster_utils import Cluster; import sys, time\n"
         "c = Cluster(initialize_head=True, head_node_args={'num_cpus': 1})\n"
-        "print(c.address, flush=True); sys.stdin.read(); c.shutdown()\n"
+        "print(c.address, flush=True)\n"
+        "ray.init(c.address, logging_level='ERROR', log_to_driver=False)\n"
+        "while sum(n['Alive'] for n in ray.nodes()) < 2: time.sleep(0.1)\n"
+        "print('joined', flush=True); sys.stdin.read(); ray.shutdown(); c.shutdown()\n"
     )
     first = subprocess.Popen(
         [python, "-c", head],
@@ -131,13 +137,14 @@ def private_node(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
     address = first.stdout.readline().strip()
     mounts = f"mount -t tmpfs none {root} && mount -t tmpfs none {data}"
     join = f"{python} -m ray.scripts.scripts start --address={address} --num-cpus=2 --block"
-    second = subprocess.Popen(
-        ["unshare", "-m", "sh", "-c", f"{mounts} && exec {join}"],
-        env=env,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    command = ["unshare", "-m", "sh", "-c", f"{mounts} && exec {join}"]
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    second = subprocess.Popen(command, env=env, start_new_session=True, **quiet)
+    while not select.select([first.stdout], [], [], 1.0)[0]:
+        # A node whose agent starts too slowly on a busy machine gives up at once.
+        if second.poll() is not None:
+            second = subprocess.Popen(command, env=env, start_new_session=True, **quiet)
+    assert first.stdout.readline().strip() == "joined"
     yield root, data, address
     second.terminate()
     second.wait(timeout=30)

@@ -15,6 +15,7 @@ README = CHECKOUT / "cluster" / "README.md"
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_address")
 def test_a_stage_runs_under_ray_data(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

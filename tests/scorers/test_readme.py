@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 
 import pytest
 from paths import CHECKOUT
@@ -23,8 +22,7 @@ def brevity(tmp_path, monkeypatch):
     (code,) = re.findall(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     (tmp_path / "brevity.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    yield resolve_scorer("brevity:Brevity", "pretrained", {})
-    sys.modules.pop("brevity", None)
+    return resolve_scorer("brevity:Brevity", "pretrained", {})
 
 
 def document(text: str) -> Document:

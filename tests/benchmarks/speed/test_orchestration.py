@@ -21,6 +21,7 @@ def records(root: Path) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.usefixtures("ray_address")
 def test_all_methods_write_the_same_records(tmp_path: Path) -> None:
     spec, samples = orchestration.spec_of(0), orchestration.samples_of(3)

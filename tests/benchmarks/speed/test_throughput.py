@@ -179,6 +179,7 @@ def test_wrong_use_is_named() -> None:
 
 
 @pytest.mark.models
+@pytest.mark.slow
 def test_it_runs_where_ray_and_arrow_are_not_installed() -> None:
     code = (
         "import sys; sys.modules['ray'] = sys.modules['pyarrow'] = None\n"
@@ -194,6 +195,7 @@ def test_it_runs_where_ray_and_arrow_are_not_installed() -> None:
 
 
 @pytest.mark.models
+@pytest.mark.slow
 def test_the_suite_names_what_failed_and_goes_on(
     tmp_path: Path, capfd, monkeypatch
 ) -> None:
