@@ -23,8 +23,10 @@ from generators.custom import custom_spec
 from generators.document import Document, ImageRequest, Sample, Text
 from generators.errors import UsageError
 from generators.names import unknown
+from generators.natives import NATIVE
 from generators.registry import is_custom
 from generators.system import Repetition, System, answer
+from pipelines.presets import LVLMS, T2IS
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -137,7 +139,7 @@ class ResolvedWay:
     @property
     def token_limit(self) -> int | None:
         """Most tokens of a written answer, where the model's settings say so."""
-        settings = self.stages[0].settings
+        settings = self.stages[0].settings if self.stages else {}
         limits = (settings.get(key) for key in ("max_new_tokens", "max_tokens"))
         return next((limit for limit in limits if isinstance(limit, int)), None)
 
@@ -268,6 +270,9 @@ def _overrides(
 
 
 def _made(name: str, models: Models) -> System | StageSpec:
+    plain = not set(name) & set(":+@")
+    if plain and name not in {*NATIVE, *T2IS, "gt"}:
+        raise unknown("model or system", name, [*NATIVE, *LVLMS, *T2IS])
     if is_artist(name):
         return artist_spec(name, models)
     if is_custom(name):

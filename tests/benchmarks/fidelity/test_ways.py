@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
+import re
+from pathlib import Path
 
+import pytest
+from paths import CHECKOUT
+
+from benchmarks.fidelity.config import load_config
 from benchmarks.fidelity.ways import ResolvedWay, Way, resolve_ways
 from generators.errors import UsageError
 
@@ -56,6 +61,17 @@ def test_a_way_that_cannot_be_read_is_refused(text: str, message: str) -> None:
         Way.parsed(text)
 
 
+def test_the_config_in_the_readme_is_read(tmp_path: Path) -> None:
+    text = (CHECKOUT / "benchmarks" / "fidelity" / "README.md").read_text()
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    file = tmp_path / "fidelity.toml"
+    file.write_text(example)
+    config = load_config(file, {"system": "qwen2-vl-7b", "weights": "tiny"})
+    ways = config.resolve()
+    assert [way.label for way in ways] == ["batch 1", "batch 16", "vLLM"]
+    assert {way.token_limit for way in ways} == {256}
+
+
 def test_models_alone_are_resolved_as_what_they_are() -> None:
     (lvlm,) = resolved("qwen2-vl-7b", "a: batch_size=3")
     assert lvlm.name == "qwen2-vl-7b"
@@ -97,14 +113,15 @@ def test_a_users_class_beside_an_lvlm_is_asked_the_same() -> None:
     assert one.asked == own.asked
 
 
-def test_wrong_use_is_named() -> None:
+def test_wrong_use_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(UsageError, match="at least one way of running anole, such as"):
         resolved("anole")
     with pytest.raises(UsageError, match="'a' names two ways"):
         resolved("anole", "a", "a: batch_size=2")
     with pytest.raises(UsageError, match="did you mean 'batch_size'"):
         resolved("qwen2-vl-7b", "a: batchsize=2")
-    with pytest.raises(UsageError, match="unknown system 'anloe'"):
+    with pytest.raises(UsageError, match=r"model or system 'anloe'; did you mean 'anole'"):
         resolved("anloe", "a")
     with pytest.raises(UsageError, match="OPENAI_API_KEY"):
         resolved("openai:gpt-x", "a: base_url=https://api.example.com/v1")
