@@ -252,6 +252,12 @@ def wait(refs: list[Any], timeout_s: float) -> list[Any]:
     return list(ready)
 
 
+def wait_for_all(refs: list[Any], timeout_s: float) -> None:
+    """Wait until all of `refs` are ready, for at most `timeout_s`."""
+    if refs:
+        ray.wait(refs, num_returns=len(refs), timeout=timeout_s)
+
+
 def result(ref: Any) -> Any:
     """The value of a ready reference; raises what the call raised."""
     return ray.get(ref)

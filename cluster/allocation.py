@@ -53,12 +53,15 @@ class Allocator:
 
     def _is_worth_another(self, queue: StageQueue) -> bool:
         """Whether enough work waits to start another worker."""
-        workers, most = len(self.pool.of(queue)), queue.spec.placement.workers
+        placement = queue.spec.placement
+        workers, most = len(self.pool.of(queue)), placement.workers
         limits = (n for n in (most, queue.max_workers) if n is not None)
-        if queue.spec.placement.endpoint or any(workers >= n for n in limits):
+        remote = placement.endpoint is not None and placement.server is None
+        if remote or any(workers >= n for n in limits):
             return False
         batches = _BATCHES_PER_WORKER if most is None else 1
-        return queue.pending > batches * queue.limit * workers
+        at_once = queue.limit * placement.concurrency
+        return queue.pending > batches * at_once * workers
 
     def _free_resources(self, queue: StageQueue) -> list[Event]:
         """Stop idle workers for a stage that fits nowhere now; give it up in the end."""

@@ -8,16 +8,30 @@ Needs neither Ray nor Arrow.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+import atexit
+import os
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Generator, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from generators.base import Job, Outcome, Result, StageSpec, Walk, imported
+from generators.base import (
+    Job,
+    Outcome,
+    Result,
+    ServerCommand,
+    StageSpec,
+    Walk,
+    add_usage,
+    imported,
+)
 from generators.document import Blob, with_blobs
 from generators.pictures import Drawing
 
+_servers: dict[ServerCommand, Any] = {}
+"""Running servers of this process, which stages of one command share."""
 T = TypeVar("T")
 R = TypeVar("R")
 Read = Callable[[Blob], bytes]
@@ -38,9 +52,35 @@ def load_class(target: str) -> Callable[..., Any]:
 
 
 def load_stage(spec: StageSpec, **options: Any) -> Any:
-    """The loaded stage of `spec`; `options` replace those of the spec."""
+    """The loaded stage of `spec`; `options` replace those of the spec.
+
+    A server of its own is started, unless `options` name one, and ends with this process.
+    """
     make = load_class(spec.target)
+    if spec.placement.server is not None and "base_url" not in options:
+        options["base_url"] = _server_url(spec.placement.server)
     return make(**{**spec.settings, **spec.options, **options})
+
+
+def _server_url(command: ServerCommand) -> str:
+    """The URL of a running server of this command; ServerError when it cannot be used."""
+    from cluster.server_process import ServerProcess, bypass_proxies, log_path
+
+    server: ServerProcess | None = _servers.get(command)
+    if server is None or server.has_ended():
+        bypass_proxies()
+        folder = Path(tempfile.gettempdir()) / "plait"
+        server = ServerProcess(command, log_path(folder, command.name), dict(os.environ))
+        server.wait_ready()
+        _servers[command] = server
+    return server.url
+
+
+@atexit.register
+def stop_servers() -> None:
+    """End the servers that stages of this process have started."""
+    while _servers:
+        _servers.popitem()[1].stop()
 
 
 def read_file(blob: Blob) -> bytes:
@@ -117,15 +157,14 @@ def drive(walk: Generator[list[Job], list[Outcome[Any]], R], answering: Answerin
         return stop.value  # type: ignore[no-any-return]
 
 
-def metered(walk: Walk[T], used: Counter[str]) -> Walk[T]:
+def metered(walk: Walk[T], used: MutableMapping[str, float]) -> Walk[T]:
     """The same walk, which adds the usage of every outcome it is sent to `used`."""
     try:
         jobs = next(walk)
         while True:
             outcomes = yield jobs
             for outcome in outcomes:
-                usage: Mapping[str, Any] = getattr(outcome, "usage", {})
-                used.update(usage)
+                add_usage(used, getattr(outcome, "usage", {}))
             jobs = walk.send(outcomes)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]

@@ -2,14 +2,16 @@
 
 Image bytes follow the Hugging Face `Image` convention, schema metadata included, so
 `datasets.load_dataset("parquet", data_files=...)` shows decoded pictures. Payloads are
-safetensors in one column, one item per image request of a draft.
+safetensors in one column, one item per image request of a draft. Parts that earlier
+versions wrote lack the columns of `ADDED`; `as_current` completes them.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import count
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -39,20 +41,24 @@ _COMMON = [
     ("seconds", pa.float64()),
     ("at", pa.int64()),
 ]
+_PICTURE = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
 _COLUMNS: dict[Kind, list[tuple[str, pa.DataType]]] = {
     Kind.DRAFT: [
         ("text", pa.string()),
         ("segments", pa.string()),
         ("payload", pa.list_(pa.binary())),
+        ("images", pa.list_(_PICTURE)),
     ],
     Kind.CONDITION: [("digest", pa.string()), ("payload", pa.list_(pa.binary()))],
     Kind.RENDER: [
         ("digest", pa.string()),
         ("prompt", pa.string()),
-        ("image", pa.struct([("bytes", pa.binary()), ("path", pa.string())])),
+        ("image", _PICTURE),
     ],
     Kind.SCORE: [("value", pa.float64()), ("parts", pa.string())],
 }
+ADDED: dict[Kind, frozenset[str]] = {Kind.DRAFT: frozenset({"images"})}
+"""Columns that parts of earlier versions lack; none of their records needs them."""
 LIGHT: dict[Kind, tuple[str, ...]] = {
     Kind.DRAFT: ("segments",),
     Kind.CONDITION: ("digest",),
@@ -68,6 +74,8 @@ def _huggingface(fields: list[tuple[str, pa.DataType]]) -> dict[bytes, bytes]:
     def feature(name: str, kind: pa.DataType) -> dict[str, Any]:
         if name == "image":
             return {"_type": "Image"}
+        if name == "images":
+            return {"feature": {"_type": "Image"}, "_type": "List"}
         if pa.types.is_list(kind):
             return {"feature": {"dtype": "binary", "_type": "Value"}, "_type": "List"}
         return {
@@ -83,6 +91,23 @@ SCHEMAS: dict[Kind, pa.Schema] = {
     kind: pa.schema(_COMMON + columns, metadata=_huggingface(_COMMON + columns))
     for kind, columns in _COLUMNS.items()
 }
+
+
+def as_current(kind: Kind, table: pa.Table) -> pa.Table:
+    """`table` with the columns of today; KeyError where one is missing for no reason."""
+    schema = SCHEMAS[kind]
+    for name in ADDED.get(kind, frozenset()) - set(table.column_names):
+        empty = pa.nulls(table.num_rows, schema.field(name).type)
+        table = table.append_column(name, empty)
+    return table.select(schema.names).cast(schema)
+
+
+def kind_of(columns: Collection[str]) -> Kind | None:
+    """The kind of stage whose columns these are; None for those of a later version."""
+    for kind, schema in SCHEMAS.items():
+        if set(columns) | ADDED.get(kind, frozenset()) == set(schema.names):
+            return kind
+    return None
 
 
 class RecordRow(NamedTuple):
@@ -173,12 +198,15 @@ def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
         case Kind.RENDER:
             # A `Drawing` is encoded here, off the compute path.
             image = value if isinstance(value, Image) else value.encoded()
-            path = f"{image.digest[:16]}.{_extension(image.read())}"
-            cell = {"bytes": image.read(), "path": path}
             prompt = _storable(getattr(item.input, "prompt", None))
-            return {"digest": image.digest, "image": cell, "prompt": prompt}
+            return {"digest": image.digest, "image": _cell(image), "prompt": prompt}
         case Kind.SCORE:
             return {"value": float(value.value), "parts": _json(dict(value.parts))}
+
+
+def _cell(image: Image) -> dict[str, Any]:
+    data = image.read()
+    return {"bytes": data, "path": f"{image.digest[:16]}.{_extension(data)}"}
 
 
 def _extension(data: bytes) -> str:
@@ -194,6 +222,9 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
         if isinstance(segment, Text):
             segments.append({"type": "text", "text": segment.text})
             continue
+        if isinstance(segment, Image):
+            segments.append({"type": "picture", "digest": segment.digest})
+            continue
         if segment.context or segment.seed is not None:
             raise TypeError("a drafting stage sets neither context nor seed of a request")
         about = {"type": "image", "prompt": segment.prompt, "payload": None}
@@ -201,8 +232,12 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
             about["payload"] = segment.payload.digest
             payloads.append(segment.payload.read())
         segments.append(about)
-    text = _storable(draft.text)
-    return {"text": text, "segments": _json(segments), "payload": payloads}
+    return {
+        "text": _storable(draft.text),
+        "segments": _json(segments),
+        "payload": payloads,
+        "images": [_cell(image) for image in draft.images],
+    }
 
 
 def rows_of(kind: Kind, table: pa.Table, part: str, first: int = 0) -> dict[str, RecordRow]:
@@ -253,15 +288,16 @@ def _result(kind: Kind, row: RecordRow) -> Result[Any]:
 
 
 def _draft(segments_json: str, where: str) -> Draft:
-    segments: list[Text | ImageRequest] = []
-    item = 0
-    for about in json.loads(segments_json):
+    payloads, images = count(), count()
+
+    def segment(about: dict[str, Any]) -> Text | Image | ImageRequest:
         if about["type"] == "text":
-            segments.append(Text(about["text"]))
-            continue
-        payload = None
-        if about["payload"] is not None:
-            payload = Payload(about["payload"], place=f"{where}#payload#{item}")
-            item += 1
-        segments.append(ImageRequest(about["prompt"], payload))
-    return Draft(tuple(segments))
+            return Text(about["text"])
+        if about["type"] == "picture":
+            return Image(about["digest"], place=f"{where}#images#{next(images)}")
+        payload = about["payload"]
+        if payload is not None:
+            payload = Payload(payload, place=f"{where}#payload#{next(payloads)}")
+        return ImageRequest(about["prompt"], payload)
+
+    return Draft(tuple(map(segment, json.loads(segments_json))))

@@ -16,7 +16,7 @@ from cluster.stage_queue import Batch, StageQueue
 from cluster.store import read_blob
 from cluster.watcher import FailureKind, WorkerFailure
 from cluster.worker import WorkerInfo
-from generators.base import Fault
+from generators.base import Fault, ServerCommand
 from generators.document import Blob, with_blobs
 
 State = Literal["starting", "loading", "ready", "stopping"]
@@ -60,6 +60,17 @@ class Replica:
         return Resources.of_placement(self.queue.spec.placement)
 
     @property
+    def server(self) -> ServerCommand | None:
+        """The server that it starts for itself."""
+        return self.queue.spec.placement.server
+
+    @property
+    def stopping_limit_s(self) -> float:
+        """How long it may take to end."""
+        own = 0.0 if self.server is None else self.server.stop_timeout_s
+        return _STOPPING_LIMIT_S + own
+
+    @property
     def idle(self) -> bool:
         """Ready, with nothing to do and nothing waiting for it."""
         return self.state == "ready" and not self.in_flight and not self.queue.pending
@@ -81,7 +92,7 @@ class Replica:
         limits: Mapping[State, float] = {
             "starting": placement_timeout_s,
             "loading": self.queue.spec.placement.load_timeout_s,
-            "stopping": _STOPPING_LIMIT_S,
+            "stopping": self.stopping_limit_s,
         }
         return limits.get(self.state, math.inf)
 

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from generators.base import Failure, Fault, Job, StageSpec
+from generators.base import Failure, Fault, Job, StageSpec, add_usage
 
 DEATHS_TO_QUARANTINE = 3
 """Deaths of workers that had only this record, before it is not tried again."""
@@ -60,6 +60,8 @@ class StageQueue:
     _heap: list[tuple[str, int, int, Job]] = field(default_factory=list)
     _retries: deque[Batch] = field(default_factory=deque)
     _deaths: Counter[str] = field(default_factory=Counter)
+    _suspects: set[str] = field(default_factory=set)
+    """Keys of jobs that were in flight with others when a worker died."""
     _arrivals: int = 0
 
     def __post_init__(self) -> None:
@@ -125,9 +127,16 @@ class StageQueue:
     def worker_died(
         self, batch: Batch, reason: str, *, certain: bool, fault: Fault = Fault.DIED
     ) -> FailedJobs:
-        """Retry a batch whose worker died; `certain` when nothing else can be the cause."""
+        """Retry a batch whose worker died; `certain` when nothing else can be the cause.
+
+        Where a server died, all its requests are retried together at first: most deaths
+        have other causes, and one request at a time would leave the next server idle.
+        """
         if not certain:
-            self._retries.append(Batch(batch.jobs, alone=True))
+            suspected = all(job.key in self._suspects for job in batch.jobs)
+            self._suspects.update(job.key for job in batch.jobs)
+            alone = suspected or self.spec.placement.server is None
+            self._retries.append(Batch(batch.jobs, alone=alone))
             return []
         self._deaths.update(job.key for job in batch.jobs)
         job, *others = batch.jobs
@@ -155,8 +164,7 @@ class StageQueue:
 
     def used(self, usage: Mapping[str, float]) -> None:
         """Add the usage of a batch."""
-        for name, amount in usage.items():
-            self.usage[name] = self.usage.get(name, 0.0) + amount
+        add_usage(self.usage, usage)
 
     @property
     def working_s(self) -> float:

@@ -31,7 +31,7 @@ from cluster.parts import (
     stage_folders,
     write_part,
 )
-from cluster.records import SCHEMAS, RecordRow, head_columns, rows_of
+from cluster.records import RecordRow, as_current, head_columns, rows_of
 from cluster.verify import check_part
 from generators.base import StageSpec
 from generators.document import Blob
@@ -76,7 +76,8 @@ def _stored(part: str, cell_name: str, digest: str) -> bytes:
     row, column, *item = cell_name.split("#")
     cell = read_cell(part, int(row), column)
     with reading(part):
-        data: bytes = cell[int(item[0])] if item else cell
+        data: Any = cell[int(item[0])] if item else cell
+        data = data["bytes"] if isinstance(data, dict) else data
     if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != digest:
         raise DamagedPart(part, f"{column} of record {row} has another digest")
     return data
@@ -284,7 +285,9 @@ class Store:
         rows = self.rows(spec)
         tables = []
         for part in parts:
-            table = read_part(part, SCHEMAS[spec.kind].names).cast(SCHEMAS[spec.kind])
+            table = read_part(part)
+            with reading(str(part)):
+                table = as_current(spec.kind, table)
             keys = table.column("key").to_pylist()
             live = [i for i, k in enumerate(keys) if rows[k][-2:] == (str(part), i)]
             tables.append(table.take(pa.array(live, pa.int64())))

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +28,7 @@ from cluster.parts import (
     reading,
     stage_folders,
 )
-from cluster.records import SCHEMAS
+from cluster.records import kind_of
 from generators.base import Kind
 from generators.pictures import PictureError, decode
 
@@ -79,23 +79,17 @@ def _read_keys(check: PartCheck) -> None:
 
 
 def _check_groups(file: pq.ParquetFile, check: PartCheck, pictures: bool) -> None:
-    kind = _kind_of(set(file.schema_arrow.names))
+    kind = kind_of(file.schema_arrow.names)
     check.records = file.metadata.num_rows
     for group in range(file.metadata.num_row_groups):
         table: pa.Table = file.read_row_group(group)
         table.validate(full=True)
         for record in table.to_pylist():
             _check_record(kind, record)
-            if kind is Kind.RENDER and record["image"] is not None:
-                check.pictures += 1
-                if pictures and not _is_picture(record["image"]["bytes"]):
-                    check.undecodable.append(record["key"])
-
-
-def _kind_of(columns: set[str]) -> Kind | None:
-    """The kind of stage whose columns these are; None for those of another version."""
-    same = (kind for kind, schema in SCHEMAS.items() if set(schema.names) == columns)
-    return next(same, None)
+            stored = _pictures_of(kind, record)
+            check.pictures += len(stored)
+            if pictures and not all(map(_is_picture, stored)):
+                check.undecodable.append(record["key"])
 
 
 def _check_record(kind: Kind | None, record: Mapping[str, Any]) -> None:
@@ -119,10 +113,29 @@ def _digests(
         case Kind.CONDITION:
             return [(record["digest"], (record["payload"] or [None])[0])]
         case Kind.DRAFT:
-            segments = json.loads(record["segments"])
-            digests = [s["payload"] for s in segments if s.get("payload") is not None]
-            return list(zip(digests, record["payload"] or (), strict=True))
+            return [*_of_draft(record, "payload"), *_of_draft(record, "images")]
     return []
+
+
+def _pictures_of(kind: Kind | None, record: Mapping[str, Any]) -> list[bytes]:
+    """The encoded form of every picture of one record."""
+    cells: list[dict[str, Any] | None] = []
+    if kind is Kind.RENDER:
+        cells = [record["image"]]
+    elif kind is Kind.DRAFT:
+        cells = record.get("images") or []
+    return [cell["bytes"] for cell in cells if cell is not None]
+
+
+def _of_draft(
+    record: Mapping[str, Any], column: Literal["payload", "images"]
+) -> Iterator[tuple[str, bytes | None]]:
+    """(digest, bytes) of every item in a column of a draft."""
+    field = "digest" if column == "images" else "payload"
+    segments = json.loads(record["segments"])
+    digests = [s[field] for s in segments if s.get(field) is not None]
+    for digest, item in zip(digests, record.get(column) or (), strict=True):
+        yield digest, item["bytes"] if isinstance(item, dict) else item
 
 
 def _is_picture(data: bytes) -> bool:

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ import pyarrow as pa
 from cluster.local import load_stage
 from cluster.parts import Committer
 from cluster.records import Item, RecordRow, encode, rows_of
+from cluster.server_process import ServerError, ServerProcess, bypass_proxies, log_path
 from cluster.store import DamagedPart, StoreError, read_blob
 from cluster.watcher import redirect_stderr
 from generators.base import (
@@ -33,6 +34,7 @@ from generators.base import (
     Skip,
     StageInput,
     StageSpec,
+    add_usage,
 )
 from generators.document import Blob, Request, with_blobs
 
@@ -57,7 +59,8 @@ class Receipt:
     """The outcome of one batch. Results themselves stay where they were committed."""
 
     status: Literal["done", "raised", "out of memory", "timeout", "broken", "store"]
-    """`broken`: the process can no longer be trusted (a CUDA error); replace it."""
+    """`broken`: the process can no longer be trusted (a CUDA error), or its server has
+    ended; replace it."""
     error: str = ""
     rows: Mapping[str, RecordRow] = field(default_factory=dict)
     """Receipts of the committed records, by key."""
@@ -70,6 +73,8 @@ class Receipt:
     """The total usage of its records: tokens, images, cost."""
 
 
+_NOTICED_S = 2.0
+"""How long after a connection was refused the end of a server may be noticed."""
 _NO_ITEM = Item("", "", Request(()))
 
 
@@ -90,7 +95,10 @@ class Worker:
         self._used = dict(used or {})
         self._stage: Any = None
         self._shared = True
+        self._server: ServerProcess | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        calls = spec.placement.concurrency
+        self._calls = ThreadPoolExecutor(calls, thread_name_prefix="call")
         self._committer = Committer(self.root / "stages" / spec.folder)
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
@@ -125,12 +133,28 @@ class Worker:
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
         return None
 
+    def close(self) -> None:
+        """End the stage's own server, if it has one, and wait until it has ended."""
+        if self._server is not None:
+            self._server.stop()
+
     def _build(self) -> Any:
         os.environ.update(self._secrets)
-        stage = load_stage(self.spec)
+        stage = load_stage(self.spec, **self._served())
         if self._used and hasattr(stage, "continue_from"):
             stage.continue_from(self._used)
         return stage
+
+    def _served(self) -> dict[str, Any]:
+        """Start the stage's own server, if it has one; the options that name it."""
+        command = self.spec.placement.server
+        if command is None:
+            return {}
+        bypass_proxies()
+        log = log_path(self.root, command.name)
+        self._server = ServerProcess(command, log, self._secrets)
+        self._server.wait_ready()
+        return {"base_url": self._server.url}
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
@@ -139,6 +163,8 @@ class Worker:
             computed, busy_s = self._computed(inputs)
         except _Overdue as error:
             return Receipt("timeout", str(error))
+        except _ServerEnded as error:
+            return Receipt("broken", str(error))
         except Exception as error:
             return _receipt_of(error)
         for (position, _), outcome in zip(inputs, computed, strict=True):
@@ -171,6 +197,8 @@ class Worker:
         if not inputs:
             return [], 0.0
         call = _TimedCall(self._stage, [value for _, value in inputs])
+        if self._server is not None:
+            return self._asked(call, self._server)
         if getattr(self._stage, "concurrent", False):
             return call(), call.busy_s
         future: Future[list[Outcome[Any]]] = self._compute.submit(call)
@@ -178,6 +206,23 @@ class Worker:
         limit = self.spec.placement.batch_timeout_s
         if wait([future], limit).not_done:
             raise _Overdue(f"took longer than {limit:g} s")
+        return future.result(), call.busy_s
+
+    def _asked(
+        self, call: _TimedCall, server: ServerProcess
+    ) -> tuple[list[Outcome[Any]], float]:
+        """As `_computed`, of a stage that asks its own server; `_ServerEnded`.
+
+        Without its server no request can succeed, however often it is sent.
+        """
+        future: Future[list[Outcome[Any]]] = self._calls.submit(call)
+        either: list[Future[Any]] = [future, server.ended]
+        wait(either, return_when=FIRST_COMPLETED)
+        unanswered = not future.done() or any(map(_is_unanswered, future.result()))
+        if unanswered and server.has_ended(within_s=_NOTICED_S):
+            raise _ServerEnded(
+                f"{server.ended.result()}. Its log ends:\n{server.log_end()}"
+            )
         return future.result(), call.busy_s
 
     def _committed(
@@ -200,6 +245,14 @@ class Worker:
 
 class _Overdue(Exception):
     """A batch is still computing; not a TimeoutError, which a stage may raise itself."""
+
+
+class _ServerEnded(Exception):
+    """The stage's own server has ended while it was asked."""
+
+
+def _is_unanswered(outcome: Outcome[Any]) -> bool:
+    return isinstance(outcome, Failure) and outcome.fault is Fault.ENDPOINT
 
 
 class _TimedCall:
@@ -241,8 +294,7 @@ def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
     """The usage of all outcomes, added up by name."""
     total: dict[str, float] = {}
     for outcome in outcomes:
-        for name, amount in getattr(outcome, "usage", {}).items():
-            total[name] = total.get(name, 0.0) + amount
+        add_usage(total, getattr(outcome, "usage", {}))
     return total
 
 
@@ -273,7 +325,12 @@ def _release_device_memory() -> None:
 
 
 def _error_text(error: BaseException) -> str:
-    """Kind, message and the innermost line of code of an error."""
+    """Kind, message and the innermost line of code of an error.
+
+    One about a server ends with the server's own words instead.
+    """
+    if isinstance(error, ServerError):
+        return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
     return f"{type(error).__name__}: {error}{where}"

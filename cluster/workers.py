@@ -88,13 +88,26 @@ class WorkerPool:
     def stop(self, replica: Replica) -> None:
         """Stop a worker; its resources count as taken until its process has ended."""
         replica.enter("stopping")
+        if replica.server is None:
+            self._end(replica)
+        else:
+            self._refs[replica.handle.call("close", control=True)] = replica
+
+    def _end(self, replica: Replica) -> None:
+        """Kill a worker, and hear from Ray when its process has ended."""
         replica.handle.kill()
         self._refs[replica.handle.call("ping", control=True)] = replica
 
     def kill_all(self) -> None:
-        """End every worker at once."""
-        for replica in self.replicas:
-            replica.handle.kill()
+        """End every worker at once, after the servers that they have started."""
+        serving = [r for r in self.replicas if r.server is not None]
+        try:
+            closing = [r.handle.call("close", control=True) for r in serving]
+            limit = max((r.stopping_limit_s for r in serving), default=0.0)
+            actors.wait_for_all(closing, limit)
+        finally:
+            for replica in self.replicas:
+                replica.handle.kill()
 
     def give_up(
         self, queue: StageQueue, reason: str, fault: Fault = Fault.NOT_LOADED
@@ -130,6 +143,8 @@ class WorkerPool:
 
     def _others_at_endpoint(self, replica: Replica) -> int:
         """Requests that other stages have in flight at the same endpoint."""
+        if replica.server is not None:
+            return 0
         endpoint = replica.queue.spec.placement.endpoint
         same = (r for r in self.replicas if r.queue.spec.placement.endpoint == endpoint)
         return sum(len(r.in_flight) for r in same if r is not replica)
@@ -162,7 +177,7 @@ class WorkerPool:
         elif replica.state == "loading":
             return self._loaded(replica, value)
         elif replica.state == "stopping":
-            self._refs[replica.handle.call("ping", control=True)] = replica
+            self._end(replica)
         return []
 
     def _placed(self, replica: Replica, info: WorkerInfo) -> None:
@@ -207,9 +222,13 @@ class WorkerPool:
                 raise StoreError(receipt.error)
         fault = Fault.TIMEOUT if receipt.status == "timeout" else Fault.DIED
         self._report(replica, fault, receipt.error, [batch, *replica.in_flight.values()])
-        died = queue.worker_died(batch, receipt.error, certain=True, fault=fault)
-        for waiting in self._withdraw(replica):
-            queue.put_back(waiting)
+        if replica.server is not None:
+            batches = [batch, *self._withdraw(replica)]
+            died = self._attribute(queue, batches, receipt.error, fault)
+        else:
+            died = queue.worker_died(batch, receipt.error, certain=True, fault=fault)
+            for waiting in self._withdraw(replica):
+                queue.put_back(waiting)
         self.stop(replica)
         return [(queue, died)]
 
@@ -286,6 +305,7 @@ class WorkerPool:
                 )
                 self.stop(replica)
             elif replica.state == "stopping" and waited > limit:
+                replica.handle.kill()
                 self._withdraw(replica)
                 self.replicas.remove(replica)
             elif replica.state in ("starting", "loading") and waited > limit:

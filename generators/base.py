@@ -8,7 +8,7 @@ stages. Standard library only.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -103,6 +103,17 @@ class NotApplicable:
     reason: str
 
 
+PEAKS = frozenset({"peak_memory_mb"})
+"""Names of usage of which the largest counts and not the sum."""
+
+
+def add_usage(total: MutableMapping[str, float], usage: Mapping[str, float]) -> None:
+    """Count `usage` towards `total`."""
+    for name, amount in usage.items():
+        before = total.get(name, 0.0)
+        total[name] = max(before, amount) if name in PEAKS else before + amount
+
+
 Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable
 
 
@@ -116,6 +127,36 @@ class Stage(Protocol[In, Out]):
     def __call__(self, inputs: Sequence[In]) -> list[Outcome[Out]]:
         """One outcome per input, in the order of the inputs."""
         ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerCommand:
+    """A server that every worker of a stage starts for itself and ends with itself.
+
+    Nothing here enters a key: what names the results is part of the stage's identity.
+    """
+
+    name: str
+    """Shown to people, and the beginning of its log's name."""
+    argv: tuple[str, ...]
+    """The program and its arguments; `{port}` in them stands for the port."""
+    env: tuple[tuple[str, str], ...] = ()
+    """Environment variables besides those of the worker, by name."""
+    port: int = 0
+    """0 for a free one."""
+    health: str = "/health"
+    """Path that answers with status 200 once requests are taken."""
+    path: str = "/v1"
+    """What follows host and port in the URL that requests go to."""
+    start_timeout_s: float = 1800.0
+    stop_timeout_s: float = 10.0
+    """Between SIGTERM and SIGKILL."""
+    hung_after_s: float = 120.0
+    """A server whose health path gives no answer for so long counts as dead."""
+    software: str = ""
+    """Name of the program, as `vllm`; empty where it is not known."""
+    version: str = ""
+    """Version that the running server must report, if it reports one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,7 +180,9 @@ class Placement:
     endpoint: str | None = None
     """Base URL of a remote stage; all stages of one endpoint share its limit."""
     concurrency: int = 1
-    """Requests in flight at the endpoint."""
+    """Requests in flight at the endpoint, or at the server of each worker."""
+    server: ServerCommand | None = None
+    """The server that each worker starts, which then is the stage's endpoint."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import contextlib
 import contextvars
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -43,10 +43,10 @@ def _hidden(path: Path) -> bool:
 
 @dataclass
 class Pins:
-    """The exact weights that a run was planned with."""
+    """The exact weights, and programs that serve them, that a run was planned with."""
 
     known: dict[str, str] = field(default_factory=dict)
-    """`model@revision` -> identity."""
+    """`model@revision` -> identity; a program -> its version."""
     missing: list[str] = field(default_factory=list)
     """What could not be pinned, and why; collected instead of raised."""
 
@@ -75,13 +75,20 @@ def identity(model: str, revision: str | None = None) -> str:
     Raises CheckpointError when a folder is missing or a Hub revision can be pinned
     neither from the local cache nor from the network.
     """
+    return pinned(f"{model}@{revision or 'main'}", lambda: _resolved(model, revision))
+
+
+def pinned(name: str, resolve: Callable[[], str]) -> str:
+    """What `name` stood for when the run was planned, else what it stands for now.
+
+    `resolve` raises CheckpointError where that cannot be known.
+    """
     pins = _pins.get()
     if pins is None:
-        return _resolved(model, revision)
-    name = f"{model}@{revision or 'main'}"
+        return resolve()
     if name not in pins.known:
         try:
-            pins.known[name] = _resolved(model, revision)
+            pins.known[name] = resolve()
         except CheckpointError as error:
             pins.missing.append(str(error))
             pins.known[name] = f"unpinned:{name}"

@@ -84,19 +84,24 @@ class ImageRequest:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """An answer whose pictures are still requests."""
+    """An answer: text, requests for pictures, and pictures that are drawn already."""
 
-    segments: tuple[Text | ImageRequest, ...]
+    segments: tuple[Text | Image | ImageRequest, ...]
 
     @property
     def text(self) -> str:
-        """All text, in order, without the requests."""
+        """All text, in order, without pictures and requests."""
         return "".join(s.text for s in self.segments if isinstance(s, Text))
 
     @property
     def requests(self) -> tuple[ImageRequest, ...]:
         """The pictures asked for, in order."""
         return tuple(s for s in self.segments if isinstance(s, ImageRequest))
+
+    @property
+    def images(self) -> tuple[Image, ...]:
+        """The pictures that came with the answer (from a server that draws), in order."""
+        return tuple(s for s in self.segments if isinstance(s, Image))
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +151,8 @@ class Request:
     turns: tuple[Turn, ...]
     seed: int | None = None
     """Seed of the record's own sampling; None for a stage that decodes greedily."""
+    modality: Literal["text"] | None = None
+    """What the answer may hold, for a stage that can be told; None for pictures too."""
 
     @property
     def images(self) -> tuple[Image, ...]:

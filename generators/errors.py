@@ -14,6 +14,7 @@
     * DamagedPart           1: a part whose bytes have changed
   * ClusterError            1: a Ray cluster that cannot be reached or used
   * EndpointError           1: an endpoint that cannot be used
+  * ServerError             1: a server that plait starts and that cannot be used
   * NoDocument              1: a system that was called from Python and gave no answer
 
 An error that only one package raises is defined there. Any other exception is a defect

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -53,9 +53,13 @@ def _explained(model: type[BaseModel], error: Any, where: str) -> str:
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:
-    for part in path:
+    parts = iter(path)
+    for part in parts:
         field = model.model_fields.get(part)
-        inner = field.annotation if field else None
-        if isinstance(inner, type) and issubclass(inner, BaseModel):
-            model = inner
+        annotation = field.annotation if field else None
+        for inner in (annotation, *get_args(annotation)):
+            if isinstance(inner, type) and issubclass(inner, BaseModel):
+                model = inner
+                if inner is not annotation:
+                    next(parts, None)  # the name of a table, in a mapping of them
     return list(model.model_fields)

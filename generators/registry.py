@@ -48,8 +48,15 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
     ),
     Named.ARTIST: _by_prefix(
         Prefix("diffusers:ORG/NAME", "any AutoPipelineForText2Image, by its own settings"),
+        Prefix("images:MODEL", "any /v1/images/generations endpoint, at OPENAI_BASE_URL"),
     ),
     Named.SYSTEM: _by_prefix(
+        Prefix("gemini:MODEL", "answers with pictures by Gemini's own API"),
+        Prefix("responses:MODEL", "by OpenAI's Responses API with its image tool"),
+        Prefix("omni:MODEL", "by SGLang-Omni: ordered segments"),
+        Prefix(
+            "chat-images:MODEL", "by a chat endpoint with pictures (OpenRouter, LiteLLM)"
+        ),
         Prefix("gt:CONTROL", "a control made from the ground truth, to validate a judge"),
         Prefix("published:WRITER", "answers that a benchmark publishes with its questions"),
     ),
@@ -68,11 +75,6 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
 """Kind -> prefix -> its help."""
 
 RESERVED: Mapping[str, str] = {
-    "images": "text-to-image models behind a server",
-    "gemini": "interleaved systems behind Gemini's own API",
-    "responses": "interleaved systems behind OpenAI's Responses API",
-    "omni": "interleaved systems behind a vLLM-Omni server",
-    "chat-images": "chat endpoints whose replies hold pictures",
     "truth": "data sets with known truth",
     "mini": "small models trained for the quickstart",
 }

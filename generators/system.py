@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
@@ -60,6 +61,8 @@ class System:
     """Most pictures in one draft, for upper bounds in a plan."""
     rounds: int = 1
     """How often the chain runs; later rounds read the document so far."""
+    tells_modality: bool = False
+    """Whether the drafting stage can be told that an answer should hold no pictures."""
     writer: str | None = None
     """Name of the LVLM, for the LVLM x T2I matrix."""
     artist: str | None = None
@@ -136,10 +139,12 @@ def _reply(
         progress.drafts += 1
         progress.note(system.draft, drafted.notes)
         draft = _with_seeds(system, sample, repetition, drafted.value, progress.images)
+        if lost := _lost_pictures(drafted.value, draft):
+            return lost
         images = yield from _pictures(system, draft.requests, sample, progress)
         if not isinstance(images, Result):
             return images
-        progress.images += len(images.value)
+        progress.images += len(images.value) + len(draft.images)
         written += _assemble(draft, images.value)
     return Result(written)
 
@@ -164,7 +169,8 @@ def _request(
         turns = (*turns, Turn("assistant", written))
     seeded = system.draft is not None and system.draft.seeded
     seed = repetition.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
-    return Request(turns, seed)
+    textual = system.tells_modality and not sample.wants_images
+    return Request(turns, seed, "text" if textual else None)
 
 
 def _with_seeds(
@@ -172,13 +178,25 @@ def _with_seeds(
 ) -> Draft:
     """The composed draft; each request has the seed of its position."""
     seeded = system.render is not None and system.render.seeded
-    segments: list[Text | ImageRequest] = []
+    segments: list[Text | Image | ImageRequest] = []
     for segment in system.compose(draft, sample).segments:
         if isinstance(segment, ImageRequest):
             seed = repetition.seed_at(sample, drawn) if seeded else None
-            segment, drawn = replace(segment, seed=seed), drawn + 1
+            segment = replace(segment, seed=seed)
+        drawn += not isinstance(segment, Text)
         segments.append(segment)
     return Draft(tuple(segments))
+
+
+def _lost_pictures(draft: Draft, composed: Draft) -> Failure | None:
+    """The failure of an answer whose own pictures the composition would drop."""
+    lost = Counter(draft.images) - Counter(composed.images)
+    if not lost:
+        return None
+    return Failure(
+        f"the LVLM answered with {lost.total()} picture(s) of its own, which this system "
+        "does not keep; use the model alone as a system"
+    )
 
 
 def _pictures(
@@ -219,4 +237,6 @@ def _first_not_done(outcomes: list[Outcome[Any]]) -> Outcome[Any] | None:
 
 def _assemble(draft: Draft, images: tuple[Image, ...]) -> Content:
     rendered = iter(images)
-    return tuple(s if isinstance(s, Text) else next(rendered) for s in draft.segments)
+    return tuple(
+        next(rendered) if isinstance(s, ImageRequest) else s for s in draft.segments
+    )

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import date
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, Literal, NamedTuple
 
-from generators.base import StageSpec
+from generators.base import StageSpec, Weights
 from generators.diffusion.settings import DiffusionSettings
+from generators.settings import unkeyed
 from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
+from pipelines.servers.fields import EngineModelSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 
@@ -86,11 +88,28 @@ def retirements(stages: Iterable[StageSpec], today: date) -> list[str]:
     return lines
 
 
-class TextToImageSettings(DiffusionSettings):
-    """Any text-to-image pipeline of diffusers, drawing from prompts alone."""
+class TextToImageSettings(EngineModelSettings, DiffusionSettings):
+    """Any text-to-image pipeline of diffusers, drawing from prompts alone.
+
+    It is run by plait's own stage, or by an `engine` behind a server that plait starts.
+    """
 
     stage: ClassVar[str] = "text-to-image"
     target: ClassVar[str] = "pipelines.text_to_image:TextToImage"
+    placed: ClassVar[frozenset[str]] = (
+        DiffusionSettings.placed | EngineModelSettings.engine_fields
+    )
+
+    engine: Literal["vllm-omni", "sglang"] | None = unkeyed(None)
+    """Program that runs the model; None for plait's own stage."""
+
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """The model's stage; with an engine, the one that asks the engine's server."""
+        if self.engine is None:
+            return super().spec(name, weights, gpu_gib)
+        from pipelines.servers.image_engines import image_engine_spec
+
+        return image_engine_spec(self, name, weights, gpu_gib)
 
 
 OPENJOURNEY_TRIGGER = "mdjrny-v4 style "
@@ -159,6 +178,100 @@ T2IS: Mapping[str, TextToImageSettings] = {
         dtype="bfloat16",
         params_b=16.870,
         batch_size=2,
+        vae_slicing=True,
+    ),
+    # Model card (Apache-2.0): its square size of several, and a blank negative prompt,
+    # without which the pipeline does not guide.
+    "qwen-image": TextToImageSettings(
+        model="Qwen/Qwen-Image",
+        steps=50,
+        guidance=4.0,
+        negative_prompt=" ",
+        height=1328,
+        width=1328,
+        max_sequence_length=512,
+        dtype="bfloat16",
+        params_b=28.849,
+        batch_size=2,
+        vae_slicing=True,
+    ),
+    # Model card (Apache-2.0): distilled to four steps without guidance.
+    "flux2-klein": TextToImageSettings(
+        model="black-forest-labs/FLUX.2-klein-4B",
+        steps=4,
+        guidance=1.0,
+        height=1024,
+        width=1024,
+        max_sequence_length=512,
+        dtype="bfloat16",
+        params_b=7.982,
+        batch_size=4,
+        vae_slicing=True,
+    ),
+    # Model card (Apache-2.0) and documentation of ZImagePipeline: the model is evaluated
+    # eight times, which were nine steps of an older schedule whose last did nothing.
+    "z-image-turbo": TextToImageSettings(
+        model="Tongyi-MAI/Z-Image-Turbo",
+        steps=8,
+        guidance=0.0,
+        height=1024,
+        width=1024,
+        max_sequence_length=512,
+        dtype="bfloat16",
+        params_b=10.261,
+        batch_size=4,
+        vae_slicing=True,
+    ),
+    # Model card (Stability AI Community License).
+    "sd3.5-medium": TextToImageSettings(
+        model="stabilityai/stable-diffusion-3.5-medium",
+        steps=40,
+        guidance=4.5,
+        height=1024,
+        width=1024,
+        max_sequence_length=256,
+        dtype="bfloat16",
+        params_b=7.908,
+        batch_size=4,
+        vae_slicing=True,
+    ),
+    # Model card (Stability AI Community License).
+    "sd3.5-large": TextToImageSettings(
+        model="stabilityai/stable-diffusion-3.5-large",
+        steps=28,
+        guidance=3.5,
+        height=1024,
+        width=1024,
+        max_sequence_length=256,
+        dtype="bfloat16",
+        params_b=13.721,
+        batch_size=4,
+        vae_slicing=True,
+    ),
+    # Model card (CreativeML Open RAIL++-M); steps and guidance are PixArtSigmaPipeline's
+    # defaults, which it uses.
+    "pixart-sigma": TextToImageSettings(
+        model="PixArt-alpha/PixArt-Sigma-XL-2-1024-MS",
+        steps=20,
+        guidance=4.5,
+        height=1024,
+        width=1024,
+        max_sequence_length=300,
+        dtype="float16",
+        params_b=5.457,
+        vae_slicing=True,
+    ),
+    # Model card (NVIDIA's license for non-commercial use, and the Gemma Terms of Use).
+    "sana": TextToImageSettings(
+        model="Efficient-Large-Model/Sana_1600M_1024px_BF16_diffusers",
+        steps=20,
+        guidance=4.5,
+        height=1024,
+        width=1024,
+        max_sequence_length=300,
+        dtype="bfloat16",
+        variant="bf16",
+        params_b=4.531,
         vae_slicing=True,
     ),
 }

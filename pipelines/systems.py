@@ -13,6 +13,7 @@ from generators.names import unknown, with_overrides
 from generators.natives import NATIVE, native
 from generators.registry import (
     CUSTOM,
+    PREFIXES,
     Named,
     forms,
     has_prefix,
@@ -22,9 +23,17 @@ from generators.registry import (
 )
 from generators.settings import StageSettings
 from generators.system import System
-from pipelines.chat.settings import ChatSettings, EndpointSettings
+from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+from pipelines.endpoints.image_settings import ImagesSettings
+from pipelines.endpoints.interleaved_settings import (
+    ChatImagesSettings,
+    GeminiSettings,
+    ResponsesSettings,
+    omni_settings,
+)
 from pipelines.presets import LVLMS, T2IS, TextToImageSettings
+from pipelines.servers.table import ServerTable, with_server
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
     "hf": lambda model: ChatSettings(model=model),
@@ -34,8 +43,17 @@ WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
 
 ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
     "diffusers": lambda model: TextToImageSettings(model=model),
+    "images": lambda model: ImagesSettings(model=model),
 }
 """Prefix of a text-to-image model, likewise."""
+
+INTERLEAVED: Mapping[str, Callable[[str], StageSettings]] = {
+    "gemini": lambda model: GeminiSettings(model=model),
+    "responses": lambda model: ResponsesSettings(model=model),
+    "omni": omni_settings,
+    "chat-images": lambda model: ChatImagesSettings(model=model),
+}
+"""Prefix of a model behind a server that answers with text and pictures, likewise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +63,8 @@ class Models:
     weights: Weights
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings by the model's name, from `[models.NAME]` of the config."""
+    servers: Mapping[str, ServerTable] = field(default_factory=dict)
+    """Servers that plait starts, from `[servers.NAME]` of the config."""
     gpu_gib: float = 80.0
     """Memory of one GPU, to decide how many a model needs."""
     max_images: int = 4
@@ -104,6 +124,8 @@ def resolve(name: str, models: Models) -> System:
     if name in NATIVE:
         return native(name, models.weights, models.of(name), models.gpu_gib)
     parts = parts_of(name)
+    if parts.writer.partition(":")[0] in INTERLEAVED and ":" in name:
+        return _interleaved(name, parts, models)
     if parts.artist is not None or parts.protocol is not None:
         return _composed(name, parts, models)
     if is_custom(name):
@@ -117,6 +139,21 @@ def resolve(name: str, models: Models) -> System:
     _refuse_unknown_protocol(name, models)
     valid = [*NATIVE, "gt", *(f"{w}+T2I" for w in LVLMS), *forms(Named.SYSTEM), CUSTOM]
     raise unknown("system", name, valid)
+
+
+def _interleaved(name: str, parts: SystemName, models: Models) -> System:
+    """A model behind a server that draws its own pictures: one drafting stage."""
+    if parts != SystemName(name):
+        raise UsageError(
+            f"system {name!r}: {parts.writer!r} answers with pictures of its own; it takes "
+            "neither a text-to-image model nor a protocol"
+        )
+    prefix, _, model = name.partition(":")
+    if not model:
+        form = PREFIXES[Named.SYSTEM][prefix].form
+        raise UsageError(f"system {name!r} names no model; write {form}")
+    draft = _spec(name, INTERLEAVED[prefix](model), models)
+    return System(name=name, draft=draft, max_images=0, tells_modality=True)
 
 
 def _composed(name: str, parts: SystemName, models: Models) -> System:
@@ -212,4 +249,7 @@ def _settings(
 
 def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
     settings = with_overrides(settings, models.of(name), f"models.{name}")
-    return settings.spec(name, models.weights, models.gpu_gib)
+    spec = settings.spec(name, models.weights, models.gpu_gib)
+    if isinstance(settings, ServerSettings):
+        return with_server(spec, settings, models.servers)
+    return spec

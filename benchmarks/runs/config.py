@@ -15,6 +15,7 @@ from generators.base import Weights
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
+from pipelines.servers.table import ServerTable
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
@@ -92,6 +93,8 @@ class RunConfig(_Section):
     """Ray address; by default RAY_ADDRESS, else the command starts its own Ray."""
     models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """`[models.NAME]`: settings of one model."""
+    servers: Mapping[str, ServerTable] = Field(default_factory=dict)
+    """`[servers.NAME]`: servers that plait starts, for models with `server = "NAME"`."""
     prompts: Mapping[str, Mapping[str, str]] = Field(default_factory=dict)
     """`[prompts.SA]` and so on: your own wording of the task prompts, by variant."""
     composition: CompositionConfig = CompositionConfig()
@@ -128,8 +131,8 @@ class RunConfig(_Section):
         values = self.resolved()
         naming = {k: v for k, v in values.items() if k not in _NOT_NAMING}
         # Left out while unset, so that runs older than these fields keep their names.
-        for name in ("mode", "rubric"):
-            if naming[name] is None:
+        for name in ("mode", "rubric", "servers"):
+            if not naming[name]:
                 del naming[name]
         return digest(naming)[:10]
 

@@ -283,6 +283,7 @@ def _models(config: RunConfig) -> Models:
     return Models(
         weights=config.weights or "pretrained",
         overrides=config.models,
+        servers=config.servers,
         gpu_gib=config.engine.gpu_memory_gib,
         max_images=config.composition.max_images,
     )

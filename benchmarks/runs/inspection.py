@@ -119,6 +119,8 @@ def _output(job: Job, row: RecordRow) -> Iterator[str]:
         yield f"reply: {outcome.text}"
         for request in outcome.requests:
             yield f"asks for a picture: {request.prompt or '(payload)'}"
+        for image in outcome.images:
+            yield f"came with a picture: {image.place or image.digest}"
 
 
 def lookup_value(job: Job, row: RecordRow) -> Any:

@@ -98,13 +98,16 @@ def _row(tally: StageCount) -> list[str]:
 
 def _need(tally: StageCount) -> str:
     placement = tally.spec.placement
-    if placement.endpoint:
+    if placement.endpoint and placement.server is None:
         return f"{placement.endpoint}, {placement.concurrency} at a time"
     parts = [f"{placement.num_gpus:g} GPU"] if placement.num_gpus else []
     parts += [f"{placement.num_cpus:g} CPU"] if placement.num_cpus else []
     if placement.gpu_memory_gib:
         parts.append(f"about {placement.gpu_memory_gib:.0f} GiB")
-    return ", ".join(parts)
+    if placement.server is None:
+        return ", ".join(parts)
+    parts.append(f"{placement.concurrency} at a time")
+    return f"server {placement.server.name}: {', '.join(parts)}"
 
 
 def _extent(experiment: Experiment) -> str:

@@ -53,7 +53,7 @@ class Sleeper:
         notes = {"began": time.time()}
         if self.sleep_s:
             time.sleep(self.sleep_s)
-        return [Result(Draft(r.turns[0].content), notes=notes) for r in inputs]  # type: ignore[arg-type]
+        return [Result(Draft(r.turns[0].content), notes=notes) for r in inputs]
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,13 @@ import numpy as np
 from safetensors.numpy import load
 
 from benchmarks.speed.measure import Speed
-from generators.document import Draft, ImageRequest, Payload, Score, Text
+from generators.base import PEAKS
+from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing
 
 PER_MINUTE = frozenset({"images"})
 """Counted by the minute; everything else by the second."""
-NOT_A_RATE = frozenset({"input_tokens", "input_images", "steps", "image_tokens"})
+NOT_A_RATE = PEAKS | {"input_tokens", "input_images", "steps", "image_tokens"}
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,9 @@ def _same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _same_segment(one: Text | ImageRequest, other: Text | ImageRequest) -> bool:
+def _same_segment(
+    one: Text | Image | ImageRequest, other: Text | Image | ImageRequest
+) -> bool:
     if not isinstance(one, ImageRequest) or not isinstance(other, ImageRequest):
         return one == other
     plain = replace(one, payload=None) == replace(other, payload=None)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-import diffusers
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.builds import build_pipeline
+from generators.diffusion.calls import call_of, takes_batches
 from generators.diffusion.loading import load_published, quiet
+from generators.diffusion.outputs import Floats, pictures_of
 from generators.diffusion.placing import (
     OWN,
     DeviceMap,
@@ -22,9 +21,13 @@ from generators.diffusion.placing import (
     place,
     use_attention,
 )
+from generators.diffusion.randomness import UNSEEDED, global_generators
 from generators.diffusion.settings import DiffusionSettings, architecture_of
 from generators.loading.strict import device_of
 from generators.pictures import Drawing
+
+ROUNDING = 1e-3
+"""How far values may lie beyond black and white."""
 
 PipelineReader = Callable[[DiffusionSettings, torch.dtype], Any]
 """Loads the published pipeline that the settings name, onto the CPU."""
@@ -110,32 +113,6 @@ def _set_scheduler(pipeline: Any, name: str | None) -> None:
         )
 
 
-def call_arguments(pipeline: Any, settings: DiffusionSettings) -> dict[str, Any]:
-    """Keyword arguments of every call; ValueError for one the pipeline does not take."""
-    requested = {
-        "num_inference_steps": settings.steps,
-        "guidance_scale": settings.guidance,
-        "height": settings.height,
-        "width": settings.width,
-        "max_sequence_length": settings.max_sequence_length,
-    }
-    parameters = inspect.signature(pipeline.__call__).parameters
-    arguments = {k: v for k, v in requested.items() if v is not None}
-    unsupported = [k for k in arguments if k not in parameters]
-    if settings.negative_prompt is not None and (
-        "negative_prompt" not in parameters or isinstance(pipeline, diffusers.FluxPipeline)
-    ):
-        unsupported.append("negative_prompt")
-    if unsupported:
-        raise ValueError(
-            f"{type(pipeline).__name__} does not take {', '.join(unsupported)}"
-        )
-    if "num_inference_steps" in parameters:
-        default = parameters["num_inference_steps"].default
-        arguments.setdefault("num_inference_steps", default)
-    return arguments | {"output_type": "np"}
-
-
 class Drawer:
     """A loaded pipeline that takes, per picture, its conditions and its seed.
 
@@ -154,9 +131,15 @@ class Drawer:
     ) -> None:
         self.settings = settings
         self.pipeline = load_pipeline(settings, weights, read)
-        self.arguments = call_arguments(self.pipeline, settings)
+        call = call_of(self.pipeline, settings)
+        self.arguments = dict(call.arguments)
+        self.negative_prompt = call.negative_prompt
+        self.notes = dict(call.notes)
+        """Noted with every picture."""
         self.batch = settings.batch_size
         """Pictures in one compiled batch; halved when the device runs out of memory."""
+        self.alone = not takes_batches(self.pipeline)
+        """Whether pictures are drawn one at a time, whatever the batch."""
 
     def __call__(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int]
@@ -166,43 +149,65 @@ class Drawer:
         `conditions` are arguments of the pipeline with one entry per picture: prompts, or
         tensors (pictures, ...) such as `prompt_embeds`.
         """
-        size = self.batch if self.settings.compile else max(len(seeds), 1)
         outcomes: list[Outcome[Drawing]] = []
-        for first in range(0, len(seeds), size):
-            part = slice(first, first + size)
+        while len(outcomes) < len(seeds):
+            first = len(outcomes)
+            part = slice(first, first + self._size(len(seeds)))
             batch = {name: values[part] for name, values in conditions.items()}
-            pictures, unsafe = self._sampled(batch, seeds[part])
-            outcomes += map(self._outcome, pictures, unsafe)
+            if (drawn := self._sampled(batch, seeds[part])) is not None:
+                outcomes += map(self._outcome, *drawn)
         return outcomes
+
+    def _size(self, count: int) -> int:
+        """Pictures of one call of the pipeline."""
+        if self.alone:
+            return 1
+        return self.batch if self.settings.compile else count
 
     def _sampled(
         self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int]
-    ) -> tuple[npt.NDArray[np.float32], list[bool]]:
-        """Pictures as (n, height, width, 3) in [0, 1], and which the checker blocked."""
+    ) -> tuple[Floats, list[bool]] | None:
+        """Pictures as (n, height, width, 3) in [0, 1], and which the checker blocked.
+
+        None when several were drawn at once, and parts of the pipeline turned out to share
+        a generator among them: then they are to be drawn one at a time, as later ones.
+        """
         count = len(seeds)
-        padding = self.batch - count if self.settings.compile else 0
-        generators = [
-            torch.Generator("cpu").manual_seed(s) for s in [*seeds, *[seeds[0]] * padding]
-        ]
-        arguments = {k: _padded(v, padding) for k, v in conditions.items()} | self.arguments
-        if self.settings.negative_prompt is not None:
-            negatives = [self.settings.negative_prompt] * len(generators)
-            arguments["negative_prompt"] = negatives
+        padding = self.batch - count if self.settings.compile and not self.alone else 0
+        padded = [*seeds, *[seeds[0]] * padding]
+        arguments = {**self._conditions(conditions, padded, padding), **self.arguments}
         try:
-            with quiet():
-                output = self.pipeline(generator=generators, **arguments)
+            with quiet(), global_generators(seeds[0]) as used:
+                output = self.pipeline(**arguments)
+                shared = used()
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
             raise
-        blocked = getattr(output, "nsfw_content_detected", None)
-        blocked = blocked or [False] * len(generators)
-        return np.asarray(output.images)[:count], blocked[:count]
+        if shared:
+            self.alone, self.notes["unseeded"] = True, UNSEEDED
+            if len(padded) > 1:
+                return None
+        blocked = getattr(output, "nsfw_content_detected", None) or [False] * len(padded)
+        return pictures_of(output, len(padded))[:count], blocked[:count]
 
-    def _outcome(self, picture: npt.NDArray[np.float32], unsafe: bool) -> Outcome[Drawing]:
+    def _conditions(
+        self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], padding: int
+    ) -> dict[str, Any]:
+        """What differs from picture to picture; single values where drawn one at a time."""
+        each = {k: _padded(v, padding) for k, v in conditions.items()}
+        each["generator"] = [torch.Generator("cpu").manual_seed(s) for s in seeds]
+        if self.negative_prompt is not None:
+            each["negative_prompt"] = [self.negative_prompt] * len(seeds)
+        if not self.alone:
+            return each
+        return {k: v[0] if isinstance(v, list) else v for k, v in each.items()}
+
+    def _outcome(self, picture: Floats, unsafe: bool) -> Outcome[Drawing]:
         """A drawing, or the reason why these values are not a valid picture."""
-        usage = {"images": 1, "steps": self.arguments["num_inference_steps"]}
+        usage = {"images": 1, "steps": self.arguments.get("num_inference_steps")}
+        usage = {name: number for name, number in usage.items() if number is not None}
         height, width = picture.shape[:2]
-        notes = {"size": [width, height]}
+        notes = {"size": [width, height], **self.notes}
         if unsafe:
             reason = "the checkpoint's safety checker blocked the picture"
             return Failure(reason, Fault.UNSAFE, usage, notes)
@@ -211,7 +216,13 @@ class Drawer:
                 f"the picture overflowed in {self.settings.dtype}; set dtype to bfloat16"
             )
             return Failure(reason, Fault.ERROR, usage, notes)
-        pixels = np.rint(picture * 255).astype(np.uint8)
+        if picture.min() < -ROUNDING or picture.max() > 1 + ROUNDING:
+            reason = (
+                f"the pipeline returned values from {picture.min():.3g} to "
+                f"{picture.max():.3g}; those of a picture lie between 0 and 1"
+            )
+            return Failure(reason, Fault.ERROR, usage, notes)
+        pixels = np.rint(picture.clip(0, 1) * 255).astype(np.uint8)
         if not pixels.any():
             return Failure("the picture is wholly black", Fault.ERROR, usage, notes)
         return Result(Drawing(pixels), usage, notes)

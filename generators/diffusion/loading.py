@@ -237,10 +237,27 @@ def _listed(keys: list[str]) -> str:
     return ", ".join(keys[:_NAMED_KEYS]) + more
 
 
+FURTHER_PIPELINES = (
+    "BriaFiboPipeline",
+    "BriaPipeline",
+    "DreamLitePipeline",
+    "ErnieImagePipeline",
+    "HunyuanImagePipeline",
+    "Kandinsky5T2IPipeline",
+    "LongCatImagePipeline",
+    "OmniGenPipeline",
+    "SanaSprintPipeline",
+)
+"""Classes that draw from prompts alone and that AutoPipelineForText2Image does not list
+(diffusers 0.42.1)."""
+
+
 def _pipeline(folder: Path, parts: Mapping[str, Any]) -> Any:
+    name = read_json(folder / "model_index.json").get("_class_name")
+    kind = diffusers.AutoPipelineForText2Image
+    if name in FURTHER_PIPELINES:
+        kind = getattr(diffusers, name)
     try:
-        return diffusers.AutoPipelineForText2Image.from_pretrained(
-            str(folder), **parts, local_files_only=True
-        )
+        return kind.from_pretrained(str(folder), **parts, local_files_only=True)
     except (OSError, ValueError, RuntimeError, AttributeError) as error:
         raise CheckpointError(f"checkpoint {folder}: {error}") from error

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
+
+from transformers import PreTrainedTokenizerBase
 
 _UNLIMITED = 1_000_000
 """Tokenizers that have no limit declare a huge one."""
@@ -31,13 +33,15 @@ class PromptReader:
     tokenizer: Any
     limit: int
     """In tokens, start and end tokens included."""
+    before: int = 0
+    """Tokens of a chat template or an instruction that take their place in the limit."""
 
     def read(self, prompt: str) -> PromptReading:
         """Count the tokens of `prompt` as the pipeline does, and locate the cut."""
         tokens = self.tokenizer(prompt, truncation=False, verbose=False)["input_ids"]
         special = self.tokenizer.num_special_tokens_to_add(pair=False)
         count = len(tokens) - special
-        kept = min(count, self.limit - special)
+        kept = min(count, max(0, self.limit - special - self.before))
         if kept == count:
             return PromptReading(kept, 0)
         return PromptReading(kept, count - kept, self._after(prompt, kept))
@@ -51,23 +55,57 @@ class PromptReader:
         return prompt[spans["offset_mapping"][kept][0] :]
 
 
-def readers_of(pipeline: Any, max_sequence_length: int | None) -> tuple[PromptReader, ...]:
+def readers_of(
+    pipeline: Any,
+    max_sequence_length: int | None,
+    arguments: Mapping[str, Any] | None = None,
+) -> tuple[PromptReader, ...]:
     """The readers of a pipeline, one for each text encoder that has a tokenizer.
 
     CLIP towers are cut at the pipeline's `tokenizer_max_length`, or at their tokenizer's
     own; other encoders at `max_sequence_length`, or at the pipeline's default for it
-    (diffusers, `encode_prompt` of the pipelines).
+    (diffusers, `encode_prompt` of the pipelines). Language models read the prompt inside a
+    template; what comes before it counts. A processor in a tokenizer's place is not read.
     """
     readers = []
     for name, tokenizer in pipeline.components.items():
         encoder_name = name.replace("tokenizer", "text_encoder")
         encoder = pipeline.components.get(encoder_name)
-        if not name.startswith("tokenizer") or tokenizer is None or encoder is None:
+        if not name.startswith("tokenizer") or encoder is None:
+            continue
+        if not isinstance(tokenizer, PreTrainedTokenizerBase):
             continue
         limit = _limit(pipeline, tokenizer, encoder, max_sequence_length)
         if limit < _UNLIMITED:
-            readers.append(PromptReader(encoder_name, tokenizer, limit))
+            before = _before(pipeline, tokenizer, arguments or {})
+            readers.append(PromptReader(encoder_name, tokenizer, limit, before))
     return tuple(readers)
+
+
+def _before(pipeline: Any, tokenizer: Any, arguments: Mapping[str, Any]) -> int:
+    """Tokens that the pipeline puts before the prompt and counts towards the limit."""
+    kind = type(pipeline).__name__
+    if kind in ("ZImagePipeline", "Flux2KleinPipeline"):
+        messages = [{"role": "user", "content": _MARK}]
+        text = tokenizer.apply_chat_template(messages, tokenize=False)
+        return _length(tokenizer, text.partition(_MARK)[0])
+    if kind == "QwenImagePipeline":
+        text = pipeline.prompt_template_encode.partition("{}")[0]
+        dropped: int = pipeline.prompt_template_encode_start_idx
+        return max(0, _length(tokenizer, text) - dropped)
+    if kind == "SanaPipeline":
+        # Of its instruction, the last token stays.
+        default = inspect.signature(pipeline.__call__).parameters[_INSTRUCTION].default
+        return int(bool(arguments.get(_INSTRUCTION, default)))
+    return 0
+
+
+_MARK = "PROMPT"
+_INSTRUCTION = "complex_human_instruction"
+
+
+def _length(tokenizer: Any, text: str) -> int:
+    return len(tokenizer(text, add_special_tokens=False)["input_ids"])
 
 
 def _limit(pipeline: Any, tokenizer: Any, encoder: Any, max_length: int | None) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Weights
 from generators.diffusion.designs import DESIGNS, PUBLISHED, Architecture
@@ -14,6 +15,21 @@ from generators.settings import ModelSettings, unkeyed
 TINY_SIDE = 64
 """Tiny weights draw at most this many pixels a side, in at most TINY_STEPS steps."""
 TINY_STEPS = 2
+
+PLAIT_SETS: Mapping[str, str] = {
+    "num_inference_steps": "set steps",
+    "guidance_scale": "set guidance",
+    "height": "set height",
+    "width": "set width",
+    "negative_prompt": "set negative_prompt",
+    "max_sequence_length": "set max_sequence_length",
+    "prompt": "it is the request's",
+    "generator": "it is made from the request's seed",
+    "num_images_per_prompt": "a request is for one picture",
+    "output_type": "pictures are read as arrays",
+    "return_dict": "pictures are read by name",
+}
+"""Arguments of a pipeline that `arguments` may not hold, and what to do instead."""
 
 
 class DiffusionSettings(ModelSettings):
@@ -29,7 +45,9 @@ class DiffusionSettings(ModelSettings):
     steps: int | None = Field(default=None, ge=1)
     """Denoising steps."""
     guidance: float | None = Field(default=None, ge=0)
-    """Scale of classifier-free guidance, or of FLUX.1-dev's distilled guidance."""
+    """Scale of classifier-free guidance, or of FLUX.1-dev's distilled guidance. It sets the
+    argument that the pipeline guides by (`generators.diffusion.calls`), which is
+    `true_cfg_scale` for Qwen-Image."""
     height: int | None = Field(default=None, ge=16, multiple_of=16)
     """In pixels; 16 is the coarsest patch among the named models."""
     width: int | None = Field(default=None, ge=16, multiple_of=16)
@@ -48,6 +66,9 @@ class DiffusionSettings(ModelSettings):
     """`checkpoint` uses the checker where the checkpoint ships one."""
     variant: str | None = None
     """Which of several weight files of a checkpoint, such as `fp16`; "" for the plain."""
+    arguments: dict[str, JsonValue] = Field(default_factory=dict)
+    """Further arguments of the pipeline's call, such as `true_cfg_scale = 4.0`. They are
+    checked against its signature when it is loaded."""
 
     device_map: Literal["balanced"] | None = unkeyed(None)
     """`balanced` puts the text encoders on further GPUs; the default where device is
@@ -57,12 +78,23 @@ class DiffusionSettings(ModelSettings):
     vae_slicing: bool = unkeyed(False)
     """Decode one picture at a time: less memory for large batches."""
 
+    @field_validator("arguments")
+    @classmethod
+    def _further(cls, arguments: dict[str, JsonValue]) -> dict[str, JsonValue]:
+        """Refuse what has a setting of its own, or none."""
+        for name in arguments:
+            if name in PLAIT_SETS:
+                raise ValueError(f"{name} is not a valid argument: {PLAIT_SETS[name]}")
+        return arguments
+
     @model_validator(mode="after")
     def _effective(self) -> DiffusionSettings:
         """Refuse settings that would change only the key."""
         if self.offload and self.device_map:
             raise ValueError("device_map and offload exclude each other; set one of them")
-        unguided = self.guidance is not None and self.guidance <= 1
+        # With true_cfg_scale, guidance is another input of the model.
+        apart = "true_cfg_scale" in self.arguments
+        unguided = self.guidance is not None and self.guidance <= 1 and not apart
         if unguided and self.negative_prompt is not None:
             raise ValueError(
                 f"negative_prompt has no effect at guidance {self.guidance:g}; "
@@ -71,8 +103,13 @@ class DiffusionSettings(ModelSettings):
         return self
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
-        """As for every model; tiny weights draw small pictures in few steps."""
+        """As for every model; tiny weights draw small pictures in few steps.
+
+        `arguments` enter where there are any: keys are older than that setting.
+        """
         settings = super().keyed(weights)
+        if not self.arguments:
+            del settings["arguments"]
         if weights != "tiny":
             return settings
         return settings | {

@@ -14,7 +14,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
-from generators.settings import ModelSettings, StageSettings, unkeyed
+from generators.settings import StageSettings, unkeyed
+from pipelines.servers.fields import EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where the `openai` SDK sends requests by default."""
@@ -23,12 +24,21 @@ _NEW_TOKENS = 1024
 _TINY_NEW_TOKENS = 48
 
 
-class ChatSettings(ModelSettings):
-    """Any `AutoModelForImageTextToText` checkpoint with a chat template."""
+class ChatSettings(EngineModelSettings):
+    """Any `AutoModelForImageTextToText` checkpoint with a chat template.
+
+    It is run by plait's own stage, or by an `engine` behind a server that plait starts.
+    """
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "vision-language-model"
     target: ClassVar[str] = "pipelines.vlm.stage:VisionLanguageModel"
+    placed: ClassVar[frozenset[str]] = (
+        EngineModelSettings.placed | EngineModelSettings.engine_fields
+    )
+
+    engine: Literal["vllm", "sglang"] | None = unkeyed(None)
+    """Program that runs the model; None for plait's own stage."""
 
     max_new_tokens: int | None = Field(default=None, ge=1)
     """Longest answer; by default 1024 tokens, 48 with `tiny` weights."""
@@ -73,6 +83,14 @@ class ChatSettings(ModelSettings):
         """Whether text is sampled."""
         return self.temperature > 0
 
+    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
+        """The model's stage; with an engine, the one that asks the engine's server."""
+        if self.engine is None:
+            return super().spec(name, weights, gpu_gib)
+        from pipelines.servers.chat_engines import chat_engine_spec
+
+        return chat_engine_spec(self, name, weights, gpu_gib)
+
 
 class ServerSettings(StageSettings):
     """A model behind a server: where it is, and what its requests may take and cost.
@@ -80,6 +98,9 @@ class ServerSettings(StageSettings):
     Result keys name the model by `model` and the server: host, port and path of its URL,
     or `server` where the address changes from run to run.
     """
+
+    checked: ClassVar[str] = "model, max_tokens_field, temperature and extra_body"
+    """What to check where the server does not accept a request, for people."""
 
     model: str
     """As the server names it."""
@@ -175,20 +196,16 @@ class ServerSettings(StageSettings):
         return replace(spec, weights=None, options=options, secrets=(self.api_key_env,))
 
 
-class EndpointSettings(ServerSettings):
-    """A chat model behind an OpenAI-compatible endpoint."""
+class ConversationSettings(ServerSettings):
+    """A model behind a server that answers conversations: what it is sent, and how."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
-    stage: ClassVar[str] = "chat-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
 
-    temperature: float | None = Field(default=0.0, ge=0)
-    """None where the server accepts none (reasoning models)."""
+    temperature: float | None = Field(default=None, ge=0)
+    """None for the server's own, or where it accepts none (reasoning models)."""
     top_p: float | None = Field(default=None, gt=0, le=1)
-    max_tokens: int | None = Field(default=1024, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Longest answer in tokens; None for the server's own limit."""
-    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
-    """The server's name for it; OpenAI's reasoning models accept only the second."""
     system: str | None = None
     """Text of the system turn, before any that the request has."""
     max_images: int | None = Field(default=None, ge=0)
@@ -198,11 +215,25 @@ class EndpointSettings(ServerSettings):
     """Pictures with a longer side are scaled down, in pixels."""
     image_format: Literal["png", "jpeg"] = "png"
     """Encoding of pictures that cannot be sent unchanged."""
-    send_seed: bool = False
-    """Whether to send the record's seed; not every server takes one."""
     control_tokens: tuple[str, ...] = ()
     """Tokens of the server's chat template to break in users' text, such as `<image>`;
     servers of open models (vLLM, SGLang) would read them as their own."""
+
+
+class EndpointSettings(ConversationSettings):
+    """A chat model behind an OpenAI-compatible endpoint."""
+
+    stage: ClassVar[str] = "chat-endpoint"
+    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
+
+    temperature: float | None = Field(default=0.0, ge=0)
+    """None where the server accepts none (reasoning models)."""
+    max_tokens: int | None = Field(default=1024, ge=1)
+    """Longest answer in tokens; None for the server's own limit."""
+    max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
+    """The server's name for it; OpenAI's reasoning models accept only the second."""
+    send_seed: bool = False
+    """Whether to send the record's seed; not every server takes one."""
 
     def is_seeded(self) -> bool:
         """Whether text is sampled: repeats must then be separate records."""

@@ -1,1 +1,1 @@
-"""LVLMs behind an OpenAI-compatible server: the stage, messages, limits and replies."""
+"""Models behind a server that write or draw: stages, settings, limits, errors, replies."""

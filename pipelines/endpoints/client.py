@@ -24,9 +24,10 @@ from pipelines.endpoints.errors import (
     retry_after_s,
 )
 from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
+from pipelines.endpoints.transport import BoundedClient
 
 _PREFLIGHT_ATTEMPTS = 3
-_NO_KEY = "none"
+NO_KEY = "none"
 """Sent where no key is set: local servers accept any, others answer with 401."""
 _SHORTEST_KEY = 8
 """Shorter ones are words such as `none`, which an error may contain."""
@@ -55,11 +56,15 @@ class EndpointClient:
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = s = settings
         self.key = os.environ.get(s.api_key_env)
+        self.http = BoundedClient(
+            timeout=openai.Timeout(s.timeout_s, connect=s.connect_timeout_s)
+        )
         self.openai = openai.AsyncOpenAI(
-            api_key=self.key or _NO_KEY,
+            api_key=self.key or NO_KEY,
             base_url=s.url,
             timeout=openai.Timeout(s.timeout_s, connect=s.connect_timeout_s),
             max_retries=0,
+            http_client=self.http,
         )
         self._retries = RetryLimits(s.timeout_s, s.max_attempts, s.give_up_s, s.backoff_s)
         self._ceiling = UsageCeiling(s)
@@ -133,6 +138,8 @@ class EndpointClient:
                 return Failure(reason, Fault.REFUSED, notes=notes)
             case Meaning.RECORD:
                 return Failure(reason, Fault.BAD_INPUT, notes=notes)
+            case Meaning.REPLY:
+                return Failure(reason, Fault.ENDPOINT, notes=notes)
             case Meaning.ENDPOINT:
                 self._condemned = self._explained(error)
                 return Failure(self._condemned, Fault.ENDPOINT, notes=notes)
@@ -143,7 +150,7 @@ class EndpointClient:
 
     def _explained(self, error: Exception) -> str:
         s = self.settings
-        advice = remedy(error, s.api_key_env, self.key is not None)
+        advice = remedy(error, s, self.key is not None)
         what = (
             f"endpoint {s.url}, model {s.model!r}: {described(error).rstrip('.')}. {advice}"
         )

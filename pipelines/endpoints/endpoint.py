@@ -13,8 +13,9 @@ from generators.pictures import PictureError
 from pipelines.chat.settings import EndpointSettings
 from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
 from pipelines.endpoints.client import EndpointClient
+from pipelines.endpoints.completions import parsed
 from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
-from pipelines.endpoints.replies import ChatCompletion, outcome, parsed
+from pipelines.endpoints.replies import Account, EndpointReply, text_outcome
 
 _PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
 _PREFLIGHT_TOKENS = 16
@@ -96,14 +97,14 @@ class ChatEndpoint:
         reply, usage = answered.reply, answered.usage
         about: dict[str, Any] = {"finish": reply.finish, "model": reply.model}
         about["attempts"] = answered.attempts
-        return outcome(reply, usage, call.notes | about | usage)
+        return text_outcome(reply, Account(usage, call.notes | about | reply.notes | usage))
 
-    async def _sent(self, call: _Call) -> ChatCompletion:
+    async def _sent(self, call: _Call) -> EndpointReply:
         body = body_of(call.messages, self.settings, call.seed, call.most_tokens)
         completions = self._client.openai.chat.completions
         raw = await completions.with_raw_response.create(**body)
         return parsed(raw.http_response.content)
 
 
-def _used(reply: ChatCompletion) -> dict[str, float] | None:
-    return None if reply.usage is None else reply.usage.as_usage()
+def _used(reply: EndpointReply) -> Mapping[str, float] | None:
+    return reply.tokens

@@ -8,20 +8,55 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+import httpx2
 import openai
 
 from generators.errors import PlaitError
+from pipelines.chat.settings import ServerSettings
+from pipelines.endpoints.transport import ReplyTooLarge
 
 _SHOWN_OF_MESSAGE = 300
-_FILTER_CODES = ("content_filter", "content_policy_violation")
+REFUSAL_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
+"""Error codes by which a provider's filter blocks a request."""
+_ACCOUNT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
+"""No credit is left; OpenAI says the second with status 400."""
+_SETTINGS = {"model", "size", "quality", "response_format", "output_format", "seed"}
+_SETTINGS |= {"num_inference_steps", "guidance_scale", "true_cfg_scale"}
+_SETTINGS |= {"negative_prompt", "generator_device", "max_sequence_length"}
+"""Fields that are equal in all requests of a stage: rejected once, they always are."""
 
 
 class MalformedReply(ValueError):
-    """The server's reply is not the JSON of a chat completion."""
+    """The server's reply is not the JSON that its API promises."""
 
 
-ERRORS = (openai.OpenAIError, TimeoutError, MalformedReply)
+class StatusError(Exception):
+    """An error status of a server that another SDK than OpenAI's has been talking to."""
+
+    def __init__(
+        self, status: int, message: str, code: str | None, headers: Mapping[str, Any]
+    ) -> None:
+        super().__init__(message)
+        self.status_code = status
+        self.message = message
+        self.code = code
+        self.headers = headers
+
+
+HttpError = openai.APIStatusError | StatusError
+ERRORS = (
+    openai.OpenAIError,
+    StatusError,
+    httpx2.TransportError,
+    TimeoutError,
+    MalformedReply,
+    ReplyTooLarge,
+)
 """What a request to an endpoint may raise; anything else is a bug."""
+
+
+TIMEOUTS = (openai.APITimeoutError, httpx2.TimeoutException, TimeoutError)
+"""Errors of a server that did not answer in time."""
 
 
 class EndpointError(PlaitError, RuntimeError):
@@ -37,20 +72,39 @@ class Meaning(StrEnum):
     """The server will never answer this request."""
     REFUSED = "refused"
     """The server's content filter blocked this request."""
+    REPLY = "reply"
+    """The reply cannot be read; it is not worth asking again in this run."""
     ENDPOINT = "endpoint"
     """No request will be answered: wrong key, unknown model, no credit."""
 
 
 def meaning(error: BaseException) -> Meaning:
     """What follows from an error of one request."""
-    if not isinstance(error, openai.APIStatusError):
+    if isinstance(error, ReplyTooLarge) or isinstance(error.__cause__, ReplyTooLarge):
+        return Meaning.REPLY
+    if not isinstance(error, HttpError):
         return Meaning.AGAIN if isinstance(error, ERRORS) else Meaning.RECORD
     status = error.status_code
-    if status in (401, 403, 404) or error.code == "insufficient_quota":
+    if status in (401, 403, 404) or error.code in _ACCOUNT_CODES:
         return Meaning.ENDPOINT
     if status in (408, 409, 429) or status >= 500:
         return Meaning.AGAIN
-    return Meaning.REFUSED if error.code in _FILTER_CODES else Meaning.RECORD
+    if error.code in REFUSAL_CODES:
+        return Meaning.REFUSED
+    return Meaning.ENDPOINT if _rejects_a_setting(error) else Meaning.RECORD
+
+
+def _rejects_a_setting(error: HttpError) -> bool:
+    """Whether the server names a field that is not the record's own.
+
+    OpenAI and vLLM name it in `param`, other FastAPI servers in `detail[].loc`.
+    """
+    named, body = {getattr(error, "param", None)}, getattr(error, "body", None)
+    details = body.get("detail") if isinstance(body, Mapping) else None
+    for detail in details if isinstance(details, list) else []:
+        place = detail.get("loc") if isinstance(detail, Mapping) else None
+        named.update(part for part in place or () if isinstance(part, str))
+    return not named.isdisjoint(_SETTINGS)
 
 
 def is_cut_short(error: BaseException) -> bool:
@@ -68,11 +122,13 @@ def is_cut_short(error: BaseException) -> bool:
 
 def described(error: BaseException) -> str:
     """The error as users should read it, without the SDK's wrapping."""
-    if isinstance(error, openai.APIStatusError):
+    if isinstance(error, HttpError):
         return f"HTTP {error.status_code}: {_server_message(error)}"
-    if isinstance(error, openai.APITimeoutError | TimeoutError):
+    if isinstance(error, TIMEOUTS):
         return "no complete reply in time"
-    if isinstance(error, openai.APIConnectionError):
+    if isinstance(error, ReplyTooLarge) or isinstance(error.__cause__, ReplyTooLarge):
+        return str(error.__cause__ or error)
+    if isinstance(error, openai.APIConnectionError | httpx2.TransportError):
         cause = error.__cause__ or error
         return f"no connection: {str(cause) or type(cause).__name__}"
     if isinstance(error, MalformedReply):
@@ -80,7 +136,9 @@ def described(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _server_message(error: openai.APIStatusError) -> str:
+def _server_message(error: HttpError) -> str:
+    if isinstance(error, StatusError):
+        return " ".join(error.message.split())[:_SHOWN_OF_MESSAGE]
     body = error.body
     if isinstance(body, Mapping):
         body = body.get("message") or body.get("detail") or body
@@ -88,11 +146,11 @@ def _server_message(error: openai.APIStatusError) -> str:
     return text[:_SHOWN_OF_MESSAGE]
 
 
-def remedy(error: BaseException, api_key_env: str, has_key: bool) -> str:
+def remedy(error: BaseException, settings: ServerSettings, has_key: bool) -> str:
     """What the user can do about an endpoint that does not work."""
-    if isinstance(error, openai.APIStatusError):
-        return _remedy_by_status(error, api_key_env, has_key)
-    if isinstance(error, openai.APITimeoutError | TimeoutError):
+    if isinstance(error, HttpError):
+        return _remedy_by_status(error, settings, has_key)
+    if isinstance(error, TIMEOUTS):
         return (
             "It accepts connections but does not answer; see its log, or raise timeout_s."
         )
@@ -101,8 +159,9 @@ def remedy(error: BaseException, api_key_env: str, has_key: bool) -> str:
     return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
 
 
-def _remedy_by_status(error: openai.APIStatusError, api_key_env: str, has_key: bool) -> str:
-    if error.code == "insufficient_quota":
+def _remedy_by_status(error: HttpError, settings: ServerSettings, has_key: bool) -> str:
+    api_key_env = settings.api_key_env
+    if error.code in _ACCOUNT_CODES:
         return "The account has no credit left."
     if meaning(error) is Meaning.AGAIN:
         return "Try again later."
@@ -114,14 +173,15 @@ def _remedy_by_status(error: openai.APIStatusError, api_key_env: str, has_key: b
             return f"The key in {api_key_env} may not use this model."
         case 404:
             return "Check the model's name, and that base_url ends in the API's path (/v1)."
-    return "Check model, max_tokens_field, temperature and extra_body."
+    return f"Check {settings.checked}."
 
 
 def retry_after_s(error: BaseException | None) -> float | None:
     """How long the server asks to wait, in seconds (RFC 9110, section 10.2.3)."""
-    if not isinstance(error, openai.APIStatusError):
+    if not isinstance(error, HttpError):
         return None
-    headers: Mapping[str, Any] = error.response.headers
+    own = isinstance(error, StatusError)
+    headers: Mapping[str, Any] = error.headers if own else error.response.headers
     value = str(headers.get("retry-after", "")).strip()
     try:
         return max(float(value), 0.0)

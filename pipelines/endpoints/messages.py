@@ -12,22 +12,24 @@ from PIL import Image as Pillow
 
 from generators.document import Image, Text, Turn
 from generators.pictures import decode
-from pipelines.chat.settings import EndpointSettings
+from pipelines.chat.settings import ConversationSettings, EndpointSettings
 
 _MIME = {"JPEG": "image/jpeg", "PNG": "image/png"}
 _JPEG_QUALITY = 95
 
 
-def messages_of(turns: Sequence[Turn], settings: EndpointSettings) -> list[dict[str, Any]]:
+def messages_of(
+    turns: Sequence[Turn], settings: ConversationSettings, own_pictures: bool = False
+) -> list[dict[str, Any]]:
     """The messages of a request; PictureError for a picture that cannot be read.
 
     The API takes pictures only from users, so those of an assistant's turn follow it in
-    a user's message.
+    a user's message; with `own_pictures` they stay in their place.
     """
     messages = []
     for turn in turns:
-        if turn.role == "user":
-            messages.append(_message("user", turn, settings))
+        if turn.role == "user" or (own_pictures and turn.role == "assistant"):
+            messages.append(_message(turn.role, turn, settings))
             continue
         text = "".join(s.text for s in turn.content if isinstance(s, Text))
         messages.append({"role": turn.role, "content": text})
@@ -37,7 +39,7 @@ def messages_of(turns: Sequence[Turn], settings: EndpointSettings) -> list[dict[
     return messages
 
 
-def _message(role: str, turn: Turn, settings: EndpointSettings) -> dict[str, Any]:
+def _message(role: str, turn: Turn, settings: ConversationSettings) -> dict[str, Any]:
     """Text alone as a plain string, which every server takes."""
     texts = [s.text for s in turn.content if isinstance(s, Text)]
     if len(texts) == len(turn.content):
@@ -45,7 +47,7 @@ def _message(role: str, turn: Turn, settings: EndpointSettings) -> dict[str, Any
     return {"role": role, "content": [_part(s, settings) for s in turn.content]}
 
 
-def _part(segment: Text | Image, settings: EndpointSettings) -> dict[str, Any]:
+def _part(segment: Text | Image, settings: ConversationSettings) -> dict[str, Any]:
     if isinstance(segment, Text):
         return {"type": "text", "text": segment.text}
     url = data_url(segment, settings.image_max_side, settings.image_format)

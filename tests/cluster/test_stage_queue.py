@@ -10,7 +10,7 @@ from trial import LIGHT, writer
 
 from cluster.placement import Node, Resources, best_node, free_resources
 from cluster.stage_queue import DEATHS_TO_QUARANTINE, Batch, StageQueue
-from generators.base import Fault, Job
+from generators.base import Fault, Job, ServerCommand
 from generators.document import Request, Text, Turn
 
 
@@ -129,6 +129,16 @@ def test_suspects_go_only_to_a_worker_with_nothing_else() -> None:
     suspects = p.take(idle=True, growing=False, workers=1)
     assert suspects is not None
     assert suspects.alone
+
+
+def test_requests_of_a_server_that_died_are_alone_only_after_a_second_death() -> None:
+    own = replace(LIGHT, server=ServerCommand(name="x", argv=("x",)))
+    p = StageQueue(writer(own), 0)
+    for expected in (False, True):
+        p.worker_died(Batch((job("a"),)), "died", certain=False)
+        suspect = p.take(idle=True, growing=False, workers=1)
+        assert suspect is not None
+        assert suspect.alone == expected
 
 
 def test_needs_fit_or_do_not() -> None:

@@ -24,6 +24,7 @@ from generators.document import (
     Turn,
 )
 from generators.system import Repetition, System, answer
+from pipelines.composition import composite, protocol
 
 REPETITION = Repetition(as_asked, seed=7)
 
@@ -55,6 +56,39 @@ def test_pictures_stand_where_they_were_asked_for() -> None:
     pictures = [f"{p} {s}".encode() for p, s in zip(("one", "two"), seeds, strict=True)]
     assert texts == ["start", pictures[0], "between", pictures[1]]
     assert [j.spec.kind for j in asked] == [Kind.DRAFT, Kind.RENDER, Kind.RENDER]
+
+
+def test_pictures_that_came_with_the_answer_keep_their_places_and_numbers() -> None:
+    ready = Image.of(b"drawn by the server")
+
+    def half_drawn(job: Job) -> Outcome[Any]:
+        if isinstance(job.input, Request):
+            return Result(Draft((ready, Text("then"), ImageRequest("one"), ready)))
+        return drawing(job)
+
+    system = System(name="s", draft=writer(), render=painter(), rounds=2)
+    outcome, asked = follow(answer(system, sample(0), REPETITION), half_drawn)
+    seeds = [REPETITION.seed_at(sample(0), i) for i in (1, 4)]
+    drawn = [Image.of(f"one {seed}".encode()) for seed in seeds]
+    half = [(ready, Text("then"), image, ready) for image in drawn]
+    assert outcome.value == Document((*half[0], *half[1]))
+    second = [j.input for j in asked if isinstance(j.input, Request)][1]
+    assert second.turns[-1] == Turn("assistant", half[0])
+
+
+def test_a_system_that_would_drop_pictures_of_an_answer_fails_instead() -> None:
+    def showing(job: Job) -> Outcome[Any]:
+        return Result(Draft((Text("look"), Image.of(b"a"), Image.of(b"a"))))
+
+    rule = protocol("mmie")
+    system = composite("s", writer(), painter(), rule, ("w", "p"))
+    outcome, asked = follow(answer(system, sample(0), REPETITION), showing)
+    assert isinstance(outcome, Failure)
+    assert "2 picture(s) of its own" in outcome.reason
+    assert len(asked) == 1
+    alone = System(name="s", draft=writer())
+    outcome, _ = follow(answer(alone, sample(0), REPETITION), showing)
+    assert len(outcome.value.images) == 2
 
 
 def test_all_painters_of_a_row_start_from_the_same_noise() -> None:

@@ -39,15 +39,16 @@ NAMES = list(T2IS)
 def own_pictures(pipeline: Any, name: str, requests: list[ImageRequest]) -> np.ndarray:
     """Pictures as a user of diffusers draws them, one by one."""
     options = arguments(name)
-    extra = {}
+    extra = {"guidance_scale": options["guidance"]}
+    if name == "qwen-image":
+        extra = {"true_cfg_scale": options["guidance"], "negative_prompt": " "}
     if options["max_sequence_length"]:
         extra["max_sequence_length"] = options["max_sequence_length"]
     pipeline.set_progress_bar_config(disable=True)
     drawings = [
         pipeline(
-            r.prompt,
+            prompt=r.prompt,
             num_inference_steps=options["steps"],
-            guidance_scale=options["guidance"],
             height=options["height"],
             width=options["width"],
             generator=torch.Generator().manual_seed(r.seed),

@@ -67,6 +67,31 @@ def test_names_of_the_first_published_checkpoints_fit(checkpoint):
     assert furthest(pixels(drawn), pixels(shared("openjourney")(REQUESTS[:2]))) <= 1
 
 
+def test_language_model_stored_with_its_output_layer_fits(tmp_path):
+    """Z-Image's Qwen3Model is published as a Qwen3ForCausalLM: `model.` before each key."""
+    tiny_pipeline("z-image").save_pretrained(tmp_path)
+
+    def prefixed(tensors):
+        for key in list(tensors):
+            tensors[f"model.{key}"] = tensors.pop(key)
+
+    edit(tmp_path / TEXT_ENCODER, prefixed)
+    assert "model.norm.weight" in load_file(tmp_path / TEXT_ENCODER)
+    drawn = from_folder(tmp_path, "z-image-turbo")(REQUESTS[:2])
+    assert furthest(pixels(drawn), pixels(shared("z-image-turbo")(REQUESTS[:2]))) == 0
+
+
+def test_classes_that_no_auto_pipeline_lists_are_loaded(tmp_path, monkeypatch):
+    """As a stand-in for Kandinsky 5: a class of that name with Stable Diffusion's parts."""
+    kind = type("Kandinsky5T2IPipeline", (diffusers.StableDiffusionPipeline,), {})
+    monkeypatch.setattr(diffusers, "Kandinsky5T2IPipeline", kind)
+    tiny_pipeline("sd15").save_pretrained(tmp_path)
+    path = tmp_path / "model_index.json"
+    index = json.loads(path.read_text()) | {"_class_name": "Kandinsky5T2IPipeline"}
+    path.write_text(json.dumps(index))
+    assert type(load_published(str(tmp_path), None, torch.float32)) is kind
+
+
 def test_all_that_does_not_fit_is_named_at_once(checkpoint):
     edit(checkpoint / UNET, lambda t: t.pop("conv_in.bias"))
     edit(checkpoint / UNET, lambda t: t.update({"conv_out.weight": torch.zeros(3, 2)}))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import pytest
 import torch
 from diffusion_helpers import REQUESTS, shared, stage, tiny_pipeline
@@ -10,8 +12,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from generators.diffusion.builds import small_tokenizer
 from generators.diffusion.prompts import PromptReader, readers_of, readings
+from generators.diffusion.tokenizers import small_tokenizer
 from generators.document import ImageRequest
 
 pytestmark = pytest.mark.models
@@ -24,6 +26,11 @@ pytestmark = pytest.mark.models
         ("sdxl", {"text_encoder": 77, "text_encoder_2": 77}),
         ("sd3", {"text_encoder": 77, "text_encoder_2": 77, "text_encoder_3": 256}),
         ("flux", {"text_encoder": 77, "text_encoder_2": 512}),
+        ("flux2-klein", {"text_encoder": 512}),
+        ("z-image", {"text_encoder": 512}),
+        ("qwen-image", {"text_encoder": 512}),
+        ("pixart-sigma", {"text_encoder": 300}),
+        ("sana", {"text_encoder": 300}),
     ],
 )
 def test_lengths_the_pipelines_cut_to(architecture, limits):
@@ -98,6 +105,35 @@ def test_encoders_are_given_exactly_what_is_noted():
     noted = drawing([REQUESTS[1]])[0].notes["text_encoders"]
     assert seen == {name: about["kept"] for name, about in noted.items()}
     assert noted["text_encoder_3"]["dropped"] > 0
+
+
+@pytest.mark.parametrize("name", ["flux2-klein", "z-image-turbo", "qwen-image", "sana"])
+def test_kept_text_decides_the_picture_of_a_language_model(name):
+    """A prompt and its kept part give equal pictures, and half of it another."""
+    drawing = shared(name)
+    prompt = "".join(f"{i} " for i in range(300))
+    read = drawing.readers[0].read(prompt)
+    cut = prompt.index(read.cut, len(prompt) - len(read.cut))
+    assert read.dropped > 0
+    pictures = drawing(
+        [ImageRequest(prompt=text, seed=5) for text in (prompt, prompt[:cut] + "!" * 99)]
+    )
+    assert (pictures[0].value.pixels == pictures[1].value.pixels).all()
+    other = drawing([ImageRequest(prompt=prompt[: cut // 2] + "#" * 999, seed=5)])[0]
+    assert (pictures[0].value.pixels != other.value.pixels).any()
+
+
+def test_instruction_of_sana_can_be_left_out():
+    drawing = stage("sana", arguments={"complex_human_instruction": []})
+    assert drawing.readers[0].read("x" * 400).kept == 299
+    assert shared("sana").readers[0].read("x" * 400).kept == 298
+
+
+def test_processor_in_the_place_of_a_tokenizer_is_not_read():
+    class Flux2Pipeline:
+        components: ClassVar = {"tokenizer": object(), "text_encoder": object()}
+
+    assert readers_of(Flux2Pipeline(), None) == ()
 
 
 def test_cut_text_does_not_change_the_picture():

@@ -24,7 +24,7 @@ def test_planning_imports_no_model_library():
         "print(len(specs), sorted(heavy))"
     )
     run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True)
-    assert run.stdout.decode().strip() == "10 []", run.stderr.decode()
+    assert run.stdout.decode().strip() == "24 []", run.stderr.decode()
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,13 @@ def test_planning_imports_no_model_library():
         ("sdxl", 50, 5.0, 1024, "float16"),
         ("sdxl-turbo", 1, 0.0, 512, "float16"),
         ("flux", 50, 3.5, 1024, "bfloat16"),
+        ("qwen-image", 50, 4.0, 1328, "bfloat16"),
+        ("flux2-klein", 4, 1.0, 1024, "bfloat16"),
+        ("z-image-turbo", 8, 0.0, 1024, "bfloat16"),
+        ("sd3.5-medium", 40, 4.5, 1024, "bfloat16"),
+        ("sd3.5-large", 28, 3.5, 1024, "bfloat16"),
+        ("pixart-sigma", 20, 4.5, 1024, "float16"),
+        ("sana", 20, 4.5, 1024, "bfloat16"),
     ],
 )
 def test_published_settings(name, steps, guidance, side, dtype):
@@ -79,6 +86,7 @@ def test_only_settings_that_change_pictures_are_in_the_key():
         "safety_checker": "off",
         "variant": "",
         "architecture": "flux",
+        "arguments": {"guidance_rescale": 0.7},
     }
     digests = {plain.spec("x", "tiny").digest}
     for field, value in other_pictures.items():
@@ -86,6 +94,20 @@ def test_only_settings_that_change_pictures_are_in_the_key():
     assert len(digests) == 1 + len(other_pictures)
     half = plain.model_copy(update={"dtype": "bfloat16"})
     assert half.spec("x", "dummy").digest != plain.spec("x", "dummy").digest
+
+
+def test_no_arguments_leave_the_key_as_it_was():
+    """Records are older than that setting; the golden keys say so for all named models."""
+    plain = TextToImageSettings(model="a/b", architecture="sdxl")
+    assert "arguments" not in plain.keyed("tiny")
+    other = TextToImageSettings(model="a/b", architecture="sdxl", arguments={"eta": 0.5})
+    assert other.keyed("tiny")["arguments"] == {"eta": 0.5}
+
+
+def test_distilled_guidance_and_a_negative_prompt_exclude_each_other_not():
+    """FLUX.1's guidance 1 is an input; its negative prompt goes with true_cfg_scale."""
+    arguments = {"true_cfg_scale": 4.0}
+    TextToImageSettings(model="a/b", guidance=1, negative_prompt="x", arguments=arguments)
 
 
 def test_spec_says_how_the_stage_is_run():
@@ -116,6 +138,10 @@ def test_memory_estimate_counts_all_modules_and_the_decoded_pictures():
         ({"negative_prompt": "", "guidance": 1.0}, "no effect at guidance 1"),
         ({"offload": "model", "device_map": "balanced"}, "exclude each other"),
         ({"stepps": 3}, "stepps"),
+        ({"arguments": {"num_inference_steps": 3}}, "set steps"),
+        ({"arguments": {"guidance_scale": 3}}, "set guidance"),
+        ({"arguments": {"generator": 3}}, "the request's seed"),
+        ({"arguments": {"eta": object()}}, "arguments"),
     ],
 )
 def test_wrong_settings_are_refused(settings, message):

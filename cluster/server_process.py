@@ -1,0 +1,280 @@
+"""A server that a worker starts, watches and ends.
+
+The server is not the worker's child but that of a `guardian.py`, so that it ends with the
+worker however the worker ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+from generators.base import ServerCommand
+from generators.errors import PlaitError
+
+LOG_FOLDER = "servers"
+"""Folder of a run directory that holds what its servers wrote."""
+_GUARDIAN = Path(__file__).with_name("guardian.py")
+_HOST = "127.0.0.1"
+_POLL_S = 0.2
+_HEALTH_EVERY_S = 5.0
+_HEALTH_TIMEOUT_S = 10.0
+_STOP_MARGIN_S = 5.0
+_PORT_ATTEMPTS = 3
+_SHOWN_LINES = 15
+_SHOWN_BYTES = 3000
+_SHORTEST_SECRET = 8
+_NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "RAY_")
+"""Beginnings of variables that are the worker's own: a server may be another
+environment's program, and must not find this one's modules."""
+
+
+class ServerError(PlaitError, RuntimeError):
+    """A server that plait starts cannot be used; the message ends with its log's end."""
+
+
+class ServerProcess:
+    """One running server."""
+
+    def __init__(
+        self, command: ServerCommand, log: Path, secrets: Mapping[str, str] | None = None
+    ) -> None:
+        """Start it; `wait_ready` waits for it. `secrets` are kept out of messages."""
+        self.command = command
+        self.log = log
+        self.port = 0
+        self.ended: Future[str] = Future()
+        """Why it ended, once it has."""
+        self._secrets = [v for v in (secrets or {}).values() if len(v) >= _SHORTEST_SECRET]
+        self._stopping = False
+        self._group: int | None = None
+        self._guard = threading.Lock()
+        self._start()
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return f"http://{_HOST}:{self.port}{self.command.path}"
+
+    def wait_ready(self) -> None:
+        """Wait until it is healthy; ServerError when it is not in time, or ends."""
+        for attempt in range(_PORT_ATTEMPTS):
+            try:
+                self._wait_healthy()
+                break
+            except ServerError:
+                taken = "address already in use" in self.log_end().lower()
+                if self._stopping or not taken or attempt == _PORT_ATTEMPTS - 1:
+                    raise
+            self._start()  # another process took the port first
+        self._check_software()
+        threading.Thread(target=self._watch_health, daemon=True).start()
+
+    def stop(self) -> None:
+        """End it and all it has started, and wait until it has ended."""
+        self._stopping = True
+        with contextlib.suppress(OSError, ValueError):
+            self._guardian_input.write(b"stop\n")
+            self._guardian_input.flush()
+        limit = self.command.stop_timeout_s + _STOP_MARGIN_S
+        with contextlib.suppress(TimeoutError):
+            self.ended.result(limit)
+        with contextlib.suppress(OSError, ValueError):
+            self._guardian_input.close()
+
+    def has_ended(self, within_s: float = 0.0) -> bool:
+        """Whether it has ended, or does `within_s` seconds."""
+        with contextlib.suppress(TimeoutError):
+            self.ended.result(within_s)
+        return self.ended.done()
+
+    def log_end(self) -> str:
+        """The last lines of its log, without the values of secrets."""
+        try:
+            with self.log.open("rb") as file:
+                file.seek(max(0, self.log.stat().st_size - _SHOWN_BYTES))
+                text = file.read().decode(errors="replace")
+        except OSError:
+            return ""
+        for secret in self._secrets:
+            text = text.replace(secret, "***")
+        asked = f"GET {self.command.health} "  # by plait, every few seconds
+        lines = [x.rstrip() for x in text.splitlines() if x.strip() and asked not in x]
+        return "\n".join(lines[-_SHOWN_LINES:])
+
+    # ------------------------------------------------------------------------ starting
+
+    def _start(self) -> None:
+        self.ended = Future()
+        self.port = self.command.port or _free_port()
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        argv = [a.replace("{port}", str(self.port)) for a in self.command.argv]
+        timeout = str(self.command.stop_timeout_s)
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_GUARDIAN), timeout, *argv],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env=_environment(self.command),
+            )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.wait()  # the guardian goes on in a process that is nobody's child
+        self._guardian_input = process.stdin
+        reading = (process.stdout, self.ended)
+        threading.Thread(target=self._read_guardian, args=reading, daemon=True).start()
+
+    def _read_guardian(self, lines: Any, ended: Future[str]) -> None:
+        """Follow what the guardian says, to the server's end."""
+        reason = "it was killed together with its guardian"
+        for line in lines:
+            word, _, rest = line.decode(errors="replace").strip().partition(" ")
+            if word == "started":
+                self._group = int(rest)
+            elif word == "exited":
+                reason = _ending(int(rest))
+            elif word == "failed":
+                reason = f"it could not be started: {rest}"
+        lines.close()
+        if self._group is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._group, 9)
+        self._end(ended, reason)
+
+    def _end(self, ended: Future[str], reason: str) -> None:
+        with self._guard:
+            if not ended.done():
+                ended.set_result(f"server {self.command.name}: {reason}")
+
+    def _wait_healthy(self) -> None:
+        until = time.monotonic() + self.command.start_timeout_s
+        while time.monotonic() < until:
+            if self.has_ended(_POLL_S):
+                raise self._error(self.ended.result())
+            if self._is_healthy():
+                return
+        limit = f"{self.command.start_timeout_s:g} s"
+        at = f"{self.command.health} on port {self.port}"
+        self.stop()
+        raise self._error(
+            f"server {self.command.name}: {at} was not healthy after {limit} "
+            "(raise start_timeout_s where it needs longer)"
+        )
+
+    def _error(self, reason: str) -> ServerError:
+        end = self.log_end() or "(nothing)"
+        return ServerError(f"{reason}. Its log {self.log} ends:\n{end}")
+
+    def _check_software(self) -> None:
+        """ServerError where another version runs than the one that names the results."""
+        wanted = self.command
+        if not wanted.version:
+            return
+        reported = reported_version(f"http://{_HOST}:{self.port}", wanted.software)
+        if reported is None or _public(reported) == _public(wanted.version):
+            return
+        self.stop()
+        raise ServerError(
+            f"server {wanted.name} reports {wanted.software} {reported}, and the run was "
+            f"planned with {wanted.version}: results are named by the version. Plan again "
+            "where the same program is installed, or state the version in the config."
+        )
+
+    # ------------------------------------------------------------------------ watching
+
+    def _is_healthy(self) -> bool:
+        if not self.command.health:
+            return _accepts(self.port)
+        return _got(f"http://{_HOST}:{self.port}{self.command.health}") is not None
+
+    def _watch_health(self) -> None:
+        """Count a server as ended whose health path gives no answer for too long."""
+        healthy_at = time.monotonic()
+        while not self.has_ended(_HEALTH_EVERY_S):
+            if self._is_healthy():
+                healthy_at = time.monotonic()
+            elif time.monotonic() - healthy_at > self.command.hung_after_s:
+                limit = f"{self.command.hung_after_s:g} s"
+                self._end(self.ended, f"{self.command.health} gave no answer for {limit}")
+                self.stop()
+
+
+def reported_version(base: str, software: str) -> str | None:
+    """The version that a running server reports; None where it reports none.
+
+    vLLM answers at `/version`, SGLang at `/server_info` (before 0.5.6:
+    `/get_server_info`).
+    """
+    paths = {"vllm": ["/version"], "sglang": ["/server_info", "/get_server_info"]}
+    for path in paths.get(software, []):
+        with contextlib.suppress(ValueError, AttributeError):
+            version = json.loads(_got(base + path) or b"{}").get("version")
+            if isinstance(version, str):
+                return version
+    return None
+
+
+def _got(url: str) -> bytes | None:
+    """What a path of this machine answers with a status of 2xx; no proxy is asked."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=_HEALTH_TIMEOUT_S) as reply:
+            content: bytes = reply.read()
+            return content
+    except (urllib.error.URLError, http.client.HTTPException, OSError):
+        return None
+
+
+def _public(version: str) -> str:
+    """A version without the part after `+`, which names a build."""
+    return version.partition("+")[0].strip()
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"it exited with status {status}"
+    return f"it was killed by signal {-status}"
+
+
+def _environment(command: ServerCommand) -> dict[str, str]:
+    own = {k: v for k, v in os.environ.items() if not k.startswith(_NOT_INHERITED)}
+    return {**own, **dict(command.env)}
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind((_HOST, 0))
+        return int(probe.getsockname()[1])
+
+
+def _accepts(port: int) -> bool:
+    with contextlib.suppress(OSError), socket.create_connection((_HOST, port), 1.0):
+        return True
+    return False
+
+
+def log_path(root: Path, name: str) -> Path:
+    """Where a server of this process writes, under a run directory."""
+    safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
+    return root / LOG_FOLDER / f"{safe[:60]}-{socket.gethostname()}-{os.getpid()}.log"
+
+
+def bypass_proxies() -> None:
+    """Let requests of this process to its own machine go there directly."""
+    for name in ("NO_PROXY", "no_proxy"):
+        before = os.environ.get(name)
+        os.environ[name] = f"{before},{_HOST},localhost" if before else f"{_HOST},localhost"

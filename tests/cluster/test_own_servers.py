@@ -1,0 +1,234 @@
+"""Stages whose workers start servers: nothing is lost, and nothing is left running."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from paths import HELPERS
+from trial import Witness, plan_of, run, sample
+
+from cluster.plan import Plan
+from cluster.store import Store
+from generators.base import ServerCommand, StageSpec
+from pipelines.chat.settings import EndpointSettings
+
+pytestmark = pytest.mark.ray
+
+PATIENCE: Mapping[str, Any] = {"backoff_s": 0.05, "give_up_s": 60.0}
+
+
+def served(marker: Path, *faults: str, replicas: int = 1, **settings: Any) -> StageSpec:
+    """A writer whose workers start the faulty server; `marker` is on its command line."""
+    server = str(HELPERS / "faulty_server.py")
+    argv = (sys.executable, server, "--port", "{port}", "--grandchildren", str(marker))
+    command = ServerCommand(name="echo", argv=(*argv, *faults), start_timeout_s=60.0)
+    spec = EndpointSettings(
+        model="m", concurrency=4, workers=replicas, **{**PATIENCE, **settings}
+    ).spec("served", "pretrained")
+    placement = replace(spec.placement, endpoint="server:echo", server=command)
+    return replace(spec, identity="endpoint:echo", placement=placement)
+
+
+def left_of(marker: Path) -> list[str]:
+    """Command lines of processes that belong to a trial with this marker."""
+    pids = {int(pid) for pid in marker.read_text().split()} if marker.exists() else set()
+    lines = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
+                continue
+            if process.pid in pids or str(marker) in line:
+                lines.append(line)
+    return lines
+
+
+def none_left(marker: Path, within_s: float = 15.0) -> bool:
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        if not left_of(marker):
+            return True
+        time.sleep(0.1)
+    return not left_of(marker)
+
+
+def trial(marker: Path, *faults: str, samples: int = 12, **settings: Any) -> Plan:
+    return plan_of(
+        [sample(i) for i in range(samples)], write=served(marker, *faults, **settings)
+    )
+
+
+def test_a_worker_starts_its_server_and_ends_it(ray_address: str, tmp_path: Path) -> None:
+    marker = tmp_path / "pids"
+    result = run(trial(marker), tmp_path / "run")
+    assert result.counts["done"] == 24
+    assert not left_of(marker)  # the run waited for it
+    assert list((tmp_path / "run" / "servers").glob("echo-*.log"))
+
+
+def test_a_server_that_dies_is_started_again_and_no_record_is_lost(
+    ray_address: str, tmp_path: Path
+) -> None:
+    marker, lives, witness = tmp_path / "pids", tmp_path / "lives", Witness()
+    plan = trial(marker, "--die-after", "4", "--lives", str(lives))
+    result = run(plan, tmp_path / "run", witness)
+    assert result.counts["done"] == 24
+    assert lives.exists()
+    (failure,) = witness.failures
+    assert "killed by signal 9" in failure.reason
+    assert "the engine has met its end" in failure.reason
+    assert not left_of(marker)
+
+
+def test_a_query_that_kills_the_server_fails_alone(
+    ray_address: str, tmp_path: Path
+) -> None:
+    marker, witness = tmp_path / "pids", Witness()
+    plan = plan_of(
+        [sample(i, "!die" if i == 3 else "") for i in range(6)],
+        write=served(marker, "--die-at", "!die"),
+    )
+    result = run(plan, tmp_path / "run", witness)
+    assert (result.counts["done"], result.counts["failed"]) == (10, 2)
+    rows = Store(tmp_path / "run").rows(plan.systems[0].stages[0])
+    reasons = [r.reason for r in rows.values() if r.outcome == "failed"]
+    assert "not tried again after 3 attempts" in str(reasons)
+
+
+def test_a_server_that_cannot_start_ends_the_stage_with_its_log(
+    ray_address: str, tmp_path: Path
+) -> None:
+    marker, witness = tmp_path / "pids", Witness()
+    plan = trial(marker, "--exit", "unknown model 'nonsense'", samples=2)
+    result = run(plan, tmp_path / "run", witness)
+    assert result.counts["failed"] == 4
+    assert any("unknown model 'nonsense'" in notice for notice in witness.notices)
+    again = run(trial(marker, samples=2), tmp_path / "run")
+    assert again.counts["done"] == 4  # tried again when run again
+    assert none_left(marker)
+
+
+def test_two_replicas_share_the_work(ray_address: str, tmp_path: Path) -> None:
+    marker = tmp_path / "pids"
+    plan = trial(marker, "--sleep", "0.3", replicas=2, samples=40)
+    result = run(plan, tmp_path / "run")
+    assert result.counts["done"] == 80
+    assert len(list((tmp_path / "run" / "servers").glob("echo-*.log"))) == 2
+    assert none_left(marker)
+
+
+def driver(root: Path, marker: Path, *more: str) -> subprocess.Popen[str]:
+    """A run in a process of its own, with a Ray of its own, in the middle of its work."""
+    path = os.pathsep.join([str(HELPERS.parents[1]), str(HELPERS)])
+    process = subprocess.Popen(
+        [sys.executable, __file__, str(root), str(marker), *more],
+        env=dict(os.environ, PYTHONPATH=path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    until = time.monotonic() + 90
+    while not list(root.glob("stages/served*/part-*")):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    return process
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGKILL, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_servers_end_with_the_driver(
+    ray_address: str, tmp_path: Path, number: signal.Signals
+) -> None:
+    root, marker = tmp_path / "run", tmp_path / "pids"
+    process = driver(root, marker)
+    assert left_of(marker)
+    process.send_signal(number)
+    process.communicate(timeout=60)
+    assert none_left(marker)
+    result = run(trial(marker, samples=30), root)
+    assert result.counts["done"] == 60
+    assert result.made < 90
+
+
+@pytest.mark.parametrize(
+    "which", ["worker", "server", pytest.param("guardian", marks=pytest.mark.slow)]
+)
+def test_a_killed_process_is_replaced(ray_address: str, tmp_path: Path, which: str) -> None:
+    root, marker = tmp_path / "run", tmp_path / "pids"
+    process = driver(root, marker)
+    mine = psutil.Process(process.pid).children(recursive=True)
+    if which == "worker":
+        workers = [p for p in mine if "Worker" in " ".join(p.cmdline()[:1])]
+        writer = [p for p in workers if _wrote(root, p.pid)]
+        assert writer
+        writer[0].kill()
+    else:
+        guards = {p: "guardian.py" in " ".join(p.cmdline()) for p in _with(marker)}
+        next(
+            p for p, guards_it in guards.items() if guards_it == (which == "guardian")
+        ).kill()
+    out, _ = process.communicate(timeout=120)
+    assert json.loads(out.splitlines()[-1])["done"] == 60, out
+    assert none_left(marker)
+
+
+@pytest.mark.slow
+def test_replicas_on_one_node_get_gpus_and_ports_of_their_own(
+    ray_address: str, tmp_path: Path
+) -> None:
+    """By a Ray that is told of two GPUs; CUDA_VISIBLE_DEVICES is all that is needed."""
+    root, marker = tmp_path / "run", tmp_path / "pids"
+    out, _ = driver(root, marker, "--gpus").communicate(timeout=120)
+    assert json.loads(out.splitlines()[-1])["done"] == 60, out
+    logs = [log.read_text() for log in (root / "servers").glob("echo-*.log")]
+    assert sorted(t.split("GPUs ")[1].split()[0] for t in logs) == ["0", "1"]
+    ports = {t.split("port ")[1].split()[0] for t in logs}
+    assert len(ports) == 2
+    assert none_left(marker)
+
+
+def _wrote(root: Path, pid: int) -> bool:
+    return bool(list((root / "servers").glob(f"*-{pid}.log")))
+
+
+def _with(marker: Path) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            line = " ".join(process.cmdline())
+            if str(marker) in line and "test_own_servers" not in line:
+                found.append(process)
+    return found
+
+
+def main(root: Path, marker: Path, *, gpus: bool) -> None:
+    """A slow run; with `gpus`, of two replicas with a GPU each."""
+    plan = trial(marker, "--sleep", "0.3", samples=30, replicas=1 + gpus)
+    if gpus:
+        from cluster import actors
+
+        actors.start_local(num_cpus=4, num_gpus=2)
+        system = plan.systems[0]
+        assert system.draft is not None
+        place = replace(system.draft.placement, num_gpus=1)
+        draft = replace(system.draft, placement=place)
+        plan = replace(plan, systems=[replace(s, draft=draft) for s in plan.systems])
+    print(json.dumps(dict(run(plan, root).counts)))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), gpus="--gpus" in sys.argv)

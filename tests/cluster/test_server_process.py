@@ -1,0 +1,243 @@
+"""Servers that plait starts: ready or not, and ended with all they have started."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from paths import CHECKOUT, HELPERS
+
+from cluster.server_process import ServerError, ServerProcess, log_path
+from generators.base import ServerCommand
+
+SERVER = (sys.executable, str(HELPERS / "faulty_server.py"), "--port", "{port}")
+
+
+def command(*more: str, **settings: Any) -> ServerCommand:
+    return ServerCommand(
+        name="echo", argv=(*SERVER, *more), **{"start_timeout_s": 30.0, **settings}
+    )
+
+
+@contextlib.contextmanager
+def started(folder: Path, *more: str, **settings: Any) -> Iterator[ServerProcess]:
+    server = ServerProcess(command(*more, **settings), folder / "server.log")
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+def processes(marker: str) -> list[psutil.Process]:
+    """The processes with `marker` in their command line: guardians and servers."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            alive = process.status() != psutil.STATUS_ZOMBIE
+            if alive and any(marker in word for word in process.cmdline()):
+                found.append(process)
+    return [p for p in found if p.pid != os.getpid()]
+
+
+def gone(*pids: int, within_s: float = 10.0) -> bool:
+    """Whether none of the processes is alive any more."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        if not any(_alive(pid) for pid in pids):
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def _alive(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def test_a_server_answers_once_it_is_ready_and_is_gone_once_stopped(tmp_path: Path) -> None:
+    with started(tmp_path) as server:
+        server.wait_ready()
+        with urllib.request.urlopen(server.url.removesuffix("v1") + "version") as reply:
+            assert json.loads(reply.read()) == {"version": "1.2.3"}
+        pids = [p.pid for p in processes(f"{server.port}")]
+        assert pids
+    assert server.ended.result(0).startswith("server echo: ")
+    assert gone(*pids, within_s=1.0)
+
+
+def test_two_servers_have_different_ports(tmp_path: Path) -> None:
+    with started(tmp_path / "a") as one, started(tmp_path / "b") as two:
+        one.wait_ready()
+        two.wait_ready()
+        assert one.url != two.url
+
+
+def test_a_server_that_exits_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
+    with started(tmp_path, "--exit", "no such model: nonsense") as server:
+        began = time.monotonic()
+        with pytest.raises(
+            ServerError, match=r"(?s)exited with status 3.*nonsense"
+        ) as caught:
+            server.wait_ready()
+        assert time.monotonic() - began < 20  # it does not wait for the limit
+    assert str(tmp_path / "server.log") in str(caught.value)
+
+
+def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    missing = ServerCommand(name="x", argv=("/no/such/program", "{port}"))
+    server = ServerProcess(missing, tmp_path / "log")
+    with pytest.raises(ServerError, match=r"could not be started.*/no/such/program"):
+        server.wait_ready()
+
+
+def test_a_server_that_is_never_healthy_is_ended(tmp_path: Path) -> None:
+    with started(tmp_path, "--never-healthy", start_timeout_s=1.5) as server:
+        with pytest.raises(ServerError, match=r"not healthy after 1\.5 s"):
+            server.wait_ready()
+        assert gone(*[p.pid for p in processes(f"{server.port}")])
+
+
+def test_secrets_stay_out_of_the_message(tmp_path: Path) -> None:
+    server = ServerProcess(
+        command("--exit", "the key hunter2-hunter2 is wrong"),
+        tmp_path / "log",
+        {"KEY": "hunter2-hunter2"},
+    )
+    with pytest.raises(ServerError, match=r"the key \*\*\* is wrong") as caught:
+        server.wait_ready()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
+    with started(tmp_path, "--ignore-sigterm", stop_timeout_s=0.5) as server:
+        server.wait_ready()
+        pids = [p.pid for p in processes(f"{server.port}")]
+    assert "signal 9" in server.ended.result(0)
+    assert gone(*pids)
+
+
+def test_what_a_server_has_started_ends_with_it(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    with started(tmp_path, "--grandchildren", str(file)) as server:
+        server.wait_ready()
+        near, lone = map(int, file.read_text().split())
+        assert os.getpgid(lone) != os.getpgid(near)
+    assert gone(near, lone)
+
+
+def test_what_a_server_has_started_ends_when_the_server_is_killed(tmp_path: Path) -> None:
+    file = tmp_path / "pids"
+    with started(tmp_path, "--grandchildren", str(file)) as server:
+        server.wait_ready()
+        near, lone = map(int, file.read_text().split())
+        os.kill(next(p.pid for p in processes("faulty_server") if _is_leader(p)), 9)
+        assert "signal 9" in server.ended.result(10)
+        assert gone(near, lone)
+
+
+def _is_leader(process: psutil.Process) -> bool:
+    return process.cmdline()[1:2] == [SERVER[1]]
+
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from cluster.server_process import ServerProcess
+from generators.base import ServerCommand
+command = ServerCommand(name="echo", argv=tuple(sys.argv[2:]))
+server = ServerProcess(command, Path(sys.argv[1]))
+server.wait_ready()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_server_ends_with_a_killed_owner(tmp_path: Path, number: signal.Signals) -> None:
+    file = tmp_path / "pids"
+    argv = [*SERVER, "--ignore-sigterm", "--grandchildren", str(file)]
+    owner = subprocess.Popen(
+        [sys.executable, "-c", OWNER, str(tmp_path / "log"), *argv],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ, PYTHONPATH=str(CHECKOUT)),
+    )
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "ready\n"
+    pids = [p.pid for p in processes(str(file))]
+    assert len(pids) >= 3  # the owner, the guardian, the server
+    pids += map(int, file.read_text().split())
+    owner.send_signal(number)
+    owner.wait(10)
+    assert gone(*pids)
+
+
+def test_a_server_ends_with_a_killed_guardian(tmp_path: Path) -> None:
+    with started(tmp_path) as server:
+        server.wait_ready()
+        both = processes(f"{server.port}")
+        guardian = next(p for p in both if "guardian.py" in " ".join(p.cmdline()))
+        guardian.kill()
+        assert "together with its guardian" in server.ended.result(10)
+        assert gone(*[p.pid for p in both])
+
+
+def test_a_mute_server_counts_as_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cluster.server_process._HEALTH_EVERY_S", 0.1)
+    monkeypatch.setattr("cluster.server_process._HEALTH_TIMEOUT_S", 0.2)
+    with started(tmp_path, "--hang-health-after", "1", hung_after_s=0.5) as server:
+        server.wait_ready()
+        message = {"model": "m", "messages": [{"role": "user", "content": "hello"}]}
+        body = json.dumps(message).encode()
+        urllib.request.urlopen(f"{server.url}/chat/completions", body).close()
+        assert "gave no answer for 0.5 s" in server.ended.result(10)
+        assert gone(*[p.pid for p in processes(f"{server.port}")])
+
+
+def test_another_version_than_planned_is_refused(tmp_path: Path) -> None:
+    settings = {"software": "vllm", "version": "1.2.4"}
+    with started(tmp_path, **settings) as server:
+        with pytest.raises(
+            ServerError, match=r"reports vllm 1\.2\.3.*planned with 1\.2\.4"
+        ):
+            server.wait_ready()
+        assert gone(*[p.pid for p in processes(f"{server.port}")])
+    with started(tmp_path, software="vllm", version="1.2.3+cpu") as server:
+        server.wait_ready()
+
+
+def test_a_server_does_not_see_this_environment_s_modules(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/somewhere")
+    monkeypatch.setenv("RAY_JOB_ID", "1")
+    show = "import os; print(sorted(os.environ)); print(os.environ['MINE'])"
+    shown = ServerCommand(
+        name="show", argv=(sys.executable, "-c", show), env=(("MINE", "this one"),)
+    )
+    server = ServerProcess(shown, tmp_path / "log")
+    with pytest.raises(ServerError):
+        server.wait_ready()
+    text = (tmp_path / "log").read_text()
+    assert "this one" in text
+    assert "PYTHONPATH" not in text
+    assert "RAY_JOB_ID" not in text
+
+
+def test_logs_have_safe_names(tmp_path: Path) -> None:
+    assert log_path(tmp_path, "hf:a/b").parent == tmp_path / "servers"
