@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.fidelity.ways import ResolvedWay
-from cluster.local import LocalStages, drive
+from cluster.local import LocalStages, drive, stop_servers
 from cluster.store import read_blob
 from cluster.walks import together
 from generators.base import Failure, Fault, Job, Outcome
@@ -86,8 +86,9 @@ def answers_of(
 
 
 def release(stages: LocalStages) -> None:
-    """Close the stages and give their memory back, for the next way."""
+    """Close the stages, end their servers, and give their memory back."""
     stages.close()
+    stop_servers()
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():
