@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from benchmarks.bench import bench
 from benchmarks.options import (
     Address,
     Mode,
@@ -38,11 +39,10 @@ from benchmarks.options import (
     with_run_options,
 )
 from benchmarks.serving.cli import serve
+from benchmarks.terminal import console as _console
 from generators.errors import PlaitError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from benchmarks.api import *  # noqa: F403
     from benchmarks.runs.config import RunConfig
 
@@ -56,7 +56,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-bench = typer.Typer(help="Measure the speed of one stage, or of the engine.")
 app.add_typer(bench, name="bench")
 app.command()(serve)
 
@@ -325,32 +324,6 @@ def fetch(
     raise typer.Exit(catalogue.fetch(names, _console()))
 
 
-@bench.command()
-def orchestration(
-    out: Annotated[Path | None, typer.Option(help="File for the figures as JSON.")] = None,
-    batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
-) -> None:
-    """Measure the engine's overhead.
-
-    Beside a plain loop, ray.util.ActorPool and Ray Data, with a stage that sleeps.
-    """
-    from benchmarks.speed import orchestration as measured
-
-    raise typer.Exit(measured.main(out, batches, _console()))
-
-
-@bench.command(
-    "stage",
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    add_help_option=False,
-)
-def stage_command(context: typer.Context) -> None:
-    """Measure one stage at several batch sizes, without Ray."""
-    from benchmarks.speed import stage as measured
-
-    raise typer.Exit(measured.main(context.args))
-
-
 def __getattr__(name: str) -> Any:
     """The Python API, imported when it is first used."""
     if not name.startswith("_"):
@@ -365,14 +338,6 @@ def __dir__() -> list[str]:
     from benchmarks import api
 
     return sorted({*globals(), *api.__all__})
-
-
-def _console() -> "Console":
-    from rich.console import Console
-
-    # A file or a pipe has no width of its own, and 80 columns would cut tables.
-    piped = not sys.stdout.isatty() and "COLUMNS" not in os.environ
-    return Console(highlight=False, width=160 if piped else None)
 
 
 def main() -> None:

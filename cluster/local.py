@@ -124,8 +124,16 @@ class LocalStages:
                 made.update(zip(batch, self._batch([jobs[i] for i in batch]), strict=True))
         return [made[i] for i in range(len(jobs))]
 
+    def close(self) -> None:
+        """Forget all stages; those that hold connections or threads are closed."""
+        for stage in self._loaded.values():
+            getattr(stage, "close", lambda: None)()
+        self._loaded.clear()
+
     def _size(self, spec: StageSpec, jobs: int) -> int:
-        return spec.placement.batch_size if self._in_batches else jobs
+        # An endpoint takes as many at a time as it has requests in flight.
+        placed = spec.placement
+        return max(placed.batch_size, placed.concurrency) if self._in_batches else jobs
 
     def _batch(self, jobs: Sequence[Job]) -> list[Outcome[Any]]:
         inputs = [with_blobs(job.input, lambda b: at_hand(b, self._read)) for job in jobs]

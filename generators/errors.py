@@ -17,6 +17,7 @@
   * ServerError             1: a server that plait starts and that cannot be used
   * NoDocument              1: a system that was called from Python and gave no answer
   * ServingError            1: a model that was to be served and cannot be loaded
+  * NoReference           1: the way that others are compared with cannot be run
 
 An error that only one package raises is defined there. Any other exception is a defect
 of plait, and is shown with its traceback. Standard library only.

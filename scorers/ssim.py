@@ -89,21 +89,21 @@ class Ssim:
         return Result(Score(sum(values) / len(values), parts), {"images": len(values)})
 
     def _similarity(self, own: Image, other: Image) -> float:
-        import torch
-        from torchmetrics.functional.image import structural_similarity_index_measure
-
         from generators.pictures import decode
 
         true = decode(other)
-        size = common_size(true.size, self._longest)
-        own_pixels, true_pixels = (
-            torch.from_numpy(pixels_of(p, size)) for p in (decode(own), true)
-        )
-        with torch.inference_mode():
-            value = structural_similarity_index_measure(
-                own_pixels, true_pixels, data_range=1.0
-            )
-        return float(value)
+        return similarity(decode(own), true, common_size(true.size, self._longest))
+
+
+def similarity(own: Picture, other: Picture, size: tuple[int, int]) -> float:
+    """The structural similarity of two RGB pictures at `size` (width, height)."""
+    import torch
+    from torchmetrics.functional.image import structural_similarity_index_measure
+
+    pixels = (torch.from_numpy(pixels_of(p, size)) for p in (own, other))
+    with torch.inference_mode():
+        value = structural_similarity_index_measure(*pixels, data_range=1.0)
+    return float(value)
 
 
 def common_size(size: tuple[int, int], longest: int) -> tuple[int, int]:

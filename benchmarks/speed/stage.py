@@ -64,11 +64,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return exit_status(app, arguments, "plait bench stage")
 
 
-def exit_status(program: typer.Typer, arguments: Sequence[str] | None, name: str) -> int:
-    """Run `program` as the command `name`; 0 unless something failed."""
+def exit_status(
+    program: typer.Typer, arguments: Sequence[str] | None, name: str, about: Any = None
+) -> int:
+    """Run `program` as the command `name`; 0 unless something failed.
+
+    Its context's object is `about`, by default the arguments.
+    """
     words = sys.argv[1:] if arguments is None else list(arguments)
     try:
-        program(args=words, prog_name=name, obj=words)
+        program(args=words, prog_name=name, obj=words if about is None else about)
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     return 0

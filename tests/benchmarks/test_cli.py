@@ -69,6 +69,8 @@ def test_help_is_light() -> None:
             "mode",
         ),
         (["run", "--limit", "0"], "limit"),
+        (["bench", "fidelity", "sdxl-turbo", "--weights", "tiny"], "at least one way"),
+        (["bench", "fidelity", "sdxl-trubo", "--way", "a"], "did you mean 'sdxl-turbo'"),
         (["run", "--system", "gt", "--weights", "tiny", "--out", "README.md"], "--out"),
     ],
 )

@@ -1,0 +1,50 @@
+"""`plait bench`: what its commands are called; each is imported when it runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.terminal import console
+
+bench = typer.Typer(help="Measure speed, and what ways of running a model change.")
+_PASSED_ON: dict[str, Any] = {
+    "context_settings": {"allow_extra_args": True, "ignore_unknown_options": True},
+    "add_help_option": False,
+}
+"""Of commands that read their own options, as they do when run as modules."""
+
+
+@bench.command()
+def orchestration(
+    out: Annotated[Path | None, typer.Option(help="File for the figures as JSON.")] = None,
+    batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
+) -> None:
+    """Measure the engine's overhead.
+
+    Beside a plain loop, ray.util.ActorPool and Ray Data, with a stage that sleeps.
+    """
+    from benchmarks.speed import orchestration as measured
+
+    raise typer.Exit(measured.main(out, batches, console()))
+
+
+@bench.command("stage", **_PASSED_ON)
+def stage_command(context: typer.Context) -> None:
+    """Measure one stage at several batch sizes, without Ray."""
+    from benchmarks.speed import stage as measured
+
+    raise typer.Exit(measured.main(context.args))
+
+
+@bench.command("fidelity", **_PASSED_ON)
+def fidelity_command(context: typer.Context) -> None:
+    """Measure how answers change with the way a model is run.
+
+    Batch sizes, precisions, servers and engines against each other, without Ray.
+    """
+    from benchmarks.fidelity import command
+
+    raise typer.Exit(command.main(context.args, console()))

@@ -1,0 +1,1 @@
+"""`plait bench fidelity`: how far answers change with the way a model is run."""
