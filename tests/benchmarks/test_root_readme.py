@@ -152,6 +152,15 @@ def test_the_settings_of_models_are_valid() -> None:
         assert resolve(system, models).stages
 
 
+def test_the_servers_of_the_example_are_valid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (text,) = (block for block in blocks("toml") if "servers.llama" in block)
+    (tmp_path / "servers.toml").write_text(text)
+    config = load_config(tmp_path / "servers.toml", {})
+    assert config.servers["llama"]
+
+
 def stage_by_stage(job: Job) -> Outcome[Any]:
     """The outcome of a job, as a worker would keep it."""
     stage = imported(job.spec.target)(**job.spec.settings, **job.spec.options)
@@ -162,20 +171,18 @@ def stage_by_stage(job: Job) -> Outcome[Any]:
 
 
 @pytest.mark.models
-def test_a_model_a_scorer_and_data_of_the_users(
+def test_a_model_and_a_scorer_of_the_users(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (code,) = (b for b in blocks("python") if b.startswith("# mine.py"))
     (tmp_path / "mine.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
-    (words,) = (words for words in commands() if "mine:queries" in words)
+    (words,) = (words for words in commands() if "mine:Brevity" in words)
     options = dict(zip(words[1::2], words[2::2], strict=True))
     flags = {"systems": [options["--system"]], "scorers": [options["--scorer"]]}
-    config = load_config(
-        None, {**flags, "data": options["--data"], "weights": "tiny"}, [options["--set"]]
-    )
-    task = load(config.data)
-    (query,) = (sample for sample in task.samples if isinstance(sample, Sample))
+    config = load_config(None, {**flags, "weights": "tiny"}, [options["--set"]])
+    task = load("sample")
+    query = next(s for s in task.samples if isinstance(s, Sample) and s.wants_images)
     system = resolve(*config.systems, Models(weights="tiny", overrides=config.models))
     outcome: Any = read(answer(system, query, Repetition(task.prompt)), stage_by_stage)
     document: Document = outcome.value
