@@ -56,8 +56,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.add_typer(bench, name="bench")
-app.command()(serve)
 
 
 def _version(requested: bool) -> None:
@@ -332,6 +330,10 @@ def __getattr__(name: str) -> Any:
         if name in api.__all__:
             return getattr(api, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+app.command()(serve)
+app.add_typer(bench, name="bench")
 
 
 def __dir__() -> list[str]:

@@ -148,8 +148,7 @@ def test_the_settings_of_models_are_valid() -> None:
     overrides = tomllib.loads(blocks("toml")[1])["models"]
     models = Models(weights="tiny", overrides=overrides)
     for name in overrides:
-        system = name if name in NATIVE else f"{name}@text"
-        assert resolve(system, models).stages
+        assert resolve(name if name in NATIVE else f"qwen2-vl-7b+{name}", models).stages
 
 
 def test_the_servers_of_the_example_are_valid(
