@@ -80,7 +80,7 @@ class GeminiEndpoint(InterleavedEndpoint):
             with _own_errors():
                 return await self._genai.aio.models.get(model=self.settings.model)
         except StatusError as error:
-            if error.code is None and error.status_code in _NO_ROUTE:
+            if error.status_code in _NO_ROUTE and self.settings.model not in str(error):
                 # A gateway that answers questions, but none about models.
                 return None
             raise

@@ -504,8 +504,15 @@ def test_gemini_names_an_unknown_model_before_it_is_asked(server):
         pass
 
 
-def test_a_gateway_that_knows_no_models_is_asked_all_the_same(server):
-    server.get = lambda path: Answer({"detail": "Not Found"}, 404)
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": "Not Found"},
+        {"error": {"code": 404, "message": "Not Found", "status": "NOT_FOUND"}},
+    ],
+)
+def test_a_gateway_that_knows_no_models_is_asked_all_the_same(server, body):
+    server.get = lambda path: Answer(body, 404)
     assert shown(ask_once(server, "gemini")) == ["first", "RED", "then"]
 
 
