@@ -1,1 +1,1 @@
-"""LVLMs behind an OpenAI-compatible server: the stage, messages, limits and replies."""
+"""Models behind a server: the stages, what they send, limits and replies."""
