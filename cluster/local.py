@@ -8,13 +8,13 @@ Needs neither Ray nor Arrow.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Generator, MutableMapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from generators.base import Job, Outcome, Result, StageSpec, Walk, imported
+from generators.base import Job, Outcome, Result, StageSpec, Walk, add_usage, imported
 from generators.document import Blob, with_blobs
 from generators.pictures import Drawing
 
@@ -109,15 +109,14 @@ def drive(walk: Generator[list[Job], list[Outcome[Any]], R], answering: Answerin
         return stop.value  # type: ignore[no-any-return]
 
 
-def metered(walk: Walk[T], used: Counter[str]) -> Walk[T]:
+def metered(walk: Walk[T], used: MutableMapping[str, float]) -> Walk[T]:
     """The same walk, which adds the usage of every outcome it is sent to `used`."""
     try:
         jobs = next(walk)
         while True:
             outcomes = yield jobs
             for outcome in outcomes:
-                usage: Mapping[str, Any] = getattr(outcome, "usage", {})
-                used.update(usage)
+                add_usage(used, getattr(outcome, "usage", {}))
             jobs = walk.send(outcomes)
     except StopIteration as stop:
         return stop.value  # type: ignore[no-any-return]

@@ -9,7 +9,7 @@ from collections import Counter, deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from generators.base import Failure, Fault, Job, StageSpec
+from generators.base import Failure, Fault, Job, StageSpec, add_usage
 
 DEATHS_TO_QUARANTINE = 3
 """Deaths of workers that had only this record, before it is not tried again."""
@@ -155,8 +155,7 @@ class StageQueue:
 
     def used(self, usage: Mapping[str, float]) -> None:
         """Add the usage of a batch."""
-        for name, amount in usage.items():
-            self.usage[name] = self.usage.get(name, 0.0) + amount
+        add_usage(self.usage, usage)
 
     @property
     def working_s(self) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,9 @@ from typing import Any
 from cluster.plan import Plan
 from cluster.store import Store
 from cluster.worker import Receipt
-from generators.base import StageSpec
+from generators.base import StageSpec, add_usage
 
-_PRICES = ("price_per_million_input", "price_per_million_output")
+_PRICES = ("price_per_million_input", "price_per_million_output", "price_per_image")
 
 
 class Spending:
@@ -82,12 +82,12 @@ def committed_usage(root: Path, spec: StageSpec) -> dict[str, float]:
 
     Requests in flight when a worker died were paid for and are not included.
     """
-    total: Counter[str] = Counter()
+    total: dict[str, float] = {}
     # The run's own store reports damaged parts and sets them aside.
     store = Store(root, on_notice=lambda text: None)
     for record in store.columns(spec, ["usage"]):
-        total.update(json.loads(record["usage"]))
-    return dict(total)
+        add_usage(total, json.loads(record["usage"]))
+    return total
 
 
 def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
@@ -96,8 +96,7 @@ def usage_of(plan: Plan, store: Store) -> dict[str, dict[str, float]]:
     for spec in plan.stages:
         total = usage.setdefault(spec.name, defaultdict(float))
         for record in store.columns(spec, ["usage", "seconds"]):
-            for name, amount in json.loads(record["usage"]).items():
-                total[name] += amount
+            add_usage(total, json.loads(record["usage"]))
             total["busy_seconds"] += record["seconds"] or 0.0
     return {
         name: {k: round(v, 3) for k, v in sorted(total.items())}

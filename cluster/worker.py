@@ -33,6 +33,7 @@ from generators.base import (
     Skip,
     StageInput,
     StageSpec,
+    add_usage,
 )
 from generators.document import Blob, Request, with_blobs
 
@@ -241,8 +242,7 @@ def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
     """The usage of all outcomes, added up by name."""
     total: dict[str, float] = {}
     for outcome in outcomes:
-        for name, amount in getattr(outcome, "usage", {}).items():
-            total[name] = total.get(name, 0.0) + amount
+        add_usage(total, getattr(outcome, "usage", {}))
     return total
 
 

@@ -8,7 +8,7 @@ stages. Standard library only.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
@@ -101,6 +101,17 @@ class NotApplicable:
     """The scorer does not apply to such queries (CLIPScore on reasoning)."""
 
     reason: str
+
+
+PEAKS = frozenset({"peak_memory_mb"})
+"""Names of usage of which the largest counts and not the sum."""
+
+
+def add_usage(total: MutableMapping[str, float], usage: Mapping[str, float]) -> None:
+    """Count `usage` towards `total`."""
+    for name, amount in usage.items():
+        before = total.get(name, 0.0)
+        total[name] = max(before, amount) if name in PEAKS else before + amount
 
 
 Outcome = Result[T] | Skip | Failure | Unscored | NotApplicable

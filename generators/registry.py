@@ -48,6 +48,7 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
     ),
     Named.ARTIST: _by_prefix(
         Prefix("diffusers:ORG/NAME", "any AutoPipelineForText2Image, by its own settings"),
+        Prefix("images:MODEL", "any /v1/images/generations endpoint, at OPENAI_BASE_URL"),
     ),
     Named.SYSTEM: _by_prefix(
         Prefix("gemini:MODEL", "answers with pictures by Gemini's own API"),
@@ -72,7 +73,6 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
 """Kind -> prefix -> its help."""
 
 RESERVED: Mapping[str, str] = {
-    "images": "text-to-image models behind a server",
     "truth": "data sets with known truth",
     "mini": "small models trained for the quickstart",
 }

@@ -25,6 +25,7 @@ from generators.settings import StageSettings
 from generators.system import System
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
+from pipelines.endpoints.image_settings import ImagesSettings
 from pipelines.endpoints.interleaved_settings import (
     ChatImagesSettings,
     GeminiSettings,
@@ -41,6 +42,7 @@ WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
 
 ARTISTS: Mapping[str, Callable[[str], StageSettings]] = {
     "diffusers": lambda model: TextToImageSettings(model=model),
+    "images": lambda model: ImagesSettings(model=model),
 }
 """Prefix of a text-to-image model, likewise."""
 

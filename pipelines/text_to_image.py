@@ -12,6 +12,7 @@ from generators.diffusion.prompts import readers_of, readings
 from generators.document import ImageRequest
 from generators.pictures import Drawing
 from pipelines.presets import TextToImageSettings
+from pipelines.prompts import input_error, prompt_and_seed
 
 
 class TextToImage:
@@ -29,14 +30,15 @@ class TextToImage:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """One picture per request; a request that cannot be drawn fails alone."""
-        errors = [_input_error(request) for request in inputs]
+        errors = [input_error(request) for request in inputs]
         valid = [r for r, error in zip(inputs, errors, strict=True) if error is None]
         outcomes = iter(self._draw(valid))
         return [Failure(e, Fault.BAD_INPUT) if e else next(outcomes) for e in errors]
 
     def _draw(self, requests: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
-        prompts = [self.settings.prompt_prefix + (r.prompt or "") for r in requests]
-        seeds = [r.seed or 0 for r in requests]
+        prefix = self.settings.prompt_prefix
+        pairs = [prompt_and_seed(request, prefix) for request in requests]
+        prompts, seeds = [p for p, _ in pairs], [s for _, s in pairs]
         outcomes = self.drawer({"prompt": prompts}, seeds)
         notes = [self._notes(p, s) for p, s in zip(prompts, seeds, strict=True)]
         return [_with_notes(o, n) for o, n in zip(outcomes, notes, strict=True)]
@@ -53,18 +55,3 @@ def _with_notes(outcome: Outcome[Drawing], notes: Mapping[str, Any]) -> Outcome[
     if isinstance(outcome, Result | Failure):
         return replace(outcome, notes={**notes, **outcome.notes})
     return outcome
-
-
-def _input_error(request: ImageRequest) -> str | None:
-    """Why a request cannot be drawn from its prompt; None when it can."""
-    if request.payload is not None or request.context:
-        return "a text-to-image model reads prompts; the request holds more than a prompt"
-    if request.prompt is None or not request.prompt.strip():
-        return f"the request's prompt is empty: {request.prompt!r}"
-    if request.seed is None:
-        return "the request has no seed"
-    try:
-        request.prompt.encode()
-    except UnicodeEncodeError as error:
-        return f"the prompt is not valid text: {error.reason} at {error.start}"
-    return None

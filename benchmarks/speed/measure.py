@@ -16,7 +16,7 @@ from typing import Any
 
 from benchmarks.speed.device import peak_memory, synchronise, weight_traffic
 from cluster.local import load_stage
-from generators.base import Outcome, Result, StageSpec, imported
+from generators.base import Outcome, Result, StageSpec, add_usage, imported
 from generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
@@ -97,9 +97,9 @@ def _speed(
     peak: float,
     weight_bytes: int,
 ) -> Speed:
-    usage: Counter[str] = Counter()
+    usage: dict[str, float] = {}
     for outcome in outcomes:
-        usage.update(getattr(outcome, "usage", {}))
+        add_usage(usage, getattr(outcome, "usage", {}))
     failed = [o for o in outcomes if not isinstance(o, Result)]
     return Speed(
         way=way,

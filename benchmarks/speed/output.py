@@ -11,12 +11,13 @@ import numpy as np
 from safetensors.numpy import load
 
 from benchmarks.speed.measure import Speed
+from generators.base import PEAKS
 from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing
 
 PER_MINUTE = frozenset({"images"})
 """Counted by the minute; everything else by the second."""
-NOT_A_RATE = frozenset({"input_tokens", "input_images", "steps", "image_tokens"})
+NOT_A_RATE = PEAKS | {"input_tokens", "input_images", "steps", "image_tokens"}
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -22,7 +21,7 @@ class Whole:
 
     def __call__(self, samples: Sequence[Sample]) -> list[Outcome[Document]]:
         """One document per sample; its usage is that of all its stages."""
-        used: list[Counter[str]] = [Counter() for _ in samples]
+        used: list[dict[str, float]] = [{} for _ in samples]
         walks = [
             metered(answer(self._system, sample, self._repetition), usage)
             for sample, usage in zip(samples, used, strict=True)
@@ -31,7 +30,7 @@ class Whole:
         return [_with_usage(o, u) for o, u in zip(outcomes, used, strict=True)]
 
 
-def _with_usage(outcome: Outcome[Document], used: Counter[str]) -> Outcome[Document]:
+def _with_usage(outcome: Outcome[Document], used: dict[str, float]) -> Outcome[Document]:
     if not isinstance(outcome, Result):
         return outcome
     # A native draft counts the pictures it asks for, and the renderer counts them again.

@@ -81,6 +81,9 @@ class ServerSettings(StageSettings):
     or `server` where the address changes from run to run.
     """
 
+    checked: ClassVar[str] = "model, max_tokens_field, temperature and extra_body"
+    """What to check where the server does not accept a request, for people."""
+
     model: str
     """As the server names it."""
     extra_body: dict[str, JsonValue] = Field(default_factory=dict)

@@ -1,1 +1,1 @@
-"""Models behind a server: the stages, what they send, limits and replies."""
+"""Models behind a server that write or draw: stages, settings, limits, errors, replies."""

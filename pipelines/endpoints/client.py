@@ -150,7 +150,7 @@ class EndpointClient:
 
     def _explained(self, error: Exception) -> str:
         s = self.settings
-        advice = remedy(error, s.api_key_env, self.key is not None)
+        advice = remedy(error, s, self.key is not None)
         what = (
             f"endpoint {s.url}, model {s.model!r}: {described(error).rstrip('.')}. {advice}"
         )

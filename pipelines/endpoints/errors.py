@@ -12,11 +12,20 @@ import httpx2
 import openai
 
 from generators.errors import PlaitError
+from pipelines.chat.settings import ServerSettings
 from pipelines.endpoints.transport import ReplyTooLarge
 
 _SHOWN_OF_MESSAGE = 300
 REFUSAL_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
 """Error codes by which a provider's filter blocks a request."""
+_REFUSAL_WORDS = "safety system"
+"""Of OpenAI's message; LiteLLM's proxy passes it on without the code."""
+_ACCOUNT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
+"""No credit is left; OpenAI says the second with status 400."""
+_SETTINGS = {"model", "size", "quality", "response_format", "output_format", "seed"}
+_SETTINGS |= {"num_inference_steps", "guidance_scale", "true_cfg_scale"}
+_SETTINGS |= {"negative_prompt", "generator_device", "max_sequence_length"}
+"""Fields that are equal in all requests of a stage: rejected once, they always are."""
 
 
 class MalformedReply(ValueError):
@@ -78,11 +87,26 @@ def meaning(error: BaseException) -> Meaning:
     if not isinstance(error, HttpError):
         return Meaning.AGAIN if isinstance(error, ERRORS) else Meaning.RECORD
     status = error.status_code
-    if status in (401, 403, 404) or error.code == "insufficient_quota":
+    if status in (401, 403, 404) or error.code in _ACCOUNT_CODES:
         return Meaning.ENDPOINT
     if status in (408, 409, 429) or status >= 500:
         return Meaning.AGAIN
-    return Meaning.REFUSED if error.code in REFUSAL_CODES else Meaning.RECORD
+    if error.code in REFUSAL_CODES or _REFUSAL_WORDS in str(error.message):
+        return Meaning.REFUSED
+    return Meaning.ENDPOINT if _rejects_a_setting(error) else Meaning.RECORD
+
+
+def _rejects_a_setting(error: HttpError) -> bool:
+    """Whether the server names a field that is not the record's own.
+
+    OpenAI and vLLM name it in `param`, other FastAPI servers in `detail[].loc`.
+    """
+    named, body = {getattr(error, "param", None)}, getattr(error, "body", None)
+    details = body.get("detail") if isinstance(body, Mapping) else None
+    for detail in details if isinstance(details, list) else []:
+        place = detail.get("loc") if isinstance(detail, Mapping) else None
+        named.update(part for part in place or () if isinstance(part, str))
+    return not named.isdisjoint(_SETTINGS)
 
 
 def is_cut_short(error: BaseException) -> bool:
@@ -124,10 +148,10 @@ def _server_message(error: HttpError) -> str:
     return text[:_SHOWN_OF_MESSAGE]
 
 
-def remedy(error: BaseException, api_key_env: str, has_key: bool) -> str:
+def remedy(error: BaseException, settings: ServerSettings, has_key: bool) -> str:
     """What the user can do about an endpoint that does not work."""
     if isinstance(error, HttpError):
-        return _remedy_by_status(error, api_key_env, has_key)
+        return _remedy_by_status(error, settings, has_key)
     if isinstance(error, TIMEOUTS):
         return (
             "It accepts connections but does not answer; see its log, or raise timeout_s."
@@ -137,8 +161,9 @@ def remedy(error: BaseException, api_key_env: str, has_key: bool) -> str:
     return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
 
 
-def _remedy_by_status(error: HttpError, api_key_env: str, has_key: bool) -> str:
-    if error.code == "insufficient_quota":
+def _remedy_by_status(error: HttpError, settings: ServerSettings, has_key: bool) -> str:
+    api_key_env = settings.api_key_env
+    if error.code in _ACCOUNT_CODES:
         return "The account has no credit left."
     if meaning(error) is Meaning.AGAIN:
         return "Try again later."
@@ -150,7 +175,7 @@ def _remedy_by_status(error: HttpError, api_key_env: str, has_key: bool) -> str:
             return f"The key in {api_key_env} may not use this model."
         case 404:
             return "Check the model's name, and that base_url ends in the API's path (/v1)."
-    return "Check model, max_tokens_field, temperature and extra_body."
+    return f"Check {settings.checked}."
 
 
 def retry_after_s(error: BaseException | None) -> float | None:

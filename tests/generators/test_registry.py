@@ -182,7 +182,7 @@ def test_list_shows_the_prefixes(what: str, shown: list[str]) -> None:
 
 
 def test_a_reserved_prefix_is_wrong_use() -> None:
-    command = [sys.executable, "plait.py", "plan", "--system", "images:toy"]
+    command = [sys.executable, "plait.py", "plan", "--system", "mini:toy"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "not available yet" in done.stderr

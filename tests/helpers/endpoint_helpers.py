@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, TypeVar
 
 from generators.document import Image, Request, Text, Turn
 from pipelines.endpoints.endpoint import ChatEndpoint
@@ -95,6 +95,9 @@ class Server(ThreadingHTTPServer):
         """Connections cut on purpose are no news."""
 
 
+AnyServer = TypeVar("AnyServer", bound=Server)
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: Server
     protocol_version = "HTTP/1.1"
@@ -163,7 +166,13 @@ class _Handler(BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def serving() -> Iterator[Server]:
     """A server that ends with the context, its stalled requests too."""
-    server = Server()
+    with running(Server()) as server:
+        yield server
+
+
+@contextlib.contextmanager
+def running(server: AnyServer) -> Iterator[AnyServer]:
+    """`server` in a thread, ended with the context."""
     thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
