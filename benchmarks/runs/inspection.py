@@ -116,11 +116,18 @@ def _output(job: Job, row: RecordRow) -> Iterator[str]:
             yield f"{name}: {value}"
     outcome = lookup_value(job, row)
     if isinstance(outcome, Draft):
-        yield f"reply: {outcome.text}"
-        for request in outcome.requests:
-            yield f"asks for a picture: {request.prompt or '(payload)'}"
-        for image in outcome.images:
-            yield f"came with a picture: {image.place or image.digest}"
+        yield from _reply(outcome)
+
+
+def _reply(draft: Draft) -> Iterator[str]:
+    """The text and what is asked for; part by part where pictures came with it."""
+    if not draft.images:
+        yield f"reply: {draft.text}"
+    for segment in draft.segments:
+        if isinstance(segment, ImageRequest):
+            yield f"asks for a picture: {segment.prompt or '(payload)'}"
+        elif draft.images:
+            yield f"reply: {_shown(segment)}"
 
 
 def lookup_value(job: Job, row: RecordRow) -> Any:

@@ -7,16 +7,26 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from trial import CONDITIONER, Measuring, as_asked, filled, painter, sample, writer
+from trial import (
+    CONDITIONER,
+    Measuring,
+    as_asked,
+    filled,
+    missing,
+    painter,
+    sample,
+    writer,
+)
 
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
 from benchmarks.runs.exports import export_documents
 from benchmarks.runs.inspection import describe
 from benchmarks.tasks.task_set import TaskSet
+from cluster.records import Item, encode
 from cluster.store import Store
-from generators.base import Kind
-from generators.document import Draft, Image, Malformed, Sample
+from generators.base import Kind, Result
+from generators.document import Draft, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from generators.system import System
 
@@ -67,6 +77,22 @@ def test_what_a_picture_is_conditioned_on_is_shown(tmp_path: Path) -> None:
     made = experiment(sample(0), system=system)
     store = filled(made.plan, tmp_path, Kind.DRAFT)
     assert "context: (picture a.png)" in said(made, store)
+
+
+def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Path) -> None:
+    made = experiment(sample(0), system=System(name="deep", draft=writer()))
+    job = missing(made.plan, store := Store(tmp_path), Kind.DRAFT)
+    assert job is not None
+    picture = Image.of(b"\x89PNG")
+    drafted = Result(Draft((Text("one"), picture, Text("two"))), notes={"order": "unknown"})
+    item = Item(job.key, job.label, job.input)
+    store.commit(job.spec, encode(Kind.DRAFT, [item], [drafted], 0.0))
+    lines = [line.strip() for line in said(made, store).splitlines()]
+    start = lines.index("reply: one")
+    assert lines[start + 1].startswith("reply: (picture ")
+    assert lines[start + 1].endswith("#images#0)")
+    assert lines[start + 2] == "reply: two"
+    assert "order: unknown" in lines
 
 
 def test_a_bad_row_does_not_hide_the_good_one_whose_id_it_bears(tmp_path: Path) -> None:
