@@ -101,6 +101,8 @@ class ServerSettings(StageSettings):
 
     checked: ClassVar[str] = "model, max_tokens_field, temperature and extra_body"
     """What to check where the server does not accept a request, for people."""
+    url_form: ClassVar[str] = "end in the API's path, such as /v1"
+    """What a right `base_url` does, for people."""
 
     model: str
     """As the server names it."""

@@ -157,7 +157,7 @@ def remedy(error: BaseException, settings: ServerSettings, has_key: bool) -> str
             "It accepts connections but does not answer; see its log, or raise timeout_s."
         )
     if isinstance(error, MalformedReply):
-        return "Does base_url end in the API's path, such as /v1?"
+        return f"Does base_url {settings.url_form}?"
     return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
 
 
@@ -174,7 +174,7 @@ def _remedy_by_status(error: HttpError, settings: ServerSettings, has_key: bool)
         case 403:
             return f"The key in {api_key_env} may not use this model."
         case 404:
-            return "Check the model's name, and that base_url ends in the API's path (/v1)."
+            return f"Check the model's name. Does base_url {settings.url_form}?"
     return f"Check {settings.checked}."
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import openai
@@ -140,4 +140,7 @@ class InterleavedEndpoint:
         notes["attempts"] = answered.attempts
         drawn = {"images": float(reply.pictures)} if reply.pictures else {}
         account = Account(drawn | answered.usage, call.notes | notes)
-        return await interleaved_outcome(reply, account, self._media)
+        outcome = await interleaved_outcome(reply, account, self._media)
+        if isinstance(outcome, Failure):
+            return replace(outcome, reason=self._client.public(outcome.reason))
+        return outcome

@@ -123,6 +123,7 @@ class GeminiSettings(InterleavedSettings):
 
     stage: ClassVar[str] = "gemini-endpoint"
     target: ClassVar[str] = "pipelines.endpoints.gemini:GeminiEndpoint"
+    url_form: ClassVar[str] = "leave out the API's version (api_version)"
 
     aspect_ratio: str | None = None
     """Of pictures, such as `1:1`; None for the server's own."""

@@ -577,6 +577,24 @@ def test_a_key_that_a_server_repeats_is_not_in_the_record(server, api):
     assert "***" in failure.reason
 
 
+def test_a_key_in_an_error_that_comes_with_status_200_is_not_in_the_record(server):
+    failed = {"code": "server_error", "message": f"{KEY} has no tool"}
+    server.answering(response(said("a"), status="failed", error=failed))
+    failure = ask_once(server, "responses")
+    assert "server_error: *** has no tool" in failure.reason
+    assert KEY not in as_json(failure)
+    assert not failure.fault.final
+
+
+def test_gemini_says_what_its_address_looks_like(server):
+    server.get = lambda path: Answer(b"<html>welcome</html>")
+    with (
+        pytest.raises(EndpointError, match="leave out the API's version"),
+        asking(server, "gemini", max_attempts=1),
+    ):
+        pass
+
+
 @ALL
 def test_a_ceiling_on_cost_ends_the_stage(server, api):
     prices = {"price_per_image": 1.0, "max_cost": 1.5, "concurrency": 1}
