@@ -8,6 +8,7 @@ models/modeling_utils.py). So the kernel in use is checked to be the requested o
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from typing import Any, Literal
 
@@ -124,11 +125,10 @@ def use_attention(
         _check_xformers(choices, device, dtype)
     _switch(denoiser, name)
     used = attention_in_use(denoiser)
-    if used - {name} or (name != SDPA and not used):
-        instead = ", ".join(sorted(used)) or "none that could be set"
+    if used - {name}:
         raise AttentionError(
             f"attention {name!r} is not in use in {type(denoiser).__name__}: it uses "
-            f"{instead}; choose one of {', '.join(choices)}"
+            f"{', '.join(sorted(used))}; choose one of {', '.join(choices)}"
         )
 
 
@@ -136,9 +136,22 @@ def attention_choices(denoiser: Any) -> list[str]:
     """Names that `use_attention` takes for this model, `sdpa` first."""
     processors = _processors(denoiser)
     if not processors or not all(map(_dispatches, processors)):
-        return [SDPA, XFORMERS, OWN]
+        names = {type(p).__name__ for p in processors}
+        replaceable = names and all(n in _REPLACEABLE or "XFormers" in n for n in names)
+        return [SDPA, *([XFORMERS] if replaceable else []), OWN]
     known = [b.value for b in AttentionBackendName]
     return [SDPA, *(n for n in known if n != NATIVE and not n.endswith("hub")), OWN]
+
+
+_REPLACEABLE = {
+    "AttnProcessor",
+    "AttnProcessor2_0",
+    "AttnAddedKVProcessor",
+    "AttnAddedKVProcessor2_0",
+    "JointAttnProcessor2_0",
+}
+"""Processors that have a twin for xformers. diffusers would put one in the place of any
+other too, such as SANA's linear attention, and draw something else."""
 
 
 def attention_in_use(denoiser: Any) -> set[str]:
@@ -181,7 +194,15 @@ def _kernel(processor: Any) -> str:
     name = type(processor).__name__
     if "XFormers" in name:
         return XFORMERS
-    return SDPA if name.endswith("2_0") else name
+    return SDPA if name.endswith("2_0") or _calls_torch(type(processor)) else name
+
+
+def _calls_torch(processor: type[Any]) -> bool:
+    """Whether a processor is written for torch's kernel alone (CogView4)."""
+    try:
+        return "scaled_dot_product_attention(" in inspect.getsource(processor)
+    except (OSError, TypeError):
+        return False
 
 
 def _check_xformers(choices: list[str], device: torch.device, dtype: torch.dtype) -> None:

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from diffusers import CogView4Transformer2DModel
 from diffusion_helpers import REQUESTS, furthest, pixels, shared, stage, tiny_pipeline
 
 from generators.diffusion import placing
@@ -110,12 +111,28 @@ def test_native_kernels_of_a_model_that_dispatches(name):
     assert furthest(pixels(drawing(REQUESTS[:2])), expected) <= 1
 
 
-def test_kernel_of_a_model_whose_processors_are_unknown_is_refused(monkeypatch):
-    model = torch.nn.Linear(2, 2)
-    monkeypatch.setattr(placing, "_check_xformers", lambda *given: None)
-    monkeypatch.setattr(placing, "_switch", lambda *given: None)
-    with pytest.raises(AttentionError, match="'xformers' is not in use in Linear"):
-        kernels(model, "xformers")
+def test_xformers_never_replaces_another_kind_of_attention():
+    """diffusers would put it in the place of SANA's linear attention."""
+    assert attention_choices(denoiser("sana")) == ["sdpa", "own"]
+    assert attention_choices(torch.nn.Linear(2, 2)) == ["sdpa", "own"]
+    for architecture in ("sd15", "sdxl", "sd3", "sd3.5-medium", "pixart-sigma"):
+        assert "xformers" in attention_choices(denoiser(architecture))
+
+
+def test_processor_written_for_torch_alone_counts_as_torch():
+    """CogView4's name does not say so, and it could not be loaded at the default."""
+    model = CogView4Transformer2DModel(
+        in_channels=4,
+        out_channels=4,
+        num_layers=1,
+        attention_head_dim=8,
+        num_attention_heads=2,
+        text_embed_dim=8,
+        time_embed_dim=8,
+        rope_axes_dim=(8, 8),
+    )
+    assert kernels(model, "sdpa") == {"sdpa"}
+    assert attention_choices(model) == ["sdpa", "own"]
 
 
 @pytest.mark.parametrize(
