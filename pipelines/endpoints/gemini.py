@@ -42,6 +42,7 @@ _FINAL = frozenset(
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""
 _SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
+_NO_ROUTE = (404, 405, 501)
 _ROLES = {"user": "user", "assistant": "model"}
 
 
@@ -55,16 +56,16 @@ class GeminiEndpoint(InterleavedEndpoint):
     def connect(self) -> None:
         """Make the SDK's client; EndpointError where the SDK is not installed."""
         try:
-            from google import genai
+            from google.genai import Client, types
         except ImportError:
             raise EndpointError(
                 "gemini: needs Google's SDK: pip install 'plait[gemini]' (google-genai)"
             ) from None
         s = self.settings
-        self._genai = genai.Client(
+        self._genai = Client(
             api_key=self._client.key or NO_KEY,
             vertexai=False,
-            http_options=genai.types.HttpOptions(
+            http_options=types.HttpOptions(
                 base_url=s.url,
                 api_version=s.api_version,
                 httpx_async_client=self._client.http,
@@ -75,8 +76,14 @@ class GeminiEndpoint(InterleavedEndpoint):
 
     async def probe(self) -> Any:
         """Ask for the model: shows whether server, key and model are usable."""
-        with _own_errors():
-            return await self._genai.aio.models.get(model=self.settings.model)
+        try:
+            with _own_errors():
+                return await self._genai.aio.models.get(model=self.settings.model)
+        except StatusError as error:
+            if error.status_code in _NO_ROUTE and self.settings.model not in str(error):
+                # A gateway that answers questions, but none about models.
+                return None
+            raise
 
     def body(self, messages: Messages, request: Request) -> dict[str, Any]:
         """Arguments of the SDK's `generate_content`, without those left open."""

@@ -90,8 +90,9 @@ def response(
         "output_tokens_details": {"reasoning_tokens": 8},
     }
     tool = {"image_gen": {"input_tokens": 5, "output_tokens": 1000, "total_tokens": 1005}}
-    reply = {"id": "r", "object": "response", "model": MODEL + "-1", "status": status}
-    return reply | {"output": list(items), "usage": usage, "tool_usage": tool} | about
+    reply = {"id": "r", "object": "response", "model": MODEL + "-1", "created_at": 1}
+    reply |= {"status": status, "output": list(items)}
+    return reply | {"usage": usage, "tool_usage": tool} | about
 
 
 def said(text: str) -> dict[str, Any]:

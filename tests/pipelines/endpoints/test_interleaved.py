@@ -1,6 +1,7 @@
 """Systems behind servers that draw: every API answers in order, whole, and by its rules."""
 
 import base64
+import sys
 
 import pytest
 from drawing_servers import (
@@ -494,9 +495,31 @@ def test_an_unknown_model_condemns_the_stage(server, api):
 
 
 def test_gemini_names_an_unknown_model_before_it_is_asked(server):
-    server.get = lambda path: Answer(error("models/parrot is not found"), 404)
+    unknown = {"code": 404, "message": "models/parrot is not found", "status": "NOT_FOUND"}
+    server.get = lambda path: Answer({"error": unknown}, 404)
     with (
         pytest.raises(EndpointError, match="models/parrot is not found"),
+        asking(server, "gemini"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": "Not Found"},
+        {"error": {"code": 404, "message": "Not Found", "status": "NOT_FOUND"}},
+    ],
+)
+def test_a_gateway_that_knows_no_models_is_asked_all_the_same(server, body):
+    server.get = lambda path: Answer(body, 404)
+    assert shown(ask_once(server, "gemini")) == ["first", "RED", "then"]
+
+
+def test_a_missing_sdk_is_named_with_the_command(server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.genai", None)
+    with (
+        pytest.raises(EndpointError, match=r"pip install 'plait\[gemini\]'"),
         asking(server, "gemini"),
     ):
         pass
