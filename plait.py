@@ -58,7 +58,6 @@ app = typer.Typer(
 )
 bench = typer.Typer(help="Measure the speed of one stage, or of the engine.")
 app.add_typer(bench, name="bench")
-app.command()(serve)
 
 
 def _version(requested: bool) -> None:
@@ -323,6 +322,9 @@ def fetch(
     from benchmarks import catalogue
 
     raise typer.Exit(catalogue.fetch(names, _console()))
+
+
+app.command()(serve)
 
 
 @bench.command()
