@@ -129,13 +129,8 @@ def score(
     """
     from benchmarks import commands
 
-    flags: dict[str, Any] = {
-        "weights": weights,
-        "out": out,
-        "address": address,
-        "set": set_ or (),
-    }
-    flags |= {"mode": mode, "rubric": rubric, "remake": remake}
+    flags: dict[str, Any] = {"weights": weights, "out": out, "address": address}
+    flags |= {"set": set_ or (), "mode": mode, "rubric": rubric, "remake": remake}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
 

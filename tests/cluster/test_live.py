@@ -257,3 +257,44 @@ def test_a_walk_that_raises_fails_alone(ends: Ends) -> None:
     assert "a defect" in outcomes["wrong"].reason
     assert isinstance(outcomes["right"], Result)
     pool.stop()
+
+
+def test_a_walk_that_waited_for_a_server_is_drawn_before_later_ones(ends: Ends) -> None:
+    remote = replace(LIGHT, batch_size=1, endpoint="http://127.0.0.1:9", concurrency=3)
+    alone = replace(LIGHT, batch_size=1)
+    system = System(name="trial", draft=writer(remote), render=painter(placement=alone))
+    stages, slow, busy, free = LocalStages(), *(threading.Event() for _ in range(3))
+
+    def answering(jobs: Sequence[Job]) -> list[Outcome[Any]]:
+        if jobs[0].spec.name == "painter0":
+            busy.set()
+            assert free.wait(20)
+        elif "first" in jobs[0].input.turns[0].content[0].text:  # type: ignore[union-attr]
+            assert slow.wait(20)
+        return stages.outcomes(jobs)
+
+    pool = WalkPool(answering, system.stages)
+    for text in ("first", "second", "third"):
+        pool.add(walk(system, text), ends.of(text))
+        if text != "first":
+            assert busy.wait(20)
+    drafted = _waiting(pool, "third")
+    slow.set()
+    assert drafted
+    assert _waiting(pool, "first")
+    free.set()
+    ends.wait(3)
+    assert list(ends.outcomes) == ["second", "first", "third"]
+    pool.stop()
+
+
+def _waiting(pool: WalkPool, text: str) -> bool:
+    """Whether the picture of the walk that asks for `text` waits to be drawn, or soon."""
+    for _ in range(1000):
+        with pool._changed:
+            tasks = [t for tasks in pool._waiting.values() for t in tasks]
+        prompts = [getattr(t.job.input, "prompt", None) or "" for t in tasks]
+        if any(text in prompt for prompt in prompts):
+            return True
+        threading.Event().wait(0.01)
+    return False

@@ -12,9 +12,19 @@ import openai
 import pytest
 from picture_helpers import NOISE, png_header
 from PIL import Image as Pillow
-from serving_helpers import Served, picture_in, served_model, trial_model, user
+from serving_helpers import (
+    Served,
+    data_url,
+    picture_in,
+    served_model,
+    trial_model,
+    user,
+)
 
 from benchmarks.local import LocalSystem, question
+from benchmarks.serving.conversation import sample_of
+from benchmarks.serving.replies import ChatReply
+from benchmarks.serving.schemas import ChatRequest
 from generators.base import Result
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.pictures import encode
@@ -120,6 +130,15 @@ def test_an_answer_sent_back_keeps_its_pictures_and_their_order(served: Served) 
         assert message["content"].endswith(digests)
 
 
+def test_segments_are_read_in_their_order() -> None:
+    part = {"kind": "image", "data": {"url": data_url(PICTURE), "sha256": "0"}}
+    segments = [{"kind": "text", "data": "a"}, part, {"kind": "text", "data": "b"}]
+    answer = {"role": "assistant", "content": "a\nb", "segments": segments}
+    body = {"messages": [user("Draw"), answer, user("And then?")]}
+    sample = sample_of(ChatRequest.model_validate(body), trial_model())
+    assert sample.turns[1] == Turn("assistant", (Text("a"), PICTURE, Text("b")))
+
+
 def _short(image: Image) -> str:
     return image.digest[:4]
 
@@ -184,6 +203,17 @@ def test_a_stream_gives_each_segment_in_order(served: Served) -> None:
     assert indices == [1, 2]
     assert [c.choices[0].finish_reason for c in chunks if c.choices][-1] == "stop"
     assert chunks[-1].usage is not None
+
+
+def test_the_texts_of_a_stream_are_the_content_of_the_whole_reply() -> None:
+    document = Document((Text("a"), PICTURE, Text("b"), PICTURE, Text("c")))
+    reply = ChatReply(model=trial_model(), document=document, notes={}, usage={}, seed=0)
+    events = [e.removeprefix("data: ") for e in reply.events(include_usage=False)]
+    assert events.pop() == "[DONE]\n\n"
+    deltas = [json.loads(e)["choices"][0]["delta"] for e in events]
+    assert "".join(d.get("content", "") for d in deltas) == "a\nb\nc"
+    assert reply.whole["choices"][0]["message"]["content"] == "a\nb\nc"
+    assert ["images" in d for d in deltas[1:-1]] == [False, True, False, True, False]
 
 
 def test_text_alone_is_a_plain_reply(served: Served) -> None:
