@@ -65,6 +65,11 @@ class Replica:
         return self.queue.spec.placement.server
 
     @property
+    def serving(self) -> bool:
+        """Whether it has been placed, and so may have started its server."""
+        return self.server is not None and self.info is not None
+
+    @property
     def stopping_limit_s(self) -> float:
         """How long it may take to end."""
         own = 0.0 if self.server is None else self.server.stop_timeout_s

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import tempfile
 import threading
 import time
 import traceback
@@ -73,7 +74,7 @@ class Receipt:
     """The total usage of its records: tokens, images, cost."""
 
 
-_NOTICED_S = 2.0
+_NOTICED_S = 0.5
 """How long after a connection was refused the end of a server may be noticed."""
 _NO_ITEM = Item("", "", Request(()))
 
@@ -151,7 +152,8 @@ class Worker:
         if command is None:
             return {}
         bypass_proxies()
-        log = log_path(self.root, command.name)
+        folder = self.root if self._shared else Path(tempfile.gettempdir()) / "plait"
+        log = log_path(folder, command.name)
         self._server = ServerProcess(command, log, self._secrets)
         self._server.wait_ready()
         return {"base_url": self._server.url}

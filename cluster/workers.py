@@ -88,10 +88,10 @@ class WorkerPool:
     def stop(self, replica: Replica) -> None:
         """Stop a worker; its resources count as taken until its process has ended."""
         replica.enter("stopping")
-        if replica.server is None:
-            self._end(replica)
-        else:
+        if replica.serving:
             self._refs[replica.handle.call("close", control=True)] = replica
+        else:
+            self._end(replica)
 
     def _end(self, replica: Replica) -> None:
         """Kill a worker, and hear from Ray when its process has ended."""
@@ -100,7 +100,7 @@ class WorkerPool:
 
     def kill_all(self) -> None:
         """End every worker at once, after the servers that they have started."""
-        serving = [r for r in self.replicas if r.server is not None]
+        serving = [r for r in self.replicas if r.serving]
         try:
             closing = [r.handle.call("close", control=True) for r in serving]
             limit = max((r.stopping_limit_s for r in serving), default=0.0)

@@ -47,16 +47,17 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
         Prefix("openai:MODEL", "any OpenAI-compatible endpoint, at OPENAI_BASE_URL"),
     ),
     Named.ARTIST: _by_prefix(
-        Prefix("diffusers:ORG/NAME", "any AutoPipelineForText2Image, by its own settings"),
+        Prefix(
+            "diffusers:ORG/NAME",
+            "any text-to-image pipeline of diffusers, by its own settings",
+        ),
         Prefix("images:MODEL", "any /v1/images/generations endpoint, at OPENAI_BASE_URL"),
     ),
     Named.SYSTEM: _by_prefix(
         Prefix("gemini:MODEL", "answers with pictures by Gemini's own API"),
         Prefix("responses:MODEL", "by OpenAI's Responses API with its image tool"),
         Prefix("omni:MODEL", "by SGLang-Omni: ordered segments"),
-        Prefix(
-            "chat-images:MODEL", "by a chat endpoint with pictures (OpenRouter, LiteLLM)"
-        ),
+        Prefix("chat-images:MODEL", "by a chat endpoint that draws, such as OpenRouter"),
         Prefix("gt:CONTROL", "a control made from the ground truth, to validate a judge"),
         Prefix("published:WRITER", "answers that a benchmark publishes with its questions"),
     ),

@@ -64,6 +64,10 @@ RETIRED: Mapping[str, Retirement] = {
     "gpt-4o-2024-11-20": Retirement(OPENAI_URL, date(2027, 1, 14), "gpt-6.1-sol"),
     "gpt-4.1-2025-04-14": Retirement(OPENAI_URL, date(2027, 1, 14), "gpt-6.1-sol"),
     "gpt-4o-2024-05-13": Retirement(OPENAI_URL, date(2026, 10, 23), "gpt-6.1-sol"),
+    # The openai package's own notes on models, version 3.54.
+    "gpt-image-1": Retirement(OPENAI_URL, date(2026, 10, 23), "images:gpt-image-2.5-flare"),
+    "dall-e-3": Retirement(OPENAI_URL, date(2026, 5, 12), "images:gpt-image-2.5-flare"),
+    "dall-e-2": Retirement(OPENAI_URL, date(2026, 5, 12), "images:gpt-image-2.5-flare"),
     # Google's mail to developers, quoted in rxliuli/llm-api-proxy #12.
     "gemini-1.5-pro": Retirement(GEMINI_URL, date(2025, 9, 24), "gemini-3.8-flash"),
     # ai.google.dev/gemini-api/docs/deprecations, as of 2026-11-10.

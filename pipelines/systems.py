@@ -100,7 +100,7 @@ def parts_of(name: str) -> SystemName:
         if _may_draw(artist):
             return SystemName(writer, artist, rule)
     writer, plus, artist = pair.rpartition("+")
-    if plus and not has_prefix(pair, Named.LVLM):
+    if plus and not any(has_prefix(pair, kind) for kind in (Named.LVLM, Named.SYSTEM)):
         return SystemName(writer, artist, rule)
     return SystemName(pair, None, rule)
 

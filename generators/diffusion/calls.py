@@ -85,7 +85,7 @@ def rule_of(pipeline: Any) -> GuidanceRule:
 def call_of(pipeline: Any, settings: DiffusionSettings) -> Call:
     """How to call the pipeline; ValueError names what it does not take, and why."""
     rule = rule_of(pipeline)
-    parameters = inspect.signature(pipeline.__call__).parameters
+    parameters = _parameters(pipeline)
     own = _own_arguments(pipeline, settings, parameters)
     arguments = _from_settings(pipeline, settings, rule, parameters)
     doubled = sorted(own.keys() & arguments.keys())
@@ -97,6 +97,13 @@ def call_of(pipeline: Any, settings: DiffusionSettings) -> Call:
     arguments = _defaults(parameters, arguments | own) | arguments | own
     negative, notes = _negative_prompt(pipeline, settings, rule, parameters, arguments)
     return Call(arguments, negative, notes)
+
+
+def _parameters(pipeline: Any) -> dict[str, inspect.Parameter]:
+    """The named arguments of the pipeline's call."""
+    named = inspect.signature(pipeline.__call__).parameters
+    unnamed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {name: p for name, p in named.items() if p.kind not in unnamed}
 
 
 def _own_arguments(
@@ -207,13 +214,37 @@ def _embeds_guidance(pipeline: Any) -> bool:
     return unet is not None and unet.config.get("time_cond_proj_dim") is not None
 
 
-def takes_batches(pipeline: Any) -> bool:
-    """Whether the pipeline takes lists of prompts and of generators, by its annotations."""
-    parameters = inspect.signature(pipeline.__call__).parameters
-    return all(_takes_list(parameters.get(name)) for name in ("prompt", "generator"))
+IN_BATCHES = frozenset(
+    {
+        "StableDiffusionPipeline",
+        "StableDiffusionXLPipeline",
+        "StableDiffusion3Pipeline",
+        "FluxPipeline",
+        "Flux2KleinPipeline",
+        "ZImagePipeline",
+        "QwenImagePipeline",
+        "PixArtSigmaPipeline",
+        "SanaPipeline",
+        # Not tested, but they pad every prompt to one length as those do.
+        "AuraFlowPipeline",
+        "ChromaPipeline",
+        "CogView3PlusPipeline",
+        "Flux2Pipeline",
+        "HunyuanDiTPipeline",
+        "KolorsPipeline",
+        "LatentConsistencyModelPipeline",
+        "Lumina2Pipeline",
+        "PixArtAlphaPipeline",
+    }
+)
+"""Classes whose pictures do not depend on the other prompts of a batch.
+
+In others they do: CogView4, GLM-Image and Kandinsky 5 pad prompts to the longest of the
+batch and attend to the padding; HunyuanImage guides the whole batch otherwise when one
+prompt quotes a text; some take no lists.
+"""
 
 
-def _takes_list(parameter: inspect.Parameter | None) -> bool:
-    if parameter is None or parameter.annotation is inspect.Parameter.empty:
-        return True
-    return any(word in str(parameter.annotation) for word in ("list", "List", "Sequence"))
+def draws_in_batches(pipeline: Any) -> bool:
+    """Whether several pictures may be drawn in one call of the pipeline."""
+    return type(pipeline).__name__ in IN_BATCHES

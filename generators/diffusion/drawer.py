@@ -10,7 +10,7 @@ import torch
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.builds import build_pipeline
-from generators.diffusion.calls import call_of, takes_batches
+from generators.diffusion.calls import call_of, draws_in_batches
 from generators.diffusion.loading import load_published, quiet
 from generators.diffusion.outputs import Floats, pictures_of
 from generators.diffusion.placing import (
@@ -117,7 +117,8 @@ class Drawer:
     """A loaded pipeline that takes, per picture, its conditions and its seed.
 
     Each picture's noise comes from its own CPU generator, so the other pictures of a
-    batch, their order and the device change a picture by no more than rounding. The
+    batch, their order and the device change a picture by no more than rounding; pipelines
+    that mix the prompts of a batch, or that may, are given one at a time. The
     pipeline samples the noise in its own dtype: two models whose latents have the same
     shape and dtype start from the same noise for the same seed, before each scheduler
     scales it.
@@ -138,7 +139,7 @@ class Drawer:
         """Noted with every picture."""
         self.batch = settings.batch_size
         """Pictures in one compiled batch; halved when the device runs out of memory."""
-        self.alone = not takes_batches(self.pipeline)
+        self.alone = not draws_in_batches(self.pipeline)
         """Whether pictures are drawn one at a time, whatever the batch."""
 
     def __call__(
@@ -204,8 +205,9 @@ class Drawer:
 
     def _outcome(self, picture: Floats, unsafe: bool) -> Outcome[Drawing]:
         """A drawing, or the reason why these values are not a valid picture."""
-        usage = {"images": 1, "steps": self.arguments.get("num_inference_steps")}
-        usage = {name: number for name, number in usage.items() if number is not None}
+        usage: dict[str, float] = {"images": 1}
+        if (steps := self.arguments.get("num_inference_steps")) is not None:
+            usage["steps"] = steps
         height, width = picture.shape[:2]
         notes = {"size": [width, height], **self.notes}
         if unsafe:

@@ -52,11 +52,11 @@ def _array(pictures: Any) -> Floats:
         return _bytes(pictures)[None]
     if isinstance(pictures, torch.Tensor):
         # Tensors have their channels first, as in diffusers' image processors.
-        values = pictures.detach().float().cpu()
-        return values.movedim(-3, -1).numpy() if values.ndim >= 3 else values.numpy()
+        tensor = pictures.detach().float().cpu()
+        return np.asarray(tensor.movedim(-3, -1) if tensor.ndim >= 3 else tensor)
     if isinstance(pictures, np.ndarray):
         values = pictures.astype(np.float32, copy=False)
-        return values / 255 if pictures.dtype == np.uint8 else values
+        return values / np.float32(255) if pictures.dtype == np.uint8 else values
     if isinstance(pictures, Sequence) and pictures and not isinstance(pictures, str):
         return np.stack([_one(p) for p in pictures])
     raise ValueError(f"a {type(pictures).__name__} holds no pictures")
@@ -69,4 +69,4 @@ def _one(picture: Any) -> Floats:
 
 
 def _bytes(picture: Image.Image) -> Floats:
-    return np.asarray(picture.convert("RGB"), np.float32) / 255
+    return np.asarray(picture.convert("RGB")).astype(np.float32) / np.float32(255)

@@ -124,10 +124,11 @@ def use_attention(
         _check_xformers(choices, device, dtype)
     _switch(denoiser, name)
     used = attention_in_use(denoiser)
-    if used - {name}:
+    if used - {name} or (name != SDPA and not used):
+        instead = ", ".join(sorted(used)) or "none that could be set"
         raise AttentionError(
             f"attention {name!r} is not in use in {type(denoiser).__name__}: it uses "
-            f"{', '.join(sorted(used))}; choose one of {', '.join(choices)}"
+            f"{instead}; choose one of {', '.join(choices)}"
         )
 
 
@@ -159,7 +160,12 @@ def _switch(denoiser: Any, name: str) -> None:
 
 
 def _processors(denoiser: Any) -> list[Any]:
-    return list(getattr(denoiser, "attn_processors", {}).values())
+    """The attention processors; Z-Image's transformer lists none, but has them."""
+    listed = getattr(denoiser, "attn_processors", None)
+    if listed is not None:
+        return list(listed.values())
+    modules = denoiser.modules() if isinstance(denoiser, torch.nn.Module) else ()
+    return [m.processor for m in modules if hasattr(m, "processor")]
 
 
 def _dispatches(processor: Any) -> bool:

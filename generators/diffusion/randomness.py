@@ -27,7 +27,8 @@ def global_generators(seed: int) -> Iterator[Callable[[], bool]]:
     seed than the picture's generator: from the same one, noise of the same shape would
     repeat the picture's first latents.
     """
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else range(0)
+    count = torch.cuda.device_count() if torch.cuda.is_initialized() else 0  # type: ignore[no-untyped-call]
+    devices = range(count)
     numpy_state = np.random.get_state()
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed((seed + 1) % 2**63)

@@ -55,7 +55,7 @@ class DiffusionSettings(ModelSettings):
     prompt_prefix: str = ""
     """Put before every prompt, verbatim, such as OPENJOURNEY_TRIGGER."""
     max_sequence_length: int | None = Field(default=None, ge=8, le=512)
-    """Tokens that T5 reads of a prompt (SD3, FLUX.1)."""
+    """Tokens that T5 or a language model reads of a prompt, its template included."""
     scheduler: str | None = None
     """Class name in diffusers; None is the checkpoint's own."""
     attention: str = "sdpa"

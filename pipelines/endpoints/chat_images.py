@@ -1,4 +1,4 @@
-"""Chat endpoints whose replies hold pictures: OpenRouter, LiteLLM, vLLM-Omni, SGLang-Omni."""
+"""Chat endpoints that draw: OpenRouter, LiteLLM, vLLM-Omni, SGLang-Omni."""
 
 from __future__ import annotations
 

@@ -96,8 +96,8 @@ class ChatEndpoint:
             return answered
         reply, usage = answered.reply, answered.usage
         about: dict[str, Any] = {"finish": reply.finish, "model": reply.model}
-        about["attempts"] = answered.attempts
-        return text_outcome(reply, Account(usage, call.notes | about | reply.notes | usage))
+        about |= {"attempts": answered.attempts, **reply.notes}
+        return text_outcome(reply, Account(usage, call.notes | about | usage))
 
     async def _sent(self, call: _Call) -> EndpointReply:
         body = body_of(call.messages, self.settings, call.seed, call.most_tokens)

@@ -18,6 +18,8 @@ from pipelines.endpoints.transport import ReplyTooLarge
 _SHOWN_OF_MESSAGE = 300
 REFUSAL_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
 """Error codes by which a provider's filter blocks a request."""
+_REFUSAL_WORDS = "safety system"
+"""Of OpenAI's message; LiteLLM's proxy passes it on without the code."""
 _ACCOUNT_CODES = ("insufficient_quota", "billing_hard_limit_reached")
 """No credit is left; OpenAI says the second with status 400."""
 _SETTINGS = {"model", "size", "quality", "response_format", "output_format", "seed"}
@@ -89,7 +91,7 @@ def meaning(error: BaseException) -> Meaning:
         return Meaning.ENDPOINT
     if status in (408, 409, 429) or status >= 500:
         return Meaning.AGAIN
-    if error.code in REFUSAL_CODES:
+    if error.code in REFUSAL_CODES or _REFUSAL_WORDS in str(error.message):
         return Meaning.REFUSED
     return Meaning.ENDPOINT if _rejects_a_setting(error) else Meaning.RECORD
 
@@ -180,8 +182,9 @@ def retry_after_s(error: BaseException | None) -> float | None:
     """How long the server asks to wait, in seconds (RFC 9110, section 10.2.3)."""
     if not isinstance(error, HttpError):
         return None
-    own = isinstance(error, StatusError)
-    headers: Mapping[str, Any] = error.headers if own else error.response.headers
+    headers: Mapping[str, Any] = (
+        error.headers if isinstance(error, StatusError) else error.response.headers
+    )
     value = str(headers.get("retry-after", "")).strip()
     try:
         return max(float(value), 0.0)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -21,11 +24,25 @@ from pipelines.endpoints.replies import EndpointReply
 
 _WHOLE = (None, "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED")
 """Finish reasons of answers that are as whole as they get."""
-_FINAL = ("SAFETY", "PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "RECITATION", "MODEL_ARMOR")
-_FINAL += ("IMAGE_SAFETY", "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION", "ESCALATION")
+_FINAL = frozenset(
+    {
+        "SAFETY",
+        "PROHIBITED_CONTENT",
+        "BLOCKLIST",
+        "SPII",
+        "RECITATION",
+        "MODEL_ARMOR",
+        "ESCALATION",
+        "IMAGE_SAFETY",
+        "IMAGE_PROHIBITED_CONTENT",
+        "IMAGE_RECITATION",
+    }
+)
 """Finish reasons by which the provider refuses: asking again is no use."""
 _BESIDE = ("thought", "thoughtSignature", "videoMetadata", "mediaResolution")
 """Fields of a part that say something about its content."""
+_SECONDS = re.compile(r"(\d+(?:\.\d+)?)s")
+_NO_ROUTE = (404, 405, 501)
 _ROLES = {"user": "user", "assistant": "model"}
 
 
@@ -39,16 +56,16 @@ class GeminiEndpoint(InterleavedEndpoint):
     def connect(self) -> None:
         """Make the SDK's client; EndpointError where the SDK is not installed."""
         try:
-            from google import genai
+            from google.genai import Client, types
         except ImportError:
             raise EndpointError(
                 "gemini: needs Google's SDK: pip install 'plait[gemini]' (google-genai)"
             ) from None
         s = self.settings
-        self._genai = genai.Client(
+        self._genai = Client(
             api_key=self._client.key or NO_KEY,
             vertexai=False,
-            http_options=genai.types.HttpOptions(
+            http_options=types.HttpOptions(
                 base_url=s.url,
                 api_version=s.api_version,
                 httpx_async_client=self._client.http,
@@ -59,8 +76,14 @@ class GeminiEndpoint(InterleavedEndpoint):
 
     async def probe(self) -> Any:
         """Ask for the model: shows whether server, key and model are usable."""
-        with _as_status_errors():
-            return await self._genai.aio.models.get(model=self.settings.model)
+        try:
+            with _own_errors():
+                return await self._genai.aio.models.get(model=self.settings.model)
+        except StatusError as error:
+            if error.status_code in _NO_ROUTE and self.settings.model not in str(error):
+                # A gateway that answers questions, but none about models.
+                return None
+            raise
 
     def body(self, messages: Messages, request: Request) -> dict[str, Any]:
         """Arguments of the SDK's `generate_content`, without those left open."""
@@ -87,28 +110,45 @@ class GeminiEndpoint(InterleavedEndpoint):
 
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """The server's reply."""
-        with _as_status_errors():
+        with _own_errors():
             answer = await self._genai.aio.models.generate_content(**body)
         response = answer.sdk_http_response
         return gemini_reply(((response and response.body) or "").encode())
 
 
-class _as_status_errors:
-    """Raises the SDK's errors as StatusError."""
+@contextmanager
+def _own_errors() -> Iterator[None]:
+    """Raises the SDK's errors as those that all endpoints raise."""
+    from google.genai import errors
 
-    def __enter__(self) -> None:
-        pass
+    try:
+        yield
+    except errors.APIError as error:
+        raise _status_error(error) from None
+    except (errors.UnknownApiResponseError, json.JSONDecodeError) as error:
+        raise MalformedReply(str(error)) from None
 
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        from google.genai import errors
 
-        if isinstance(error, errors.APIError):
-            headers = getattr(error.response, "headers", None) or {}
-            message = error.message or error.status or "no reason given"
-            status = str(error.status) if error.status else None
-            raise StatusError(error.code, str(message), status, headers) from None
-        if isinstance(error, errors.UnknownApiResponseError | ValueError):
-            raise MalformedReply(f"{type(error).__name__}: {error}") from None
+def _status_error(error: Any) -> StatusError:
+    """The error with the status that other APIs give it, and its pause as a header."""
+    headers = dict(getattr(error.response, "headers", None) or {})
+    status, code = int(error.code or 0), error.status and str(error.status)
+    for detail in _details(error.details):
+        if detail.get("reason") == "API_KEY_INVALID":
+            status = 401
+        pause = _SECONDS.fullmatch(str(detail.get("retryDelay")))
+        if pause and "retry-after" not in headers:
+            headers["retry-after"] = pause[1]
+    if code == "FAILED_PRECONDITION":
+        # The account or its region may not use the API.
+        status = 403
+    return StatusError(status, str(error.message or code or ""), code, headers)
+
+
+def _details(body: Any) -> list[Mapping[str, Any]]:
+    error = body.get("error", body) if isinstance(body, Mapping) else {}
+    details = error.get("details") if isinstance(error, Mapping) else None
+    return [d for d in details or () if isinstance(d, Mapping)]
 
 
 def _content(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import io
 from dataclasses import dataclass, replace
 from typing import Any
 
-from PIL import Image as Pillow
 from pydantic import AliasChoices, BaseModel, Field, ValidationError
 
 from generators.base import Failure, Fault, Outcome, Result
 from generators.document import Image
-from generators.pictures import decode, encode
+from generators.pictures import decode
 from pipelines.endpoints.completions import body_start
 from pipelines.endpoints.errors import MalformedReply
 from pipelines.endpoints.fetching import MediaReader
 from pipelines.endpoints.media import Media, MediaError
 from pipelines.endpoints.replies import Account
-
-_STORED = ("JPEG", "PNG", "WEBP")
-"""Formats that records, pages and exports hold as they are; others are encoded again."""
 
 
 class _Picture(BaseModel):
@@ -112,7 +107,7 @@ async def picture_outcome(
 
 
 def _checked(image: Image, asked: Asked, account: Account) -> Outcome[Image]:
-    """The picture in a format that pages show, with its size; none that is all black."""
+    """The picture, with its size; a failure where it is wholly black."""
     picture = decode(image)
     notes = {**account.notes, "size": list(picture.size)}
     if asked.size not in (None, f"{picture.width}x{picture.height}"):
@@ -120,10 +115,7 @@ def _checked(image: Image, asked: Asked, account: Account) -> Outcome[Image]:
     if not picture.getbbox():
         reason = "the picture is wholly black"
         return Failure(reason, Fault.ERROR, account.usage, notes)
-    encoding = _format(image.read())
-    if encoding in _STORED:
-        return Result(image, account.usage, notes)
-    return Result(encode(picture), account.usage, notes | {"encoded_from": encoding})
+    return Result(image, account.usage, notes)
 
 
 def _remarks(reply: ImagesReply, given: _Picture, asked: Asked) -> dict[str, Any]:
@@ -135,8 +127,3 @@ def _remarks(reply: ImagesReply, given: _Picture, asked: Asked) -> dict[str, Any
     if reply.metrics is not None and reply.metrics.stage_durations:
         remarks["stage_durations"] = reply.metrics.stage_durations
     return remarks
-
-
-def _format(data: bytes) -> str | None:
-    with Pillow.open(io.BytesIO(data)) as picture:
-        return picture.format

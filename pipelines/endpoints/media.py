@@ -5,16 +5,20 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import io
 import re
 from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes, urlsplit
 
+from PIL import Image as Pillow
+
 from generators.document import Image
-from generators.pictures import PictureError, decode
+from generators.pictures import PictureError, decode, encode
 
 MAX_PICTURE_BYTES = 64 << 20
 """Longer encoded pictures are refused."""
 
+_STORED = ("JPEG", "PNG", "WEBP")
 _SHOWN = 80
 _SPACE = re.compile(r"\s+")
 
@@ -80,7 +84,10 @@ def _from_base64(text: str) -> bytes:
 
 
 def picture_of(data: bytes, sha256: str | None = None) -> Image:
-    """The bytes as a picture, unchanged; MediaError where they are not one."""
+    """The bytes as a picture; MediaError where they are not one.
+
+    Formats that records and pages show are kept unchanged, all others become PNG.
+    """
     if not data:
         raise MediaError("a picture has no bytes")
     if len(data) > MAX_PICTURE_BYTES:
@@ -88,10 +95,11 @@ def picture_of(data: bytes, sha256: str | None = None) -> Image:
     if sha256 and hashlib.sha256(data).hexdigest() != sha256.lower():
         raise MediaError("a picture's bytes do not have the SHA-256 that the server gives")
     try:
-        decode(data)
+        pixels = decode(data)
     except PictureError as error:
         raise MediaError(str(error)) from None
-    return Image.of(data)
+    with Pillow.open(io.BytesIO(data)) as picture:
+        return Image.of(data) if picture.format in _STORED else encode(pixels)
 
 
 def _too_long() -> str:

@@ -10,6 +10,7 @@ from generators.settings import unkeyed
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.servers.commands import CHAT
 from pipelines.servers.engine import (
+    ENGINE_SECRETS,
     KEY_VARIABLE,
     LOCAL_URL,
     engine_identity,
@@ -68,7 +69,7 @@ def chat_engine_spec(
         spec,
         identity=engine_identity(settings, weights, software, result),
         weights=weights,
-        secrets=(),
+        secrets=ENGINE_SECRETS,
         placement=engine_placement(
             settings, weights, gpu_gib, served, CHAT[software.name](served)
         ),

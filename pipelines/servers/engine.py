@@ -24,6 +24,8 @@ SERVED_NAME = "model"
 """What requests call a model that lies in a folder: its place is no part of a key."""
 KEY_VARIABLE = "VLLM_API_KEY"
 """Where vLLM reads the key that requests must give; others are started without one."""
+ENGINE_SECRETS = (KEY_VARIABLE, "HF_TOKEN")
+"""Variables of the driver that engines get, where they are set."""
 LOCAL_URL = "http://127.0.0.1/v1"
 """Stands for the server's URL until it has a port."""
 _LOADING_MARGIN_S = 600.0

@@ -15,6 +15,7 @@ from pipelines.endpoints.image_settings import ImagesSettings
 from pipelines.presets import TextToImageSettings
 from pipelines.servers.commands import IMAGES
 from pipelines.servers.engine import (
+    ENGINE_SECRETS,
     KEY_VARIABLE,
     LOCAL_URL,
     engine_identity,
@@ -73,7 +74,7 @@ def image_engine_spec(
         spec,
         identity=engine_identity(settings, weights, software, {"dtype": dtype, **told}),
         weights=weights,
-        secrets=(),
+        secrets=ENGINE_SECRETS,
         placement=engine_placement(
             settings, weights, gpu_gib, served, IMAGES[software.name](served)
         ),

@@ -18,6 +18,7 @@ from pydantic import (
 
 from generators.base import Placement, ServerCommand, StageSpec
 from generators.errors import UsageError
+from generators.names import unknown
 from pipelines.chat.settings import ServerSettings
 from pipelines.servers.secrets import refuse_secret_arguments, refuse_secret_names
 from pipelines.servers.software import Software, software_of
@@ -98,9 +99,15 @@ class ServerTable(BaseModel):
 def with_server(
     spec: StageSpec, settings: ServerSettings, servers: Mapping[str, ServerTable]
 ) -> StageSpec:
-    """`spec` with the server of the config that its settings name, if they name one."""
+    """`spec` with the server of the config that its settings name, if they name one.
+
+    Without a table, `server` only stands for the URL in keys. UsageError for a name that
+    no table has, where the model has no URL.
+    """
     table = servers.get(settings.server or "")
     if table is None:
+        if servers and settings.server and settings.base_url is None:
+            raise unknown(f"server of {spec.name}:", settings.server, servers)
         return spec
     if settings.base_url is not None:
         raise UsageError(

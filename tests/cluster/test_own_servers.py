@@ -92,6 +92,7 @@ def test_a_server_that_dies_is_started_again_and_no_record_is_lost(
     assert not left_of(marker)
 
 
+@pytest.mark.slow
 def test_a_query_that_kills_the_server_fails_alone(
     ray_address: str, tmp_path: Path
 ) -> None:
@@ -165,7 +166,12 @@ def test_servers_end_with_the_driver(
 
 
 @pytest.mark.parametrize(
-    "which", ["worker", "server", pytest.param("guardian", marks=pytest.mark.slow)]
+    "which",
+    [
+        "worker",
+        pytest.param("server", marks=pytest.mark.slow),
+        pytest.param("guardian", marks=pytest.mark.slow),
+    ],
 )
 def test_a_killed_process_is_replaced(ray_address: str, tmp_path: Path, which: str) -> None:
     root, marker = tmp_path / "run", tmp_path / "pids"

@@ -32,7 +32,8 @@ def command(*more: str, **settings: Any) -> ServerCommand:
 
 @contextlib.contextmanager
 def started(folder: Path, *more: str, **settings: Any) -> Iterator[ServerProcess]:
-    server = ServerProcess(command(*more, **settings), folder / "server.log")
+    marked = command(*more, "--marker", str(folder), **settings)
+    server = ServerProcess(marked, folder / "server.log")
     try:
         yield server
     finally:
@@ -72,7 +73,7 @@ def test_a_server_answers_once_it_is_ready_and_is_gone_once_stopped(tmp_path: Pa
         server.wait_ready()
         with urllib.request.urlopen(server.url.removesuffix("v1") + "version") as reply:
             assert json.loads(reply.read()) == {"version": "1.2.3"}
-        pids = [p.pid for p in processes(f"{server.port}")]
+        pids = [p.pid for p in processes(str(server.log.parent))]
         assert pids
     assert server.ended.result(0).startswith("server echo: ")
     assert gone(*pids, within_s=1.0)
@@ -107,7 +108,7 @@ def test_a_server_that_is_never_healthy_is_ended(tmp_path: Path) -> None:
     with started(tmp_path, "--never-healthy", start_timeout_s=1.5) as server:
         with pytest.raises(ServerError, match=r"not healthy after 1\.5 s"):
             server.wait_ready()
-        assert gone(*[p.pid for p in processes(f"{server.port}")])
+        assert gone(*[p.pid for p in processes(str(server.log.parent))])
 
 
 def test_secrets_stay_out_of_the_message(tmp_path: Path) -> None:
@@ -124,7 +125,7 @@ def test_secrets_stay_out_of_the_message(tmp_path: Path) -> None:
 def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     with started(tmp_path, "--ignore-sigterm", stop_timeout_s=0.5) as server:
         server.wait_ready()
-        pids = [p.pid for p in processes(f"{server.port}")]
+        pids = [p.pid for p in processes(str(server.log.parent))]
     assert "signal 9" in server.ended.result(0)
     assert gone(*pids)
 
@@ -143,7 +144,7 @@ def test_what_a_server_has_started_ends_when_the_server_is_killed(tmp_path: Path
     with started(tmp_path, "--grandchildren", str(file)) as server:
         server.wait_ready()
         near, lone = map(int, file.read_text().split())
-        os.kill(next(p.pid for p in processes("faulty_server") if _is_leader(p)), 9)
+        os.kill(next(p.pid for p in processes(str(file)) if _is_leader(p)), 9)
         assert "signal 9" in server.ended.result(10)
         assert gone(near, lone)
 
@@ -188,7 +189,7 @@ def test_a_server_ends_with_a_killed_owner(tmp_path: Path, number: signal.Signal
 def test_a_server_ends_with_a_killed_guardian(tmp_path: Path) -> None:
     with started(tmp_path) as server:
         server.wait_ready()
-        both = processes(f"{server.port}")
+        both = processes(str(server.log.parent))
         guardian = next(p for p in both if "guardian.py" in " ".join(p.cmdline()))
         guardian.kill()
         assert "together with its guardian" in server.ended.result(10)
@@ -206,7 +207,7 @@ def test_a_mute_server_counts_as_ended(
         body = json.dumps(message).encode()
         urllib.request.urlopen(f"{server.url}/chat/completions", body).close()
         assert "gave no answer for 0.5 s" in server.ended.result(10)
-        assert gone(*[p.pid for p in processes(f"{server.port}")])
+        assert gone(*[p.pid for p in processes(str(server.log.parent))])
 
 
 def test_another_version_than_planned_is_refused(tmp_path: Path) -> None:
@@ -216,7 +217,7 @@ def test_another_version_than_planned_is_refused(tmp_path: Path) -> None:
             ServerError, match=r"reports vllm 1\.2\.3.*planned with 1\.2\.4"
         ):
             server.wait_ready()
-        assert gone(*[p.pid for p in processes(f"{server.port}")])
+        assert gone(*[p.pid for p in processes(str(server.log.parent))])
     with started(tmp_path, software="vllm", version="1.2.3+cpu") as server:
         server.wait_ready()
 

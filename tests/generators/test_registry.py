@@ -103,7 +103,11 @@ def test_reserved_prefixes_are_not_available_yet(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("opnai:gpt-4.1", "'opnai'; did you mean 'openai'? Valid: gt, hf, openai"),
+        (
+            "opnai:gpt-4.1",
+            "'opnai'; did you mean 'openai'? "
+            "Valid: chat-images, gemini, gt, hf, omni, openai, published, responses",
+        ),
         ("opnai:gpt-4.1+sdxl", "'opnai'; did you mean 'openai'? Valid: hf, openai"),
         ("gpt-4o+difusers:a/b", "'difusers'; did you mean 'diffusers'?"),
         ("nowhere_at_all:Toy", "No module named 'nowhere_at_all'"),

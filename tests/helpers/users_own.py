@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from benchmarks.tasks.task_set import TaskSet, load
+from generators.base import Outcome, Result
+from generators.document import Draft, Request, Text
 
 
 class Errors:
@@ -20,6 +24,20 @@ class Plain:
 class Sideways:
     kind = "score"
     direction = "sideways"
+
+
+class Poet:
+    """A user's LVLM."""
+
+    kind = "draft"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        contents = [request.turns[-1].content for request in inputs]
+        texts = ["".join(s.text for s in c if isinstance(s, Text)) for c in contents]
+        return [Result(Draft((Text(f"a poem about {text}"),))) for text in texts]
 
 
 def three() -> TaskSet:

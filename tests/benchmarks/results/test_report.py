@@ -307,3 +307,15 @@ def test_document_of_text_only_needs_no_picture(tmp_path):
     made = board([evaluation("a", replace(sample(0), turns=()), 1, document=empty)])
     write(made, tmp_path)
     assert data_of(tmp_path)[1][0]["answers"][0]["segments"] == [""]
+
+
+def test_an_unknown_order_of_text_and_pictures_is_said_with_the_answer(tmp_path):
+    noted = {"m": [{"finish": "stop"}, {"order": "unknown: apart from the text"}]}
+    documents = [Result(Document((Text("a"),)), notes=notes) for notes in (noted, {})]
+    made = board(
+        [evaluation("s", sample(i), None, document=d) for i, d in enumerate(documents)]
+    )
+    write(made, tmp_path)
+    first, second = (row["answers"][0] for row in data_of(tmp_path)[1])
+    assert first["order"] == "unknown: apart from the text"
+    assert "order" not in second

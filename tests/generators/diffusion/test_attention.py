@@ -33,7 +33,10 @@ def kernels(model, name):
     return attention_in_use(model)
 
 
-@pytest.mark.parametrize("architecture", ["sd15", "sdxl", "sd3", "flux"])
+NEWER = ["flux2-klein", "z-image", "qwen-image", "pixart-sigma", "sana"]
+
+
+@pytest.mark.parametrize("architecture", ["sd15", "sdxl", "sd3", "flux", *NEWER])
 def test_torch_attention_is_in_use(architecture):
     assert kernels(denoiser(architecture), "sdpa") == {"sdpa"}
 
@@ -99,12 +102,20 @@ def test_a_switch_that_changes_nothing_is_noticed(architecture, like_a_gpu, monk
     denoiser("flux").set_attention_backend("native")
 
 
-def test_native_kernels_of_a_model_that_dispatches():
-    drawing = stage("flux", attention="_native_math")
+@pytest.mark.parametrize("name", ["flux", "flux2-klein", "z-image-turbo", "qwen-image"])
+def test_native_kernels_of_a_model_that_dispatches(name):
+    drawing = stage(name, attention="_native_math")
     assert attention_in_use(drawing.drawer.pipeline.transformer) == {"_native_math"}
-    assert (
-        furthest(pixels(drawing(REQUESTS[:2])), pixels(shared("flux")(REQUESTS[:2]))) <= 1
-    )
+    expected = pixels(shared(name)(REQUESTS[:2]))
+    assert furthest(pixels(drawing(REQUESTS[:2])), expected) <= 1
+
+
+def test_kernel_of_a_model_whose_processors_are_unknown_is_refused(monkeypatch):
+    model = torch.nn.Linear(2, 2)
+    monkeypatch.setattr(placing, "_check_xformers", lambda *given: None)
+    monkeypatch.setattr(placing, "_switch", lambda *given: None)
+    with pytest.raises(AttentionError, match="'xformers' is not in use in Linear"):
+        kernels(model, "xformers")
 
 
 @pytest.mark.parametrize(

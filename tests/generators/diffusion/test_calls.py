@@ -7,11 +7,20 @@ from typing import Any
 
 import diffusers
 import pytest
-from diffusion_helpers import REQUESTS, Spy, furthest, pixels, shared, stage, tiny_pipeline
+from diffusion_helpers import (
+    REQUESTS,
+    Spy,
+    from_folder,
+    furthest,
+    pixels,
+    shared,
+    stage,
+    tiny_pipeline,
+)
 
 from generators.base import Result
 from generators.diffusion import calls
-from generators.diffusion.calls import RULES, Call, call_of, takes_batches
+from generators.diffusion.calls import IN_BATCHES, RULES, Call, call_of, draws_in_batches
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.loading import FURTHER_PIPELINES
 from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
@@ -171,6 +180,19 @@ def test_unknown_argument_lists_the_valid_ones():
     assert not [v for v in caught.value.valid if "embeds" in v or "callback" in v]
 
 
+@pytest.mark.parametrize("name", ["kwargs", "num_images_per_prompts", "callbak"])
+def test_collecting_parameters_are_no_arguments(name):
+    """PixArt's call ends with `**kwargs`, and would take anything without an effect."""
+    with pytest.raises(UnknownName):
+        called("pixart-sigma", arguments={name: 1})
+
+
+def test_distillation_is_read_from_a_checkpoint(tmp_path):
+    tiny_pipeline("flux2-klein").save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="does not use guidance 4"):
+        from_folder(tmp_path, "flux2-klein", guidance=4.0)
+
+
 def test_captions_are_cleaned_only_on_request(monkeypatch):
     """PixArt does so by default, but only where two packages are installed."""
     assert called("pixart-sigma").arguments["clean_caption"] is False
@@ -184,11 +206,12 @@ def test_captions_are_cleaned_only_on_request(monkeypatch):
 
 
 @pytest.mark.parametrize("architecture", DESIGNS)
-def test_named_pipelines_take_batches(architecture):
-    assert takes_batches(tiny_pipeline(architecture))
+def test_named_pipelines_draw_in_batches(architecture):
+    assert draws_in_batches(tiny_pipeline(architecture))
 
 
 def test_rules_are_for_pipelines_of_diffusers():
+    assert all(hasattr(diffusers, name) for name in IN_BATCHES)
     for name, rule in RULES.items():
         parameters = inspect.signature(getattr(diffusers, name).__call__).parameters
         assert rule.argument in parameters, name

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+import diffusers
 import numpy as np
 import pytest
 import torch
@@ -13,15 +14,18 @@ from diffusers.pipelines.kandinsky5.pipeline_output import (
     KandinskyImagePipelineOutput,
     KandinskyPipelineOutput,
 )
-from diffusion_helpers import furthest, pixels
+from diffusion_helpers import furthest, pixels, tiny_pipeline
 from PIL import Image
+from transformers import GlmConfig, GlmModel
 
 from generators.base import Failure, Result
-from generators.diffusion import drawer
+from generators.diffusion import calls, drawer
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.outputs import pictures_of
+from generators.diffusion.parts import TINY_VOCABULARY
 from generators.diffusion.randomness import UNSEEDED, global_generators
 from generators.diffusion.settings import DiffusionSettings
+from generators.diffusion.tokenizers import small_tokenizer
 
 BYTES = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3)).astype(np.uint8)
 FLOATS = (BYTES / 255).astype(np.float32)
@@ -116,6 +120,7 @@ def with_numpy(count: int) -> torch.Tensor:
 
 def drawer_of(pipeline: Any, monkeypatch: Any, **settings: Any) -> Drawer:
     monkeypatch.setattr(drawer, "load_pipeline", lambda *given: pipeline)
+    monkeypatch.setattr(calls, "IN_BATCHES", calls.IN_BATCHES | {"Custom"})
     return Drawer(DiffusionSettings(model="a/b", **settings), "pretrained")
 
 
@@ -163,7 +168,7 @@ def test_global_generators_are_left_as_they_were():
     assert np.random.get_state()[2] == before[1]
 
 
-def test_pipelines_that_take_no_lists_are_called_once_for_each_picture(monkeypatch):
+def test_other_pipelines_are_called_once_for_each_picture(monkeypatch):
     kind = type("OneByOne", (Custom,), {"__call__": one_by_one})
     drawn = drawer_of(pipeline := kind(), monkeypatch)(PROMPTS, SEEDS)
     assert pipeline.sizes == [1, 1, 1]
@@ -171,10 +176,61 @@ def test_pipelines_that_take_no_lists_are_called_once_for_each_picture(monkeypat
     assert furthest(pixels(drawn), pixels(expected)) == 0
 
 
+@pytest.fixture(scope="module")
+def cogview4():
+    """A tiny CogView4, whose text encoder and transformer read the padding."""
+    torch.manual_seed(0)
+    tokenizer = small_tokenizer("gemma")
+    text = GlmConfig(
+        vocab_size=TINY_VOCABULARY,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=8,
+        initializer_range=0.2,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    pipeline = diffusers.CogView4Pipeline(
+        tokenizer=tokenizer,
+        text_encoder=GlmModel(text).eval(),
+        vae=tiny_pipeline("flux").vae,
+        transformer=diffusers.CogView4Transformer2DModel(
+            in_channels=16,
+            out_channels=16,
+            num_layers=2,
+            attention_head_dim=8,
+            num_attention_heads=4,
+            text_embed_dim=32,
+            time_embed_dim=8,
+            condition_dim=4,
+            rope_axes_dim=(8, 8),
+        ),
+        scheduler=diffusers.FlowMatchEulerDiscreteScheduler(use_dynamic_shifting=True),
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def test_a_pipeline_that_mixes_the_prompts_of_a_batch(cogview4, monkeypatch):
+    prompts = {"prompt": ["rain", "a long pier in the fog by the sea " * 9]}
+    size = {"steps": 2, "height": 64, "width": 64}
+    drawn = drawer_of(cogview4, monkeypatch, **size)
+    together = pixels(drawn(prompts, SEEDS[:2]))
+    alone = [
+        drawn({"prompt": prompts["prompt"][i : i + 1]}, SEEDS[i : i + 1]) for i in (0, 1)
+    ]
+    assert furthest(together, pixels([picture for (picture,) in alone])) == 0
+    drawn.alone = False
+    mixed = pixels(drawn(prompts, SEEDS[:2]))
+    assert furthest(mixed, together) > 1, "it could draw in batches"
+
+
 def test_values_beyond_white_are_not_wrapped_around(monkeypatch):
     class Bright(Custom):
         def __call__(self, prompt, num_inference_steps=1, generator=None):
-            return SimpleNamespace(images=np.full((3, 8, 8, 3), 1.5, np.float32))
+            return SimpleNamespace(images=np.full((1, 8, 8, 3), 1.5, np.float32))
 
     for outcome in drawer_of(Bright(), monkeypatch)(PROMPTS, SEEDS):
         assert isinstance(outcome, Failure)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import ClassVar
 
 import pytest
@@ -107,20 +108,32 @@ def test_encoders_are_given_exactly_what_is_noted():
     assert noted["text_encoder_3"]["dropped"] > 0
 
 
+def embedded(pipeline, prompt, limit):
+    """What the pipeline's language model makes of a prompt, as its call asks for it."""
+    defaults = inspect.signature(pipeline.__call__).parameters
+    given = {"prompt": [prompt], "max_sequence_length": limit}
+    for name in ("do_classifier_free_guidance", "complex_human_instruction"):
+        if name in inspect.signature(pipeline.encode_prompt).parameters:
+            given[name] = defaults[name].default if name in defaults else False
+    with torch.no_grad():
+        states = pipeline.encode_prompt(**given)[0]
+    return states[0] if isinstance(states, list) else states
+
+
 @pytest.mark.parametrize("name", ["flux2-klein", "z-image-turbo", "qwen-image", "sana"])
-def test_kept_text_decides_the_picture_of_a_language_model(name):
-    """A prompt and its kept part give equal pictures, and half of it another."""
+def test_language_models_read_exactly_what_is_noted(name):
+    """The last kept character changes what they make of a prompt, the next one does not."""
     drawing = shared(name)
-    prompt = "".join(f"{i} " for i in range(300))
-    read = drawing.readers[0].read(prompt)
-    cut = prompt.index(read.cut, len(prompt) - len(read.cut))
-    assert read.dropped > 0
-    pictures = drawing(
-        [ImageRequest(prompt=text, seed=5) for text in (prompt, prompt[:cut] + "!" * 99)]
+    (reader,) = drawing.readers
+    prompt = "x" * 700
+    kept = reader.read(prompt).kept
+    assert 200 < kept < reader.limit
+    texts = (prompt, prompt[:kept] + "y" * 300, prompt[: kept - 1] + "y" * 300)
+    plain, behind, last = (
+        embedded(drawing.drawer.pipeline, text, reader.limit) for text in texts
     )
-    assert (pictures[0].value.pixels == pictures[1].value.pixels).all()
-    other = drawing([ImageRequest(prompt=prompt[: cut // 2] + "#" * 999, seed=5)])[0]
-    assert (pictures[0].value.pixels != other.value.pixels).any()
+    assert torch.equal(plain, behind)
+    assert not torch.equal(plain, last)
 
 
 def test_instruction_of_sana_can_be_left_out():

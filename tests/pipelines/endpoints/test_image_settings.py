@@ -60,6 +60,7 @@ def test_a_name_without_a_model_is_refused():
 
 def test_keys_name_what_changes_a_picture():
     plain = digest()
+    assert plain == "17d3c4639ae51dee6b31f34b1ad476d4", "people have such records"
     same = {"concurrency": 2, "timeout_s": 1, "price_per_image": 1.0, "max_cost": 2.0}
     assert digest(**same, api_key_env="K") == plain
     for changed in (

@@ -210,6 +210,17 @@ def test_what_the_server_says_it_used_is_usage(server):
     assert result.notes.get("stage_durations") == expected
 
 
+def test_only_the_whole_pipeline_counts_as_the_servers_seconds(openai_server):
+    """vLLM-Omni's stages lie inside each other and must not be added up."""
+    inner = {"Pipeline.diffuse": 0.4, "Pipeline.vae.decode": 0.1}
+    metrics = {"stage_durations": inner, "peak_memory_mb": None}
+    openai_server.script = lambda _: Answer(reply(encoded(noise("x")), metrics=metrics))
+    with drawing(openai_server) as draw:
+        result = only(draw([wish()]))
+    assert result.usage == {"images": 1}
+    assert result.notes["stage_durations"] == inner
+
+
 def test_another_prompt_and_another_size_than_asked_for_are_noted(openai_server):
     body = reply(encoded(noise("x", (40, 20))))
     body["data"][0]["revised_prompt"] = "a crimson cat"
@@ -229,7 +240,6 @@ def test_formats_that_pages_show_are_stored_as_they_come(openai_server, encoding
     with drawing(openai_server) as draw:
         result = only(draw([wish()]))
     assert (result.value.read() == data) is kept
-    assert result.notes.get("encoded_from") == (None if kept else encoding)
     assert drawn(result).getpixel((3, 3))[0] > 240
 
 
@@ -290,10 +300,17 @@ def test_a_reply_without_one_readable_picture_is_a_failure(openai_server, body, 
 
 
 @pytest.mark.parametrize(
-    "code", ["moderation_blocked", "content_policy_violation", "content_filter"]
+    ("text", "code"),
+    [
+        ("Your request was rejected.", "moderation_blocked"),
+        ("Your request was rejected.", "content_policy_violation"),
+        ("Your request was rejected.", "content_filter"),
+        # As LiteLLM's proxy passes the first on.
+        ("BadRequestError - Your request was rejected by the safety system.", "400"),
+    ],
 )
-def test_a_refusal_is_final_and_concerns_its_record_alone(openai_server, code):
-    openai_server.in_turn(rejection("Your request was rejected.", None, code))
+def test_a_refusal_is_final_and_concerns_its_record_alone(openai_server, text, code):
+    openai_server.in_turn(rejection(text, None, code))
     with drawing(openai_server) as draw:
         refusal, picture = only(draw([wish()])), only(draw([wish("a lake")]))
     assert refusal.fault is Fault.REFUSED

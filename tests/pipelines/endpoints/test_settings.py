@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from pipelines.chat.settings import ChatSettings, EndpointSettings
 from pipelines.presets import LVLMS, RETIRED, retirements
+from pipelines.systems import artist_settings
 
 
 def test_planning_imports_no_torch_and_no_sdk():
@@ -115,7 +116,9 @@ def test_device_map_and_batch_size_do_not_enter_the_key():
 
 
 def stages(*names, **settings):
-    return [LVLMS[n].model_copy(update=settings).spec(n, "tiny") for n in names]
+    presets = [LVLMS.get(name) or artist_settings(name) for name in names]
+    copies = [preset.model_copy(update=settings) for preset in presets]
+    return [s.spec(n, "tiny") for n, s in zip(names, copies, strict=True)]
 
 
 def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
@@ -126,6 +129,11 @@ def test_models_that_are_turned_off_are_told_with_a_current_one(monkeypatch):
         "2027-01-14; a current alternative is gpt-6.1-sol",
         "gemini-1.5: its provider's model 'gemini-1.5-pro' was turned off on "
         "2025-09-24; a current alternative is gemini-3.8-flash",
+    ]
+    lines = retirements(stages("images:gpt-image-1"), date(2026, 11, 22))
+    assert lines == [
+        "images:gpt-image-1: its provider's model 'gpt-image-1' was turned off on "
+        "2026-10-23; a current alternative is images:gpt-image-2.5-flare"
     ]
     current = stages(*{r.instead for r in RETIRED.values()})
     assert retirements(current, date(2026, 11, 22)) == []

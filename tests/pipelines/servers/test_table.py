@@ -93,6 +93,18 @@ def test_wrong_tables_are_refused(table: dict[str, Any], reason: str) -> None:
         validated(RunConfig, {"servers": {"local": {**TABLE, **table}}}, "")
 
 
+def test_a_server_that_no_table_names_is_refused() -> None:
+    models = Models(
+        weights="pretrained",
+        overrides={"openai:m": {"server": "locl"}},
+        servers={"local": ServerTable.model_validate(TABLE)},
+    )
+    with pytest.raises(
+        UsageError, match="unknown server of openai:m: 'locl'; did you mean"
+    ):
+        writer_spec("openai:m", models)
+
+
 def test_a_plan_shows_what_a_server_takes() -> None:
     tally = StageCount(spec_of(num_gpus=2, num_cpus=3))
     assert _need(tally) == "server local: 2 GPU, 3 CPU, 16 at a time"

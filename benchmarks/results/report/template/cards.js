@@ -57,7 +57,12 @@ function answer(index, i, cell, full) {
   const caption = "Picture by " + system.name;
   const body = full.ends ? dialogue(full, caption) : written(full.segments, caption);
   return el("section", { class: "answer" }, head, el("ul", { class: "scores" }, chips),
-    unjudged(index, cell, full.scores), foldable(body), judged(index, full.scores), notes(full.notes));
+    unjudged(index, cell, full.scores), foldable(body), order(full), judged(index, full.scores), notes(full.notes));
+}
+
+// Said where a server gave its pictures apart from the text.
+function order(full) {
+  return full.order ? el("p", { class: "reason", dir: "auto" }, "Order of text and pictures: " + full.order) : null;
 }
 
 function written(segments, caption) {

@@ -1,0 +1,614 @@
+"""Systems behind servers that draw: every API answers in order, whole, and by its rules."""
+
+import base64
+import sys
+
+import pytest
+from drawing_servers import (
+    APIS,
+    BLUE,
+    QUICK,
+    RED,
+    as_json,
+    ask_once,
+    drawn,
+    gemini,
+    inline,
+    only,
+    picture,
+    response,
+    said,
+    segment,
+    serving_pictures,
+    shown,
+    url_of,
+    url_part,
+)
+from drawing_servers import (
+    asking_for_pictures as asking,
+)
+from endpoint_helpers import KEY, MODEL, Answer, completion, error, says
+
+from generators.base import Failure, Fault, Result, Skip
+from generators.document import Image, Request, Text, Turn
+from pipelines.endpoints.chat_images import ChatImagesEndpoint
+from pipelines.endpoints.errors import EndpointError
+from pipelines.endpoints.interleaved_settings import omni_settings
+
+pytest.importorskip("google.genai")
+
+ALL = pytest.mark.parametrize("api", APIS)
+
+
+@pytest.fixture
+def server(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.setenv("GEMINI_API_KEY", KEY)
+    with serving_pictures() as running:
+        yield running
+
+
+@ALL
+def test_text_and_pictures_keep_their_order_and_their_bytes(server, api):
+    result = ask_once(server, api)
+    assert shown(result) == ["first", "RED", "then"]
+    assert result.value.images[0].read() == RED.data
+    assert result.usage["images"] == 1
+    assert result.usage["output_tokens"] > 0
+    assert result.notes["attempts"] == 1
+    assert result.notes["model"].startswith(MODEL)
+    assert "order" not in result.notes
+
+
+def test_usage_counts_thoughts_pictures_and_the_tools_own_tokens(server):
+    one = ask_once(server, "gemini", price_per_million_input=1, price_per_million_output=10)
+    tokens = {"input_tokens": 9, "output_tokens": 1310, "reasoning_tokens": 10}
+    cost = {"cost": (9 + 1310 * 10) / 1e6}
+    assert one.usage == tokens | {"image_output_tokens": 1290, "images": 1} | cost
+    prices = {"price_per_million_input": 1, "price_per_million_output": 10}
+    prices |= {"price_per_million_image_output": 40, "price_per_image": 0.5}
+    other = ask_once(server, "responses", **prices)
+    assert other.usage["output_tokens"] == 1030
+    assert other.usage["cost"] == pytest.approx((25 + 30 * 10 + 1000 * 40) / 1e6 + 0.5)
+
+
+@ALL
+def test_pictures_of_the_question_and_of_earlier_turns_are_sent(server, api):
+    turns = (
+        Turn("system", (Text("Be brief."),)),
+        Turn("user", (Text("look "), RED, Text(" here"))),
+        Turn("assistant", (Text("a picture: "), BLUE)),
+        Turn("user", (Text("and now?"),)),
+    )
+    result = ask_once(server, api, Request(turns, seed=2**40 + 3))
+    # Google's SDK writes bytes in the alphabet for URLs.
+    sent = str(server.bodies[0]).replace("-", "+").replace("_", "/")
+    for data in (RED.data, BLUE.data):
+        assert base64.b64encode(data).decode() in sent
+    assert "Be brief." in sent
+    prompt = str(result.notes["prompt"])
+    assert RED.digest in prompt
+    assert BLUE.digest in prompt
+    assert result.notes["image_sizes"] == [[12, 8], [12, 8]]
+
+
+def test_gemini_is_sent_its_own_pictures_as_its_own(server):
+    turns = (
+        Turn("user", (Text("draw"),)),
+        Turn("assistant", (Text("here: "), RED)),
+        Turn("user", (Text("bluer"),)),
+    )
+    settings = {"aspect_ratio": "1:1", "image_size": "2K", "temperature": 0.5}
+    ask_once(server, "gemini", Request(turns, seed=2**40 + 3), system="S", **settings)
+    (body,) = server.bodies
+    roles = [content["role"] for content in body["contents"]]
+    assert roles == ["user", "model", "user"]
+    own = body["contents"][1]["parts"]
+    assert own[0] == {"text": "here: "}
+    assert base64.urlsafe_b64decode(own[1]["inlineData"]["data"]) == RED.data
+    assert body["systemInstruction"]["parts"] == [{"text": "S"}]
+    config = body["generationConfig"]
+    assert config["responseModalities"] == ["TEXT", "IMAGE"]
+    assert config["imageConfig"] == {"aspectRatio": "1:1", "imageSize": "2K"}
+    assert (config["seed"], config["temperature"]) == (3, 0.5)
+    assert server.all_headers[0]["x-goog-api-key"] == KEY
+
+
+def test_responses_is_sent_the_tool_and_says_that_it_takes_no_seed(server):
+    settings = {"size": "1024x1024", "quality": "low", "must_draw": True, "max_tokens": 99}
+    result = ask_once(server, "responses", says("draw", RED, seed=3), **settings)
+    (body,) = server.bodies
+    assert body["tools"] == [
+        {"type": "image_generation", "size": "1024x1024", "quality": "low"}
+    ]
+    assert body["tool_choice"] == {"type": "image_generation"}
+    assert (body["store"], body["max_output_tokens"]) == (False, 99)
+    text, image = body["input"][0]["content"]
+    assert text == {"type": "input_text", "text": "draw"}
+    assert image["type"] == "input_image"
+    assert image["image_url"] == url_of(RED)
+    assert "seed" not in body
+    assert result.notes["seed"] == "not taken by the server"
+
+
+def test_chat_images_asks_for_both_modalities_and_sends_a_seed_if_told(server):
+    ask_once(server, "chat-images", says("draw", seed=5), send_seed=True)
+    assert server.bodies[0]["modalities"] == ["image", "text"]
+    assert server.bodies[0]["seed"] == 5
+    ask_once(server, "chat-images", says("draw", seed=5), modalities=[])
+    assert not {"modalities", "seed"} & set(server.bodies[1])
+
+
+@ALL
+def test_text_alone_is_asked_for_where_an_answer_needs_no_pictures(server, api):
+    turns = (Turn("user", (Text("why?"),)),)
+    ask_once(server, api, Request(turns, seed=1, modality="text"))
+    sent = str(server.bodies[0])
+    assert "image_generation" not in sent
+    assert "IMAGE" not in sent
+    assert "'image'" not in sent
+
+
+def test_a_server_without_picture_input_skips_questions_with_pictures(server):
+    settings = omni_settings("LLaDA2.0-Uni")
+    assert settings.max_images == 0
+    assert omni_settings("Cosmos3-Omni").max_images is None
+    options = settings.model_dump(exclude={"model", "base_url", "server"}) | QUICK
+    with asking(server, "chat-images", **options) as ask:
+        skip, answered = ask([says("look", RED), says("draw")])
+    assert isinstance(skip, Skip)
+    assert "reads 0 image(s)" in skip.reason
+    assert isinstance(answered, Result)
+
+
+OMNI = {
+    "message": completion(
+        "first",
+        segments=[
+            segment(0, "text", "first"),
+            segment(1, "image", {"kind": "image", "url": url_of(RED)}),
+            segment(2, "text", "then"),
+        ],
+    ),
+    "top": {
+        "choices": [],
+        "model": MODEL,
+        "segments": [
+            segment(0, "text", "first"),
+            segment(1, "image", {"url": url_of(RED), "mime_type": "image/png"}),
+            segment(2, "text", "then"),
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("where", OMNI)
+def test_segments_of_sglang_omni_are_read_in_order(server, where):
+    server.answering(OMNI[where])
+    result = ask_once(server, "chat-images")
+    assert shown(result) == ["first", "RED", "then"]
+    assert "order" not in result.notes
+
+
+SHAPES = {
+    "images beside the text": (
+        completion("look", images=[{"index": 0} | url_part(url_of(RED))]),
+        ["look", "RED"],
+        True,
+    ),
+    "images without a text": (
+        completion(None, images=[url_part(url_of(RED)), url_part(url_of(BLUE))]),
+        ["RED", "BLUE"],
+        False,
+    ),
+    "images that repeat the content": (
+        completion(
+            [{"type": "text", "text": "a"}, url_part(url_of(RED))],
+            images=[url_part(url_of(RED))],
+        ),
+        ["a", "RED"],
+        False,
+    ),
+    "an image that the segments lack": (
+        completion("a", segments=[segment(0, "text", "a")], images=[url_part(url_of(RED))]),
+        ["a", "RED"],
+        True,
+    ),
+    "bare base64": (
+        completion([{"type": "image", "image": base64.b64encode(RED.data).decode()}]),
+        ["RED"],
+        False,
+    ),
+    "b64_json": (
+        completion([{"type": "output_image", "b64_json": url_of(RED).partition(",")[2]}]),
+        ["RED"],
+        False,
+    ),
+    "a source as Anthropic writes it": (
+        completion(
+            [
+                {
+                    "type": "image",
+                    "source": {
+                        "type": "base64",
+                        "media_type": "image/png",
+                        "data": url_of(RED).partition(",")[2],
+                    },
+                }
+            ]
+        ),
+        ["RED"],
+        False,
+    ),
+    "stage durations of vLLM-Omni": (
+        completion([url_part(url_of(RED)) | {"stage_durations": {"x": 1.0}}]),
+        ["RED"],
+        False,
+    ),
+    "thoughts": (
+        completion(
+            [
+                {"type": "thinking", "thinking": [{"type": "text", "text": "hm"}]},
+                {"type": "text", "text": "b"},
+                url_part(url_of(RED)),
+            ]
+        ),
+        ["b", "RED"],
+        False,
+    ),
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_every_shape_of_a_chat_reply_keeps_its_pictures(server, shape):
+    reply, expected, unordered = SHAPES[shape]
+    server.answering(reply)
+    result = ask_once(server, "chat-images")
+    assert shown(result) == expected
+    assert ("order" in result.notes) is unordered
+    if unordered:
+        assert result.notes["order"].startswith("unknown")
+
+
+def test_thoughts_are_no_part_of_the_answer_and_are_counted(server):
+    server.answering(
+        gemini(
+            {"text": "hm", "thought": True},
+            inline(BLUE) | {"thought": True},
+            {"text": "b"},
+            inline(RED) | {"thoughtSignature": "c2ln"},
+            {"thoughtSignature": "c2ln"},
+        )
+    )
+    result = ask_once(server, "gemini")
+    assert shown(result) == ["b", "RED"]
+    assert result.notes["thoughts"] == 2
+    reasoning = {"type": "reasoning", "summary": []}
+    server.answering(response(reasoning, said("b"), drawn(RED, revised_prompt="redder")))
+    result = ask_once(server, "responses")
+    assert shown(result) == ["b", "RED"]
+    assert (result.notes["thoughts"], result.notes["revised_prompts"]) == (1, ["redder"])
+
+
+def test_white_space_around_texts_goes_and_neighbours_are_joined(server):
+    server.answering(
+        gemini({"text": "Hel"}, {"text": "lo.\n\n"}, inline(RED), {"text": "\n\n"})
+    )
+    assert shown(ask_once(server, "gemini")) == ["Hello.", "RED"]
+
+
+FOREIGN = {
+    "audio beside the text": ("chat-images", completion("a", audio={"data": "AA=="})),
+    "an audio part": (
+        "chat-images",
+        completion([{"type": "text", "text": "a"}, {"type": "input_audio", "data": "x"}]),
+    ),
+    "a video segment": (
+        "chat-images",
+        completion(
+            "a", segments=[segment(0, "video", {"url": "data:video/mp4;base64,AA=="})]
+        ),
+    ),
+    "a picture without data": ("chat-images", completion([{"type": "image_url"}])),
+    "a function call": ("gemini", gemini({"functionCall": {"name": "f"}}, {"text": "a"})),
+    "audio of Gemini": ("gemini", gemini(inline(b"abc", "audio/wav"), {"text": "a"})),
+    "a tool call": ("responses", response(said("a"), {"type": "code_interpreter_call"})),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_what_is_neither_text_nor_a_picture_fails_by_its_type(server, name):
+    api, reply = FOREIGN[name]
+    server.answering(reply)
+    failure = ask_once(server, api)
+    assert isinstance(failure, Failure)
+    words = ("audio", "video", "image_url", "functionCall", "code_interpreter_call")
+    assert any(word in failure.reason for word in words)
+    assert not failure.fault.final
+    assert len(server.bodies) == 1
+
+
+BLOCKS = {
+    "finish reason": ("gemini", gemini({"text": "I"}, finish="SAFETY"), "SAFETY"),
+    "picture": ("gemini", gemini({"text": "I"}, finish="IMAGE_SAFETY"), "IMAGE_SAFETY"),
+    "prohibited": ("gemini", gemini(finish="PROHIBITED_CONTENT"), "PROHIBITED_CONTENT"),
+    "prompt": (
+        "gemini",
+        {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}, "modelVersion": "m"},
+        "PROHIBITED_CONTENT",
+    ),
+    "refusal": (
+        "responses",
+        response(
+            {"type": "message", "content": [{"type": "refusal", "refusal": "I will not"}]}
+        ),
+        "I will not",
+    ),
+    "moderation": (
+        "responses",
+        response(
+            said("a"),
+            {
+                "type": "image_generation_call",
+                "status": "failed",
+                "error": {"code": "moderation_blocked", "message": "no", "type": "t"},
+            },
+        ),
+        "moderation_blocked",
+    ),
+    "filter": (
+        "responses",
+        response(
+            said("a"), status="incomplete", incomplete_details={"reason": "content_filter"}
+        ),
+        "content_filter",
+    ),
+    "chat": ("chat-images", completion("a", finish="content_filter"), "content_filter"),
+    "chat refusal": ("chat-images", completion(None, refusal="no way"), "no way"),
+}
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+def test_refusals_and_blocks_are_final_and_sent_once(server, name):
+    api, reply, words = BLOCKS[name]
+    server.answering(reply)
+    failure = ask_once(server, api)
+    assert isinstance(failure, Failure)
+    assert failure.fault is Fault.REFUSED
+    assert words in failure.reason
+    assert len(server.bodies) == 1
+
+
+@pytest.mark.parametrize("finish", ["NO_IMAGE", "IMAGE_OTHER", "MALFORMED_RESPONSE"])
+def test_an_answer_that_lacks_its_picture_is_no_text_answer(server, finish):
+    server.answering(gemini({"text": "here it is:"}, finish=finish))
+    failure = ask_once(server, "gemini")
+    assert isinstance(failure, Failure)
+    assert not failure.fault.final
+    assert finish in failure.reason
+    assert failure.notes["text"] == "here it is:"
+
+
+def test_a_tool_call_that_drew_nothing_is_no_text_answer(server):
+    failed = {"type": "image_generation_call", "status": "failed", "result": None}
+    server.answering(response(said("here it is:"), failed))
+    failure = ask_once(server, "responses")
+    assert isinstance(failure, Failure)
+    assert "not drawn: status failed" in failure.reason
+    assert not failure.fault.final
+
+
+@ALL
+def test_an_empty_reply_is_a_failure(server, api):
+    empty = {"gemini": gemini(), "responses": response(), "chat-images": completion(None)}
+    server.answering(empty[api])
+    failure = ask_once(server, api)
+    assert isinstance(failure, Failure)
+    assert "empty" in failure.reason
+
+
+BROKEN = {
+    "no picture": (b"not a picture at all", "no known picture format"),
+    "half a picture": (picture(size=(300, 300)).data[:200], "cannot be decoded"),
+    "no bytes": (b"", "picture"),
+    "markup": (b"<svg xmlns='http://www.w3.org/2000/svg'/>", "no known picture format"),
+}
+
+
+@ALL
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_broken_picture_fails_with_its_reason(server, api, name):
+    data, words = BROKEN[name]
+    replies = {
+        "gemini": gemini({"text": "a"}, inline(data)),
+        "responses": response(said("a"), drawn(data)),
+        "chat-images": completion([{"type": "text", "text": "a"}, url_part(url_of(data))]),
+    }
+    server.answering(replies[api])
+    failure = ask_once(server, api)
+    assert isinstance(failure, Failure)
+    assert words in failure.reason
+    assert failure.fault is not Fault.BAD_INPUT
+    assert not failure.fault.final
+    assert failure.notes["text"] == "a"
+    assert failure.usage["output_tokens"] > 0
+    assert len(server.bodies) == 1
+
+
+@ALL
+def test_one_bad_picture_does_not_harm_other_requests(server, api):
+    good = server.script
+
+    def script(body):
+        if "bad" not in str(body):
+            return good(body)
+        replies = {
+            "gemini": gemini(inline(b"x")),
+            "responses": response(drawn(b"x")),
+            "chat-images": completion([url_part(url_of(b"x"))]),
+        }
+        return Answer(replies[api])
+
+    server.script = script
+    with asking(server, api) as ask:
+        one, two, three = ask([says("draw"), says("bad"), says("draw")])
+    assert shown(one) == shown(three) == ["first", "RED", "then"]
+    assert isinstance(two, Failure)
+
+
+@ALL
+def test_passing_faults_are_tried_again(server, api):
+    faults = [
+        Answer(error("overloaded"), 503),
+        Answer(error("slow down"), 429, {"retry-after": "0"}),
+        Answer(how="drop"),
+        Answer(b'{"candid', headers={"content-type": "application/json"}),
+        Answer(b"<html>bad gateway</html>", headers={"content-type": "text/html"}),
+    ]
+    good = server.script
+    server.script = lambda body: faults.pop(0) if faults else good(body)
+    result = ask_once(server, api, max_attempts=6)
+    assert shown(result) == ["first", "RED", "then"]
+    assert result.notes["attempts"] == 6
+
+
+@ALL
+@pytest.mark.parametrize("how", ["stall", "headers", "drip"])
+def test_a_server_that_stops_in_the_middle_is_given_up(server, api, how):
+    server.answering(completion("never " * 2000), how=how)
+    failure = ask_once(server, api, timeout_s=0.8, max_attempts=2)
+    assert isinstance(failure, Failure)
+    assert failure.fault is Fault.ENDPOINT
+    assert "no complete reply in time" in failure.reason
+    assert len(server.bodies) == 2
+
+
+@ALL
+def test_an_unknown_model_condemns_the_stage(server, api):
+    server.answering(error("no such model"), status=404)
+    with asking(server, api) as ask:
+        first, second = only(ask([says("a")])), only(ask([says("b")]))
+    for failure in (first, second):
+        assert failure.fault is Fault.ENDPOINT
+        assert "no such model" in failure.reason
+    assert len(server.bodies) == 1
+
+
+def test_gemini_names_an_unknown_model_before_it_is_asked(server):
+    unknown = {"code": 404, "message": "models/parrot is not found", "status": "NOT_FOUND"}
+    server.get = lambda path: Answer({"error": unknown}, 404)
+    with (
+        pytest.raises(EndpointError, match="models/parrot is not found"),
+        asking(server, "gemini"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"detail": "Not Found"},
+        {"error": {"code": 404, "message": "Not Found", "status": "NOT_FOUND"}},
+    ],
+)
+def test_a_gateway_that_knows_no_models_is_asked_all_the_same(server, body):
+    server.get = lambda path: Answer(body, 404)
+    assert shown(ask_once(server, "gemini")) == ["first", "RED", "then"]
+
+
+def test_a_missing_sdk_is_named_with_the_command(server, monkeypatch):
+    monkeypatch.setitem(sys.modules, "google.genai", None)
+    with (
+        pytest.raises(EndpointError, match=r"pip install 'plait\[gemini\]'"),
+        asking(server, "gemini"),
+    ):
+        pass
+
+
+@ALL
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_key_ends_the_stage_and_is_not_shown(server, api, status):
+    server.get = lambda path: Answer(error(f"key {KEY} is wrong"), status)
+    with pytest.raises(EndpointError) as caught, asking(server, api):
+        pass
+    assert KEY not in str(caught.value)
+    assert "is wrong" in str(caught.value)
+    env = "GEMINI_API_KEY" if api == "gemini" else "OPENAI_API_KEY"
+    assert env in str(caught.value)
+
+
+@ALL
+def test_a_dead_server_ends_the_stage(server, api):
+    with pytest.raises(EndpointError, match="Is the server running"):
+        APIS[api](model=MODEL, base_url="http://127.0.0.1:9/v1", **QUICK)
+
+
+@ALL
+@pytest.mark.parametrize("status", [404, 500])
+def test_a_server_that_lists_no_models_is_asked_all_the_same(server, api, status):
+    if api == "gemini":
+        pytest.skip("Gemini's own API is asked for the model itself")
+    server.get = lambda path: Answer(error("cannot list"), status)
+    assert shown(ask_once(server, api)) == ["first", "RED", "then"]
+
+
+def test_geminis_wrong_key_and_pause_are_read_from_its_details(server):
+    def wrong(reason, **detail):
+        about = {"code": 400, "message": f"no: {KEY}", "status": "INVALID_ARGUMENT"}
+        return {"error": about | {"details": [{"reason": reason} | detail]}}
+
+    server.answering(wrong("API_KEY_INVALID"), status=400)
+    failure = ask_once(server, "gemini")
+    assert failure.fault is Fault.ENDPOINT
+    assert "GEMINI_API_KEY is not accepted" in failure.reason
+    assert KEY not in as_json(failure)
+    server.answering(wrong("x", retryDelay="3600s"), status=429)
+    failure = ask_once(server, "gemini")
+    assert "it asks to wait 3600 s" in failure.reason
+    assert failure.fault is Fault.ENDPOINT
+
+
+@ALL
+def test_a_key_that_a_server_repeats_is_not_in_the_record(server, api):
+    server.answering(error(f"bad request by {KEY}"), status=400)
+    failure = ask_once(server, api)
+    assert failure.fault is Fault.BAD_INPUT
+    assert KEY not in as_json(failure)
+    assert "***" in failure.reason
+
+
+@ALL
+def test_a_ceiling_on_cost_ends_the_stage(server, api):
+    prices = {"price_per_image": 1.0, "max_cost": 1.5, "concurrency": 1}
+    with asking(server, api, **prices) as ask:
+        outcomes = ask([says(str(i)) for i in range(4)])
+    faults = [getattr(o, "fault", None) for o in outcomes]
+    assert faults == [None, None, Fault.BUDGET, Fault.BUDGET]
+    assert len(server.bodies) == 2
+
+
+def test_a_ceiling_needs_a_price():
+    with pytest.raises(ValueError, match="max_cost needs price_per_image"):
+        ChatImagesEndpoint(model=MODEL, max_cost=1.0)
+
+
+@ALL
+def test_a_picture_in_a_question_that_cannot_be_read_fails_alone(server, api):
+    broken = Image.of(b"no picture")
+    with asking(server, api) as ask:
+        bad, good = ask([says("look", broken), says("draw")])
+    assert bad.fault is Fault.BAD_INPUT
+    assert shown(good) == ["first", "RED", "then"]
+
+
+@ALL
+def test_large_pictures_are_kept_as_the_server_sent_them(server, api):
+    jpeg = picture("green", (64, 48), "JPEG")
+    replies = {
+        "gemini": gemini(inline(jpeg, "image/jpeg")),
+        "responses": response(drawn(jpeg)),
+        "chat-images": completion([url_part(url_of(jpeg, "image/jpeg"))]),
+    }
+    server.answering(replies[api])
+    result = ask_once(server, api)
+    assert result.value.images[0].read() == jpeg.data
