@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,7 +53,7 @@ def page_of(report: FidelityReport, worst: int = WORST) -> str:
     )
 
 
-def facts_of(about: dict[str, Any] | Any) -> dict[str, str]:
+def facts_of(about: Mapping[str, Any]) -> dict[str, str]:
     """What a reader needs to repeat the measurement."""
     packages = about.get("packages", {})
     git = about.get("git", {})

@@ -56,8 +56,8 @@ class FidelityReport:
     @property
     def remarks(self) -> list[str]:
         """What a reader must know before the numbers."""
-        every = [*self._random(), *self._unequal_tasks(), *self._unrepeatable()]
-        return [*every, *self._problems(), *self.notes]
+        every = [*self._random(), *self._unequal_tasks(), *self._ineffective()]
+        return [*every, *self._unrepeatable(), *self._problems(), *self.notes]
 
     def _random(self) -> list[str]:
         kinds = sorted(
@@ -85,6 +85,14 @@ class FidelityReport:
                     f"reference {limits[1]:,}."
                 )
         return remarks
+
+    def _ineffective(self) -> list[str]:
+        runs = ((w.label, w.answers.way.ineffective) for w in self.ways)
+        return [
+            f"Attention: {label} runs with {', '.join(settings)}, not as its way says."
+            for label, settings in runs
+            if settings
+        ]
 
     def _unrepeatable(self) -> list[str]:
         remarks = []

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from benchmarks.fidelity.comparison import FidelityFigure, Figures, WayFidelity
 from benchmarks.fidelity.report import FidelityReport
 from benchmarks.fidelity.scores import WayScore
+from benchmarks.fidelity.ways import flat
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.results.wording import decimals
 from cluster.plan import outcome_name
@@ -62,15 +62,6 @@ def _way_row(way: WayFidelity) -> list[TableCell]:
         f"{min(seconds):.2f}" if seconds else "not run",
     ]
     return [TableCell(text) for text in cells]
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by their dotted keys."""
-    result: dict[str, Any] = {}
-    for key, value in settings.items():
-        inner = isinstance(value, dict)
-        result |= flat(value, f"{prefix}{key}.") if inner else {prefix + key: value}
-    return result
 
 
 # ---------------------------------------------------------------- texts and pictures

@@ -143,6 +143,20 @@ class ResolvedWay:
         limits = (settings.get(key) for key in ("max_new_tokens", "max_tokens"))
         return next((limit for limit in limits if isinstance(limit, int)), None)
 
+    @property
+    def ineffective(self) -> list[str]:
+        """Settings of the way that run at another value, as `dtype=float32`.
+
+        Tiny weights, for one, are float32 and draw small pictures whatever is set.
+        """
+        changed: dict[str, Any] = {}
+        for name, value in flat(self.settings).items():
+            key = name.rpartition(".")[2]
+            taken = [s.settings[key] for s in self.stages if key in s.settings]
+            if taken and value not in taken:
+                changed[name] = taken[0]
+        return [f"{name}={value}" for name, value in changed.items()]
+
     def as_json(self) -> dict[str, Any]:
         """What is run, with every setting and option; no secret is among them."""
         stages = [
@@ -161,6 +175,15 @@ class ResolvedWay:
             for spec in self.stages
         ]
         return {"way": self.label, "system": self.name, "stages": stages}
+
+
+def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by their dotted keys."""
+    result: dict[str, Any] = {}
+    for key, value in settings.items():
+        inner = isinstance(value, Mapping)
+        result |= flat(value, f"{prefix}{key}.") if inner else {prefix + key: value}
+    return result
 
 
 def drawn(spec: StageSpec, sample: Sample, repetition: Repetition) -> Walk[Document]:

@@ -99,6 +99,16 @@ def test_a_system_prompt_is_a_setting_of_the_writer() -> None:
     assert way.stages[0].settings["system"] == "Be brief."
 
 
+def test_a_setting_that_runs_at_another_value_is_named() -> None:
+    """Tiny weights are float32 and take at most two steps, whatever is set."""
+    ways = ["a: dtype=float32 batch_size=2", "b: dtype=bfloat16 steps=50 guidance=3"]
+    one, other = resolved("sdxl-turbo", *ways)
+    assert one.ineffective == []
+    assert other.ineffective == ["dtype=float32", "steps=2"]
+    (both,) = resolved("qwen2-vl-7b+sdxl-turbo", "a: writer.dtype=bfloat16")
+    assert both.ineffective == ["writer.dtype=float32"]
+
+
 def test_another_system_has_its_own_settings() -> None:
     """`--set` is for the measured system; a server would refuse its settings."""
     ways = ["a", "served: system=openai:M base_url=http://127.0.0.1:1/v1"]
