@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image as Pillow
 
 from benchmarks.fidelity.comparison import DocumentPair
-from benchmarks.fidelity.pictures import PictureDifference
+from benchmarks.fidelity.pictures import PictureDifference, Pixels, share_text
 from benchmarks.results.report.gallery import thumbnail
 from cluster.store import read_blob
 from generators.base import Outcome, Result
@@ -117,8 +117,19 @@ def _amplified(one: Image, other: Image, about: PictureDifference) -> PictureSid
     difference = np.abs(first - second)
     largest = max(int(difference.max()), 1)
     pixels = np.rint(difference * (255 / largest)).astype(np.uint8)
-    url = _url(encode(Pillow.fromarray(pixels)).read())
-    return PictureSide(url, _caption(about, 255 / largest))
+    data = base64.b64encode(encode(Pillow.fromarray(_pooled(pixels))).read()).decode()
+    return PictureSide(f"data:image/png;base64,{data}", _caption(about, 255 / largest))
+
+
+def _pooled(pixels: Pixels) -> Pixels:
+    """The brightest of every block: a single pixel that differs stays visible."""
+    height, width = pixels.shape[:2]
+    block = -(-max(height, width) // SIDE)
+    edges = ((0, -height % block), (0, -width % block), (0, 0))
+    padded = np.pad(pixels, edges)
+    rows, columns = padded.shape[0] // block, padded.shape[1] // block
+    blocks = padded.reshape(rows, block, columns, block, 3)
+    return np.asarray(blocks.max(axis=(1, 3)), dtype=np.uint8)
 
 
 def _caption(about: PictureDifference, factor: float) -> str:
@@ -126,7 +137,7 @@ def _caption(about: PictureDifference, factor: float) -> str:
         return "every pixel is equal"
     parts = [
         f"difference x {factor:.3g}",
-        f"equal pixels {about.equal_pixels:.2%}",
+        f"equal pixels {share_text(about.equal_pixels or 0.0)}",
         f"mean {about.mean_difference:.3g}",
         f"largest {about.largest_difference:.0f}",
     ]

@@ -6,6 +6,7 @@ pixels in common and only a CLIP distance.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -108,6 +109,11 @@ def pixel_difference(one: Pixels, other: Pixels) -> tuple[float, float, float]:
     difference = np.abs(one.astype(np.int16) - other)
     equal = (difference == 0).all(axis=-1)
     return float(equal.mean()), float(difference.mean()), float(difference.max())
+
+
+def share_text(share: float) -> str:
+    """A share of pixels in percent, rounded down: 100 % only where all are equal."""
+    return f"{math.floor(share * 1e4) / 1e4:.2%}"
 
 
 def _ssim(one: Picture, other: Picture) -> float | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from benchmarks.fidelity.comparison import FidelityFigure, Figures, WayFidelity
+from benchmarks.fidelity.pictures import share_text
 from benchmarks.fidelity.report import FidelityReport
 from benchmarks.fidelity.scores import WayScore
 from benchmarks.fidelity.ways import flat
@@ -100,7 +101,10 @@ TEXTS: Mapping[str, tuple[str, Show]] = {
 }
 PICTURES: Mapping[str, tuple[str, Show]] = {
     "identical": ("picture.identical", _share),
-    "equal pixels": ("picture.equal_pixels", _number(".2%")),
+    "equal pixels": (
+        "picture.equal_pixels",
+        lambda figure: TableCell(share_text(figure.value)),
+    ),
     "mean difference": ("picture.mean_difference", _number(".3g")),
     "largest": ("picture.largest_difference", _number(".0f")),
     "SSIM": ("picture.ssim", _with_worst(".6f", lowest=True)),

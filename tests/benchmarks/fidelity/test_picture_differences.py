@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import numpy as np
 import pytest
 from fidelity_helpers import png
 
+from benchmarks.fidelity.comparison import compared
+from benchmarks.fidelity.diffs import card
 from benchmarks.fidelity.pictures import (
     PictureMeter,
     clip_distance,
@@ -16,7 +19,8 @@ from benchmarks.fidelity.pictures import (
     pixel_difference,
 )
 from benchmarks.fidelity.texts import text_difference
-from generators.document import Image
+from generators.base import Result
+from generators.document import Document, Image, Sample
 from generators.errors import UsageError
 from generators.pictures import PictureError, decode
 
@@ -85,6 +89,22 @@ def test_structure_is_measured_at_full_size() -> None:
 def test_a_broken_picture_is_an_error() -> None:
     with pytest.raises(PictureError):
         PictureMeter()(png(noise(1)), Image.of(b"GIF89a"))
+
+
+def test_one_pixel_that_differs_stays_visible_on_the_page() -> None:
+    one = np.full((700, 1000, 3), 90, np.uint8)
+    other = one.copy()
+    other[650, 999, 1] += 1
+    sample = Sample(id="s", category="c", field="f", turns=())
+    answers = [Result(Document((png(pixels),))) for pixels in (one, other)]
+    (pair,) = compared([sample], (answers[0],), (answers[1],), PictureMeter())
+    (shown,) = card(pair, ("one", "other")).sides[2].pictures
+    assert shown.caption.startswith("difference x 255, equal pixels 99.99%")
+    data = base64.b64decode(shown.url.removeprefix("data:image/png;base64,"))
+    pixels = np.asarray(decode(data))
+    assert pixels.shape == (234, 334, 3)
+    assert pixels[650 // 3, 999 // 3].tolist() == [0, 255, 0]
+    assert pixels.sum() == 255
 
 
 @pytest.mark.models
