@@ -89,6 +89,7 @@ class RunOptions(TypedDict, total=False):
     rubric: str
     address: str
     models: Mapping[str, Mapping[str, Any]]
+    servers: Mapping[str, Mapping[str, Any]]
     prompts: Mapping[str, Mapping[str, str]]
     composition: Mapping[str, Any]
     engine: Mapping[str, Any]

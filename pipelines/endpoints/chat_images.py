@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, ClassVar
+
+import openai
 
 from generators.document import Request
 from pipelines.endpoints.completions import parsed
@@ -35,7 +38,22 @@ class ChatImagesEndpoint(InterleavedEndpoint):
         return {name: value for name, value in body.items() if value is not None}
 
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
-        """The server's reply."""
+        """The server's reply.
+
+        Some models cannot be told to write text alone (Anole behind `plait serve`); these
+        are asked as for any other query, and the record says so.
+        """
+        try:
+            return await self._completed(body)
+        except openai.BadRequestError as error:
+            if body.get("modalities") != ["text"] or "modalities" not in str(error):
+                raise
+        whole = {**body, "modalities": list(self.settings.modalities)}
+        reply = await self._completed(whole)
+        about = {"modality": "text alone is not taken by the server"}
+        return replace(reply, notes={**reply.notes, **about})
+
+    async def _completed(self, body: Mapping[str, Any]) -> EndpointReply:
         completions = self._client.openai.chat.completions
         raw = await completions.with_raw_response.create(**body)
         return parsed(raw.http_response.content)

@@ -26,6 +26,8 @@ from pipelines.endpoints.errors import (
 from pipelines.endpoints.limits import RetryLimits, UsageCeiling, with_retries
 from pipelines.endpoints.transport import BoundedClient
 
+LISTING_FAILURES = (401, 403, 408, 409, 429, 503)
+"""Statuses of `/models` that end or delay a stage; others say that there is no list."""
 _PREFLIGHT_ATTEMPTS = 3
 NO_KEY = "none"
 """Sent where no key is set: local servers accept any, others answer with 401."""

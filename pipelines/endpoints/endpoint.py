@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from generators.base import Failure, Outcome, Skip, Weights
 from generators.document import Draft, Request
-from generators.pictures import PictureError
 from pipelines.chat.settings import EndpointSettings
-from pipelines.chat.turns import ControlTokens, too_many_images, turns_of
-from pipelines.endpoints.client import EndpointClient
+from pipelines.chat.turns import ControlTokens
 from pipelines.endpoints.completions import parsed
-from pipelines.endpoints.messages import body_of, image_sizes, messages_of, readable
+from pipelines.endpoints.messages import body_of
 from pipelines.endpoints.replies import Account, EndpointReply, text_outcome
+from pipelines.endpoints.stage import Conversation, EndpointStage, conversation
 
 _PREFLIGHT = [{"role": "user", "content": "Reply with the word: ready"}]
 _PREFLIGHT_TOKENS = 16
@@ -33,10 +31,9 @@ class _Call:
     """Longest reply, where it is to be shorter than the settings allow."""
 
 
-class ChatEndpoint:
-    """Request -> Draft of one text, by a server; calls may come from several threads."""
+class ChatEndpoint(EndpointStage[Request, _Call, Draft]):
+    """Request -> Draft of one text without white space around it, by a server."""
 
-    concurrent: ClassVar[bool] = True
     takes_max_tokens: ClassVar[bool] = True
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
@@ -47,51 +44,22 @@ class ChatEndpoint:
         """
         self.settings = EndpointSettings.model_validate(settings)
         self._control = ControlTokens(self.settings.control_tokens)
-        self._client = EndpointClient(self.settings)
-        try:
-            call = _Call(_PREFLIGHT, {}, 0, _PREFLIGHT_TOKENS)
-            self._client.run(self._client.preflight(lambda: self._sent(call), _used))
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(self.settings)
 
-    def continue_from(self, usage: Mapping[str, float]) -> None:
-        """Count what earlier workers of the stage have used towards its ceilings."""
-        self._client.continue_from(usage)
+    async def begin(self) -> None:
+        """Send the small request."""
+        call = _Call(_PREFLIGHT, {}, 0, _PREFLIGHT_TOKENS)
+        await self._client.preflight(lambda: self._sent(call), _used)
 
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        self._client.close()
+    def prepared(self, request: Request) -> _Call | Skip | Failure:
+        """The request's messages."""
+        ready = conversation(request, self.settings, self._control)
+        if not isinstance(ready, Conversation):
+            return ready
+        return _Call(ready.messages, ready.notes, request.seed, request.max_tokens)
 
-    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """One draft per request; the text without white space around it."""
-        prepared = [self._prepared(request) for request in inputs]
-        return self._client.run(self._all(prepared))
-
-    def _prepared(self, request: Request) -> _Call | Skip | Failure:
-        if skip := too_many_images(request, self.settings.max_images):
-            return skip
-        turns, broken = self._control.neutralise(turns_of(request, self.settings.system))
-        try:
-            messages = messages_of(turns, self.settings)
-        except PictureError as error:
-            return Failure(str(error))
-        notes = {"prompt": readable(messages, turns), "images": len(request.images)}
-        if request.images:
-            notes["image_sizes"] = image_sizes(messages)
-        if broken:
-            notes["neutralised"] = broken
-        return _Call(messages, notes, request.seed, request.max_tokens)
-
-    async def _all(
-        self, prepared: Sequence[_Call | Skip | Failure]
-    ) -> list[Outcome[Draft]]:
-        async def one(call: _Call | Skip | Failure) -> Outcome[Draft]:
-            return await self._answer(call) if isinstance(call, _Call) else call
-
-        return list(await asyncio.gather(*map(one, prepared)))
-
-    async def _answer(self, call: _Call) -> Outcome[Draft]:
+    async def answer(self, call: _Call) -> Outcome[Draft]:
+        """The text of the server's reply."""
         answered = await self._client.request(lambda: self._sent(call), _used, call.notes)
         if isinstance(answered, Failure):
             return answered

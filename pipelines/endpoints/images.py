@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import openai
 
 from generators.base import Failure, Fault, Outcome, Weights
 from generators.document import Image, ImageRequest
-from pipelines.endpoints.client import EndpointClient
 from pipelines.endpoints.fetching import MediaReader
 from pipelines.endpoints.image_replies import (
     Asked,
@@ -22,6 +20,7 @@ from pipelines.endpoints.image_replies import (
 from pipelines.endpoints.image_settings import ImagesSettings
 from pipelines.endpoints.recognition import ServerRecognition
 from pipelines.endpoints.replies import Account
+from pipelines.endpoints.stage import EndpointStage
 from pipelines.prompts import input_error, prompt_and_seed
 
 
@@ -34,10 +33,8 @@ class _Drawing:
     notes: dict[str, Any] = field(default_factory=dict)
 
 
-class ImagesEndpoint:
-    """ImageRequest -> Image, by a server; calls may come from several threads."""
-
-    concurrent: ClassVar[bool] = True
+class ImagesEndpoint(EndpointStage[ImageRequest, _Drawing, Image]):
+    """ImageRequest -> Image, by a server."""
 
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """Ask the server what it is; `settings` are the fields of `ImagesSettings`.
@@ -47,38 +44,30 @@ class ImagesEndpoint:
         not apply to endpoints.
         """
         self.settings = ImagesSettings.model_validate(settings)
-        self._client = EndpointClient(self.settings)
         self._reader = MediaReader(self.settings.image_hosts)
         self._response_format = self.settings.sent_response_format
         self._accepted = False
         """Whether the server has answered any request with a reply."""
-        try:
-            recognition = ServerRecognition(self._client, self.settings)
-            self.dialect = self._client.run(recognition.dialect())
-        except BaseException:
-            self.close()
-            raise
+        super().__init__(self.settings)
+
+    async def begin(self) -> None:
+        """Ask the server what it is."""
+        recognition = ServerRecognition(self._client, self.settings)
+        self.dialect = await recognition.dialect()
 
     def continue_from(self, usage: Mapping[str, float]) -> None:
         """Count what earlier workers of the stage have used towards its ceilings."""
-        self._client.continue_from(usage)
+        super().continue_from(usage)
         self._accepted = self._accepted or usage.get("images", 0) > 0
 
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        self._client.close()
-
-    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
-        """One picture per request; a request that cannot be drawn fails alone."""
-        return self._client.run(self._all(inputs))
-
-    async def _all(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Image]]:
-        return list(await asyncio.gather(*map(self._outcome, inputs)))
-
-    async def _outcome(self, request: ImageRequest) -> Outcome[Image]:
+    def prepared(self, request: ImageRequest) -> _Drawing | Failure:
+        """What the server is sent for a request."""
         if reason := input_error(request):
             return Failure(reason, Fault.BAD_INPUT)
-        drawing = self._drawing(request)
+        return self._drawing(request)
+
+    async def answer(self, drawing: _Drawing) -> Outcome[Image]:
+        """The picture of the server's reply."""
         answered = await self._client.request(
             lambda: self._sent(drawing), self._used, drawing.notes
         )

@@ -9,14 +9,11 @@ from typing import Any
 import openai
 from pydantic import BaseModel, ValidationError
 
-from pipelines.endpoints.client import EndpointClient
+from pipelines.endpoints.client import LISTING_FAILURES, EndpointClient
 from pipelines.endpoints.completions import body_start
 from pipelines.endpoints.dialects import DIALECTS, Dialect, by_owner, by_status
 from pipelines.endpoints.errors import EndpointError, MalformedReply, described
 from pipelines.endpoints.image_settings import ImagesSettings
-
-_TELLING = (401, 403, 408, 409, 429, 503)
-"""Statuses of `/models` that end or delay the stage; others say that it has no list."""
 
 
 class _Model(BaseModel):
@@ -53,7 +50,7 @@ class ServerRecognition:
         try:
             raw = await self._client.openai.models.with_raw_response.list()
         except openai.APIStatusError as error:
-            if error.status_code in _TELLING:
+            if error.status_code in LISTING_FAILURES:
                 raise
             self._no_list = f"/models answers {described(error)}"
             return
