@@ -123,15 +123,22 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
     """Metadata with the text of `items[0]`, where the content would give another.
 
     `items` are a row's `gt_answer`, {"text": ..., "image": ...} each. The content made of
-    them holds no empty text and nothing of an item without both, so that the text of the
-    next item would be taken for the first.
+    them holds nothing of an item without both, so that the text of the next item would be
+    taken for the first, and nothing at all where there are only empty texts.
     """
-    first, *rest = (item if isinstance(item, Mapping) else {} for item in items or [{}])
-    text = first.get("text")
-    content = (item for item in rest if item.get("text") or item.get("image"))
-    next_text = None if first.get("image") else next(content, {}).get("text")
-    agrees = bool(text) or (text is None and not next_text)
-    return {} if agrees else {FIRST_TRUTH: json.dumps(text)}
+    rows = [item if isinstance(item, Mapping) else {} for item in items]
+    text = rows[0].get("text") if rows else None
+    return {} if _first_text(rows) == text else {FIRST_TRUTH: json.dumps(text)}
+
+
+def _first_text(items: Sequence[Mapping[str, Any]]) -> Any:
+    """The text that the content of `items` begins with; None where it has none."""
+    if not any(item.get("text") or item.get("image") for item in items):
+        return None
+    for item in items:
+        if item.get("text") is not None or item.get("image"):
+            return item.get("text")
+    return None
 
 
 def _truth(sample: Sample) -> str | None:

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from mmie_helpers import at_hand, folder, good, gpt, human, loaded, png, row
 from paths import CHECKOUT
@@ -105,6 +105,14 @@ ITEMS = st.lists(
 COLOURS = {"a.png": "red", "b.png": "green", "c.png": "blue"}
 
 
+@example(
+    id="SA-1",
+    field="Literature",
+    question=[],
+    reference=[(None, None), ("", "a.png")],
+    answer=[],
+    model="",
+)
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     id=st.sampled_from(["SA-1", "PBL-22", "MSR-3"]),
