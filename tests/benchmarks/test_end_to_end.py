@@ -169,6 +169,7 @@ def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     assert all(after[name] == when for name, when in folders.items())
 
 
+@pytest.mark.slow
 def test_a_pretrained_folder_runs_by_path(tmp_path: Path) -> None:
     """What a user will have: a checkpoint folder in the published layout."""
     from diffusion_helpers import tiny_pipeline

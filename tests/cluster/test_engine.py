@@ -125,6 +125,7 @@ def test_a_success_supersedes_a_failure(tmp_path: Path) -> None:
     assert [r.outcome for r in rows.values()] == ["done"]
 
 
+@pytest.mark.slow
 def test_a_record_that_kills_its_worker_is_set_aside(tmp_path: Path) -> None:
     samples = [sample(i, "!kill" if i == 3 else "") for i in range(8)]
     plan = plan_of(samples, write=writer(replace(LIGHT, batch_size=4)))
@@ -138,6 +139,7 @@ def test_a_record_that_kills_its_worker_is_set_aside(tmp_path: Path) -> None:
     assert "not tried again after 3 attempts" in outcome.reason
 
 
+@pytest.mark.slow
 def test_a_batch_that_hangs_is_treated_as_a_death(tmp_path: Path) -> None:
     samples = [sample(i, "!hang" if i == 2 else "") for i in range(4)]
     placement = replace(LIGHT, batch_size=2, batch_timeout_s=1.0)

@@ -64,6 +64,7 @@ def test_damaged_text_is_written_again(tmp_path: Path, column: str) -> None:
     assert any(damaged.name in n for n in witness.notices)
 
 
+@pytest.mark.slow
 def test_all_damaged_parts_of_a_run_are_found_at_once(tmp_path: Path) -> None:
     plan, before = finished(tmp_path)
     stages = [*plan.systems[0].stages, *Measuring().stages]
@@ -77,6 +78,7 @@ def test_all_damaged_parts_of_a_run_are_found_at_once(tmp_path: Path) -> None:
     assert all(part.with_suffix(".unreadable").exists() for part in damaged)
 
 
+@pytest.mark.slow
 def test_a_disk_that_damages_what_is_made_ends_the_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_run_is_scored_again_as_it_is_told(
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_address")
+@pytest.mark.slow
 def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
     root = place / "run"
     plait("run", *WORDS, "--out", str(root))

@@ -118,6 +118,7 @@ def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:
     assert again[1]["table"] == content["table"]
 
 
+@pytest.mark.slow
 def test_another_system_is_judged_in_its_own_pairs_only(run: Path) -> None:
     compared(run)
     assert "0 judgements asked" in compared(run, baseline=WORDY)[2]
