@@ -61,13 +61,12 @@ class Spending:
             return None
         if self._unknown is not None:
             return (
-                f"budget reached: the server of {self._unknown} reports no token usage, "
+                f"the server of {self._unknown} reports no token usage, "
                 "so engine.max_cost cannot be enforced"
             )
         if self.spent >= self.ceiling:
             return (
-                f"budget reached: {self.spent:.4g} spent in this run; "
-                f"engine.max_cost is {self.ceiling:g}"
+                f"{self.spent:.4g} spent in this run; engine.max_cost is {self.ceiling:g}"
             )
         return None
 
