@@ -11,6 +11,7 @@ from drawing_servers import (
     RED,
     as_json,
     ask_once,
+    default_reply,
     drawn,
     gemini,
     inline,
@@ -147,6 +148,23 @@ def test_text_alone_is_asked_for_where_an_answer_needs_no_pictures(server, api):
     assert "image_generation" not in sent
     assert "IMAGE" not in sent
     assert "'image'" not in sent
+
+
+def test_a_server_that_cannot_write_text_alone_is_asked_as_for_any_query(server):
+    refusal = Answer(error("anole cannot be told so; leave modalities out"), 400)
+    server.script = lambda body: (
+        refusal if body["modalities"] == ["text"] else Answer(default_reply(body["path"]))
+    )
+    why = Request((Turn("user", (Text("why?"),)),), seed=1, modality="text")
+    result = ask_once(server, "chat-images", why)
+    assert shown(result) == ["first", "RED", "then"]
+    assert [body["modalities"] for body in server.bodies] == [["text"], ["image", "text"]]
+    assert result.notes["modality"] == "text alone is not taken by the server"
+
+    server.answering(error("modalities are unknown here"), status=400)
+    refused = ask_once(server, "chat-images", says("draw"))
+    assert isinstance(refused, Failure)
+    assert len(server.bodies) == 3, "only a request for text alone is sent again"
 
 
 def test_a_server_without_picture_input_skips_questions_with_pictures(server):
