@@ -25,7 +25,7 @@ def stage_fault(error: Exception) -> StageFault:
     if "OutOfMemoryError" in names or "out of memory" in text.lower():
         # The frames of the error still hold the batch's tensors.
         traceback.clear_frames(error.__traceback__)
-        _release_device_memory()
+        release_memory()
         return "out of memory"
     return "broken" if "CUDA error" in text else "raised"
 
@@ -42,7 +42,8 @@ def error_text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}{where}"
 
 
-def _release_device_memory() -> None:
+def release_memory() -> None:
+    """Free what nothing refers to any more, device memory included."""
     gc.collect()
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_available():

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from benchmarks.fidelity.ways import ResolvedWay
 from cluster.local import LocalStages, drive, stop_servers
+from cluster.stage_errors import release_memory
 from cluster.store import read_blob
 from cluster.walks import together
 from generators.base import Failure, Fault, Job, Outcome
@@ -89,7 +88,4 @@ def release(stages: LocalStages) -> None:
     """Close the stages, end their servers, and give their memory back."""
     stages.close()
     stop_servers()
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    release_memory()

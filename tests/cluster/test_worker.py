@@ -94,7 +94,7 @@ def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(
         gc.collect()
         alive.append(held[0]() is not None)
 
-    monkeypatch.setattr(stage_errors, "_release_device_memory", release)
+    monkeypatch.setattr(stage_errors, "release_memory", release)
     receipt = receipt_of(tmp_path, Acting(act))
     assert "test_worker.py" in receipt.error
     assert alive == [False]

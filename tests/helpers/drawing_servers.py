@@ -8,11 +8,10 @@ import base64
 import contextlib
 import io
 import json
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from endpoint_helpers import MODEL, Answer, Server, _Handler, completion, says
+from endpoint_helpers import MODEL, Answer, Server, _Handler, completion, running, says
 from PIL import Image as Pillow
 
 from generators.base import Result
@@ -160,16 +159,8 @@ class DrawingHandler(_Handler):
 
 @contextlib.contextmanager
 def serving_pictures() -> Iterator[DrawingServer]:
-    server = DrawingServer()
-    thread = threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True)
-    thread.start()
-    try:
+    with running(DrawingServer()) as server:
         yield server
-    finally:
-        server.released.set()
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 def as_json(value: Any) -> str:
