@@ -1,0 +1,1 @@
+"""Training and measuring the models of the miniature world."""

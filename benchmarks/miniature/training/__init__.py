@@ -1,0 +1,1 @@
+"""How the mini models are trained: one seeded, resumable command for each."""

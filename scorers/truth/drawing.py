@@ -1,0 +1,75 @@
+"""From a scene to its picture."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import TYPE_CHECKING
+
+from PIL import Image, ImageDraw
+
+from scorers.truth.scene import BACKGROUNDS, COLOURS, SIZES, Item, Scene
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+SIDE = 64
+"""Pixels of a picture's side."""
+JITTER = 1.5
+"""How far an item's centre may move, in pixels: pictures of one scene differ."""
+_FINER = 8
+"""Pixels are drawn so many times finer, then averaged, for smooth edges."""
+_SQUARE, _TRIANGLE, _STAR, _WAIST = 0.86, 1.12, 1.15, 0.42
+
+
+def draw(scene: Scene, seed: int, side: int = SIDE) -> Picture:
+    """The RGB picture of `scene`, `side` pixels square; `seed` moves the items a little."""
+    rng = random.Random(seed)
+    finer = _FINER * math.ceil(side / SIDE)
+    canvas = Image.new("RGB", (SIDE * finer, SIDE * finer), BACKGROUNDS[scene.background])
+    pen = ImageDraw.Draw(canvas)
+    for item in scene.items:
+        x, y = centre(item.place)
+        moved = (x + rng.uniform(-JITTER, JITTER), y + rng.uniform(-JITTER, JITTER))
+        _draw_item(pen, item, moved, finer)
+    return canvas.resize((side, side), Image.Resampling.BOX)
+
+
+def centre(place: str) -> tuple[float, float]:
+    """The middle of a place in pixels from the picture's top left corner."""
+    row, column = place.split()
+    return (
+        SIDE * (0.75 if column == "right" else 0.25),
+        SIDE * (0.75 if row == "bottom" else 0.25),
+    )
+
+
+def _draw_item(
+    pen: ImageDraw.ImageDraw, item: Item, at: tuple[float, float], finer: int
+) -> None:
+    x, y = at
+    outline = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
+    pen.polygon(outline, fill=COLOURS[item.colour])
+
+
+def _outline(item: Item) -> list[tuple[float, float]]:
+    """Corners around the item's centre, in pixels."""
+    radius = SIZES[item.size]
+    if item.shape == "circle":
+        return _ring(radius, 64)
+    if item.shape == "square":
+        return [(x * radius * _SQUARE, y * radius * _SQUARE) for x, y in _CORNERS]
+    if item.shape == "triangle":
+        # Moved down so that the triangle fills its place as the other shapes do.
+        return [(x, y + 0.15 * radius) for x, y in _ring(_TRIANGLE * radius, 3)]
+    outer, inner = _ring(_STAR * radius, 5), _ring(_STAR * _WAIST * radius, 5, 0.5)
+    return [corner for pair in zip(outer, inner, strict=True) for corner in pair]
+
+
+_CORNERS = ((-1, -1), (1, -1), (1, 1), (-1, 1))
+
+
+def _ring(radius: float, corners: int, offset: float = 0.0) -> list[tuple[float, float]]:
+    """A regular polygon, its first corner on top, turned by `offset` of a corner."""
+    angles = [2 * math.pi * (i + offset) / corners for i in range(corners)]
+    return [(radius * math.sin(a), -radius * math.cos(a)) for a in angles]

@@ -1,0 +1,99 @@
+"""Scenes of the miniature world: one to four coloured shapes on a plain background.
+
+A scene is the exact truth behind a picture and a sentence. Standard library only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+Split = Literal["train", "test"]
+
+Rgb = tuple[int, int, int]
+
+COLOURS: dict[str, Rgb] = {
+    "red": (214, 30, 36),
+    "green": (24, 150, 60),
+    "blue": (35, 80, 215),
+    "yellow": (246, 206, 30),
+    "purple": (140, 45, 165),
+    "black": (20, 20, 22),
+}
+BACKGROUNDS: dict[str, Rgb] = {
+    "white": (250, 250, 250),
+    "grey": (170, 172, 175),
+    "pink": (250, 196, 205),
+}
+SHAPES = ("circle", "square", "triangle", "star")
+SIZES = {"small": 8.0, "large": 13.0}
+"""Radius of the circle that a shape is drawn in, in pixels of a 64-pixel picture."""
+PLACES = ("top left", "top right", "bottom left", "bottom right")
+MOST_ITEMS = len(PLACES)
+TEST_SHARE = 10
+"""One scene in so many belongs to the test split."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Item:
+    """One shape of a scene; a place holds at most one."""
+
+    place: str
+    size: str
+    colour: str
+    shape: str
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """A plain background and the items on it, in the order of `PLACES`."""
+
+    background: str
+    items: tuple[Item, ...]
+
+    @classmethod
+    def of(cls, background: str, items: "tuple[Item, ...] | list[Item]") -> "Scene":
+        """The scene of these items; ValueError where two share a place."""
+        ordered = tuple(sorted(items, key=lambda item: PLACES.index(item.place)))
+        if len({item.place for item in ordered}) < len(ordered):
+            raise ValueError(f"two items of a scene share a place: {ordered}")
+        return cls(background, ordered)
+
+    @property
+    def split(self) -> Split:
+        """The split that the scene belongs to, decided by what it holds alone."""
+        name = repr(
+            (self.background, [(i.place, i.size, i.colour, i.shape) for i in self.items])
+        )
+        lot = hashlib.sha256(name.encode()).digest()[0:4]
+        return "test" if int.from_bytes(lot, "big") % TEST_SHARE == 0 else "train"
+
+    def at(self, place: str) -> Item | None:
+        """The item at `place`, if there is one."""
+        return next((item for item in self.items if item.place == place), None)
+
+
+def random_scene(
+    rng: random.Random, split: Split, least: int = 1, most: int = MOST_ITEMS
+) -> Scene:
+    """A scene of `split` with `least` to `most` items that differ in colour or shape."""
+    while True:
+        places = rng.sample(PLACES, rng.randint(least, most))
+        looks: set[tuple[str, str]] = set()
+        items = []
+        for place in places:
+            item = Item(place, rng.choice([*SIZES]), *_new_look(rng, looks))
+            looks.add((item.colour, item.shape))
+            items.append(item)
+        scene = Scene.of(rng.choice([*BACKGROUNDS]), items)
+        if scene.split == split:
+            return scene
+
+
+def _new_look(rng: random.Random, taken: set[tuple[str, str]]) -> tuple[str, str]:
+    while True:
+        look = (rng.choice([*COLOURS]), rng.choice(SHAPES))
+        if look not in taken:
+            return look
