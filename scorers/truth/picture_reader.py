@@ -48,14 +48,14 @@ _FIGURES: Mapping[str, tuple[float, float, float, float]] = {
     "circle": (0.159, 0.0, 0.0, 0.0),
     "square": (0.167, 0.0, -0.0167, 0.0),
     "triangle": (0.192, 0.0675, 0.0, 0.0),
-    "star": (0.205, 0.0, 0.0, 0.0376),
+    "star": (0.205, 0.0, 0.0, 0.034),
 }
-"""Moments of a disc, a square, an equilateral triangle and a five-pointed star whose inner
-corners have 0.42 of the radius, as `_moments` gives them."""
-_WEIGHTS = np.array([0.5, 1.0, 4.0, 2.0])
+"""Moments of a disc, a square, an equilateral triangle and a five-pointed star, as `_moments`
+gives them; the star's last is that of one whose points are a little worn."""
+_WEIGHTS = np.array([0.5, 1.0, 3.0, 2.0])
 """So that figures are about equally far apart, and the spread, which blur widens, counts
 least."""
-_FIGURE_WITHIN, _FIGURE_MARGIN = 0.03, 0.6
+_FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
 """Weighted distance from a figure, and at most so much of that to the second."""
 
 
