@@ -57,9 +57,7 @@ CIRCLE = ItemReading("top left", "large", "red", "circle")
         "There is a large red circle at the top left.",
         "the picture shows a Large Red Circle in the upper-left corner",
         "Step 2: Now there is one big red circle at the top left!",
-        "Sure, here you go.\nThere is a large, red circle at the top left.".replace(
-            ", r", " r"
-        ),
+        "Sure, here you go.\nThere is a large red circle at the top left.",
         "The picture now shows a large red circle at the top left. Nice, is it not?",
     ],
 )
@@ -72,23 +70,22 @@ def test_small_variation_is_understood(text: str) -> None:
     [
         (
             "There is a red circle.",
-            Reading(None, (ItemReading(None, None, "red", "circle"),)),
+            Reading(items=(ItemReading(colour="red", shape="circle"),)),
         ),
         ("A star. The background is grey.", Reading("grey", (ItemReading(shape="star"),))),
-        ("On a gray background there is a star.", None),
         (
-            "Now there is a blue shape at the bottom right and a large red circle at the top "
-            "left, on a pink background.",
+            "On a gray background there is now a star.",
+            Reading("grey", (ItemReading(shape="star"),)),
+        ),
+        (
+            "Now there is a blue shape at the bottom right and a large red circle at the "
+            "top left, on a pink background.",
             Reading("pink", (CIRCLE, ItemReading("bottom right", colour="blue"))),
         ),
     ],
 )
-def test_what_is_not_stated_is_none(text: str, scene: Reading | None) -> None:
-    found = read_text(text)
-    if scene is None:
-        assert isinstance(found, Unreadable)
-    else:
-        assert found == TextReading((scene,))
+def test_what_is_not_stated_is_none(text: str, scene: Reading) -> None:
+    assert read(text) == TextReading((scene,))
 
 
 @pytest.mark.parametrize(
