@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scorers.truth.reading import ItemReading, Reading, Unreadable
+from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, Rgb
 
 if TYPE_CHECKING:
@@ -60,36 +60,36 @@ _FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
 """Weighted distance from a figure, and at most so much of that to the second."""
 
 
-def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Unreadable:
+def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Illegible:
     """What an RGB picture shows.
 
     An attribute that is not clear is None. A picture without a plain background, of too few
-    pixels or with too many things on it is Unreadable.
+    pixels or with too many things on it is Illegible.
     """
     pixels = _at_side(picture)
-    if isinstance(pixels, Unreadable):
+    if isinstance(pixels, Illegible):
         return pixels
     lab = _lab(pixels)
     background = _background(lab)
     if background is None:
-        return Unreadable("the picture has no plain background of a known colour")
+        return Illegible("the picture has no plain background of a known colour")
     blobs = list(_blobs(pixels, lab, background))
     if len(blobs) > _MOST_ITEMS:
-        return Unreadable(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
+        return Illegible(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
     return Reading.of(background, map(_item, blobs))
 
 
-def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Unreadable:
+def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Illegible:
     from PIL import Image
 
     image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
     width, height = image.size
     if min(width, height) < LEAST_SIDE:
-        return Unreadable(
+        return Illegible(
             f"the picture has {width} x {height} pixels; at least {LEAST_SIDE}"
         )
     if abs(width - height) > 0.05 * max(width, height):
-        return Unreadable(f"the picture has {width} x {height} pixels and is not square")
+        return Illegible(f"the picture has {width} x {height} pixels and is not square")
     image = image.convert("RGB")
     if image.size != (SIDE, SIDE):
         image = image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
