@@ -6,6 +6,7 @@ import importlib
 import sys
 
 MODULES = {
+    "anole": "anole",
     "clip": "clip",
 }
 """Name of a model -> the module of this package whose `main` trains it."""
