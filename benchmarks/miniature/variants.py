@@ -33,9 +33,7 @@ def _other(choices: Sequence[str], taken: str, rng: random.Random) -> str:
 
 def _colour(scene: Scene, rng: random.Random) -> Scene:
     item = rng.choice(scene.items)
-    return _with(
-        scene, item, replace(item, colour=_other([*COLOURS], item.colour, rng))
-    )
+    return _with(scene, item, replace(item, colour=_other([*COLOURS], item.colour, rng)))
 
 
 def _shape(scene: Scene, rng: random.Random) -> Scene:

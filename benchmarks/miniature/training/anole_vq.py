@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from benchmarks.miniature.training.loop import Plan
 from benchmarks.miniature.training.norms import with_fast_norms

@@ -21,17 +21,16 @@ import torch
 from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
 from safetensors.torch import save_file
 from torch import Tensor, nn
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.miniature.training.clip_data import (
-    CLASSES,
-    UNSAID,
     ClipBatch,
     Pool,
     full_text,
     padded,
 )
+from benchmarks.miniature.training.labels import CLASSES, Labels, reading_loss
 from benchmarks.miniature.training.loop import Plan, Trainer
 from benchmarks.miniature.variants import ATTRIBUTES, variant
 from generators.files import write_whole
@@ -49,7 +48,7 @@ CONFIG: Mapping[str, Any] = {
         "context_length": 77, "vocab_size": 49408, "width": 48, "heads": 4, "layers": 3,
     },
 }  # fmt: skip
-PLAN = Plan(steps=1600, rate=2e-3, warmup=100, average=0.995, save_every=200)
+PLAN = Plan(steps=1000, rate=2e-3, warmup=100, average=0.995, save_every=200)
 GROUPS, POOL = 48, 16_000
 """Groups of a batch, and of all pictures drawn for the training."""
 SHARPEST = 30.0
@@ -91,14 +90,8 @@ class ClipLearner:
         pairs = torch.arange(len(logits))
         return (F.cross_entropy(logits, pairs) + F.cross_entropy(logits.T, pairs)) / 2
 
-    def _reading(self, features: Tensor, labels: npt.NDArray[np.int64]) -> Tensor:
-        columns = self.readers(features * features.shape[-1] ** 0.5).split(CLASSES, dim=1)
-        losses = [
-            F.cross_entropy(logits, torch.from_numpy(column), ignore_index=UNSAID)
-            for logits, column in zip(columns, labels.T, strict=True)
-            if (column != UNSAID).any()
-        ]
-        return torch.stack(losses).mean()
+    def _reading(self, features: Tensor, labels: Labels) -> Tensor:
+        return reading_loss(self.readers, features * features.shape[-1] ** 0.5, labels)
 
 
 def pixels(pictures: npt.NDArray[np.uint8]) -> Tensor:

@@ -1,4 +1,4 @@
-"""What the mini CLIP learns from: groups of scenes that differ in one attribute, and texts."""
+"""What the mini CLIP learns from: scenes that differ in one attribute, and their texts."""
 
 from __future__ import annotations
 
@@ -9,48 +9,18 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.miniature.training.labels import UNSAID, Labels, labels_of
 from benchmarks.miniature.variants import ATTRIBUTES, variant
 from scorers.clip.text import ClipText, TokenIds
 from scorers.clipscore import ClipSettings
 from scorers.truth.drawing import SIDE, draw
 from scorers.truth.language import LEADS, description, listed, phrase
-from scorers.truth.scene import (
-    BACKGROUNDS,
-    COLOURS,
-    PLACES,
-    SHAPES,
-    SIZES,
-    Scene,
-    Split,
-    random_scene,
-)
+from scorers.truth.scene import PLACES, Scene, Split, random_scene
 
 GROUP = 4
 """Scenes of a group: one, and others that differ from it in one attribute each."""
-UNSAID = -1
-"""Label of what a text does not mention."""
 PARTIAL = 0.25
 """Share of texts that mention some of the items, or no background."""
-
-Labels = npt.NDArray[np.int64]
-"""(scenes, LABELS): colour, shape and size of each place, 0 where it is empty, and the
-background; UNSAID where a text leaves it open."""
-
-_LOOKS = (tuple(COLOURS), SHAPES, tuple(SIZES))
-CLASSES = (*(len(PLACES) * tuple(len(look) + 1 for look in _LOOKS)), len(BACKGROUNDS))
-"""How many values each label has."""
-
-
-def labels_of(scene: Scene) -> list[int]:
-    """The scene as one row of `Labels`."""
-    row: list[int] = []
-    for place in PLACES:
-        if (item := scene.at(place)) is None:
-            row += [0, 0, 0]
-        else:
-            own = (item.colour, item.shape, item.size)
-            row += [look.index(o) + 1 for look, o in zip(_LOOKS, own, strict=True)]
-    return [*row, [*BACKGROUNDS].index(scene.background)]
 
 
 def group_of(rng: random.Random, split: Split) -> list[Scene]:
