@@ -7,6 +7,7 @@ import sys
 
 MODELS = {
     "vae": "vae",
+    "artist": "artist",
 }
 """Name on the command line -> module of this package with a `main`."""
 

@@ -101,7 +101,7 @@ def round_trip(vae: AutoencoderKL, pictures: torch.Tensor) -> torch.Tensor:
 
 
 def sheet(rows: list[torch.Tensor], place: Path) -> None:
-    """Write pictures (count, 3, side, side) in [-1, 1], one tensor a row, twice as large."""
+    """Write rows of pictures (count, 3, side, side) in [-1, 1], twice as large."""
     lines = [torch.cat(list(row), dim=2) for row in rows]
     whole = torch.cat(lines, dim=1).permute(1, 2, 0)
     values = ((whole + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).numpy()
@@ -132,14 +132,12 @@ def train(out: Path, plan: Plan = PLAN, pictures: int = PICTURES) -> Autoencoder
     trainer.run(200, look)
     with trainer:
         standardise(vae, replace(drawn, scenes=drawn.scenes[:2000]))
+        _record(trainer, vae, unseen, state)
         vae.half().save_pretrained(out / "vae")
-        _record(trainer, vae.float(), unseen, state)
-    return vae
+    return vae.float()
 
 
-def _record(
-    trainer: Trainer, vae: AutoencoderKL, unseen: DrawnScenes, state: Path
-) -> None:
+def _record(trainer: Trainer, vae: AutoencoderKL, unseen: DrawnScenes, state: Path) -> None:
     before = unseen.batch(range(len(unseen.scenes)))
     wrong = (round_trip(vae, before) - before).abs()
     facts = {
