@@ -8,6 +8,7 @@ import sys
 MODELS = {
     "vae": "vae",
     "artist": "artist",
+    "sdxl": "sdxl",
 }
 """Name on the command line -> module of this package with a `main`."""
 

@@ -182,20 +182,22 @@ def train_text_encoder(
     return encoder, trainer
 
 
+def prompt_ids(tokenizer: Any, scenes: Sequence[Scene], seed: int) -> torch.Tensor:
+    """int64 (2 x scenes, LENGTH): two prompts of each scene, in a row."""
+    rng = random.Random(seed)
+    pairs = [(s, random_scene(rng, "train", most=2)) for s in scenes for _ in range(2)]
+    return token_ids(tokenizer, [caption(s, rng, earlier) for s, earlier in pairs])
+
+
 @torch.no_grad()
 def encoded_prompts(
     tokenizer: Any, encoder: nn.Module, scenes: Sequence[Scene], seed: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Vectors of two prompts of each scene, one after another, and of the empty prompt.
+    """Vectors of `prompt_ids` and of the empty prompt.
 
     bfloat16 (2 x scenes, LENGTH, width) and float32 (LENGTH, width).
     """
-    rng = random.Random(seed)
-    pairs = [(s, random_scene(rng, "train", most=2)) for s in scenes for _ in range(2)]
-    texts = [caption(scene, rng, earlier) for scene, earlier in pairs]
-    vectors = []
-    for first in range(0, len(texts), 200):
-        ids = token_ids(tokenizer, texts[first : first + 200])
-        vectors.append(encoder(ids).last_hidden_state.bfloat16())
+    parts = prompt_ids(tokenizer, scenes, seed).split(200)
+    vectors = [encoder(ids).last_hidden_state.bfloat16() for ids in parts]
     empty: torch.Tensor = encoder(token_ids(tokenizer, [""])).last_hidden_state[0]
     return torch.cat(vectors), empty

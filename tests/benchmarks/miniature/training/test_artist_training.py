@@ -9,7 +9,7 @@ import torch
 from diffusers import AutoencoderKL
 from diffusion_helpers import REQUESTS, from_folder, pixels
 
-from benchmarks.miniature.training import artist, prompt_reading, vae
+from benchmarks.miniature.training import artist, prompt_reading, sdxl, vae
 from benchmarks.miniature.training.captions import caption
 from benchmarks.miniature.training.drawn import DrawnScenes
 from benchmarks.miniature.training.loop import Plan
@@ -26,6 +26,7 @@ def folder(tmp_path_factory):
     out = tmp_path_factory.mktemp("mini")
     vae.train(out, SHORT, pictures=24)
     artist.train(out, SHORT, pictures=24, reading=SHORT, scenes=12)
+    sdxl.train(out, SHORT, pictures=24, scenes=12)
     return out
 
 
@@ -62,11 +63,40 @@ def test_standardising_keeps_the_pictures(folder):
     assert latents.mean((0, 2, 3)).abs().max() < 0.01
 
 
-def test_saved_artist_is_drawn_with_by_the_ordinary_stage(folder):
+@pytest.mark.parametrize("name", [artist.NAME, sdxl.NAME])
+def test_saved_artist_is_drawn_with_by_the_ordinary_stage(folder, name):
     size = {"steps": 2, "guidance": 2.0, "height": 64, "width": 64}
-    stage = from_folder(folder / artist.NAME, "openjourney", dtype="float32", **size)
+    stage = from_folder(folder / name, name, dtype="float32", **size)
     drawn = pixels(stage(REQUESTS[:1]))
     assert drawn[0].shape == (64, 64, 3)
+
+
+def test_sdxl_begins_with_the_u_net_of_openjourney():
+    """The second tower has no effect before it is trained."""
+    torch.manual_seed(0)
+    given, unet = artist.denoiser().eval(), sdxl.denoiser().eval()
+    sdxl.begin_with(unet, given)
+    noisy, times, first = (
+        torch.randn(2, 8, 8, 8),
+        torch.tensor([5, 900]),
+        torch.randn(2, 7, 96),
+    )
+
+    def predicted(second):
+        more = {
+            "text_embeds": torch.randn(2, sdxl.SECOND_WIDTH),
+            "time_ids": torch.ones(2, 6),
+        }
+        tokens = torch.cat([first, second], dim=-1)
+        return unet(noisy, times, tokens, added_cond_kwargs=more).sample
+
+    with torch.no_grad():
+        one = predicted(torch.randn(2, 7, sdxl.SECOND_WIDTH))
+        other = predicted(torch.randn(2, 7, sdxl.SECOND_WIDTH))
+        assert torch.equal(one, other)
+        for block in given.up_blocks[1].attentions:
+            block.proj_out.weight.zero_(), block.proj_out.bias.zero_()
+        assert torch.allclose(one, given(noisy, times, first).sample, atol=1e-4)
 
 
 def test_prompts_are_read_in_whole_words():
