@@ -16,7 +16,7 @@ import torch
 from transformers import Qwen2VLForConditionalGeneration, Qwen2VLProcessor
 
 from benchmarks.miniature.training.loop import Plan, Trainer
-from benchmarks.miniature.training.writer_check import exact_shares
+from benchmarks.miniature.training.writer_check import all_answers, exact_share
 from benchmarks.miniature.training.writer_data import WriterData
 from benchmarks.miniature.training.writer_loss import PlaceReader, writer_loss
 from benchmarks.miniature.training.writer_model import (
@@ -24,14 +24,15 @@ from benchmarks.miniature.training.writer_model import (
     writer_processor,
     writer_tokenizer,
 )
+from benchmarks.miniature.training.writer_sheet import sheet
 from generators.files import write_whole
 
 CHECKPOINT = "qwen2-vl"
-STEPS = 5000
+STEPS = 1700
 RATE = 1.5e-3
-_LOOK_EVERY = 500
-_LOOK_QUERIES = 24
-_FINAL_QUERIES = 200
+_LOOK_EVERY = 400
+_LOOK_QUERIES = 16
+_FINAL_QUERIES = 100
 
 
 class WriterTraining:
@@ -56,10 +57,15 @@ class WriterTraining:
         return writer_loss(self.model, self._places, self._data.chunks(step))
 
     def look(self, step: int, n: int = _LOOK_QUERIES) -> str:
-        """Measure the averaged weights, which are in the model, and export them."""
+        """Export the averaged weights, which are in the model, and measure them.
+
+        The figures are in measured.json, some of the answers in sheet.png.
+        """
         self.export()
         with torch.no_grad():
-            shares = exact_shares(self.model, self.processor, n)
+            given = all_answers(self.model, self.processor, n)
+        shares = {kind: exact_share(answers) for kind, answers in given.items()}
+        sheet(given).save(self.trainer.folder / "sheet.png")
         measured = {
             "step": step,
             "seconds": round(self.trainer.seconds, 1),

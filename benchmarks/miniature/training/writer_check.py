@@ -65,12 +65,16 @@ def answers(
     return [WriterAnswer(q, text, written(q, rule)) for q, text in pairs]
 
 
-def exact_shares(
+def all_answers(
     model: Qwen2VLForConditionalGeneration, processor: Qwen2VLProcessor, n: int
-) -> dict[str, float]:
-    """Share of right answers to `n` held-out queries of each kind, by `SA@mmie` etc."""
-    shares = {}
-    for category, rule in TASKS:
-        given = answers(model, processor, held_out(category, n), rule)
-        shares[f"{category}@{rule}"] = sum(a.is_right for a in given) / n
-    return shares
+) -> dict[str, list[WriterAnswer]]:
+    """The answers to `n` held-out queries of each kind, by `SA@mmie` and so on."""
+    return {
+        f"{category}@{rule}": answers(model, processor, held_out(category, n), rule)
+        for category, rule in TASKS
+    }
+
+
+def exact_share(given: Sequence[WriterAnswer]) -> float:
+    """Share of right answers."""
+    return sum(answer.is_right for answer in given) / len(given)

@@ -29,13 +29,13 @@ from scorers.truth.scene import Scene, random_scene
 Kind = Literal["SA", "PBL", "MSR", "SA@outline", "PBL@outline", "caption"]
 EARLY: dict[Kind, int] = {"SA": 2, "PBL": 2, "MSR": 12, "caption": 16}
 """Rows of each kind in the first batches, which teach the vision tower to see."""
-EARLY_STEPS = 1200
+EARLY_STEPS = 400
 LATE: dict[Kind, int] = {
     "SA": 3,
     "PBL": 6,
-    "MSR": 9,
+    "MSR": 10,
     "SA@outline": 2,
-    "PBL@outline": 4,
+    "PBL@outline": 3,
     "caption": 8,
 }
 """Rows of each kind in later batches."""

@@ -7,7 +7,12 @@ import torch
 
 from benchmarks.miniature.training.loop import Plan
 from benchmarks.miniature.training.writer import WriterTraining, main
-from benchmarks.miniature.training.writer_check import TASKS, answers, held_out
+from benchmarks.miniature.training.writer_check import (
+    TASKS,
+    WriterAnswer,
+    answers,
+    held_out,
+)
 from benchmarks.miniature.training.writer_data import (
     EARLY_STEPS,
     WriterData,
@@ -26,6 +31,7 @@ from benchmarks.miniature.training.writer_model import (
     writer_processor,
     writer_tokenizer,
 )
+from benchmarks.miniature.training.writer_sheet import sheet
 from benchmarks.tasks.miniature.queries import ScenePicture, query
 from benchmarks.tasks.miniature.samples import sample_of
 from generators.base import Result
@@ -239,3 +245,15 @@ def test_export_writes_the_latest_checkpoint(tmp_path, capsys):
     main(["--out", str(tmp_path), "--export"])
     assert "step 1: " in capsys.readouterr().out
     stage_of(tmp_path / "qwen2-vl")
+
+
+def test_the_sheet_shows_the_right_answer_only_where_another_was_given():
+    example = held_out("MSR", 1)[0]
+    right = WriterAnswer(example, "There is one star.", "There is one star.")
+    wrong = replace(right, given="There are two stars.")
+    reds = [
+        sum(p == (190, 20, 30) for p in sheet({"MSR@mmie": [answer]}).getdata())
+        for answer in (right, wrong)
+    ]
+    assert reds[0] == 0
+    assert reds[1] > 20
