@@ -28,11 +28,11 @@ from benchmarks.miniature.training.writer_sheet import sheet
 from generators.files import write_whole
 
 CHECKPOINT = "qwen2-vl"
-STEPS = 1700
+STEPS = 1950
 RATE = 1.5e-3
-_LOOK_EVERY = 400
+_LOOK_EVERY = 300
 _LOOK_QUERIES = 16
-_FINAL_QUERIES = 100
+_FINAL_QUERIES = 60
 
 
 class WriterTraining:
