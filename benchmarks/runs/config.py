@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from benchmarks.tasks.miniature.reader import is_miniature
 from benchmarks.tasks.task_set import data_prefix, is_function
 from generators.base import Weights
 from generators.errors import UsageError
@@ -203,7 +204,8 @@ def _absolute(data: str) -> str:
     scheme, colon, place = data.partition(":")
     if data_prefix(data) in (None, "hf"):
         scheme, colon, place = "", "", data
-    if place == "sample" or place.startswith("hf:") or is_function(data):
+    named = place == "sample" or place.startswith("hf:")
+    if named or is_miniature(data) or is_function(data):
         return data
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 
