@@ -107,6 +107,7 @@ def _scorers() -> Iterator[Any]:
 def _data() -> Iterator[Any]:
     table = _table("Data", "name", "what")
     table.add_row("sample", "the bundled queries in MMIE's format")
+    table.add_row("miniature", "40 queries of the miniature world, as miniature:40")
     table.add_row("PATH", "a folder with data.json and images/, or the JSON file itself")
     _add_prefixes(table, Named.DATA)
     table.add_row("module:function", "your own function that returns a TaskSet")

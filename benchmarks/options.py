@@ -18,9 +18,9 @@ Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override i
 Data = Annotated[
     str | None,
     typer.Option(
-        help="'sample', a folder or file in MMIE's format, hf:ORG/NAME@REVISION, "
-        "creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, probench:PLACE, "
-        "official:FOLDER, or module:function for your own task set "
+        help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
+        "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, "
+        "probench:PLACE, official:FOLDER, or module:function for your own task set "
         "(see `plait list data`)."
     ),
 ]

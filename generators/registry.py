@@ -70,6 +70,9 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
         Prefix("creation-text:PLACE", "Creation-MMBench without its pictures"),
         Prefix("mllm-bench:PLACE", "MLLM-Bench: a checkout of its repository"),
         Prefix("probench:PLACE", "ProBench: hf:ORG/NAME@REVISION or a local copy"),
+        Prefix(
+            "miniature:N", "N queries about coloured shapes, whose truth is known exactly"
+        ),
         Prefix("official:FOLDER", "answers in the official MMIE scorer's format"),
     ),
 }

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE
+from benchmarks.tasks.miniature.reader import is_miniature
 from benchmarks.tasks.task_set import data_prefix, is_function
 from generators.base import WeightsName
 from generators.errors import UsageError
@@ -206,7 +207,12 @@ def _absolute(data: str) -> str:
     scheme, colon, place = data.partition(":")
     if data_prefix(data) in (None, "hf"):
         scheme, colon, place = "", "", data
-    if place == "sample" or place.startswith("hf:") or is_function(data):
+    if (
+        place == "sample"
+        or is_miniature(data)
+        or place.startswith("hf:")
+        or is_function(data)
+    ):
         return data
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 

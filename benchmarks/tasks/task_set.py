@@ -10,8 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.tasks.miniature import reader as miniature
+from benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
 from benchmarks.tasks.mmie import reader
 from benchmarks.tasks.mmie.categories import CATEGORIES, FIELDS
+from benchmarks.tasks.mmie.prompts import Prompts
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
 from benchmarks.tasks.reading import checks
 from benchmarks.tasks.reading.pictures import PictureFolder
@@ -75,7 +78,7 @@ class TaskSet:
 
 
 def data_prefix(data: str) -> str | None:
-    """The prefix of `data`; None for the sample and for a path. UsageError when unknown."""
+    """The prefix of `data`; None for a plain name or path. UsageError when unknown."""
     if Path(data).expanduser().exists():
         return None
     return prefix_of(data, "data", Named.DATA)
@@ -95,11 +98,12 @@ def load(
 ) -> TaskSet:
     """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
 
-    `NAME:PLACE` is another benchmark's data, NAME one of `READERS`; `module:function` is
-    a user's function that returns the task set. Pictures are decoded once to find
-    broken ones; `cache` (by default the user's cache folder) keeps the results.
-    `on_progress` is called with (checked, of how many). Raises TaskError for data that
-    cannot be read, UsageError for unknown names in `prompts`.
+    `miniature[:N]` is N queries of the miniature world, worded as MMIE's are. `NAME:PLACE`
+    is another benchmark's data, NAME one of `READERS`; `module:function` is a user's
+    function that returns the task set. Pictures are decoded once to find broken ones;
+    `cache` (by default the user's cache folder) keeps the results. `on_progress` is called
+    with (checked, of how many). Raises TaskError for data that cannot be read, UsageError
+    for unknown names in `prompts`.
     """
     cache = cache or checks.default_folder()
     if is_function(data):
@@ -108,6 +112,8 @@ def load(
     if prefix is not None and prefix in READERS:
         return _of_another(prefix, data.partition(":")[2], prompts, cache)
     wording = mmie_prompts(prompts)
+    if miniature.is_miniature(data):
+        return _miniature(data, wording, cache)
     source = reader.locate(data, cache)
     album = PictureFolder(source.root, cache, source.also)
     reading = reader.read(source.rows, album, on_progress)
@@ -126,6 +132,27 @@ def load(
         prompt=wording,
         categories=CATEGORIES,
         fields=FIELDS,
+        about=about,
+    )
+
+
+def _miniature(data: str, wording: Prompts, cache: Path) -> TaskSet:
+    samples = miniature.samples(miniature.number_of(data), cache)
+    about = {
+        "name": miniature.NAME,
+        "source": data,
+        "revision": None,
+        "digest": miniature.digest_of(samples),
+        "rows": len(samples),
+        "malformed": {},
+        "prompts": wording.digest,
+    }
+    return TaskSet(
+        name=miniature.NAME,
+        samples=tuple(samples),
+        prompt=wording,
+        categories={},
+        fields=MINIATURE_FIELDS,
         about=about,
     )
 

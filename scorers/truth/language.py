@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from scorers.truth.changes import Change
 from scorers.truth.scene import Item, Scene
 
 LEADS = ("The picture shows", "There is", "Now there is")
@@ -39,3 +40,81 @@ def description(scene: Scene, rng: random.Random | None = None) -> str:
 def sentence(scene: Scene, rng: random.Random) -> str:
     """One sentence that describes the scene in full."""
     return f"{rng.choice(LEADS)} {description(scene, rng)}."
+
+
+def statement(scene: Scene) -> str:
+    """The sentence of an answer: always the same one of a scene, items by place."""
+    return f"Now there is {description(scene)}."
+
+
+def name(item: Item) -> str:
+    """Colour and shape, which name one item of a scene: `red circle`."""
+    return f"{item.colour} {item.shape}"
+
+
+def event(change: Change) -> str:
+    """A change as a story tells it: `the red circle moves to the top left`."""
+    if change.before is None:
+        return f"{phrase(_item(change.after))} appears"
+    subject = f"the {name(change.before)}"
+    if change.after is None:
+        return f"{subject} goes away"
+    if change.kind == "move":
+        return f"{subject} moves to the {change.after.place}"
+    if change.kind == "recolour":
+        return f"{subject} turns {change.after.colour}"
+    return f"{subject} {'grows' if change.after.size == 'large' else 'shrinks'}"
+
+
+def instruction(change: Change) -> str:
+    """A change as a step asks for it: `move the red circle to the top left`."""
+    if change.before is None:
+        return f"add {phrase(_item(change.after))}"
+    thing = f"the {name(change.before)}"
+    if change.after is None:
+        return f"take away {thing}"
+    if change.kind == "move":
+        return f"move {thing} to the {change.after.place}"
+    new = change.after.colour if change.kind == "recolour" else change.after.size
+    return f"make {thing} {new}"
+
+
+def step(number: int, text: str) -> str:
+    """A numbered step, from 1: `Step 1: ...`."""
+    return f"Step {number}: {text}"
+
+
+def counted(number: int, thing: str) -> str:
+    """A number of things: `one circle`, `two red shapes`."""
+    return f"{NUMBERS[number]} {thing if number == 1 else thing + 's'}"
+
+
+def count_answer(number: int, thing: str) -> str:
+    """Answer to `How many {thing}s are there?`."""
+    return f"There {_be(number)} {counted(number, thing)}."
+
+
+def more_answer(first: int, shape: str, second: int, other: str) -> str:
+    """Answer to `Are there more {shape}s than {other}s?`: both numbers, then which."""
+    numbers = f"{counted(first, shape)} and {counted(second, other)}"
+    return f"There {_be(first)} {numbers}, so {'yes' if first > second else 'no'}."
+
+
+def where_answer(item: Item) -> str:
+    """Answer to `Where is the red circle?`."""
+    return f"The {name(item)} is at the {item.place}."
+
+
+def what_answer(item: Item) -> str:
+    """Answer to `What is at the top left?`."""
+    return f"There is {phrase(item)}."
+
+
+def _be(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _item(item: Item | None) -> Item:
+    if item is None:
+        raise ValueError("a change has an item before or after it")
+    return item

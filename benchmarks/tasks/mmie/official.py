@@ -63,7 +63,7 @@ def export(
     """
     claim(out)
     (out / "images").mkdir()
-    pictures = _Pictures(out, read)
+    pictures = PictureFiles(out, read)
     rows = [_row(sample, document, model, pictures) for sample, document in documents]
     # JSON in ASCII, because the official reader opens the file in the locale's encoding.
     write_whole(out / FILE, json.dumps(rows, indent=1) + "\n")
@@ -80,7 +80,7 @@ def claim(out: Path) -> None:
 
 
 @dataclass
-class _Pictures:
+class PictureFiles:
     """Writes pictures in the order of first use: `images/0.png`, `images/1.jpg`, ..."""
 
     out: Path
@@ -88,6 +88,7 @@ class _Pictures:
     paths: dict[str, str] = field(default_factory=dict)
 
     def path(self, image: Image) -> str:
+        """The picture's file relative to `out`, written at its first use."""
         if image.digest not in self.paths:
             data = self.read(image)
             path = f"images/{len(self.paths)}.{_extension(data)}"
@@ -102,15 +103,15 @@ def _extension(data: bytes) -> str:
 
 
 def _row(
-    sample: Sample, document: Document, model: str, pictures: _Pictures
+    sample: Sample, document: Document, model: str, pictures: PictureFiles
 ) -> dict[str, Any]:
     reference = sample.reference.segments if sample.reference else ()
     return {
         "id": sample.id,
-        "question": _items(sample.question, pictures),
-        "answer": _items(document.segments, pictures),
+        "question": items_of(sample.question, pictures),
+        "answer": items_of(document.segments, pictures),
         "model": model,
-        "gt_answer": _truth(sample, _items(reference, pictures)),
+        "gt_answer": _truth(sample, items_of(reference, pictures)),
         "category": sample.category,
         "field": sample.field,
     }
@@ -126,7 +127,7 @@ def _truth(
     return items or [{"text": None, "image": None}]
 
 
-def _items(segments: Content, pictures: _Pictures) -> list[dict[str, str | None]]:
+def items_of(segments: Content, pictures: PictureFiles) -> list[dict[str, str | None]]:
     """`segments` as items; a picture joins the text before it, as in the data set."""
     items: list[dict[str, str | None]] = []
     for segment in segments:

@@ -176,6 +176,7 @@ def _sample(row: MmieRow, album: PictureFolder) -> Sample | RowError:
         reference=None if says_nothing(reference) else Document(reference),
         wants_images=row.category != "MSR",
         metadata=row.metadata,
+        criteria=row.criteria,
     )
 
 

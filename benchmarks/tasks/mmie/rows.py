@@ -32,6 +32,8 @@ SPEAKERS: Mapping[str, Role] = {
 }
 CATEGORY_KEYS = ("category", "catagory")
 """The published rows misspell it."""
+CRITERIA = "criteria"
+"""What a judge should look for, as text; the published rows are not known to have it."""
 _KNOWN = {"id", "field", "conversations", *CATEGORY_KEYS}
 _KINDS: Mapping[type, str] = {str: "a string", list: "a list", dict: "an object"}
 
@@ -69,6 +71,7 @@ class MmieRow:
     reference: Parts
     """The answer that follows it; empty where there is none."""
     metadata: Mapping[str, str]
+    criteria: str | None
 
     @property
     def pictures(self) -> tuple[PictureSource, ...]:
@@ -90,9 +93,20 @@ def parse(value: Any) -> MmieRow:
         field=field_of(get(row, "field", str)),
         turns=asked,
         reference=answered,
-        metadata={k: _as_text(v) for k, v in row.items() if k not in _KNOWN}
-        | _first_truth(row["conversations"][len(asked) :]),
+        metadata=_metadata(row) | _first_truth(row["conversations"][len(asked) :]),
+        criteria=_criteria(row),
     )
+
+
+def _metadata(row: Mapping[str, Any]) -> dict[str, str]:
+    known = _KNOWN if _criteria(row) is None else {*_KNOWN, CRITERIA}
+    return {k: _as_text(v) for k, v in row.items() if k not in known}
+
+
+def _criteria(row: Mapping[str, Any]) -> str | None:
+    """The criteria where they are text; other values of that name are metadata."""
+    text = row.get(CRITERIA)
+    return text if isinstance(text, str) and text and not _trouble(text) else None
 
 
 def id_of(row: Mapping[str, Any]) -> str:

@@ -1,0 +1,1 @@
+"""Queries of the miniature world, whose truth is known exactly."""

@@ -1,0 +1,196 @@
+"""Queries of the miniature world in MMIE's three categories, any number of them.
+
+The i-th query depends on the seed, the split and i alone. All scenes of a query belong to
+its split.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from benchmarks.tasks.miniature.reasoning import random_problem
+from scorers.truth.changes import Change, ChangeKind, random_change
+from scorers.truth.language import (
+    description,
+    event,
+    instruction,
+    listed,
+    phrase,
+    statement,
+    step,
+)
+from scorers.truth.scene import Scene, Split, random_scene
+
+Category = Literal["SA", "PBL", "MSR"]
+CATEGORIES: tuple[Category, ...] = ("SA", "PBL", "MSR")
+"""Queries take turns in this order."""
+
+STORIES: dict[ChangeKind, tuple[str, ...]] = {
+    "move": ("The wind blows", "A child plays"),
+    "resize": ("Time goes by", "A year later"),
+    "recolour": ("A painter comes", "The light changes"),
+    "add": ("A guest arrives", "The door opens"),
+    "remove": ("The day ends", "Someone cleans up"),
+}
+"""How a story begins the change that follows."""
+STORY_FIELDS: dict[ChangeKind, str] = {
+    "move": "Moving",
+    "resize": "Growing",
+    "recolour": "Painting",
+    "add": "Arriving",
+    "remove": "Leaving",
+}
+STEPS: tuple[ChangeKind, ...] = ("add", "move", "recolour")
+BUILDING, ARRANGING = "Building", "Arranging"
+"""Fields of projects that add something, and of those that do not."""
+FIELDS = (
+    *(BUILDING, ARRANGING),
+    *STORY_FIELDS.values(),
+    *("Counting", "Comparing", "Locating", "Naming"),
+)
+"""In the order of tables: project-based, situational, reasoning, as in the paper's."""
+
+
+@dataclass(frozen=True, slots=True)
+class ScenePicture:
+    """A picture of a scene; `seed` moves its items a little."""
+
+    scene: Scene
+    seed: int
+
+
+Parts = tuple[str | ScenePicture, ...]
+"""Ordered texts and pictures."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MiniatureQuery:
+    """A question about scenes, and its one right answer."""
+
+    id: str
+    category: Category
+    field: str
+    question: Parts
+    """A picture, then text."""
+    answer: Parts
+    """SA: text, picture. PBL: text, picture, text, picture. MSR: text."""
+    criteria: str
+    """What a judge should look for."""
+    changes: tuple[Change, ...] = ()
+    """From the question's scene to those of the answer, in order; none in MSR."""
+
+    @property
+    def wants_images(self) -> bool:
+        """Whether the answer holds pictures."""
+        return self.category != "MSR"
+
+    @property
+    def scenes(self) -> tuple[Scene, ...]:
+        """The question's scene, then those of the answer."""
+        parts = (*self.question, *self.answer)
+        return tuple(part.scene for part in parts if isinstance(part, ScenePicture))
+
+
+def queries(n: int, seed: int, split: Split) -> list[MiniatureQuery]:
+    """The first `n` queries of `seed`: more of them begin with the same."""
+    return [query(i, seed, split) for i in range(n)]
+
+
+def query(
+    index: int, seed: int, split: Split, category: Category | None = None
+) -> MiniatureQuery:
+    """The query at `index` (from 0); by default the categories take turns."""
+    category = category or CATEGORIES[index % len(CATEGORIES)]
+    rng = random.Random(f"miniature {seed} {split} {index} {category}")
+    return _MAKERS[category](f"{category}-{index + 1:04}", rng, split)
+
+
+def _situation(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
+    kind = rng.choice([*STORIES])
+    scene, (change,), (after,) = _project(rng, split, (kind,), most=3)
+    story = f"There is {description(scene)}. {rng.choice(STORIES[kind])}: {event(change)}."
+    return MiniatureQuery(
+        id=id,
+        category="SA",
+        field=STORY_FIELDS[kind],
+        question=(_picture(rng, scene), story),
+        answer=(statement(after), _picture(rng, after)),
+        criteria=f"Text and picture show {_shown(after)}.",
+        changes=(change,),
+    )
+
+
+def _steps(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
+    kinds = (rng.choice(STEPS), rng.choice(STEPS))
+    scene, changes, after = _project(rng, split, kinds, most=2)
+    asked = [step(k, f"{instruction(c)}.") for k, c in enumerate(changes, start=1)]
+    answer: list[str | ScenePicture] = []
+    for k, result in enumerate(after, start=1):
+        answer += [step(k, statement(result)), _picture(rng, result)]
+    goals = [step(k, _shown(s)) for k, s in enumerate(after, start=1)]
+    return MiniatureQuery(
+        id=id,
+        category="PBL",
+        field=BUILDING if "add" in kinds else ARRANGING,
+        question=(_picture(rng, scene), " ".join(asked)),
+        answer=tuple(answer),
+        criteria=f"Texts and pictures show {'; '.join(goals)}.",
+        changes=changes,
+    )
+
+
+def _problem(id: str, rng: random.Random, split: Split) -> MiniatureQuery:
+    problem = random_problem(rng, split)
+    return MiniatureQuery(
+        id=id,
+        category="MSR",
+        field=problem.field,
+        question=(_picture(rng, problem.scene), problem.question),
+        answer=(problem.answer,),
+        criteria=f"The right answer is: {problem.answer}",
+    )
+
+
+_MAKERS: dict[Category, Callable[[str, random.Random, Split], MiniatureQuery]] = {
+    "SA": _situation,
+    "PBL": _steps,
+    "MSR": _problem,
+}
+_TRIES = 20
+
+
+def _project(
+    rng: random.Random, split: Split, kinds: tuple[ChangeKind, ...], most: int
+) -> tuple[Scene, tuple[Change, ...], tuple[Scene, ...]]:
+    """A scene, changes of these kinds in turn, and the scene after each; all of `split`."""
+    while True:
+        scenes = [random_scene(rng, split, most=most)]
+        changes: list[Change] = []
+        for kind in kinds:
+            if (change := _change_within(rng, split, scenes[-1], kind)) is None:
+                break
+            changes.append(change)
+            scenes.append(change.of(scenes[-1]))
+        if len(set(scenes)) == len(kinds) + 1:
+            return scenes[0], tuple(changes), tuple(scenes[1:])
+
+
+def _change_within(
+    rng: random.Random, split: Split, scene: Scene, kind: ChangeKind
+) -> Change | None:
+    for _ in range(_TRIES):
+        change = random_change(rng, scene, kind)
+        if change is not None and change.of(scene).split == split:
+            return change
+    return None
+
+
+def _picture(rng: random.Random, scene: Scene) -> ScenePicture:
+    return ScenePicture(scene, rng.randrange(2**31))
+
+
+def _shown(scene: Scene) -> str:
+    return listed([phrase(item) for item in scene.items])
