@@ -34,7 +34,7 @@ from scorers import SCORERS, resolve_scorer
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
-    "mini": "small checkpoints that come with plait, trained on a miniature world of shapes",
+    "mini": "small checkpoints that come with plait, trained on the miniature world",
     "dummy": "full-size architecture, random values: speed and memory without a download",
     "tiny": "the same classes at toy size, random values: tests and dry runs",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import mini_helpers as helpers
@@ -12,7 +13,7 @@ from PIL import Image as Pillow
 from rich.console import Console
 
 from benchmarks import catalogue, commands
-from benchmarks.api import scorer, system
+from benchmarks.api import query, scorer, system
 from benchmarks.runs.config import load_config
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from benchmarks.runs.experiment import open_experiment
@@ -51,7 +52,9 @@ def test_every_kind_of_model_is_loaded_by_its_ordinary_loader() -> None:
     assert system("anole", weights="mini", models=SMALL)("a red circle").segments
     assert scorer("clipscore", weights="mini")("a red circle", document).value is not None
     judge = scorer("judge:mmie-score", weights="mini", max_new_tokens=4)
-    assert judge("a red circle", document).outcome in ("done", "unscored")
+    asked = replace(query("a red circle"), category="SA")
+    verdict = judge(asked, document)
+    assert verdict.outcome == "unscored", verdict.reason
 
 
 @pytest.mark.models
