@@ -1,0 +1,221 @@
+"""From a picture to what it shows: palette, connected components, moments.
+
+The reader knows the palette and the grid of places, but not how items are drawn: shapes are
+told by moments of the plane figures alone. It says that something is not clear, and never
+guesses. Pictures of any size from 48 pixels are read at 64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scorers.truth.reading import ItemReading, Reading, Unreadable
+from scorers.truth.scene import BACKGROUNDS, COLOURS, Rgb
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Picture
+
+Pixels = NDArray[np.floating[Any]]
+
+SIDE = 64
+"""Pictures are resized to so many pixels; all lengths below are in them."""
+LEAST_SIDE = 48
+_BORDER = 2
+"""Pixels along the edges that show the background."""
+_PLAIN = 0.8
+"""Least share of the border that must have the background's colour."""
+_BACKGROUND_WITHIN = 12.0
+"""Distance in Lab from a background's colour; the nearest two are 25 apart."""
+_COLOUR_WITHIN, _COLOUR_MARGIN = 30.0, 0.65
+"""Distance in Lab from an item's colour, and at most so much of that to the second."""
+_FOREGROUND = 30.0
+"""Distance in Lab from the background from which a pixel belongs to an item."""
+_SOFT_EDGE = 3
+"""Pixels around an item in which its edge may fade."""
+_SPECK, _WHOLE = 12.0, 60.0
+"""Areas in pixels: below the first a speck that does not count, from the second an item."""
+_MOST_ITEMS = 8
+_MIDDLE = 6.0
+"""Pixels beside the middle lines in which an item's centre has no clear place."""
+_SIZES: Mapping[str, tuple[float, float]] = {"small": (3.6, 6.1), "large": (6.8, 10.5)}
+"""Radius of gyration in pixels, lowest and highest."""
+_FIGURES: Mapping[str, tuple[float, float, float, float]] = {
+    "circle": (0.159, 0.0, 0.0, 0.0),
+    "square": (0.167, 0.0, -0.0167, 0.0),
+    "triangle": (0.192, 0.0675, 0.0, 0.0),
+    "star": (0.205, 0.0, 0.0, 0.034),
+}
+"""Moments of a disc, a square, an equilateral triangle and a five-pointed star, as `_moments`
+gives them; the star's last is that of one whose points are a little worn."""
+_WEIGHTS = np.array([0.5, 1.0, 3.0, 2.0])
+"""So that figures are about equally far apart, and the spread, which blur widens, counts
+least."""
+_FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
+"""Weighted distance from a figure, and at most so much of that to the second."""
+
+
+def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Unreadable:
+    """What an RGB picture shows.
+
+    An attribute that is not clear is None. A picture without a plain background, of too few
+    pixels or with too many things on it is Unreadable.
+    """
+    pixels = _at_side(picture)
+    if isinstance(pixels, Unreadable):
+        return pixels
+    lab = _lab(pixels)
+    background = _background(lab)
+    if background is None:
+        return Unreadable("the picture has no plain background of a known colour")
+    blobs = list(_blobs(pixels, lab, background))
+    if len(blobs) > _MOST_ITEMS:
+        return Unreadable(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
+    return Reading.of(background, map(_item, blobs))
+
+
+def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Unreadable:
+    from PIL import Image
+
+    image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
+    width, height = image.size
+    if min(width, height) < LEAST_SIDE:
+        return Unreadable(f"the picture has {width} x {height} pixels; least {LEAST_SIDE}")
+    if abs(width - height) > 0.05 * max(width, height):
+        return Unreadable(f"the picture has {width} x {height} pixels and is not square")
+    image = image.convert("RGB")
+    if image.size != (SIDE, SIDE):
+        image = image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+    return np.asarray(image, dtype=np.float64) / 255
+
+
+def _lab(pixels: Pixels) -> Pixels:
+    from skimage.color import rgb2lab
+
+    lab: Pixels = rgb2lab(pixels)
+    return lab
+
+
+def _distances(lab: Pixels, palette: Mapping[str, Rgb]) -> Pixels:
+    """Distances (..., colours) in Lab from each colour of a palette."""
+    colours = _lab(np.array([[*palette.values()]]) / 255)[0]
+    distances: Pixels = np.linalg.norm(lab[..., None, :] - colours, axis=-1)
+    return distances
+
+
+def _background(lab: Pixels) -> str | None:
+    """The background's name by the median of the border, where the border is plain."""
+    inner = np.zeros(lab.shape[:2], dtype=bool)
+    inner[_BORDER:-_BORDER, _BORDER:-_BORDER] = True
+    border = lab[~inner]
+    median = np.median(border, axis=0)
+    distances = _distances(median, BACKGROUNDS)
+    plain = np.linalg.norm(border - median, axis=-1) < _FOREGROUND
+    if distances.min() > _BACKGROUND_WITHIN or plain.mean() < _PLAIN:
+        return None
+    return [*BACKGROUNDS][int(distances.argmin())]
+
+
+@dataclass(frozen=True, slots=True)
+class _Blob:
+    """A connected component with soft edges."""
+
+    coverage: Pixels
+    """(side, side): how much of each pixel it covers, about 0 to 1."""
+    lab: Pixels
+    """The colour of its middle."""
+
+    @property
+    def area(self) -> float:
+        """In pixels."""
+        return float(self.coverage.sum())
+
+
+def _blobs(pixels: Pixels, lab: Pixels, background: str) -> Iterator[_Blob]:
+    from skimage.measure import label
+    from skimage.segmentation import expand_labels
+
+    near = _distances(lab, BACKGROUNDS)[..., [*BACKGROUNDS].index(background)]
+    is_plain = near < _BACKGROUND_WITHIN
+    base = np.median(pixels[is_plain], axis=0)
+    far = np.linalg.norm(lab - np.median(lab[is_plain], axis=0), axis=-1) > _FOREGROUND
+    labels = label(far, connectivity=1)
+    wide = expand_labels(labels, _SOFT_EDGE)
+    for number in range(1, labels.max() + 1):
+        core = labels == number
+        middle = _middle(core, pixels - base)
+        colour = np.median(pixels[middle], axis=0) - base
+        coverage = (pixels - base) @ colour / (colour @ colour)
+        blob = _Blob(np.where(wide == number, coverage, 0), np.median(lab[middle], axis=0))
+        if blob.area >= _SPECK:
+            yield blob
+
+
+def _middle(core: NDArray[np.bool_], above: Pixels) -> NDArray[np.bool_]:
+    """The pixels of `core` that are the most unlike the background: a quarter of them."""
+    direction = np.median(above[core], axis=0)
+    strength = above @ direction
+    return core & (strength >= np.quantile(strength[core], 0.75))
+
+
+def _item(blob: _Blob) -> ItemReading:
+    x, y = _centre(blob.coverage)
+    place = _place(x, y)
+    if blob.area < _WHOLE:
+        return ItemReading(place=place, colour=_colour(blob.lab))
+    moments = _moments(blob.coverage)
+    gyration = float(np.sqrt(moments[0] * blob.area))
+    sizes = [n for n, (low, high) in _SIZES.items() if low <= gyration <= high]
+    size = sizes[0] if sizes else None
+    return ItemReading(place, size, _colour(blob.lab), _shape(moments))
+
+
+def _centre(coverage: Pixels) -> tuple[float, float]:
+    along = np.arange(SIDE) + 0.5
+    area = coverage.sum()
+    return float(coverage.sum(0) @ along / area), float(coverage.sum(1) @ along / area)
+
+
+def _place(x: float, y: float) -> str | None:
+    middle = SIDE / 2
+    if min(abs(x - middle), abs(y - middle)) < _MIDDLE:
+        return None
+    return f"{'top' if y < middle else 'bottom'} {'left' if x < middle else 'right'}"
+
+
+def _colour(lab: Pixels) -> str | None:
+    distances = _distances(lab, COLOURS)
+    first, second = np.sort(distances)[:2]
+    if first > _COLOUR_WITHIN or first > _COLOUR_MARGIN * second:
+        return None
+    return [*COLOURS][int(distances.argmin())]
+
+
+def _moments(coverage: Pixels) -> Pixels:
+    """(4,): spread, and how much a figure repeats in a third, fourth and fifth of a turn.
+
+    The first is the squared radius of gyration by area. Entry n - 2 is the real part of the
+    sum of z ** n by area ** (1 + n / 2), where z points from the centre, up being 1: signed,
+    so that a figure upside down is another one. Harmonic moments do not change by a blur
+    that is the same in all directions, nor by soft edges.
+    """
+    x, y = _centre(coverage)
+    along, area = np.arange(SIDE) + 0.5, coverage.sum()
+    z = (y - along)[:, None] + 1j * (along - x)[None, :]
+    turns = [(coverage * z**n).sum().real / area ** (1 + n / 2) for n in (3, 4, 5)]
+    return np.array([(coverage * abs(z) ** 2).sum() / area**2, *turns])
+
+
+def _shape(moments: Pixels) -> str | None:
+    distances = {
+        name: float(np.linalg.norm(_WEIGHTS * (moments - ideal)))
+        for name, ideal in _FIGURES.items()
+    }
+    (first, name), (second, _) = sorted((d, n) for n, d in distances.items())[:2]
+    if first > _FIGURE_WITHIN or first > _FIGURE_MARGIN * second:
+        return None
+    return name

@@ -1,0 +1,69 @@
+"""What a reader found in a picture or a sentence, or why it cannot tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scorers.truth.scene import PLACES, Item, Scene
+
+
+@dataclass(frozen=True, slots=True)
+class ItemReading:
+    """One item; an attribute that is not stated, or not clear, is None."""
+
+    place: str | None = None
+    size: str | None = None
+    colour: str | None = None
+    shape: str | None = None
+
+    @classmethod
+    def of(cls, item: Item) -> "ItemReading":
+        """An item of which everything is known."""
+        return cls(item.place, item.size, item.colour, item.shape)
+
+    @property
+    def item(self) -> Item | None:
+        """The item where every attribute is known."""
+        if None in (self.place, self.size, self.colour, self.shape):
+            return None
+        return Item(str(self.place), str(self.size), str(self.colour), str(self.shape))
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """A scene as it was read; what is not clear is None."""
+
+    background: str | None = None
+    items: tuple[ItemReading, ...] = ()
+
+    @classmethod
+    def of(cls, background: str | None, items: Iterable[ItemReading]) -> "Reading":
+        """The items in the order of `PLACES`, those without a place last."""
+        places = [*PLACES, None]
+        return cls(background, tuple(sorted(items, key=lambda i: places.index(i.place))))
+
+    @classmethod
+    def of_scene(cls, scene: Scene) -> "Reading":
+        """A scene of which everything is known."""
+        return cls(scene.background, tuple(map(ItemReading.of, scene.items)))
+
+    def at(self, place: str) -> ItemReading | None:
+        """The item read at `place`; the first where several are."""
+        return next((item for item in self.items if item.place == place), None)
+
+    @property
+    def scene(self) -> Scene | None:
+        """The scene where everything is clear and no place holds two items."""
+        items = [item for reading in self.items if (item := reading.item) is not None]
+        unclear = self.background is None or len(items) < len(self.items)
+        if unclear or len({item.place for item in items}) < len(items):
+            return None
+        return Scene.of(str(self.background), items)
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """Why nothing was read at all."""
+
+    reason: str
