@@ -41,10 +41,12 @@ def area(right: Floats, wrong: Floats, weights: Floats) -> Floats:
         weights: (draws, scenes) how often a draw holds each scene.
 
     Returns:
-        (draws,) over all pairs of a right and a wrong score; equal ones count half.
+        (draws,) over all pairs of a right and a wrong score; equal ones count half, NaN
+        for a draw without scenes.
     """
     above = (right[:, None] > wrong) + 0.5 * (right[:, None] == wrong)
-    areas: Floats = ((weights @ above) * weights).sum(1) / weights.sum(1) ** 2
+    with np.errstate(invalid="ignore"):
+        areas: Floats = ((weights @ above) * weights).sum(1) / weights.sum(1) ** 2
     return areas
 
 
@@ -54,26 +56,30 @@ def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
     scorer = settings.scorer(CLIP)
     say(f"{CLIP}: {len(scenes)} pictures, {1 + len(WRONG)} captions each")
     scores = _scores(scorer, scenes)
-    bars, rows = [], []
-    for name in WRONG:
-        whole, share = _compared(scores[RIGHT], scores[name])
-        rows.append([name, *_cells(whole)[:1], *_cells(share)])
-        bars.append(_bar(name, whole))
-    note = "Share: pictures whose right caption scores above the wrong one; equal: half."
-    head = ["what is wrong", "AUC", "right above wrong", "95% interval", "n"]
-    table = ResultTable.of("Which wrong captions CLIPScore sees", head, rows, [note])
-    return BenchPart(title=TITLE, bars=tuple(bars), tables=(table,))
+    compared = {name: _compared(scores[RIGHT], scores[name]) for name in WRONG}
+    whole, _ = compared[RANDOM]
+    bar = Bar.at_least("AUC, right caption against another scene's", whole, AIM)
+    return BenchPart(title=TITLE, bars=(bar,), tables=(_table(compared),))
 
 
-def _bar(name: str, whole: Estimate) -> Bar:
-    if name == RANDOM:
-        return Bar.at_least("AUC, caption of another scene", whole, AIM)
-    return Bar(name=f"AUC, wrong by {name}", estimate=whole)
+def _table(compared: Mapping[str, tuple[Estimate, Estimate]]) -> ResultTable:
+    rows = [
+        [name, _text(whole), _text(share), f"{share.n:,}"]
+        for name, (whole, share) in compared.items()
+    ]
+    notes = [
+        "right above wrong: pictures whose right caption scores above the wrong one; equal "
+        "counts half. 0.5 is chance: the scorer does not see what is wrong."
+    ]
+    head = ["wrong by", "AUC", "right above wrong", "n"]
+    return ResultTable.of("Which wrong captions CLIPScore sees", head, rows, notes)
 
 
-def _cells(share: Estimate) -> list[str]:
-    ends = "-" if share.ci95 is None else "{:.3f} to {:.3f}".format(*share.ci95)
-    return ["-" if share.value is None else f"{share.value:.3f}", ends, f"{share.n:,}"]
+def _text(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return f"- ({estimate.reason})"
+    ends = "" if estimate.ci95 is None else " [{:.3f}, {:.3f}]".format(*estimate.ci95)
+    return f"{estimate.value:.3f}{ends}"
 
 
 def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:

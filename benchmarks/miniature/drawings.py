@@ -46,21 +46,21 @@ class DrawnScene:
     """What should have been drawn, and what was read of the picture."""
 
     name: str
-    wanted: Scene
+    wanted: tuple[Item, ...]
     read: Reading | None
     """None where nothing was drawn or the picture is unreadable: a miss."""
 
     @property
     def colours(self) -> list[float]:
         """By item: whether its colour is at its place."""
-        seen = [self._at(item.place) for item in self.wanted.items]
-        pairs = zip(self.wanted.items, seen, strict=True)
+        seen = [self._at(item.place) for item in self.wanted]
+        pairs = zip(self.wanted, seen, strict=True)
         return [float(s is not None and s.colour == item.colour) for item, s in pairs]
 
     @property
     def whole(self) -> float:
         """Whether exactly the wanted items are there, in every attribute."""
-        wanted = tuple(ItemReading.of(item) for item in self.wanted.items)
+        wanted = tuple(map(ItemReading.of, self.wanted))
         return float(self.read is not None and self.read.items == wanted)
 
     def _at(self, place: str) -> ItemReading | None:
@@ -99,7 +99,7 @@ def _artist_bars(
         for scene, outcome in zip(batch, stage(asked), strict=True):
             drawing = outcome.value if isinstance(outcome, Result) else None
             image = drawing.encoded() if isinstance(drawing, Drawing) else drawing
-            drawn.append(DrawnScene(f"scene {len(drawn)}", scene, _read(image)))
+            drawn.append(DrawnScene(f"scene {len(drawn)}", scene.items, _read(image)))
     return bars_of(name, drawn, aims)
 
 
@@ -119,7 +119,7 @@ def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
     """Colours at their places over all scenes; whole scenes by the number of objects."""
     lost = sum(d.read is None for d in drawn)
     remark = f"{lost:,} of {len(drawn):,} unreadable: misses" if lost else ""
-    whole = {k: _whole(drawn, k) for k in sorted({len(d.wanted.items) for d in drawn})}
+    whole = {k: _whole(drawn, k) for k in sorted({len(d.wanted) for d in drawn})}
     two = whole.pop(TWO, Estimate(None, None, 0, "no scene of two objects"))
     measured = {"right colour at the right place": _colours(drawn)}
     measured["whole scenes of two objects"] = two
@@ -145,7 +145,7 @@ def _colours(drawn: Sequence[DrawnScene]) -> Estimate:
 
 
 def _whole(drawn: Sequence[DrawnScene], objects: int) -> Estimate:
-    return mean([d.whole for d in drawn if len(d.wanted.items) == objects])
+    return mean([d.whole for d in drawn if len(d.wanted) == objects])
 
 
 # ---------------------------------------------------------------------------- native
@@ -181,18 +181,19 @@ def _drawn(
         told = _told(pairs[0].text) if pairs else None
         if told is None:
             missing += 1
-            drawn.append(DrawnScene(id, truths[id], None))
+            drawn.append(DrawnScene(id, truths[id].items, None))
         else:
             drawn.append(DrawnScene(id, told, _read(pairs[0].image)))
     return drawn, missing
 
 
-def _told(text: str) -> Scene | None:
-    """The last scene that a text describes; None where it cannot be read."""
-    readings = read_text(text)
-    if not isinstance(readings, Sequence) or not readings:
+def _told(text: str) -> tuple[Item, ...] | None:
+    """The items of the last scene that a text describes; None where they are not clear."""
+    reading = read_text(text)
+    if not isinstance(reading, TextReading) or not reading.scenes:
         return None
-    return readings[-1].scene
+    items = [found.item for found in reading.scenes[-1].items]
+    return None if None in items else tuple(item for item in items if item is not None)
 
 
 def _against(documents: Documents, truths: Mapping[str, Scene]) -> list[DrawnScene]:
@@ -200,5 +201,5 @@ def _against(documents: Documents, truths: Mapping[str, Scene]) -> list[DrawnSce
     for id, truth in truths.items():
         document = documents.get(id)
         images = () if document is None else document.images
-        drawn.append(DrawnScene(id, truth, _read(images[0]) if images else None))
+        drawn.append(DrawnScene(id, truth.items, _read(images[0]) if images else None))
     return drawn
