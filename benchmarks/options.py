@@ -20,8 +20,7 @@ Data = Annotated[
     typer.Option(
         help="'sample', 'miniature' or miniature:N, a folder or file in MMIE's format, "
         "hf:ORG/NAME@REVISION, creation:PLACE, creation-text:PLACE, mllm-bench:PLACE, "
-        "probench:PLACE, "
-        "official:FOLDER, or module:function for your own task set "
+        "probench:PLACE, official:FOLDER, or module:function for your own task set "
         "(see `plait list data`)."
     ),
 ]

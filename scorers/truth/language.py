@@ -95,7 +95,7 @@ def count_answer(number: int, thing: str) -> str:
 
 
 def more_answer(first: int, shape: str, second: int, other: str) -> str:
-    """Answer to `Are there more {shape}s than {other}s?`: both numbers, then the verdict."""
+    """Answer to `Are there more {shape}s than {other}s?`: both numbers, then which."""
     numbers = f"{counted(first, shape)} and {counted(second, other)}"
     return f"There {_be(first)} {numbers}, so {'yes' if first > second else 'no'}."
 

@@ -33,7 +33,7 @@ TINY = Models(weights="tiny")
 def test_every_room_maps_the_prefixes_of_the_registry() -> None:
     assert set(WRITERS) == set(PREFIXES[Named.LVLM])
     assert set(ARTISTS) == set(PREFIXES[Named.ARTIST])
-    assert {*READERS, "hf", "official"} == set(PREFIXES[Named.DATA])
+    assert {*READERS, "hf", "miniature", "official"} == set(PREFIXES[Named.DATA])
     assert not set(RESERVED) & {p for known in PREFIXES.values() for p in known}
 
 
