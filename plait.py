@@ -1,6 +1,6 @@
 """plait: run and judge models that answer with interleaved text and images.
 
-    plait run                      answer the bundled sample set, score it, show the table
+    plait run                      answer the miniature queries, score them, show the table
     plait plan CONFIG.toml         what a run would do
     plait report RUN               tables and page of a run directory
 
@@ -87,8 +87,9 @@ def program(
 def run_command(config: RunConfig, remake: bool) -> int:
     """Answer queries, score the answers, write tables and page.
 
-    Without arguments: the bundled sample set, one native and one composite system, tiny
-    random weights. The same command again resumes. With --out of an existing run, further
+    Without arguments: queries about a miniature world, answered and judged by the small
+    models that come with plait (mini weights). With --data and no system: tiny random
+    weights. The same command again resumes. With --out of an existing run, further
     systems, scorers, queries and repeats are added to it; other data, seed, weights,
     prompts or settings are refused.
     """

@@ -28,6 +28,7 @@ from generators.base import (
     imported,
 )
 from generators.document import Blob, with_blobs
+from generators.mini.resolve import here
 from generators.pictures import Drawing
 
 _servers: dict[ServerCommand, Any] = {}
@@ -59,7 +60,7 @@ def load_stage(spec: StageSpec, **options: Any) -> Any:
     make = load_class(spec.target)
     if spec.placement.server is not None and "base_url" not in options:
         options["base_url"] = _server_url(spec.placement.server)
-    return make(**{**spec.settings, **spec.options, **options})
+    return make(**{**spec.settings, **here(spec), **options})
 
 
 def _server_url(command: ServerCommand) -> str:
