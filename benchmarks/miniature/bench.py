@@ -23,7 +23,7 @@ from benchmarks.miniature.settings import BenchSettings, Say
 from benchmarks.results.table import markdown_page
 from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.speed.stage import exit_status
-from generators.base import Weights
+from generators.base import WeightsName
 from generators.errors import PlaitError
 from generators.files import write_whole
 from generators.names import unknown
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str], console: Console) -> int:
 @app.command()
 def miniature(
     context: typer.Context,
-    weights: Annotated[Weights, typer.Option(help="Weights of all models.")] = "pretrained",
+    weights: Annotated[WeightsName, typer.Option(help="Weights of all models.")] = "mini",
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="models.NAME.key=value; repeatable.")
     ] = None,

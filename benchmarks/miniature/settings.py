@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.local import LocalScorer, LocalSystem
-from generators.base import Weights
+from generators.base import WeightsName
 from pipelines.systems import Models
 
 WRITER, ARTISTS, NATIVE = "qwen2-vl-7b", ("openjourney", "sdxl"), "anole"
@@ -23,7 +23,7 @@ Say = Callable[[str], None]
 class BenchSettings:
     """How much is measured, and of which weights."""
 
-    weights: Weights
+    weights: WeightsName
     models: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings by the model's name, as `[models.NAME]` of a config."""
     out: Path
