@@ -16,7 +16,7 @@ from benchmarks.miniature.training.judging.corruptions import damaged
 from benchmarks.results.board import score_value
 from benchmarks.results.table import ResultTable
 from generators.base import Outcome, Unscored
-from generators.document import Document, Sample, Score
+from generators.document import Score
 from scorers.statistics.agreement import estimated, spearman
 from scorers.statistics.estimate import Estimate, bootstrap_weights
 

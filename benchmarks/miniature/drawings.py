@@ -6,8 +6,6 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from scorers.truth.text_reader import read_text
-
 from benchmarks.local import local_stage
 from benchmarks.miniature.bars import Bar, BenchPart
 from benchmarks.miniature.settings import (
@@ -30,7 +28,8 @@ from scorers.statistics.means import mean, pooled_mean
 from scorers.truth.language import description
 from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.scene import Scene, random_scene
+from scorers.truth.scene import Item, Scene, random_scene
+from scorers.truth.text_reader import TextReading, read_text
 
 OBJECTS = (2, 1, 2, 3, 2, 4)
 """Objects of scenes, in turn: half of the scenes hold two."""

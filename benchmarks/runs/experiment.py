@@ -86,20 +86,24 @@ class Experiment:
         stages = {s.folder: stage_facts(s) for s in self.plan.stages}
         selection = {} if self.ids is None else {"ids": list(self.ids)}
         mini = {"about_weights": ABOUT} if self.config.weights == "mini" else {}
-        return selection | mini | {
-            "plait": 1,
-            "config": self.config.resolved(),
-            "data": dict(self.task.about),
-            "selection": self.selection,
-            "weights": self.config.weights,
-            "rubrics": {
-                s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
-            },
-            "systems": [s.name for s in self.systems],
-            "scorers": [s.name for s in self.scorers],
-            "identities": dict(self.identities),
-            "stages": stages,
-        }
+        return (
+            selection
+            | mini
+            | {
+                "plait": 1,
+                "config": self.config.resolved(),
+                "data": dict(self.task.about),
+                "selection": self.selection,
+                "weights": self.config.weights,
+                "rubrics": {
+                    s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
+                },
+                "systems": [s.name for s in self.systems],
+                "scorers": [s.name for s in self.scorers],
+                "identities": dict(self.identities),
+                "stages": stages,
+            }
+        )
 
     @property
     def missing_keys(self) -> dict[str, list[str]]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from typing import Any
+
+import numpy as np
 
 from generators.base import Outcome, Result
 from generators.document import Candidate, ImageRequest, Score
@@ -45,7 +48,7 @@ class Painter:
             items = [mirrored(item) for item in items]
         if self.defect == "size":
             items = [replace(i, size="small") for i in items]
-        return draw(Scene.of(scene.background, items), request.seed or 0)
+        return np.asarray(draw(Scene.of(scene.background, items), request.seed or 0))
 
 
 class WordCounter:
@@ -67,5 +70,5 @@ class WordCounter:
         assert isinstance(reading, Reading)
         words = pair.text.replace(",", "").split()
         seen = sorted(f"{i.colour} {i.shape}" for i in reading.items)
-        told = sorted(f"{a} {b}" for a, b in zip(words, words[1:], strict=False))
+        told = sorted(f"{a} {b}" for a, b in pairwise(words))
         return sum(name in told for name in seen) / len(seen)

@@ -166,5 +166,3 @@ def worse(
     lower = [(mark, a) for mark, a in marked if mark < level]
     same = [pair for pair in lower if pair[1].sample.id == than.sample.id]
     return max(same or lower, key=lambda pair: pair[0])[1] if lower else None
-
-

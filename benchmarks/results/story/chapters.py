@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from benchmarks.results.board import Board
@@ -148,29 +148,15 @@ def _mistaken(
 
 
 def _facts(answer: StoryAnswer, scorer: Scorer) -> Iterator[tuple[str, str]]:
-    """What a score is made of, in words: shares, counts, verdicts on criteria."""
-    if scorer.name in answer.scores:
-        yield from _worded(answer.scores[scorer.name].parts)
+    """What a score is made of: attributes that are right, or verdicts on criteria."""
+    parts = answer.scores[scorer.name].parts if scorer.name in answer.scores else {}
+    for name, (right, _, true) in dict(parts.get("attributes", {})).items():
+        yield f"{name} right", f"{right:g} of {true:g}"
+    verdicts = dict(parts.get("criteria", {}))
+    yield from ((name, _VERDICTS[verdict]) for name, verdict in verdicts.items())
 
 
-def _worded(parts: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    for name, value in parts.items():
-        words = name.replace("_", " ")
-        if isinstance(value, bool | str):
-            continue
-        if isinstance(value, int | float):
-            yield words, f"{value:.2f}".rstrip("0").rstrip(".")
-        elif isinstance(value, Mapping):
-            yield from _counted(words, value)
-
-
-def _counted(words: str, value: Mapping[str, object]) -> Iterator[tuple[str, str]]:
-    """A nested part: right and seen counts, or one verdict per criterion."""
-    right, total = value.get("right"), value.get("seen", value.get("expected"))
-    if isinstance(right, int | float) and isinstance(total, int | float):
-        yield words, f"{right:g} of {total:g} right"
-    else:
-        yield from _worded(value)
+_VERDICTS = {1: "met", 0: "not met", None: "no verdict"}
 
 
 # ------------------------------------------------------------------- CLIPScore, judge
@@ -219,9 +205,10 @@ def _erring(
             f"Both answer the same query. {scorer.name} prefers the second; truth knows "
             "that the first has more right.",
         )
+        seen = scorers.truth if scorer is scorers.clip else scorer
         panels = (
-            _panel(pair.better, scorers, scorer),
-            _panel(pair.preferred, scorers, scorer),
+            _panel(pair.better, scorers, seen),
+            _panel(pair.preferred, scorers, seen),
         )
         return StoryChapter(title, words, panels)
     return _differing(title, about, own, scorers, scorer)
@@ -243,4 +230,5 @@ def _differing(
         "truth. This is the answer on which the two are furthest apart on their scales.",
     )
     asked = StoryPanel("What was asked", answer.sample.question)
-    return StoryChapter(title, words, (asked, _panel(answer, scorers, scorer)))
+    seen = scorers.truth if scorer is scorers.clip else scorer
+    return StoryChapter(title, words, (asked, _panel(answer, scorers, seen)))

@@ -45,7 +45,11 @@ def test_the_area_is_that_of_all_pairs_of_scores() -> None:
     weights = np.zeros((1, 40))
     weights[0, [0, 1]] = 2, 1
     both = [0, 0, 1]
-    drawn = [float(right[i] > wrong[j]) + 0.5 * (right[i] == wrong[j]) for i in both for j in both]
+    drawn = [
+        float(right[i] > wrong[j]) + 0.5 * (right[i] == wrong[j])
+        for i in both
+        for j in both
+    ]
     assert area(right, wrong, weights)[0] == pytest.approx(np.mean(drawn))
 
 
