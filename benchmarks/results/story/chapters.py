@@ -202,11 +202,12 @@ def _erring(
     if pair is not None:
         words = (
             about,
-            f"Both answer the same query. {scorer.name} prefers the second; truth knows "
+            f"Two answers to one query: {scorer.name} prefers the second, and truth knows "
             "that the first has more right.",
         )
         seen = scorers.truth if scorer is scorers.clip else scorer
         panels = (
+            StoryPanel("What was asked", pair.better.sample.question),
             _panel(pair.better, scorers, seen),
             _panel(pair.preferred, scorers, seen),
         )

@@ -94,16 +94,16 @@ def test_the_pair_that_clipscore_orders_wrongly_is_told() -> None:
     fooled = {("bad", 2): (52.0, 0.79, 40.0)}
     chapters = chapters_of(board({**RIGHT, **GOOD, **BAD, **fooled}))
     chapter = titled(chapters, "CLIPScore")
-    assert [p.heading for p in chapter.panels] == ["good", "bad"]
+    assert [p.heading for p in chapter.panels] == ["What was asked", "good", "bad"]
     assert "prefers the second" in chapter.words[1]
-    assert ("clipscore", "0.790 of 2.5") in chapter.panels[1].marks
+    assert ("clipscore", "0.790 of 2.5") in chapter.panels[2].marks
 
 
 def test_the_ground_truth_may_be_the_better_of_the_pair() -> None:
     fooled = {("bad", 1): (51.0, 1.5, 40.0)}
     chapters = chapters_of(board({**RIGHT, **BAD, **fooled}))
     chapter = titled(chapters, "CLIPScore")
-    assert [p.heading for p in chapter.panels] == ["The ground truth", "bad"]
+    assert [p.heading for p in chapter.panels[1:]] == ["The ground truth", "bad"]
 
 
 def test_without_a_wrong_order_the_widest_difference_is_told() -> None:
