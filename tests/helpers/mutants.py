@@ -1,0 +1,252 @@
+"""Breaks plait in one place at a time, and asks which tests notice.
+
+    python tests/helpers/mutants.py [NAME ...] [--old]
+
+Each mutant is one change of the source that breaks *meaning* between a query and the table:
+programs run on, files are written, and the numbers say something else. The end-to-end test
+on trained weights (`WHOLE`) must fail for each. With `--old` the tests of the part that is
+changed run too, without it, so that the table says what only the whole run notices.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+WHOLE = "tests/benchmarks/test_miniature_world.py"
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change that breaks the meaning of results."""
+
+    name: str
+    file: str
+    before: str
+    after: str
+    tests: tuple[str, ...]
+    """The tests of the part that is changed."""
+
+
+DRAWING = ("tests/generators/diffusion", "tests/pipelines/test_text_to_image.py")
+WRITING = ("tests/pipelines/vlm",)
+COMPOSING = ("tests/pipelines/test_composition.py", "tests/generators/test_system.py")
+COMPARING = ("tests/scorers/clip",)
+JUDGING = ("tests/scorers/judging", "tests/scorers/internvl")
+TRUTH = ("tests/scorers/truth",)
+
+MUTANTS = (
+    Mutant(
+        "red and blue of drawn pictures are swapped",
+        "generators/diffusion/drawer.py",
+        "pixels = np.rint(picture.clip(0, 1) * 255).astype(np.uint8)",
+        "pixels = np.rint(picture.clip(0, 1) * 255).astype(np.uint8)[..., ::-1]",
+        DRAWING,
+    ),
+    Mutant(
+        "guidance is ignored",
+        "generators/diffusion/calls.py",
+        "rule.argument: settings.guidance,",
+        "rule.argument: settings.guidance and 1.0,",
+        DRAWING,
+    ),
+    Mutant(
+        "the scheduler's prediction type is lost",
+        "generators/diffusion/drawer.py",
+        "    current = pipeline.scheduler\n",
+        "    current = pipeline.scheduler\n"
+        "    current = pipeline.scheduler = type(current).from_config(\n"
+        '        {**current.config, "prediction_type": "epsilon"}\n'
+        "    )\n",
+        DRAWING,
+    ),
+    Mutant(
+        "the scheduler is off by one step",
+        "generators/diffusion/drawer.py",
+        "    current = pipeline.scheduler\n",
+        "    current = pipeline.scheduler\n"
+        "    inner = current.step\n"
+        "    current.step = lambda n, t, x, **k: inner(\n"
+        "        n, t - current.config.num_train_timesteps // 10, x, **k\n"
+        "    )\n",
+        DRAWING,
+    ),
+    Mutant(
+        "latents are decoded at a wrong scale",
+        "generators/diffusion/drawer.py",
+        "    current = pipeline.scheduler\n",
+        "    current = pipeline.scheduler\n"
+        "    vae = pipeline.vae\n"
+        "    vae.register_to_config(scaling_factor=2 * vae.config.scaling_factor)\n",
+        DRAWING,
+    ),
+    Mutant(
+        "pictures of an answer stand in the wrong order",
+        "generators/system.py",
+        "rendered = iter(images)",
+        "rendered = iter(images[::-1])",
+        COMPOSING,
+    ),
+    Mutant(
+        "each mark of an outline is drawn by the words of the first",
+        "pipelines/composition.py",
+        "segments.append(ImageRequest(prompt=description))",
+        "segments.append(\n"
+        "                next(\n"
+        "                    (s for s in segments if isinstance(s, ImageRequest)),\n"
+        "                    ImageRequest(prompt=description),\n"
+        "                )\n"
+        "            )",
+        COMPOSING,
+    ),
+    Mutant(
+        "the LVLM reads pictures with red and blue swapped",
+        "pipelines/vlm/prompts.py",
+        "pictures = tuple(self._fit(decode(image)) for image in request.images)",
+        "pictures = tuple(\n"
+        '                Pillow.merge("RGB", self._fit(decode(image)).split()[::-1])\n'
+        "                for image in request.images\n"
+        "            )",
+        WRITING,
+    ),
+    Mutant(
+        "prompts are padded on the right",
+        "pipelines/vlm/stage.py",
+        'tokenizer.padding_side = "left"',
+        'tokenizer.padding_side = "right"',
+        WRITING,
+    ),
+    Mutant(
+        "answers of a batch go to the wrong requests",
+        "pipelines/vlm/stage.py",
+        "parts = zip(prompts, completions, lengths, strict=True)",
+        "parts = zip(prompts, completions[1:] + completions[:1], lengths, strict=True)",
+        WRITING,
+    ),
+    Mutant(
+        "the question's picture is not shown to the LVLM as it is, but turned upside down",
+        "pipelines/vlm/prompts.py",
+        "pictures = tuple(self._fit(decode(image)) for image in request.images)",
+        "pictures = tuple(\n"
+        "                self._fit(decode(image)).rotate(180) for image in request.images\n"
+        "            )",
+        WRITING,
+    ),
+    Mutant(
+        "CLIP compares a picture with the next document's text",
+        "scorers/clip/stage.py",
+        "groups = [self._comparisons(candidate) for candidate in inputs]",
+        "groups = [\n"
+        "            self._comparisons(\n"
+        "                Candidate(\n"
+        "                    type(c.document)((\n"
+        "                        *(s for s in n.document.segments"
+        ' if not hasattr(s, "digest")),\n'
+        "                        *c.document.images,\n"
+        "                    ))\n"
+        "                )\n"
+        "            )\n"
+        "            for c, n in zip(inputs, [*inputs[1:], inputs[0]], strict=True)\n"
+        "        ]",
+        COMPARING,
+    ),
+    Mutant(
+        "CLIP reads pictures with red and blue swapped",
+        "scorers/clip/model.py",
+        "return self._clip.transform(decode(image))",
+        "return self._clip.transform(decode(image)).flip(0)",
+        COMPARING,
+    ),
+    Mutant(
+        "the judge is shown the question's picture in place of the answer's",
+        "scorers/judging/corrected.py",
+        '"answer": pages.written(document.segments),',
+        '"answer": pages.written(\n'
+        "                tuple(\n"
+        "                    next(\n"
+        "                        (q for q in sample.question if isinstance(q, Image)), s\n"
+        "                    )\n"
+        "                    if isinstance(s, Image)\n"
+        "                    else s\n"
+        "                    for s in document.segments\n"
+        "                )\n"
+        "            ),",
+        JUDGING,
+    ),
+    Mutant(
+        "truth takes left for right",
+        "scorers/truth/picture_reader.py",
+        "{'left' if x < middle else 'right'}",
+        "{'right' if x < middle else 'left'}",
+        TRUTH,
+    ),
+    Mutant(
+        "truth takes red for blue",
+        "scorers/truth/picture_reader.py",
+        "lab = _lab(pixels)",
+        "lab = _lab(pixels[..., ::-1])",
+        TRUTH,
+    ),
+)
+
+
+def passes(mutant: Mutant | None, tests: tuple[str, ...]) -> bool:
+    """Whether `tests` pass in a copy of the project with the change in it."""
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder)
+        _copy(copy)
+        if mutant is not None:
+            _break(copy / mutant.file, mutant)
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "-m", "not slow", *tests]
+        return subprocess.run(command, cwd=copy, capture_output=True).returncode == 0
+
+
+def _copy(place: Path) -> None:
+    listed = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    names = subprocess.run(listed, cwd=ROOT, capture_output=True, check=True).stdout
+    for name in filter(None, names.decode().split("\0")):
+        if (ROOT / name).is_file():
+            (place / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, place / name)
+
+
+def _break(file: Path, mutant: Mutant) -> None:
+    text = file.read_text()
+    if text.count(mutant.before) != 1:
+        raise ValueError(f"{mutant.name}: {mutant.file} has not exactly one of its lines")
+    file.write_text(text.replace(mutant.before, mutant.after))
+
+
+def main() -> int:
+    """Prints the table, and returns 1 where a mutant passes the end-to-end test."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", help="parts of names; by default all mutants")
+    parser.add_argument("--old", action="store_true", help="run the part's own tests too")
+    options = parser.parse_args()
+    if not passes(None, (WHOLE,)):
+        print(f"{WHOLE} fails without any mutant")
+        return 1
+    print("| what is broken | the end-to-end test | the part's own tests |\n|---|---|---|")
+    missed = 0
+    for mutant in MUTANTS:
+        if options.names and not any(name in mutant.name for name in options.names):
+            continue
+        whole = passes(mutant, (WHOLE,))
+        missed += whole
+        old = _word(passes(mutant, mutant.tests)) if options.old else "not run"
+        print(f"| {mutant.name} | {_word(whole)} | {old} |", flush=True)
+    return 1 if missed else 0
+
+
+def _word(passed: bool) -> str:
+    return "pass" if passed else "**fail**"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
