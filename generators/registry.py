@@ -63,6 +63,7 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
     ),
     Named.SCORER: _by_prefix(
         Prefix("judge:NAME", "any chat model as a judge with a rubric"),
+        Prefix("truth:PART", "known truth of the miniature world"),
     ),
     Named.DATA: _by_prefix(
         Prefix("hf:ORG/NAME@REVISION", "a data set of the Hub in MMIE's format"),
@@ -79,7 +80,6 @@ PREFIXES: Mapping[Named, Mapping[str, Prefix]] = {
 """Kind -> prefix -> its help."""
 
 RESERVED: Mapping[str, str] = {
-    "truth": "data sets with known truth",
     "mini": "small models trained for the quickstart",
 }
 """Prefixes for later versions, and their meaning; `mini-*` is reserved too."""

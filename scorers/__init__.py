@@ -18,6 +18,10 @@ SCORERS: dict[str, str] = {
     "clipscore": "scorers.clipscore:clipscore",
     "consistency": "scorers.clipscore:consistency",
     "ssim": "scorers.ssim:ssim",
+    **{
+        f"truth:{part}": f"scorers.truth.scorers:{part}"
+        for part in ("answer", "image", "match", "text")
+    },
 }
 """Name -> `module:function`; the function takes (weights, overrides, gpu_gib)."""
 
@@ -39,6 +43,8 @@ def resolve_scorer(
         return custom_scorer(name, weights, overrides)
     if prefix_of(name, "scorer", Named.SCORER) is None:
         raise unknown("scorer", name, [*SCORERS, *forms(Named.SCORER), CUSTOM])
+    if name.startswith("truth:"):
+        raise unknown("scorer", name, [n for n in SCORERS if n.startswith("truth:")])
     return resolve_judge(name, weights, overrides, gpu_gib, chat)
 
 

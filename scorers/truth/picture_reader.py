@@ -50,8 +50,8 @@ _FIGURES: Mapping[str, tuple[float, float, float, float]] = {
     "triangle": (0.192, 0.0675, 0.0, 0.0),
     "star": (0.205, 0.0, 0.0, 0.034),
 }
-"""Moments of a disc, a square, an equilateral triangle and a five-pointed star, as `_moments`
-gives them; the star's last is that of one whose points are a little worn."""
+"""Moments of a disc, a square, an equilateral triangle and a five-pointed star, as
+`_moments` gives them; the star's last is that of one whose points are a little worn."""
 _WEIGHTS = np.array([0.5, 1.0, 3.0, 2.0])
 """So that figures are about equally far apart, and the spread, which blur widens, counts
 least."""
@@ -196,7 +196,7 @@ def _colour(lab: Pixels) -> str | None:
 
 
 def _moments(coverage: Pixels) -> Pixels:
-    """(4,): spread, and how much a figure repeats in a third, fourth and fifth of a turn.
+    """(4,): spread, and what repeats in a third, a fourth and a fifth of a turn.
 
     The first is the squared radius of gyration by area. Entry n - 2 is the real part of the
     sum of z ** n by area ** (1 + n / 2), where z points from the centre, up being 1: signed,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from scorers.truth.language import listed
 from scorers.truth.scene import PLACES, Item, Scene
 
 
@@ -21,6 +22,10 @@ class ItemReading:
     def of(cls, item: Item) -> "ItemReading":
         """An item of which everything is known."""
         return cls(item.place, item.size, item.colour, item.shape)
+
+    def __str__(self) -> str:
+        looks = " ".join(a for a in (self.size, self.colour, self.shape or "shape") if a)
+        return f"a {looks} at the {self.place}" if self.place else f"a {looks}"
 
     @property
     def item(self) -> Item | None:
@@ -47,6 +52,10 @@ class Reading:
     def of_scene(cls, scene: Scene) -> "Reading":
         """A scene of which everything is known."""
         return cls(scene.background, tuple(map(ItemReading.of, scene.items)))
+
+    def __str__(self) -> str:
+        items = listed([str(item) for item in self.items]) or "nothing"
+        return f"{items} on a {self.background} background" if self.background else items
 
     def at(self, place: str) -> ItemReading | None:
         """The item read at `place`; the first where several are."""

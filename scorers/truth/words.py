@@ -8,9 +8,13 @@ from collections.abc import Iterable
 from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, SHAPES, SIZES
 
 _SYNONYMS = {
-    **{"big": "large", "little": "small", "gray": "grey"},
-    **{"upper": "top", "lower": "bottom", "image": "picture", "scene": "picture"},
-    **{f"{thing}s": thing for thing in (*SHAPES, "shape")},
+    "big": "large",
+    "little": "small",
+    "gray": "grey",
+    "upper": "top",
+    "lower": "bottom",
+    "image": "picture",
+    **{f"{thing}s": thing for thing in (*SHAPES, "shape", "picture")},
     **{str(n): word for n, word in enumerate(("zero", "one", "two", "three", "four"))},
 }
 _ENDS = re.compile(r"[.!?;:\n]+")

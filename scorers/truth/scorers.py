@@ -1,0 +1,71 @@
+"""Scorers of known truth: what an answer of the miniature world says and shows.
+
+`truth:text` and `truth:image` compare an answer's text and pictures with the ground
+truth's, `truth:answer` both together, and `truth:match` each picture with what the text
+beside it says. The value is F1 over attributes (colour, shape, size, place, background), 0
+to 100; where the ground truth answers how many, where or yes or no, over that fact.
+
+The ground truth is read from the reference by the same readers. What cannot be read is
+Unscored. An attribute that is not clear is missed, and never wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk, Weights
+from generators.document import Candidate, Document, Sample, Score
+from generators.names import with_overrides
+from scorers.base import Direction, OneStage
+from scorers.truth.settings import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
+
+OF_PICTURES = ("image", "match")
+"""Scorers that do not apply where a query asks for no pictures."""
+
+
+@dataclass(frozen=True, slots=True)
+class TruthScorer(OneStage):
+    """Scores one comparison of a document with what is known to be true."""
+
+    stage: StageSpec
+    part: str
+    """`text`, `image`, `match` or `answer`."""
+    scale: str = "0-100"
+    direction: Direction = "higher"
+
+    @property
+    def name(self) -> str:
+        """`truth:text` and so on."""
+        return f"truth:{self.part}"
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        """One job per document, which all scorers of truth share."""
+        if self.part in OF_PICTURES and not sample.wants_images:
+            return NotApplicable("the query asks for no pictures")
+        candidate = Candidate(document, reference=sample.reference)
+        outcome = (yield [Job(self.stage, candidate, sample.id)])[0]
+        if not isinstance(outcome, Result):
+            return outcome
+        part = dict(outcome.value.parts[self.part])
+        if NOT_APPLICABLE in part:
+            return NotApplicable(part[NOT_APPLICABLE])
+        if UNSCORED in part:
+            return Unscored(part[UNSCORED])
+        value = part.pop("value")
+        return Result(Score(value, part | {SHOWN: outcome.value.parts[SHOWN]}))
+
+
+def _scorer(
+    part: str, weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+) -> TruthScorer:
+    settings = with_overrides(TruthSettings(), overrides, f"truth:{part}")
+    return TruthScorer(settings.spec("truth", weights, gpu_gib), part)
+
+
+text = partial(_scorer, "text")
+image = partial(_scorer, "image")
+match = partial(_scorer, "match")
+answer = partial(_scorer, "answer")

@@ -1,0 +1,165 @@
+"""The stage that reads a document and its ground truth, and compares them.
+
+One record serves all scorers of truth. Its own value is the share of the document's texts
+and pictures that could be read; `parts` holds what each scorer says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from generators.base import Failure, Outcome, Result, Unscored, Weights
+from generators.document import Candidate, Document, Score
+from generators.pictures import PictureError, decode
+from scorers.clipscore import pairs_of
+from scorers.truth.comparison import (
+    AttributeCounts,
+    scene_compared,
+    scenes_compared,
+    texts_compared,
+)
+from scorers.truth.picture_reader import read_picture
+from scorers.truth.reading import Reading, Unreadable
+from scorers.truth.settings import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
+from scorers.truth.text_reader import TextReading, read_text
+
+
+class _NoValue(Exception):
+    """Why a scorer has no value, as `parts` holds it."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(reason)
+        self.part = {name: reason}
+
+
+class TruthReader:
+    """Reads documents and compares them with their ground truth and within themselves."""
+
+    def __init__(self, *, weights: Weights | None = None, **settings: Any) -> None:
+        TruthSettings(**settings)
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        """One score per document; a picture that cannot be decoded is a Failure."""
+        return [self._outcome(candidate) for candidate in inputs]
+
+    def _outcome(self, candidate: Candidate) -> Outcome[Score]:
+        try:
+            own = _Readings(candidate.document)
+            true = None if candidate.reference is None else _Readings(candidate.reference)
+        except PictureError as error:
+            return Failure(f"a picture of the document or of its ground truth: {error}")
+        if not candidate.document.segments:
+            return Unscored("the document is empty")
+        comparisons: Mapping[str, Callable[[], list[AttributeCounts]]] = {
+            "text": lambda: _text(own, _of_world(true)),
+            "image": lambda: _image(own, _of_world(true)),
+            "match": lambda: _match(own),
+            "answer": lambda: _answer(own, _of_world(true)),
+        }
+        parts: dict[str, Any] = {name: _part(c) for name, c in comparisons.items()}
+        parts[SHOWN] = [_shown(picture) for picture in own.pictures]
+        return Result(Score(own.share, parts), {"images": len(own.pictures)})
+
+
+def _part(compare: Callable[[], list[AttributeCounts]]) -> dict[str, Any]:
+    try:
+        counts = compare()
+    except _NoValue as reason:
+        return reason.part
+    whole = sum(counts, AttributeCounts())
+    each = [100 * count.f1 for count in counts]
+    return {"value": 100 * whole.f1} | whole.as_json() | {"each": each}
+
+
+def _shown(picture: Reading | Unreadable) -> str:
+    return (
+        f"unreadable: {picture.reason}" if isinstance(picture, Unreadable) else str(picture)
+    )
+
+
+class _Readings:
+    """All that a document says and shows."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+        self.text = read_text(document.text)
+        self.has_text = bool(document.text.strip())
+        self.pictures = [read_picture(decode(image)) for image in document.images]
+
+    @property
+    def share(self) -> float:
+        """How much of the text (all as one) and the pictures could be read, 0 to 1."""
+        texts = [self.text] if self.has_text else []
+        read = [not isinstance(r, Unreadable) for r in (*texts, *self.pictures)]
+        return sum(read) / len(read) if read else 0.0
+
+    def readable_text(self) -> TextReading:
+        """The text; _NoValue where it is unreadable."""
+        if isinstance(self.text, Unreadable):
+            raise _NoValue(UNSCORED, f"unreadable text: {self.text.reason}")
+        return self.text
+
+    def readable_pictures(self) -> list[Reading]:
+        """All pictures; _NoValue where one is unreadable."""
+        return [_readable(k, p) for k, p in enumerate(self.pictures, start=1)]
+
+
+def _readable(number: int, picture: Reading | Unreadable) -> Reading:
+    if isinstance(picture, Unreadable):
+        raise _NoValue(UNSCORED, f"unreadable picture {number}: {picture.reason}")
+    return picture
+
+
+def _of_world(true: _Readings | None) -> _Readings:
+    """The ground truth where it is one of the miniature world."""
+    if true is None:
+        raise _NoValue(NOT_APPLICABLE, "the sample has no ground truth")
+    texts = true.text
+    silent = isinstance(texts, TextReading) and not (texts.scenes or texts.facts)
+    unread = [r for r in (texts, *true.pictures) if isinstance(r, Unreadable)]
+    if unread or silent:
+        why = unread[0].reason if unread else "its text describes no scene"
+        reason = f"the ground truth is not of the miniature world: {why}"
+        raise _NoValue(NOT_APPLICABLE, reason)
+    return true
+
+
+def _text(own: _Readings, true: _Readings) -> list[AttributeCounts]:
+    if not own.has_text:
+        raise _NoValue(UNSCORED, "the document holds no text")
+    return texts_compared(own.readable_text(), true.readable_text())
+
+
+def _image(own: _Readings, true: _Readings) -> list[AttributeCounts]:
+    if not true.pictures:
+        raise _NoValue(NOT_APPLICABLE, "the ground truth holds no picture")
+    if not own.pictures:
+        raise _NoValue(UNSCORED, "the document holds no picture")
+    return scenes_compared(own.readable_pictures(), true.readable_pictures())
+
+
+def _match(own: _Readings) -> list[AttributeCounts]:
+    """Each picture with the last scene that the text beside it describes."""
+    if not own.pictures:
+        raise _NoValue(UNSCORED, "the document holds no picture")
+    pairs = zip(pairs_of(own.document), own.pictures, strict=True)
+    return [
+        scene_compared(_readable(k, picture), _described(k, pair.text))
+        for k, (pair, picture) in enumerate(pairs, start=1)
+    ]
+
+
+def _described(number: int, text: str) -> Reading:
+    said = read_text(text)
+    if isinstance(said, Unreadable):
+        raise _NoValue(UNSCORED, f"unreadable text beside picture {number}: {said.reason}")
+    if not said.scenes:
+        raise _NoValue(UNSCORED, f"the text beside picture {number} describes no scene")
+    return said.scenes[-1]
+
+
+def _answer(own: _Readings, true: _Readings) -> list[AttributeCounts]:
+    """Text and pictures together; what is missing of either is missed."""
+    texts = texts_compared(own.readable_text(), true.readable_text())
+    return texts + scenes_compared(own.readable_pictures(), true.readable_pictures())
