@@ -14,7 +14,7 @@ from generators.base import StageSpec
 from generators.checkpoints import first_line, looks_like_path, pinning
 from generators.errors import CheckpointError, UsageError
 from generators.mini.digests import size_of
-from generators.mini.table import ABOUT, MINI, folder_of
+from generators.mini.table import MINI, folder_of
 from generators.names import unknown
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
@@ -34,7 +34,7 @@ from scorers import SCORERS, resolve_scorer
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
-    "mini": f"small checkpoints that come with plait, {ABOUT}",
+    "mini": "small checkpoints that come with plait, trained on the miniature world",
     "dummy": "full-size architecture, random values: speed and memory without a download",
     "tiny": "the same classes at toy size, random values: tests and dry runs",
 }

@@ -28,17 +28,17 @@ def verified(name: str) -> str:
     state = _state(folder)
     if not any(file.endswith(".safetensors") for file, *_ in state):
         raise CheckpointError(
-            f"the mini weights of {name!r} are not in {folder}: get them with the checkout "
-            f"(git checkout -- {SHIPPED.name}), or name a folder in {ROOT}"
+            f"the mini weights of {name!r} are not in {folder}. They come with plait's "
+            f"checkout; the environment variable {ROOT} may name another folder"
         )
-    expected = _pinned(root()).get(folder.name)
+    digest, expected = digest_of(folder, state), _pinned(root()).get(folder.name)
     if expected is None and root() == SHIPPED:
-        raise CheckpointError(f"the mini weights in {folder} are not in {DIGESTS}")
-    if expected not in (None, digest_of(folder, state)):
+        raise CheckpointError(f"{folder}: {DIGESTS} does not name these weights")
+    if expected not in (None, digest):
         raise CheckpointError(
-            f"the mini weights in {folder} are not the pinned ones (SHA-256 "
-            f"{digest_of(folder, state)[:12]}, not {str(expected)[:12]}): restore them with "
-            f"git, or pin the new ones with python -m generators.mini.digests {root()}"
+            f"the mini weights in {folder} are not the pinned ones (SHA-256 {digest[:12]}, "
+            f"not {str(expected)[:12]}): restore them with git, or pin the new ones with "
+            f"python -m generators.mini.digests {root()}"
         )
     return f"folder:{fingerprint(folder)}"
 

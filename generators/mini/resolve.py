@@ -40,7 +40,7 @@ def mini_settings(name: str, overrides: Mapping[str, Any]) -> Iterator[dict[str,
 
 
 def _refuse_other_weights(name: str, overrides: Mapping[str, Any]) -> None:
-    parts = (value for value in overrides.values() if isinstance(value, Mapping))
+    parts = [value for value in overrides.values() if isinstance(value, Mapping)]
     for key in _FIXED:
         if any(key in values for values in (overrides, *parts)):
             raise UsageError(
