@@ -161,9 +161,9 @@ def demo(
     What a query is, what a system wrote and drew, what truth, CLIPScore and the judge say
     of it, and where they differ. For runs whose truth is known (--data miniature).
     """
-    from benchmarks import commands
+    from benchmarks.demo import demo as told
 
-    raise typer.Exit(commands.demo(run, _console()))
+    raise typer.Exit(told(run, _console()))
 
 
 @app.command()

@@ -305,21 +305,6 @@ def report(root: Path, console: Console, queries: int | None = None) -> int:
     return FINISHED
 
 
-def demo(root: Path | None, console: Console) -> int:
-    """Tell a run in five pictures; without a run, the quickstart's, which is made first."""
-    if root is None:
-        config = load_config(None, {})
-        if status := run(config, console):
-            return status
-        root = config.root
-    from benchmarks.results.story.page import write_story
-
-    experiment = reopen(root)
-    page = write_story(experiment.board(Store(root)), root, BlobReader())
-    console.print(f"story {escape(str(page))}", soft_wrap=True)
-    return FINISHED
-
-
 def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
     """Write one system's documents in another tool's format."""
     from benchmarks.runs.exports import export_documents
