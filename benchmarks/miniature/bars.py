@@ -37,12 +37,6 @@ class Bar:
         )
 
     @classmethod
-    def above_zero(cls, name: str, estimate: Estimate, remark: str = "") -> Bar:
-        """Met where the whole interval is above 0."""
-        met = None if estimate.value is None else _is_above_zero(estimate)
-        return cls(name=name, estimate=estimate, aim="interval > 0", met=met, remark=remark)
-
-    @classmethod
     def not_there(cls, name: str, reason: str) -> Bar:
         """What could not be measured, and why."""
         return cls(name=name, estimate=Estimate(None), remark=reason, there=False)
@@ -60,10 +54,6 @@ class Bar:
         """Plain data."""
         about = {"name": self.name, "aim": self.aim, "state": self.state}
         return about | {"remark": self.remark} | self.estimate.as_json()
-
-
-def _is_above_zero(estimate: Estimate) -> bool:
-    return estimate.ci95 is not None and estimate.ci95[0] > 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,13 +24,12 @@ from benchmarks.miniature.settings import (
 )
 from benchmarks.results.board import Board
 from benchmarks.results.table import ResultTable
-from benchmarks.results.validity import ControlCheck, checks
+from benchmarks.results.validity import ControlCheck, checks, compared
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.controls import CONTROLS, is_control
 from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
 from scorers.statistics.agreement import ScoredPair, agreement
 from scorers.statistics.estimate import Estimate, Floats
-from scorers.statistics.means import mean, paired
 
 RANKS = 0.8
 """Least rank correlation of the judge with truth."""
@@ -92,15 +91,16 @@ class RunScores:
         column: Floats = self.values[scorer][:, self.systems.index(system)]
         return column
 
-    def difference(
+    def compared(
         self, scorer: str, better: str, worse: str, category: str | None = None
-    ) -> Estimate | None:
-        """Mean of better less worse over the queries scored on both."""
+    ) -> ControlCheck | None:
+        """Better less worse over the queries scored on both; None where one is missing."""
         columns = self.column(scorer, better), self.column(scorer, worse)
         if columns[0] is None or columns[1] is None:
             return None
         rows = [category in (None, c) for c in self.categories]
-        return mean(paired(columns[0][rows], columns[1][rows]))
+        scale = next(s.scale for s in self.board.scorers if s.name == scorer)
+        return compared(scorer, scale, worse, columns[0][rows], columns[1][rows])
 
     def pairs(self, scorer: str) -> list[ScoredPair]:
         """Answers of systems, without the ground truth and controls, scored by both."""
@@ -183,13 +183,18 @@ def controls_part(scores: RunScores) -> BenchPart:
 
 
 def _control_bar(check: ControlCheck) -> Bar:
+    return _order_bar(f"{JUDGE}: gt above {check.control}", check)
+
+
+def _order_bar(name: str, check: ControlCheck) -> Bar:
+    """Met where the order is right, by the interval or, without one, by the sign test."""
     met = None if check.difference.value is None else check.order == "right"
     return Bar(
-        name=f"{JUDGE}: gt above {check.control}",
+        name=name,
         estimate=check.difference,
         aim="interval > 0",
         met=met,
-        remark=check.order if check.order != "right" else "",
+        remark="" if met and check.difference.ci95 else check.order,
     )
 
 
@@ -230,13 +235,13 @@ def _difference_bar(
 ) -> Bar:
     where = f" ({category})" if category else ""
     name = f"{scorer}: {better} above {worse}{where}"
-    estimate = scores.difference(scorer, better, worse, category)
-    if estimate is None:
+    check = scores.compared(scorer, better, worse, category)
+    if check is None:
         absent = [n for n in (better, worse) if n not in scores.systems] or [scorer]
         return Bar.not_there(name, f"not in the run: {', '.join(absent)}")
     if scorer == CLIP:
-        return Bar(name=name, estimate=estimate)
-    return Bar.above_zero(name, estimate)
+        return Bar(name=name, estimate=check.difference)
+    return _order_bar(name, check)
 
 
 def protocols_part(scores: RunScores) -> BenchPart:

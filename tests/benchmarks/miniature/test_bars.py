@@ -18,13 +18,6 @@ def test_a_bar_is_reached_at_its_aim() -> None:
     assert Bar(name="x", estimate=Estimate(0.1)).state == "reported"
 
 
-def test_an_interval_with_0_in_it_is_not_above_0() -> None:
-    assert Bar.above_zero("x", Estimate(0.2, (0.1, 0.3))).state == "reached"
-    assert Bar.above_zero("x", Estimate(0.2, (-0.1, 0.5))).state == "not reached"
-    assert Bar.above_zero("x", Estimate(-0.2, (-0.3, -0.1))).state == "not reached"
-    assert Bar.above_zero("x", Estimate(0.2, None)).state == "not reached"
-
-
 def test_what_has_no_value_is_never_reached() -> None:
     nothing = Estimate(None, None, 0, "nothing is scored")
     assert Bar.at_least("x", nothing, 0.5).state == "not reached"

@@ -99,6 +99,24 @@ def test_a_judge_turned_around_is_worse_than_nothing() -> None:
     assert only(outputs.controls_part(made)).remark == "wrong"
 
 
+def test_an_interval_with_0_in_it_decides_nothing() -> None:
+    noise = RNG.normal(0.5, 0.2, (2, 60))
+    made = scores({**QUALITY, OUTLINE: noise[0], EARLIER: noise[1]})
+    bars = {bar.name: bar for bar in outputs.orders_part(made).bars}
+    bar = bars[f"judge:mmie-score: {OUTLINE} above {EARLIER}"]
+    assert bar.estimate.ci95 is not None
+    assert bar.estimate.ci95[0] < 0 < bar.estimate.ci95[1]
+    assert (bar.state, bar.remark) == ("not reached", "undecided")
+
+
+def test_differences_that_are_all_equal_are_decided_by_their_signs() -> None:
+    made = scores({**QUALITY, "gt": np.full(60, 0.9), OUTLINE: np.full(60, 0.4)})
+    bars = {bar.name: bar for bar in outputs.orders_part(made).bars}
+    bar = bars[f"judge:mmie-score: gt above {OUTLINE}"]
+    assert bar.estimate.ci95 is None
+    assert bar.state == "reached"
+
+
 def test_protocols_are_compared_on_projects_alone() -> None:
     made = scores(QUALITY)
     truth, judge = outputs.protocols_part(made).bars
