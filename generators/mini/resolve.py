@@ -8,14 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from generators.base import StageSpec, Weights, WeightsName
 from generators.checkpoints import pinned, pinning
 from generators.errors import UsageError
 from generators.mini.digests import verified
-from generators.mini.table import MINI, folder_of, is_mini_only, root, settings_of
+from generators.mini.table import MINI, folder_of, is_mini_only, settings_of
 
 _FIXED = ("model", "revision")
 
@@ -63,19 +62,3 @@ def refuse_mini_only(name: str, weights: WeightsName) -> None:
     """UsageError for a name that exists only as mini weights, under others."""
     if is_mini_only(name) and weights != "mini":
         raise UsageError(f"{name!r} has mini weights alone: give --weights mini")
-
-
-def here(spec: StageSpec) -> dict[str, Any]:
-    """The options of `spec` with the folder of mini weights as it is on this machine.
-
-    A run may have been planned elsewhere: a cluster's workers have their own checkout.
-    """
-    model = spec.options.get("model")
-    if spec.weights != "mini" or not isinstance(model, str):
-        return dict(spec.options)
-    return {**spec.options, "model": str(_local(model))}
-
-
-def _local(model: str) -> Path:
-    planned = Path(model)
-    return planned if planned.exists() else root() / planned.name

@@ -13,10 +13,9 @@ import pytest
 
 from benchmarks.runs.defaults import QUICKSTART
 from generators.base import StageSpec
-from generators.checkpoints import pinning
+from generators.checkpoints import on_this_machine, pinning
 from generators.errors import CheckpointError, UsageError
 from generators.mini.digests import DIGESTS, present, size_of, verified
-from generators.mini.resolve import here
 from generators.mini.table import MINI, SHIPPED
 from generators.system import System
 from pipelines.systems import Models, chat_spec, parts_of, resolve
@@ -208,14 +207,17 @@ def test_a_change_in_the_middle_of_a_large_file_is_seen(weights: Path) -> None:
         verified("clipscore")
 
 
-def test_a_worker_uses_the_weights_of_its_own_checkout(
-    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spec = artist()
-    assert here(spec)["model"] == str(weights / "openjourney")
-    weights.rename(tmp_path / "elsewhere")
-    helpers.use(tmp_path / "elsewhere", monkeypatch)
-    assert here(spec)["model"] == str(tmp_path / "elsewhere" / "openjourney")
+def test_a_worker_uses_the_weights_of_its_own_checkout() -> None:
+    planned = {"model": "/another/machine/generators/mini/weights/clip", "device": "cpu"}
+    assert on_this_machine(planned) == planned | {"model": str(SHIPPED / "clip")}
+    for other in ("org/name", "/another/machine/clip", None):
+        assert on_this_machine({"model": other}) == {"model": other}
+
+
+def test_a_worker_uses_the_planned_folder_where_it_is_there(tmp_path: Path) -> None:
+    folder = tmp_path / "generators" / "mini" / "weights" / "clip"
+    folder.mkdir(parents=True)
+    assert on_this_machine({"model": str(folder)}) == {"model": str(folder)}
 
 
 def test_systems_under_mini_keep_their_names(weights: Path) -> None:
