@@ -8,7 +8,6 @@ A scorer that does not read the question cannot rank the ground truth above
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
