@@ -1,6 +1,6 @@
 """Known-answer tests of the mini models: the bars of the miniature world, by one command.
 
-    plait bench miniature --out bench-miniature
+    plait bench miniature --out runs/bench
     plait bench miniature --weights tiny --scenes 12 --queries 6 --only captions
 
 Says whether the chain from query to table carries meaning on a world whose truth is known.
@@ -62,7 +62,7 @@ def miniature(
     seed: Annotated[int, typer.Option(min=0, help="Seed of queries and noise.")] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder for runs and miniature.{json,md}.")
-    ] = Path("bench-miniature"),
+    ] = Path("runs/bench-miniature"),
 ) -> None:
     """Whether the mini models, scorers and judges reach their bars on known truth."""
     _, console = context.find_root().obj
