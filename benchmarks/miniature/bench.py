@@ -10,6 +10,7 @@ It says nothing about how good the published models are whose architectures are 
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -58,7 +59,7 @@ def miniature(
         int, typer.Option(min=1, help="Scenes to caption and to draw.")
     ] = 200,
     queries: Annotated[int, typer.Option(min=1, help="Queries of every run.")] = 60,
-    repeats: Annotated[int, typer.Option(min=2, help="Answers at temperature.")] = 8,
+    repeats: Annotated[int, typer.Option(min=2, help="Answers at temperature.")] = 6,
     seed: Annotated[int, typer.Option(min=0, help="Seed of queries and noise.")] = 0,
     out: Annotated[
         Path, typer.Option(help="Folder for runs and miniature.{json,md}.")
@@ -109,6 +110,10 @@ def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart
         return PARTS[name](settings, say)
     except PlaitError as error:
         return [BenchPart.not_there(name, str(error))]
+    except Exception as error:
+        # Whatever a library raises, the other parts are still measured.
+        say(traceback.format_exc())
+        return [BenchPart.not_there(name, f"{type(error).__name__}: {error}")]
 
 
 def summary(parts: Sequence[BenchPart]) -> str:

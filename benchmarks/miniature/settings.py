@@ -32,7 +32,7 @@ class BenchSettings:
     """Pictures and captions, and drawings of each artist."""
     queries: int = 60
     """Of the run of all systems."""
-    repeats: int = 8
+    repeats: int = 6
     """Answers per query, to see whether intervals cover."""
     seed: int = 0
 

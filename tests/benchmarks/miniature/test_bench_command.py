@@ -59,6 +59,19 @@ def test_only_the_named_part_is_measured(tmp_path: Path) -> None:
     assert "not there" not in text.replace("0 not there", "")
 
 
+def test_a_part_that_breaks_does_not_stop_the_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(settings: BenchSettings, say: Say) -> list[BenchPart]:
+        raise RuntimeError("shapes do not fit")
+
+    monkeypatch.setattr(bench, "PARTS", {"native": broken, "artists": reached})
+    _, text = run("--out", str(tmp_path))
+    assert "Traceback" in text
+    assert "RuntimeError: shapes do not fit" in text
+    assert "1 reached, 0 not reached, 1 not there" in text
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
