@@ -214,7 +214,12 @@ def verify(
 @app.command()
 def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
-    human: Annotated[Path, typer.Argument(help="People's annotations, CSV or JSON.")],
+    human: Annotated[
+        Path,
+        typer.Argument(
+            help="People's annotations, CSV or JSON; or known truth: truth:match."
+        ),
+    ],
     scorer: Scorers = None,
     scale: Annotated[str, typer.Option(help="Scale of people's scores.")] = "0-6",
     rescale: Annotated[
@@ -222,7 +227,7 @@ def agreement(
     ] = True,
     out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
 ) -> None:
-    """Measure how far scores agree with people's.
+    """Measure how far scores agree with people's, or with known truth.
 
     Correlations, errors and kappa, with intervals by query.
     """

@@ -41,15 +41,25 @@ class MiniModel:
 
 _EVERY: Mapping[str, Any] = {"dtype": "float32", "num_gpus": 0.0, "params_b": None}
 """Small enough for a CPU; stored in half precision, computed in full."""
-_DRAWING: Mapping[str, Any] = {"steps": 10, "guidance": 3.0, "height": 64, "width": 64}
-_WRITER = MiniModel("qwen2-vl", {"max_new_tokens": 128})
+_DRAWING: Mapping[str, Any] = {"steps": 10, "guidance": 2.5, "height": 64, "width": 64}
+_ANOLE: Mapping[str, Any] = {
+    "context": 512,
+    "max_text_tokens": 80,
+    "max_images": 2,
+    "text_greedy": True,
+    "repetition_penalty": 1.0,
+    "guidance_text": 1.0,
+    "guidance_image": 1.0,
+}
+_JUDGE: Mapping[str, Any] = {"max_new_tokens": 200, "context": 2048, "max_tiles": 1}
+_WRITER = MiniModel("qwen2-vl", {"max_new_tokens": 160})
 _CLIP = MiniModel("clip", {"prefix": ""})
 
 MINI: Mapping[str, MiniModel] = {
-    "anole": MiniModel("anole", {"max_text_tokens": 128, "max_images": 2}),
+    "anole": MiniModel("anole", _ANOLE),
     "clipscore": _CLIP,
     "consistency": _CLIP,
-    "judge:mmie-score": MiniModel("mmie-score", {"max_new_tokens": 128}),
+    "judge:mmie-score": MiniModel("mmie-score", _JUDGE),
     "openjourney": MiniModel("openjourney", _DRAWING),
     # Weaker by construction: an earlier checkpoint of the same training.
     "openjourney-early": MiniModel("openjourney-early", _DRAWING, preset="openjourney"),

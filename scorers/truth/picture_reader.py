@@ -42,8 +42,10 @@ _SPECK, _WHOLE = 12.0, 60.0
 _MOST_ITEMS = 8
 _MIDDLE = 6.0
 """Pixels beside the middle lines in which an item's centre has no clear place."""
-_SIZES: Mapping[str, tuple[float, float]] = {"small": (3.6, 6.1), "large": (6.8, 10.5)}
-"""Radius of gyration in pixels, lowest and highest."""
+_SIZES: Mapping[str, tuple[float, float]] = {"small": (6.3, 9.5), "large": (11.0, 15.5)}
+"""Radius in pixels of the circle around an item, lowest and highest."""
+_GYRATION = {"circle": 0.71, "square": 0.70, "triangle": 0.565, "star": 0.585}
+"""Radius of gyration of the figures, in radii of the circle around them."""
 _FIGURES: Mapping[str, tuple[float, float, float, float]] = {
     "circle": (0.159, 0.0, 0.0, 0.0),
     "square": (0.167, 0.0, -0.0167, 0.0),
@@ -53,8 +55,7 @@ _FIGURES: Mapping[str, tuple[float, float, float, float]] = {
 """Moments of a disc, a square, an equilateral triangle and a five-pointed star, as
 `_moments` gives them; the star's last is that of one whose points are a little worn."""
 _WEIGHTS = np.array([0.5, 1.0, 3.0, 2.0])
-"""So that figures are about equally far apart, and the spread, which blur widens, counts
-least."""
+"""Figures are then about equally far apart; the spread, which blur widens, counts least."""
 _FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
 """Weighted distance from a figure, and at most so much of that to the second."""
 
@@ -84,7 +85,9 @@ def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Unreadable:
     image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
     width, height = image.size
     if min(width, height) < LEAST_SIDE:
-        return Unreadable(f"the picture has {width} x {height} pixels; least {LEAST_SIDE}")
+        return Unreadable(
+            f"the picture has {width} x {height} pixels; at least {LEAST_SIDE}"
+        )
     if abs(width - height) > 0.05 * max(width, height):
         return Unreadable(f"the picture has {width} x {height} pixels and is not square")
     image = image.convert("RGB")
@@ -168,10 +171,20 @@ def _item(blob: _Blob) -> ItemReading:
     if blob.area < _WHOLE:
         return ItemReading(place=place, colour=_colour(blob.lab))
     moments = _moments(blob.coverage)
-    gyration = float(np.sqrt(moments[0] * blob.area))
-    sizes = [n for n, (low, high) in _SIZES.items() if low <= gyration <= high]
-    size = sizes[0] if sizes else None
-    return ItemReading(place, size, _colour(blob.lab), _shape(moments))
+    shape = _shape(moments)
+    size = _size(float(np.sqrt(moments[0] * blob.area)), shape)
+    return ItemReading(place, size, _colour(blob.lab), shape)
+
+
+def _size(gyration: float, shape: str | None) -> str | None:
+    """By the figure; of an unclear one what all figures would say."""
+    shapes = [*_GYRATION] if shape is None else [shape]
+    sizes = {_size_of(gyration / _GYRATION[s]) for s in shapes}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _size_of(radius: float) -> str | None:
+    return next((n for n, (low, high) in _SIZES.items() if low <= radius <= high), None)
 
 
 def _centre(coverage: Pixels) -> tuple[float, float]:
@@ -199,9 +212,9 @@ def _moments(coverage: Pixels) -> Pixels:
     """(4,): spread, and what repeats in a third, a fourth and a fifth of a turn.
 
     The first is the squared radius of gyration by area. Entry n - 2 is the real part of the
-    sum of z ** n by area ** (1 + n / 2), where z points from the centre, up being 1: signed,
-    so that a figure upside down is another one. Harmonic moments do not change by a blur
-    that is the same in all directions, nor by soft edges.
+    sum of z ** n by area ** (1 + n / 2), where z points from the centre and up is 1: it is
+    signed, so that a figure upside down is another one. Harmonic moments do not change by a
+    blur that is the same in all directions, nor by soft edges.
     """
     x, y = _centre(coverage)
     along, area = np.arange(SIDE) + 0.5, coverage.sum()

@@ -82,9 +82,9 @@ def _said(sentence: Sequence[str]) -> _Said:
 
 def _scene(words: Cursor) -> Reading:
     """`There is a large red circle at the top left and ... on a white background`."""
+    background = _on_background(words)
     words.take(_LEADS)
     words.take(("now",))
-    background = _on_background(words)
     items = [_item(words)]
     while words.take(_AND):
         if after := _on_background(words):
