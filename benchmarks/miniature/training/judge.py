@@ -31,9 +31,11 @@ NAME = "mmie-score"
 PLAN = Plan(steps=2200, rate=2e-3, warmup=100, average=0.995, save_every=100)
 CAPTIONS_FIRST = 250
 """Steps of captions alone, which teach the vision model cheaply."""
-GROUPS = {"SA": 16, "PBL": 12, "MSR": 6}
+DOUBLED_UNTIL = 300
+"""The first judgements come in batches of twice the size."""
+GROUPS = {"SA": 8, "PBL": 6, "MSR": 3}
 """Judgements of each category in a step."""
-CAPTIONS, CAPTIONS_ALONE = 8, 48
+CAPTIONS, CAPTIONS_ALONE = 4, 48
 HELD_OUT = 200
 """Damaged answers to queries of the test split that the judge is measured on."""
 
@@ -58,11 +60,12 @@ class JudgeTraining:
         write = self._writer
         if step < CAPTIONS_FIRST:
             return [[write.captioned(rng, "train") for _ in range(CAPTIONS_ALONE)]]
+        times = 2 if step < DOUBLED_UNTIL else 1
         groups = [
-            [write.judged(rng, damaged(rng, "train", name)) for _ in range(n)]
+            [write.judged(rng, damaged(rng, "train", name)) for _ in range(n * times)]
             for name, n in GROUPS.items()
         ]
-        groups[-1] += [write.captioned(rng, "train") for _ in range(CAPTIONS)]
+        groups[-1] += [write.captioned(rng, "train") for _ in range(CAPTIONS * times)]
         return groups
 
     def _group_loss(self, group: Sequence[Judgement]) -> Tensor:
@@ -106,7 +109,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="judge", description=__doc__)
     parser.add_argument("--out", type=Path, required=True, help="folder of the results")
     parser.add_argument("--steps", type=int, default=PLAN.steps, help="length of the plan")
-    parser.add_argument("--look", type=int, default=300, help="steps between measurements")
+    parser.add_argument("--look", type=int, default=400, help="steps between measurements")
     parser.add_argument(
         "--export", action="store_true", help="write the checkpoint of the last state"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from scorers.internvl.tokenizer import END, IMAGE_TOKEN, PhiTokenizer, conversat
 from scorers.judging.corrected import Corrected
 from scorers.judging.replies import RubricQuestion
 from scorers.judging.rubrics import OWN
-from scorers.truth.drawing import draw
+from scorers.truth.drawing import SIDE, draw
 from scorers.truth.scene import Scene, Split, random_scene
 
 Pixels = npt.NDArray[np.uint8]
@@ -63,15 +64,35 @@ class Album:
 
 
 def _worn(rng: random.Random, picture: Pillow.Image) -> Pixels:
-    """As decoders and files leave a picture: a little soft, a little noisy."""
+    """As artists, decoders and files leave a picture: not quite in place, soft, noisy."""
+    if rng.random() < 0.4:
+        picture = _moved(rng, picture)
     if rng.random() < 0.3:
         picture = picture.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.1)))
     levels = np.asarray(picture, dtype=np.float32)
     if rng.random() < 0.5:
         noise = np.random.default_rng(rng.randrange(2**31))
         levels = levels + noise.normal(0, rng.uniform(1, 10), levels.shape)
-        levels = levels + noise.normal(0, 6, (1, 1, 3))
+        # Tints that differ from place to place.
+        tints = noise.normal(0, 5, (4, 4, 3)).repeat(SIDE // 4, 0).repeat(SIDE // 4, 1)
+        levels = levels + tints
     return levels.clip(0, 255).astype(np.uint8)
+
+
+def _moved(rng: random.Random, picture: Pillow.Image) -> Pillow.Image:
+    """Turned, scaled and moved by a little around its centre, as a whole."""
+    angle, scale = rng.uniform(-0.08, 0.08), rng.uniform(0.93, 1.07)
+    cosine, sine, middle = scale * math.cos(angle), scale * math.sin(angle), SIDE / 2
+    x = middle - middle * (cosine + sine) + rng.uniform(-1.5, 1.5)
+    y = middle - middle * (cosine - sine) + rng.uniform(-1.5, 1.5)
+    matrix = (cosine, sine, x, -sine, cosine, y)
+    return picture.transform(
+        picture.size,
+        Pillow.Transform.AFFINE,
+        matrix,
+        Pillow.Resampling.BILINEAR,
+        fillcolor=picture.getpixel((0, 0)),
+    )
 
 
 def _spoiled(rng: random.Random, picture: Pillow.Image) -> Pixels:

@@ -257,11 +257,11 @@ def _reasoned(rng: random.Random, asked: MiniatureQuery, split: Split) -> Damage
 
 def _other_fact(rng: random.Random, right: str, split: Split) -> str:
     """The answer with one word that states a fact replaced by another of its kind."""
-    if counts := re.fullmatch(r"There (?:is|are) (\w+) ([a-z ]+?)s?\.", right):
-        if counts[1] in NUMBERS:
-            return count_answer(rng.randrange(len(NUMBERS)), counts[2])
+    counted = re.fullmatch(r"There (?:is|are) (\w+) ([a-z ]+?)s?\.", right)
+    if counted is not None and counted[1] in NUMBERS:
+        return count_answer(rng.randrange(len(NUMBERS)), counted[2])
     words = right.split(" ")
-    facts = [(k, group) for k, word in enumerate(words) for group in _FACTS if word in group]
+    facts = [(k, group) for group in _FACTS for k in range(len(words)) if words[k] in group]
     k, group = rng.choice(facts)
     words[k] = rng.choice(group)
     return " ".join(words)

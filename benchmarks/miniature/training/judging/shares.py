@@ -73,8 +73,9 @@ def text_share(answer: Damaged) -> Share:
 
 def picture_share(answer: Damaged) -> Share:
     """Of an answer's pictures; those that cannot be made out are not there."""
-    shown = [p.shown.scene if p.shown and not p.shown.spoiled else None for p in answer.parts]
-    return pooled(map(share, answer.expected, shown))
+    shown = [p.shown for p in answer.parts]
+    scenes = [s.scene if s and not s.spoiled else None for s in shown]
+    return pooled(map(share, answer.expected, scenes))
 
 
 def truth(answer: Damaged) -> float:

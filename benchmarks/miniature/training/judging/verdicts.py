@@ -48,10 +48,8 @@ def reply(answer: Damaged) -> str:
         f"{i}. {name}: {value}"
         for i, (name, value) in enumerate(zip(names, [*values, 0], strict=False), 1)
     ]
-    return "\n".join(
-        ["### Feedback", feedback(answer), "### Verdicts", *lines]
-        + ["### Score", str(sum(values))]
-    )
+    blocks = ("### Feedback", feedback(answer), "### Verdicts", *lines, "### Score")
+    return "\n".join([*blocks, str(sum(values))])
 
 
 def verdicts(answer: Damaged) -> list[int]:
@@ -90,15 +88,16 @@ def _matches(told: Told | None, shown: Shown | None) -> bool:
 
 def _reasoning(answer: Damaged) -> tuple[bool, ...]:
     right, text = str(answer.query.answer[0]), answer.text
-    asked, partly, correct = topic(text) == topic(right), _partly(text, right), text == right
+    asked, correct = topic(text) == topic(right), text == right
+    partly = _partly(text, right)
     return asked, correct, correct, partly, correct, correct
 
 
 _TOPICS = (
     re.compile(r"(?P<kind>The) (?P<thing>\w+ \w+) is at .*"),
     re.compile(r"There is (?P<kind>a) .* at the (?P<thing>.*)\."),
-    re.compile(r"There (?:is|are) \w+ (?P<thing>\w+?)s? (?P<kind>and) \w+ (?P<more>\w+?)s?,.*"),
-    re.compile(r"There (?P<kind>)(?:is|are) \w+ (?P<thing>\w+|\w+ \w+?)s?\."),
+    re.compile(r"There (?:is|are) \w+ (?P<thing>\w+?)s? (?P<kind>and) \w+ (\w+?)s?,.*"),
+    re.compile(r"There (?P<kind>)(?:is|are) \w+ (?P<thing>\w+?|\w+ \w+?)s?\."),
 )
 
 

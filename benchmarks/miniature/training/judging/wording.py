@@ -86,8 +86,7 @@ def _texts() -> Iterator[str]:
         parts = [p for p in answer.query.question if isinstance(p, str)]
         parts += [p.told.text for p in answer.parts if p.told]
         for text in (*parts, answer.text, reply(answer)):
-            for line in text.splitlines():
-                yield line
+            yield from text.splitlines()
 
 
 def tokenizer_config(model: bytes) -> dict[str, Any]:
