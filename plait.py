@@ -150,6 +150,23 @@ def report(
 
 
 @app.command()
+def demo(
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run directory; by default that of `plait run` alone."),
+    ] = None,
+) -> None:
+    """Tell a run in five pictures: story.html.
+
+    What a query is, what a system wrote and drew, what truth, CLIPScore and the judge say
+    of it, and where they differ. For runs whose truth is known (--data miniature).
+    """
+    from benchmarks.demo import demo as told
+
+    raise typer.Exit(told(run, _console()))
+
+
+@app.command()
 def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="Folder to write, new or empty.")],
