@@ -28,7 +28,7 @@ from scorers.statistics.means import mean, pooled_mean
 from scorers.truth.language import description
 from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.scene import Item, Scene, random_scene
+from scorers.truth.scene import Scene, SceneItem, random_scene
 from scorers.truth.text_reader import TextReading, read_text
 
 OBJECTS = (2, 1, 2, 3, 2, 4)
@@ -45,7 +45,7 @@ class DrawnScene:
     """What should have been drawn, and what was read of the picture."""
 
     name: str
-    wanted: tuple[Item, ...]
+    wanted: tuple[SceneItem, ...]
     read: Reading | None
     """None where nothing was drawn or the picture is unreadable: a miss."""
 
@@ -186,7 +186,7 @@ def _drawn(
     return drawn, missing
 
 
-def _told(text: str) -> tuple[Item, ...] | None:
+def _told(text: str) -> tuple[SceneItem, ...] | None:
     """The items of the last scene that a text describes; None where they are not clear."""
     reading = read_text(text)
     if not isinstance(reading, TextReading) or not reading.scenes:

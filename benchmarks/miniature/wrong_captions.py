@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from scorers.truth.changes import ChangeKind, random_change
 from scorers.truth.language import sentence
-from scorers.truth.scene import BACKGROUNDS, SHAPES, Item, Scene, random_scene
+from scorers.truth.scene import BACKGROUNDS, SHAPES, Scene, SceneItem, random_scene
 
 Wrong = Callable[[Scene, random.Random], Scene | None]
 """From a scene to one that differs in one thing; None where it cannot."""
@@ -90,15 +90,15 @@ def _exchanged(scene: Scene, rng: random.Random, attribute: str) -> Scene | None
     return None
 
 
-def _looks(scene: Scene) -> set[Item]:
+def _looks(scene: Scene) -> set[SceneItem]:
     return set(scene.items)
 
 
-def _given(item: Item, other: Item, attribute: str) -> Item:
+def _given(item: SceneItem, other: SceneItem, attribute: str) -> SceneItem:
     return replace(item, **{attribute: getattr(other, attribute)})
 
 
-def _with(scene: Scene, changes: Mapping[Item, Item]) -> Scene:
+def _with(scene: Scene, changes: Mapping[SceneItem, SceneItem]) -> Scene:
     return Scene.of(scene.background, [changes.get(item, item) for item in scene.items])
 
 

@@ -18,13 +18,13 @@ from scorers.truth.drawing import draw
 from scorers.truth.language import statement
 from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import Reading
-from scorers.truth.scene import Item, Scene
+from scorers.truth.scene import Scene, SceneItem
 from scorers.truth.text_reader import TextReading, read_text
 
 OTHER = {"left": "right", "right": "left"}
 
 
-def mirrored(item: Item) -> Item:
+def mirrored(item: SceneItem) -> SceneItem:
     row, column = item.place.split()
     return replace(item, place=f"{row} {OTHER[column]}")
 

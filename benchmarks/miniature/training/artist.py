@@ -24,7 +24,7 @@ from torch import nn
 
 from benchmarks.miniature.training.artist_marks import marks
 from benchmarks.miniature.training.drawn import DrawnScenes
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.miniature.training.prompt_reading import (
     READING,
     WIDTH,
@@ -34,7 +34,7 @@ from benchmarks.miniature.training.prompt_reading import (
 )
 from benchmarks.miniature.training.vae import SCALE, encoded
 
-PLAN = Plan(steps=3000, rate=2e-3, warmup=100, average=0.998, seed=3)
+PLAN = TrainingPlan(steps=3000, rate=2e-3, warmup=100, average=0.998, seed=3)
 BATCH = 64
 PICTURES = 20_000
 FEW_ITEMS = 400
@@ -183,9 +183,9 @@ def load(folder: Path) -> StableDiffusionPipeline:
 
 def train(
     out: Path,
-    plan: Plan = PLAN,
+    plan: TrainingPlan = PLAN,
     pictures: int = PICTURES,
-    reading: Plan = READING,
+    reading: TrainingPlan = READING,
     scenes: int = 300,
 ) -> None:
     """Train, or go on training, the text encoder and the U-Net; save both artists.

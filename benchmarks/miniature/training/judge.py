@@ -22,13 +22,13 @@ from benchmarks.miniature.training.judging.batches import (
 from benchmarks.miniature.training.judging.corruptions import Damaged, damaged
 from benchmarks.miniature.training.judging.measuring import measured
 from benchmarks.miniature.training.judging.model import new_judge, save
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from generators.files import write_whole
 from scorers.internvl.models import JudgeModel, normalised
 from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
 NAME = "mmie-score"
-PLAN = Plan(steps=2200, rate=2e-3, warmup=100, average=0.995, save_every=100)
+PLAN = TrainingPlan(steps=2200, rate=2e-3, warmup=100, average=0.995, save_every=100)
 CAPTIONS_FIRST = 250
 """Steps of captions alone, which teach the vision model cheaply."""
 DOUBLED_UNTIL = 300
@@ -43,7 +43,7 @@ HELD_OUT = 200
 class JudgeTraining:
     """The loss of a step, and the measurement between steps."""
 
-    def __init__(self, judge: JudgeModel, folder: Path, plan: Plan = PLAN) -> None:
+    def __init__(self, judge: JudgeModel, folder: Path, plan: TrainingPlan = PLAN) -> None:
         """Measurements are written into `folder`."""
         self.judge, self.folder, self.plan = judge, folder, plan
         self._writer = JudgementWriter(judge.tokenizer, judge.tile_tokens)

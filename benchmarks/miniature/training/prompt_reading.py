@@ -18,7 +18,7 @@ from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel
 
 from benchmarks.miniature.training.captions import caption
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from generators.diffusion.tokenizers import small_tokenizer
 from scorers.truth.scene import (
     BACKGROUNDS,
@@ -35,7 +35,7 @@ LENGTH = 64
 """Tokens of a prompt with start and end: two steps of two items each fit."""
 _VOCABULARY = 1000
 _TEXTS = 4000
-READING = Plan(steps=800, rate=2e-3, warmup=50, average=0.99, seed=2)
+READING = TrainingPlan(steps=800, rate=2e-3, warmup=50, average=0.99, seed=2)
 BATCH = 64
 
 WIDTH = 96
@@ -156,7 +156,7 @@ def captioned(
 
 
 def train_text_encoder(
-    tokenizer: Any, state: Path, plan: Plan = READING
+    tokenizer: Any, state: Path, plan: TrainingPlan = READING
 ) -> tuple[CLIPTextModel, Trainer]:
     """The trained text tower with averaged weights; goes on where `state` stopped."""
     torch.manual_seed(plan.seed)

@@ -25,11 +25,11 @@ from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProject
 from benchmarks.miniature.training import artist
 from benchmarks.miniature.training.artist_marks import marks
 from benchmarks.miniature.training.drawn import DrawnScenes
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.miniature.training.prompt_reading import WIDTH, prompt_ids
 from benchmarks.miniature.training.vae import SCALE, encoded
 
-PLAN = Plan(steps=1000, rate=1e-3, warmup=50, average=0.995, seed=4)
+PLAN = TrainingPlan(steps=1000, rate=1e-3, warmup=50, average=0.995, seed=4)
 PICTURES = 12_000
 SECOND_WIDTH = 32
 """Width of the second text tower and of the vector of a whole prompt."""
@@ -176,7 +176,7 @@ def pipeline(
 
 
 def train(
-    out: Path, plan: Plan = PLAN, pictures: int = PICTURES, scenes: int = 300
+    out: Path, plan: TrainingPlan = PLAN, pictures: int = PICTURES, scenes: int = 300
 ) -> None:
     """Train, or go on training, the U-Net and the second tower; save the artist."""
     state = out / "state" / NAME

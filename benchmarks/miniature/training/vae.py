@@ -16,11 +16,11 @@ from diffusers import AutoencoderKL
 from PIL import Image
 
 from benchmarks.miniature.training.drawn import DrawnScenes
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 
 SCALE = 0.18215
 """Stable Diffusion's factor from stored latents to those of unit variance."""
-PLAN = Plan(steps=2000, rate=2e-3, warmup=50, average=0.995, seed=1)
+PLAN = TrainingPlan(steps=2000, rate=2e-3, warmup=50, average=0.995, seed=1)
 BATCH = 16
 PICTURES = 20_000
 _KL, _EDGES, _SQUARES = 1e-4, 0.5, 4.0
@@ -109,7 +109,7 @@ def sheet(rows: list[torch.Tensor], place: Path) -> None:
     picture.resize((picture.width * 2, picture.height * 2), 0).save(place)
 
 
-def train(out: Path, plan: Plan = PLAN, pictures: int = PICTURES) -> AutoencoderKL:
+def train(out: Path, plan: TrainingPlan = PLAN, pictures: int = PICTURES) -> AutoencoderKL:
     """Train, or go on training, and save the autoencoder at `out/vae`."""
     state = out / "state" / "vae"
     drawn = DrawnScenes.of(pictures, seed=11)

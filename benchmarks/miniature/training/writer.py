@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from transformers import Qwen2VLForConditionalGeneration, Qwen2VLProcessor
 
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.miniature.training.writer_check import all_answers, exact_share
 from benchmarks.miniature.training.writer_data import WriterData
 from benchmarks.miniature.training.writer_loss import PlaceReader, writer_loss
@@ -38,7 +38,7 @@ _FINAL_QUERIES = 60
 class WriterTraining:
     """The model, what it learns from, and the loop that trains it."""
 
-    def __init__(self, out: Path, plan: Plan) -> None:
+    def __init__(self, out: Path, plan: TrainingPlan) -> None:
         tokenizer = writer_tokenizer()
         self.out = out
         self.processor: Qwen2VLProcessor = writer_processor(tokenizer)
@@ -97,7 +97,9 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--export", action="store_true", help="from the latest checkpoint")
     given = parser.parse_args(arguments)
     steps = 0 if given.export else given.steps
-    plan = Plan(steps=steps, rate=given.rate, warmup=200, save_every=100, seed=given.seed)
+    plan = TrainingPlan(
+        steps=steps, rate=given.rate, warmup=200, save_every=100, seed=given.seed
+    )
     training = WriterTraining(given.out, plan)
     training.trainer.run(every=_LOOK_EVERY, look=training.look)
     with training.trainer:

@@ -12,11 +12,11 @@ from benchmarks.miniature.bars import Bar
 from benchmarks.miniature.drawings import ARTIST_AIMS, DrawnScene, bars_of, measure_artists
 from benchmarks.miniature.settings import BenchSettings
 from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.scene import Item
+from scorers.truth.scene import SceneItem
 
 PAINTER = f"{Painter.__module__}:{Painter.__name__}"
-RED = Item("top left", "small", "red", "circle")
-BLUE = Item("bottom right", "large", "blue", "star")
+RED = SceneItem("top left", "small", "red", "circle")
+BLUE = SceneItem("bottom right", "large", "blue", "star")
 
 
 def settings(tmp_path: Path, **model: str) -> BenchSettings:

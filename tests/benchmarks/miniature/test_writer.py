@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from benchmarks.miniature.training.loop import Plan
+from benchmarks.miniature.training.loop import TrainingPlan
 from benchmarks.miniature.training.writer import WriterTraining, main
 from benchmarks.miniature.training.writer_check import (
     TASKS,
@@ -66,7 +66,7 @@ def model(tokenizer):
 
 
 def trained(out, steps, save_every=1):
-    plan = Plan(steps=steps, rate=1e-3, warmup=1, save_every=save_every)
+    plan = TrainingPlan(steps=steps, rate=1e-3, warmup=1, save_every=save_every)
     training = WriterTraining(out, plan)
     training.trainer.run()
     return training

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.miniature.wrong_captions import RANDOM, WRONG, captioned
 from scorers.truth.reading import Reading
-from scorers.truth.scene import Item
+from scorers.truth.scene import SceneItem
 from scorers.truth.text_reader import TextReading, read_text
 
 CAPTIONED = [captioned(i, seed=0) for i in range(150)]
@@ -19,11 +19,11 @@ def told(text: str) -> Reading:
     return scene
 
 
-def items(reading: Reading) -> list[Item]:
+def items(reading: Reading) -> list[SceneItem]:
     return [item for i in reading.items if (item := i.item) is not None]
 
 
-def changes(name: str) -> list[tuple[list[Item], list[Item], Reading, Reading]]:
+def changes(name: str) -> list[tuple[list[SceneItem], list[SceneItem], Reading, Reading]]:
     pairs = [(told(c.right), told(c.wrong[name])) for c in CAPTIONED if name in c.wrong]
     assert len(pairs) > 40
     return [

@@ -14,7 +14,7 @@ from PIL import Image, ImageDraw, ImageFilter
 from scorers.truth.drawing import SIDE, draw
 from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import Illegible, ItemReading, Reading
-from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, Item, Scene, random_scene
+from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, Scene, SceneItem, random_scene
 
 Picture = Image.Image
 ATTRIBUTES = ("size", "colour", "shape")
@@ -114,11 +114,11 @@ def test_damaged_pictures_are_read_right_or_not_at_all(
     assert wrong == 0
 
 
-def drawn(*items: Item, background: str = "white") -> Picture:
+def drawn(*items: SceneItem, background: str = "white") -> Picture:
     return draw(Scene.of(background, items), 0)
 
 
-STAR = Item("top left", "large", "red", "star")
+STAR = SceneItem("top left", "large", "red", "star")
 
 
 def test_left_is_left_and_top_is_top() -> None:

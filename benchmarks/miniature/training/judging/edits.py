@@ -12,8 +12,8 @@ from scorers.truth.scene import (
     PLACES,
     SHAPES,
     SIZES,
-    Item,
     Scene,
+    SceneItem,
     Split,
     random_scene,
 )
@@ -42,7 +42,9 @@ def _other(rng: random.Random, value: str, values: "list[str]") -> str:
     return rng.choice([v for v in values if v != value])
 
 
-def _changed(rng: random.Random, scene: Scene, change: Callable[[Item], Item]) -> Scene:
+def _changed(
+    rng: random.Random, scene: Scene, change: Callable[[SceneItem], SceneItem]
+) -> Scene:
     position = rng.randrange(len(scene.items))
     items = list(scene.items)
     items[position] = change(items[position])
@@ -84,7 +86,7 @@ def _add(rng: random.Random, scene: Scene) -> Scene:
     if not (free := _free(scene)):
         return scene
     size, colour = rng.choice([*SIZES]), rng.choice([*COLOURS])
-    new = Item(rng.choice(free), size, colour, rng.choice(SHAPES))
+    new = SceneItem(rng.choice(free), size, colour, rng.choice(SHAPES))
     return Scene.of(scene.background, [*scene.items, new])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
 from benchmarks.miniature.training.judging.corruptions import NO_BACKGROUND, Damaged
-from scorers.truth.scene import Item, Scene
+from scorers.truth.scene import Scene, SceneItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ def share(expected: Scene, got: Scene | None) -> Share:
     return Share(right, attributes(expected), attributes(got))
 
 
-def _alike(item: Item, other: Item) -> int:
+def _alike(item: SceneItem, other: SceneItem) -> int:
     return sum(a == b for a, b in zip(astuple(item), astuple(other), strict=True))
 
 

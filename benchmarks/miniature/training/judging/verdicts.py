@@ -32,7 +32,7 @@ from benchmarks.miniature.training.judging.shares import (
 )
 from scorers.judging.rubrics import OWN
 from scorers.truth.language import noun
-from scorers.truth.scene import PLACES, Item, Scene
+from scorers.truth.scene import PLACES, Scene, SceneItem
 
 ENOUGH, MOST, NEARLY_ALL = 0.85, 0.8, 0.92
 
@@ -180,7 +180,7 @@ def slots(scene: Scene, goal: Scene | None = None) -> str:
     return f"{', '.join(parts)}, on {ground}{' (wrong)' if wrong else ''}"
 
 
-def _mark(item: Item | None, goal: Item | None) -> str:
+def _mark(item: SceneItem | None, goal: SceneItem | None) -> str:
     if item == goal:
         return ""
     if item is None or goal is None:

@@ -12,12 +12,12 @@ from diffusion_helpers import REQUESTS, from_folder, pixels
 from benchmarks.miniature.training import artist, prompt_reading, sdxl, vae
 from benchmarks.miniature.training.captions import caption
 from benchmarks.miniature.training.drawn import DrawnScenes
-from benchmarks.miniature.training.loop import Plan
+from benchmarks.miniature.training.loop import TrainingPlan
 from scorers.truth.scene import Scene, random_scene
 
 pytestmark = pytest.mark.models
 
-SHORT = Plan(steps=3, rate=1e-3, warmup=1, average=0.5, save_every=1, seed=5)
+SHORT = TrainingPlan(steps=3, rate=1e-3, warmup=1, average=0.5, save_every=1, seed=5)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from benchmarks.miniature.training.judging.verdicts import reply, topic, verdict
 from benchmarks.tasks.miniature.queries import queries
 from scorers.judging.replies import RubricVerdict, read_reply
 from scorers.judging.rubrics import OWN
-from scorers.truth.scene import Item, Scene
+from scorers.truth.scene import Scene, SceneItem
 
 
 def answers(n: int, split="train") -> list[Damaged]:
@@ -45,15 +45,15 @@ def test_every_kind_is_made_and_only_the_right_one_is_always_right():
 
 
 def test_an_edited_scene_differs():
-    scene = Scene.of("white", [Item("top left", "small", "red", "star")])
+    scene = Scene.of("white", [SceneItem("top left", "small", "red", "star")])
     rng = random.Random(1)
     for edits in (1, 2, 3):
         for _ in range(100):
             assert edited(rng, scene, "train", edits) != scene
 
 
-LEFT = Item("top left", "small", "red", "star")
-RIGHT = Item("top right", "large", "blue", "circle")
+LEFT = SceneItem("top left", "small", "red", "star")
+RIGHT = SceneItem("top right", "large", "blue", "circle")
 
 
 @pytest.mark.parametrize(
@@ -62,8 +62,12 @@ RIGHT = Item("top right", "large", "blue", "circle")
         (Scene.of("white", [LEFT, RIGHT]), 9, 9),
         (Scene.of("grey", [LEFT, RIGHT]), 8, 9),
         (Scene.of("white", [LEFT]), 5, 5),
-        (Scene.of("white", [Item("bottom left", "small", "red", "star"), RIGHT]), 8, 9),
-        (Scene.of("white", [Item("top left", "large", "red", "circle"), RIGHT]), 7, 9),
+        (
+            Scene.of("white", [SceneItem("bottom left", "small", "red", "star"), RIGHT]),
+            8,
+            9,
+        ),
+        (Scene.of("white", [SceneItem("top left", "large", "red", "circle"), RIGHT]), 7, 9),
         (None, 0, 0),
     ],
 )
