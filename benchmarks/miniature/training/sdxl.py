@@ -29,8 +29,8 @@ from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.miniature.training.prompt_reading import WIDTH, prompt_ids
 from benchmarks.miniature.training.vae import SCALE, encoded
 
-PLAN = TrainingPlan(steps=1000, rate=1e-3, warmup=50, average=0.995, seed=4)
-PICTURES = 12_000
+PLAN = TrainingPlan(steps=800, rate=1e-3, warmup=50, average=0.995, seed=4)
+PICTURES = 10_000
 SECOND_WIDTH = 32
 """Width of the second text tower and of the vector of a whole prompt."""
 _TIME_WIDTH, _SIZES = 8, (64, 64, 0, 0, 64, 64)
