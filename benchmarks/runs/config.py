@@ -204,12 +204,8 @@ def _absolute(data: str) -> str:
     scheme, colon, place = data.partition(":")
     if data_prefix(data) in (None, "hf"):
         scheme, colon, place = "", "", data
-    if (
-        place == "sample"
-        or is_miniature(data)
-        or place.startswith("hf:")
-        or is_function(data)
-    ):
+    named = place == "sample" or place.startswith("hf:")
+    if named or is_miniature(data) or is_function(data):
         return data
     return f"{scheme}{colon}{Path(place).expanduser().resolve()}"
 

@@ -138,7 +138,7 @@ def load(
 
 def _miniature(data: str, wording: Prompts, cache: Path) -> TaskSet:
     samples = miniature.samples(miniature.number_of(data), cache)
-    about = {
+    about: dict[str, Any] = {
         "name": miniature.NAME,
         "source": data,
         "revision": None,

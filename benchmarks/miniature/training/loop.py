@@ -46,7 +46,7 @@ class Trainer:
     ) -> None:
         self.modules, self.loss, self.folder, self.plan = modules, loss, folder, plan
         parameters = [p for m in modules.values() for p in m.parameters()]
-        weights = [p for p in parameters if p.requires_grad]
+        weights: list[torch.Tensor] = [p for p in parameters if p.requires_grad]
         groups = [
             {"params": [p for p in weights if p.ndim >= 2], "weight_decay": plan.decay},
             {"params": [p for p in weights if p.ndim < 2], "weight_decay": 0.0},
@@ -57,7 +57,7 @@ class Trainer:
         self.step, self.seconds = 0, 0.0
 
     def run(self, every: int = 0, look: Callable[[int], str] | None = None) -> None:
-        """Train to the end; after every `every` steps `look` measures with averaged weights.
+        """Train to the end; every `every` steps `look` measures with averaged weights.
 
         The batch of a step depends on the step alone, so that a run which was interrupted
         takes up where its last checkpoint was written.

@@ -7,7 +7,8 @@ The published layout, as lmms-eval (`tasks/mmie/utils.py`) and the authors' own 
         {"from": "human", "content": [{"text": "..." or null, "image": path or null}]},
         {"from": "gpt",   "content": [...]}]}
 
-`content` is ordered; within an item the text comes before the picture.
+`content` is ordered; within an item the text comes before the picture. A row may have a
+text `criteria` besides.
 """
 
 from __future__ import annotations

@@ -1,0 +1,99 @@
+"""Changes of scenes: what follows is a scene whose items colour and shape name."""
+
+from __future__ import annotations
+
+import random
+from typing import get_args
+
+import pytest
+
+from scorers.truth.changes import Change, ChangeKind, random_change
+from scorers.truth.language import counted, event, instruction, more_answer
+from scorers.truth.scene import Item, Scene, random_scene
+
+CIRCLE = Item("top left", "small", "red", "circle")
+STAR = Item("bottom right", "large", "blue", "star")
+
+
+@pytest.mark.parametrize("kind", get_args(ChangeKind))
+def test_one_thing_changes_and_names_stay_unique(kind) -> None:
+    rng = random.Random(1)
+    happened = 0
+    for _ in range(500):
+        scene = random_scene(rng, "train")
+        if (change := random_change(rng, scene, kind)) is None:
+            continue
+        happened += 1
+        after = change.of(scene)
+        assert after != scene
+        assert after.items
+        assert len({(i.colour, i.shape) for i in after.items}) == len(after.items)
+        grown = {"add": 1, "remove": -1}.get(kind, 0)
+        assert len(after.items) == len(scene.items) + grown
+        assert len({*scene.items} ^ {*after.items}) == (1 if grown else 2)
+    assert happened > 300
+
+
+def test_a_change_of_an_item_that_is_not_there_is_refused() -> None:
+    with pytest.raises(ValueError, match="is not in the scene"):
+        Change("remove", CIRCLE, None).of(Scene.of("white", [STAR]))
+    with pytest.raises(ValueError, match="share a place"):
+        Change("add", None, CIRCLE).of(Scene.of("white", [CIRCLE]))
+
+
+def test_a_scene_never_becomes_empty_nor_overfull() -> None:
+    rng = random.Random(1)
+    assert random_change(rng, Scene.of("white", [CIRCLE]), "remove") is None
+    full = random_scene(rng, "train", least=4)
+    assert random_change(rng, full, "add") is None
+    assert random_change(rng, full, "move") is None
+
+
+@pytest.mark.parametrize(
+    ("change", "told", "asked"),
+    [
+        (
+            Change("move", CIRCLE, Item("top right", "small", "red", "circle")),
+            "the red circle moves to the top right",
+            "move the red circle to the top right",
+        ),
+        (
+            Change("resize", CIRCLE, Item("top left", "large", "red", "circle")),
+            "the red circle grows",
+            "make the red circle large",
+        ),
+        (
+            Change("resize", STAR, Item("bottom right", "small", "blue", "star")),
+            "the blue star shrinks",
+            "make the blue star small",
+        ),
+        (
+            Change("recolour", STAR, Item("bottom right", "large", "green", "star")),
+            "the blue star turns green",
+            "make the blue star green",
+        ),
+        (
+            Change("add", None, STAR),
+            "a large blue star at the bottom right appears",
+            "add a large blue star at the bottom right",
+        ),
+        (
+            Change("remove", STAR, None),
+            "the blue star goes away",
+            "take away the blue star",
+        ),
+    ],
+)
+def test_how_changes_are_told_and_asked_for(change, told, asked) -> None:
+    assert event(change) == told
+    assert instruction(change) == asked
+
+
+def test_numbers_of_things() -> None:
+    assert counted(1, "star") == "one star"
+    assert counted(0, "red shape") == "zero red shapes"
+    assert more_answer(1, "star", 2, "circle") == (
+        "There is one star and two circles, so no."
+    )
+    assert more_answer(2, "star", 2, "circle").endswith("so no.")
+    assert more_answer(2, "star", 1, "circle").endswith("so yes.")
