@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scorers.truth.reading import ItemReading, Reading, Unreadable
+from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, Rgb
 
 if TYPE_CHECKING:
@@ -60,36 +60,37 @@ _FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
 """Weighted distance from a figure, and at most so much of that to the second."""
 
 
-def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Unreadable:
+def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Illegible:
     """What an RGB picture shows.
 
     An attribute that is not clear is None. A picture without a plain background, of too few
-    pixels or with too many things on it is Unreadable.
+    pixels or with too many things on it is Illegible.
     """
     pixels = _at_side(picture)
-    if isinstance(pixels, Unreadable):
+    if isinstance(pixels, Illegible):
         return pixels
     lab = _lab(pixels)
-    background = _background(lab)
-    if background is None:
-        return Unreadable("the picture has no plain background of a known colour")
-    blobs = list(_blobs(pixels, lab, background))
+    plain = _plain_colour(lab)
+    background = None if plain is None else _background(plain)
+    if plain is None or background is None:
+        return Illegible("the picture has no plain background of a known colour")
+    blobs = list(_blobs(pixels, lab, plain))
     if len(blobs) > _MOST_ITEMS:
-        return Unreadable(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
+        return Illegible(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
     return Reading.of(background, map(_item, blobs))
 
 
-def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Unreadable:
+def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Illegible:
     from PIL import Image
 
     image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
     width, height = image.size
     if min(width, height) < LEAST_SIDE:
-        return Unreadable(
+        return Illegible(
             f"the picture has {width} x {height} pixels; at least {LEAST_SIDE}"
         )
     if abs(width - height) > 0.05 * max(width, height):
-        return Unreadable(f"the picture has {width} x {height} pixels and is not square")
+        return Illegible(f"the picture has {width} x {height} pixels and is not square")
     image = image.convert("RGB")
     if image.size != (SIDE, SIDE):
         image = image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
@@ -110,15 +111,19 @@ def _distances(lab: Pixels, palette: Mapping[str, Rgb]) -> Pixels:
     return distances
 
 
-def _background(lab: Pixels) -> str | None:
-    """The background's name by the median of the border, where the border is plain."""
+def _plain_colour(lab: Pixels) -> Pixels | None:
+    """The median of the border, where most of the border is near it."""
     inner = np.zeros(lab.shape[:2], dtype=bool)
     inner[_BORDER:-_BORDER, _BORDER:-_BORDER] = True
     border = lab[~inner]
-    median = np.median(border, axis=0)
-    distances = _distances(median, BACKGROUNDS)
-    plain = np.linalg.norm(border - median, axis=-1) < _FOREGROUND
-    if distances.min() > _BACKGROUND_WITHIN or plain.mean() < _PLAIN:
+    median: Pixels = np.median(border, axis=0)
+    near = np.linalg.norm(border - median, axis=-1) < _FOREGROUND
+    return median if near.mean() >= _PLAIN else None
+
+
+def _background(plain: Pixels) -> str | None:
+    distances = _distances(plain, BACKGROUNDS)
+    if distances.min() > _BACKGROUND_WITHIN:
         return None
     return [*BACKGROUNDS][int(distances.argmin())]
 
@@ -138,14 +143,12 @@ class _Blob:
         return float(self.coverage.sum())
 
 
-def _blobs(pixels: Pixels, lab: Pixels, background: str) -> Iterator[_Blob]:
+def _blobs(pixels: Pixels, lab: Pixels, plain: Pixels) -> Iterator[_Blob]:
     from skimage.measure import label
     from skimage.segmentation import expand_labels
 
-    near = _distances(lab, BACKGROUNDS)[..., [*BACKGROUNDS].index(background)]
-    is_plain = near < _BACKGROUND_WITHIN
-    base = np.median(pixels[is_plain], axis=0)
-    far = np.linalg.norm(lab - np.median(lab[is_plain], axis=0), axis=-1) > _FOREGROUND
+    far = np.linalg.norm(lab - plain, axis=-1) > _FOREGROUND
+    base = np.median(pixels[~far], axis=0)
     labels = label(far, connectivity=1)
     wide = expand_labels(labels, _SOFT_EDGE)
     for number in range(1, labels.max() + 1):

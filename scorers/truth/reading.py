@@ -72,7 +72,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class Illegible:
     """Why nothing was read at all."""
 
     reason: str

@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFilter
 
 from scorers.truth.drawing import SIDE, draw
 from scorers.truth.picture_reader import read_picture
-from scorers.truth.reading import ItemReading, Reading, Unreadable
+from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, Item, Scene, random_scene
 
 Picture = Image.Image
@@ -51,9 +51,9 @@ def sized(side: int) -> Callable[[Picture], Picture]:
     return lambda picture: picture.resize((side, side), Image.Resampling.BICUBIC)
 
 
-def is_wrong(found: Reading | Unreadable, scene: Scene) -> bool:
+def is_wrong(found: Reading | Illegible, scene: Scene) -> bool:
     """Whether anything is stated that is not so, or an item is missing or too many."""
-    if isinstance(found, Unreadable):
+    if isinstance(found, Illegible):
         return False
     if found.background not in (None, scene.background):
         return True
@@ -208,5 +208,5 @@ def test_what_is_no_picture_of_this_world_is_unreadable(
     picture: Picture, reason: str
 ) -> None:
     found = read_picture(picture)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, Illegible)
     assert reason in found.reason

@@ -7,9 +7,9 @@ import random
 import pytest
 
 from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture, queries
-from scorers.truth.facts import Count, Fact, Location, Verdict
+from scorers.truth.facts import Count, Fact, Location, YesOrNo
 from scorers.truth.language import sentence
-from scorers.truth.reading import ItemReading, Reading, Unreadable
+from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import random_scene
 from scorers.truth.text_reader import TextReading, read_text
 
@@ -96,11 +96,11 @@ def test_what_is_not_stated_is_none(text: str, scene: Reading) -> None:
         ("There are no stars.", (Count(0, "star"),)),
         ("3", (Count(3),)),
         ("So the answer is: four.", (Count(4),)),
-        ("Yes.", (Verdict(True),)),
-        ("No, there are not more circles than stars.", (Verdict(False),)),
+        ("Yes.", (YesOrNo(True),)),
+        ("No, there are not more circles than stars.", (YesOrNo(False),)),
         (
             "There is one circle and two stars, so no.",
-            (Count(1, "circle"), Count(2, "star"), Verdict(False)),
+            (Count(1, "circle"), Count(2, "star"), YesOrNo(False)),
         ),
         ("The red circle is at the top left.", (Location("top left", "red circle"),)),
         ("It is in the lower right corner.", (Location("bottom right"),)),
@@ -128,6 +128,6 @@ def test_short_answers_are_facts(text: str, facts: tuple[Fact, ...]) -> None:
 )
 def test_what_the_grammar_does_not_cover_is_unreadable(text: str) -> None:
     found = read_text(text)
-    assert isinstance(found, Unreadable), found
+    assert isinstance(found, Illegible), found
     assert "is not in the grammar" in found.reason
     assert read("I like to swim. Hello!") == TextReading()

@@ -11,7 +11,7 @@ from benchmarks.tasks.miniature.exports import export_samples
 from benchmarks.tasks.miniature.reader import samples
 from benchmarks.tasks.task_set import load
 from generators.base import Failure, NotApplicable, Outcome, Result, Unscored, imported
-from generators.document import Document, Image, Sample, Score, Text
+from generators.document import Document, Image, Sample, Score, Text, with_blobs
 from generators.errors import UsageError
 from generators.pictures import encode
 from scorers import SCORERS, resolve_scorer
@@ -67,6 +67,7 @@ def test_so_it_is_from_an_ordinary_mmie_folder(tmp_path: Path) -> None:
     read = [s for s in load(str(tmp_path / "mmie")).samples if isinstance(s, Sample)]
     assert len(read) == 6
     for sample in read:
+        sample = with_blobs(sample, lambda image: Image.of(Path(image.place).read_bytes()))
         assert value("truth:answer", sample, truth_of(sample)) == 100
 
 
