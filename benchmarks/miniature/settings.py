@@ -47,5 +47,6 @@ class BenchSettings:
 
     def system(self, name: str) -> LocalSystem:
         """A system in this process; PlaitError where it is not to be had."""
-        own = {"weights": self.weights, "models": self.models, "seed": self.seed}
-        return LocalSystem.named(name, **own)
+        return LocalSystem.named(
+            name, weights=self.weights, models=self.models, seed=self.seed
+        )

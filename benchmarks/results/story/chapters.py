@@ -63,9 +63,13 @@ def chapters_of(board: Board) -> list[StoryChapter]:
             f"no answer of a system has a score of {scorers.truth.name}: nothing to tell"
         )
     good = best(own, scorers)
-    told = [_asked(good.sample), _answered(good, scorers)]
-    told.append(_mistaken(own, good, scorers))
-    told += [_clip(answers, own, scorers), _judge(answers, own, scorers)]
+    told = (
+        _asked(good.sample),
+        _answered(good, scorers),
+        _mistaken(own, good, scorers),
+        _clip(answers, own, scorers),
+        _judge(answers, own, scorers),
+    )
     return [chapter for chapter in told if chapter is not None]
 
 
@@ -98,7 +102,7 @@ def _answered(good: StoryAnswer, scorers: StoryScorers) -> StoryChapter:
 
 
 def _agreement(answer: StoryAnswer, scorers: StoryScorers) -> str:
-    others = [s for s in (scorers.clip, scorers.judge) if answer.mark(s) is not None]
+    others = [s for s in scorers.all[1:] if answer.mark(s) is not None]
     if not others:
         return f"Truth gives it {_score(answer, scorers.truth)}."
     scores = " and ".join(f"{s.name} {_score(answer, s)}" for s in others)
