@@ -152,8 +152,8 @@ class AnoleData:
                 at = after
         # The mark that ends a picture is set, not written.
         weights[ids == self.vocabulary.end_image] = 0.0
-        places = torch.tensor(marks, dtype=torch.long).view(-1, 2)
-        return Sequences(ids, weights, places, np.array(scenes, np.int64))
+        marked = torch.tensor(marks, dtype=torch.long).view(-1, 2)
+        return Sequences(ids, weights, marked, np.array(scenes, np.int64))
 
 
 def _said(scene: Scene, rng: random.Random) -> str:

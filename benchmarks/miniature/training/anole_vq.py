@@ -92,7 +92,8 @@ class VqLearner:
             codes = latents + (nearest - latents).detach()
         with torch.autocast("cpu", torch.bfloat16):
             drawn = self.model.decoder(self.model.post_quant_conv(codes))
-        return _difference(drawn.float(), chosen) + CODE_TIES * ties
+        loss: Tensor = _difference(drawn.float(), chosen) + CODE_TIES * ties
+        return loss
 
     def _some(self, rng: np.random.Generator, count: int) -> Tensor:
         rows = rng.choice(len(self._pictures), min(count, len(self._pictures)), False)

@@ -56,7 +56,8 @@ def marks(artist: Any, count: int, place: Path) -> ArtistMarks:
     pictures = drawings(artist, [statement(scene) for scene in scenes])
     values = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2) / 127.5 - 1
     across = min(12, count)
-    sheet([*values[: min(4, count // across) * across].split(across)], place)
+    rows = torch.split(values[: min(4, count // across) * across], across)
+    sheet([*rows], place)
     readings = [read_picture(picture) for picture in pictures]
     placed, right, seen = [], Counter[int](), Counter[int]()
     for scene, reading in zip(scenes, readings, strict=True):

@@ -134,7 +134,7 @@ class TwoTowerLessons:
         """The same lessons for the same modules."""
         drawn = DrawnScenes.of(count, seed=33)
         ids = prompt_ids(tokenizer, drawn.scenes, seed=34)
-        first = [penultimate(tower, part)[0].bfloat16() for part in ids.split(200)]
+        first = [penultimate(tower, i)[0].bfloat16() for i in torch.split(ids, 200)]
         return cls(encoded(vae, drawn) * SCALE, ids.to(torch.int16), torch.cat(first))
 
     def batch(

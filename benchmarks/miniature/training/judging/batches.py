@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,6 +30,8 @@ from scorers.truth.scene import Scene, Split, random_scene
 
 Pixels = npt.NDArray[np.uint8]
 """Grey levels (side, side, 3)."""
+Levels = npt.NDArray[np.floating[Any]]
+"""The same before they are rounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,14 +72,15 @@ def _worn(rng: random.Random, picture: Pillow.Image) -> Pixels:
         picture = _moved(rng, picture)
     if rng.random() < 0.3:
         picture = picture.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.1)))
-    levels = np.asarray(picture, dtype=np.float32)
+    levels: Levels = np.asarray(picture, dtype=np.float32)
     if rng.random() < 0.5:
         noise = np.random.default_rng(rng.randrange(2**31))
         levels = levels + noise.normal(0, rng.uniform(1, 10), levels.shape)
         # Tints that differ from place to place.
         tints = noise.normal(0, 5, (4, 4, 3)).repeat(SIDE // 4, 0).repeat(SIDE // 4, 1)
         levels = levels + tints
-    return levels.clip(0, 255).astype(np.uint8)
+    rounded: Pixels = levels.clip(0, 255).astype(np.uint8)
+    return rounded
 
 
 def _moved(rng: random.Random, picture: Pillow.Image) -> Pillow.Image:
@@ -100,9 +104,10 @@ def _spoiled(rng: random.Random, picture: Pillow.Image) -> Pixels:
     noise = np.random.default_rng(rng.randrange(2**31))
     radius, deviation = rng.choice(((14.0, 4.0), (10.0, 30.0), (3.0, 110.0)))
     blurred = picture.filter(ImageFilter.GaussianBlur(radius))
-    levels = np.asarray(blurred, dtype=np.float32)
+    levels: Levels = np.asarray(blurred, dtype=np.float32)
     levels = levels + noise.normal(0, deviation, levels.shape)
-    return levels.clip(0, 255).astype(np.uint8)
+    rounded: Pixels = levels.clip(0, 255).astype(np.uint8)
+    return rounded
 
 
 class JudgementWriter:
@@ -166,7 +171,7 @@ def document_of(rng: random.Random, answer: Damaged, album: Album) -> Document:
     """The answer: each text before its picture, or all texts before all pictures."""
     if answer.query.category == "MSR":
         return Document((Text(answer.text),) if answer.text else ())
-    pairs = [
+    pairs: list[tuple[list[Text], list[Image]]] = [
         ([Text(p.told.text)] if p.told else [], _picture(p.shown, album))
         for p in answer.parts
     ]

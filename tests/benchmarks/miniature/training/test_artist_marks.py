@@ -11,7 +11,7 @@ import pytest
 from benchmarks.miniature.training.artist_marks import marks
 from scorers.truth.drawing import draw
 from scorers.truth.language import statement
-from scorers.truth.scene import PLACES, Item, Scene, random_scene
+from scorers.truth.scene import PLACES, Scene, SceneItem, random_scene
 
 COUNT = 24
 
@@ -31,20 +31,20 @@ def artist_drawing(change):
 
 def mirrored(scene):
     items = [
-        Item(PLACES[PLACES.index(i.place) ^ 1], i.size, i.colour, i.shape)
+        SceneItem(PLACES[PLACES.index(i.place) ^ 1], i.size, i.colour, i.shape)
         for i in scene.items
     ]
     return Scene.of(scene.background, items)
 
 
 def resized(scene):
-    items = [Item(i.place, "large", i.colour, i.shape) for i in scene.items]
+    items = [SceneItem(i.place, "large", i.colour, i.shape) for i in scene.items]
     return Scene.of(scene.background, items)
 
 
 def with_more(scene):
     free = [p for p in PLACES if scene.at(p) is None]
-    more = [Item(p, "large", "red", "circle") for p in free[:1]]
+    more = [SceneItem(p, "large", "red", "circle") for p in free[:1]]
     return Scene.of(scene.background, [*scene.items, *more])
 
 
