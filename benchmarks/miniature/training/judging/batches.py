@@ -171,8 +171,8 @@ def document_of(rng: random.Random, answer: Damaged, album: Album) -> Document:
     """The answer: each text before its picture, or all texts before all pictures."""
     if answer.query.category == "MSR":
         return Document((Text(answer.text),) if answer.text else ())
-    pairs: list[tuple[list[Text], list[Image]]] = [
-        ([Text(p.told.text)] if p.told else [], _picture(p.shown, album))
+    pairs: list[tuple[Content, Content]] = [
+        ((Text(p.told.text),) if p.told else (), _picture(p.shown, album))
         for p in answer.parts
     ]
     texts, pictures = zip(*pairs, strict=True)
@@ -181,8 +181,8 @@ def document_of(rng: random.Random, answer: Damaged, album: Album) -> Document:
     return Document(tuple(s for text, picture in pairs for s in (*text, *picture)))
 
 
-def _picture(shown: Shown | None, album: Album) -> list[Image]:
-    return [album.add(shown.scene, shown.seed, shown.spoiled)] if shown else []
+def _picture(shown: Shown | None, album: Album) -> Content:
+    return (album.add(shown.scene, shown.seed, shown.spoiled),) if shown else ()
 
 
 @dataclass(frozen=True, slots=True)
