@@ -197,7 +197,7 @@ def encoded_prompts(
 
     bfloat16 (2 x scenes, LENGTH, width) and float32 (LENGTH, width).
     """
-    parts = prompt_ids(tokenizer, scenes, seed).split(200)
+    parts = prompt_ids(tokenizer, scenes, seed).split(200)  # type: ignore[no-untyped-call]
     vectors = [encoder(ids).last_hidden_state.bfloat16() for ids in parts]
     empty: torch.Tensor = encoder(token_ids(tokenizer, [""])).last_hidden_state[0]
     return torch.cat(vectors), empty

@@ -134,7 +134,8 @@ class TwoTowerLessons:
         """The same lessons for the same modules."""
         drawn = DrawnScenes.of(count, seed=33)
         ids = prompt_ids(tokenizer, drawn.scenes, seed=34)
-        first = [penultimate(tower, part)[0].bfloat16() for part in ids.split(200)]
+        parts = ids.split(200)  # type: ignore[no-untyped-call]
+        first = [penultimate(tower, part)[0].bfloat16() for part in parts]
         return cls(encoded(vae, drawn) * SCALE, ids.to(torch.int16), torch.cat(first))
 
     def batch(

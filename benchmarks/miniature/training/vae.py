@@ -62,13 +62,14 @@ def reconstruction_loss(vae: AutoencoderKL, pictures: torch.Tensor) -> torch.Ten
     down = (wrong[..., 1:, :] - wrong[..., :-1, :]).abs().mean()
     distance = posterior.kl().mean() / posterior.mean[0].numel()
     pixels = wrong.abs().mean() + _SQUARES * wrong.square().mean()
-    return pixels + _EDGES * (across + down) + _KL * distance
+    total: torch.Tensor = pixels + _EDGES * (across + down) + _KL * distance
+    return total
 
 
 @torch.no_grad()
 def encoded(vae: AutoencoderKL, drawn: DrawnScenes, batch: int = 64) -> torch.Tensor:
     """Latents' means (pictures, 8, 8, 8), as the encoder gives them."""
-    places = torch.arange(len(drawn.scenes)).split(batch)
+    places = torch.arange(len(drawn.scenes)).split(batch)  # type: ignore[no-untyped-call]
     return torch.cat([vae.encode(drawn.batch(p)).latent_dist.mean for p in places])
 
 
