@@ -29,8 +29,8 @@ from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.miniature.training.prompt_reading import WIDTH, prompt_ids
 from benchmarks.miniature.training.vae import SCALE, encoded
 
-PLAN = TrainingPlan(steps=800, rate=1e-3, warmup=50, average=0.995, seed=4)
-PICTURES = 10_000
+PLAN = TrainingPlan(steps=400, rate=1e-3, warmup=50, average=0.99, seed=4)
+PICTURES = 4_000
 SECOND_WIDTH = 32
 """Width of the second text tower and of the vector of a whole prompt."""
 _TIME_WIDTH, _SIZES = 8, (64, 64, 0, 0, 64, 64)
@@ -199,7 +199,7 @@ def train(
         return marks(made, scenes // 3, state / f"step_{step}.png").line()
 
     trainer = Trainer({"unet": unet, "text_encoder_2": second}, loss, state, plan)
-    trainer.run(max(1, plan.steps // 5), look)
+    trainer.run(max(1, plan.steps // 4), look)
     with trainer:
         artist.save(made, out / NAME)
         facts = {
