@@ -88,7 +88,8 @@ class VqLearner:
             codes = latents + (nearest - latents).detach()
         with torch.autocast("cpu", torch.bfloat16):
             drawn = self.model.decoder(self.model.post_quant_conv(codes))
-        return _difference(drawn.float(), chosen) + CODE_TIES * ties
+        total: Tensor = _difference(drawn.float(), chosen) + CODE_TIES * ties
+        return total
 
     def _some(self, rng: np.random.Generator, count: int) -> Tensor:
         rows = rng.choice(len(self._pictures), min(count, len(self._pictures)), False)

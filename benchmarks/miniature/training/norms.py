@@ -58,7 +58,7 @@ def with_fast_norms(model: Any) -> Any:
     """`model`, whose group norms compute the same faster; its weights keep their names."""
     for module in model.modules():
         if isinstance(module, nn.GroupNorm):
-            module.forward = MethodType(_forward, module)
+            module.forward = MethodType(_forward, module)  # type: ignore[method-assign]
     return model
 
 
