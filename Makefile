@@ -20,10 +20,13 @@ define install
 			--constraint constraints.txt --editable '$(1)'
 endef
 
-.PHONY: quickstart test test-all check soak bench constraints clean
+.PHONY: quickstart quickstart-tiny test test-all check soak bench constraints clean
 
-quickstart: $(VENV)/.installed  ## answer the bundled sample set and show the report
+quickstart: $(VENV)/.installed  ## answer the miniature queries with mini weights, show the report
 	$(BIN)/plait run
+
+quickstart-tiny: $(VENV)/.installed  ## the bundled sample set with tiny random weights
+	$(BIN)/plait run --data sample
 
 test: $(VENV)/.installed-dev  ## the tests, except the slow ones
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not slow"

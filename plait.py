@@ -1,6 +1,6 @@
 """plait: run and judge models that answer with interleaved text and images.
 
-    plait run                      answer the bundled sample set, score it, show the table
+    plait run                      answer the miniature queries, score them, show the table
     plait plan CONFIG.toml         what a run would do
     plait report RUN               tables and page of a run directory
 
@@ -87,8 +87,9 @@ def program(
 def run_command(config: RunConfig, remake: bool) -> int:
     """Answer queries, score the answers, write tables and page.
 
-    Without arguments: the bundled sample set, one native and one composite system, tiny
-    random weights. The same command again resumes. With --out of an existing run, further
+    Without arguments: queries about a miniature world, answered and judged by the small
+    models that come with plait (mini weights). With --data and no system: tiny random
+    weights. The same command again resumes. With --out of an existing run, further
     systems, scorers, queries and repeats are added to it; other data, seed, weights,
     prompts or settings are refused.
     """
@@ -149,6 +150,23 @@ def report(
 
 
 @app.command()
+def demo(
+    run: Annotated[
+        Path | None,
+        typer.Argument(help="A run directory; by default that of `plait run` alone."),
+    ] = None,
+) -> None:
+    """Tell a run in five pictures: story.html.
+
+    What a query is, what a system wrote and drew, what truth, CLIPScore and the judge say
+    of it, and where they differ. For runs whose truth is known (--data miniature).
+    """
+    from benchmarks.demo import demo as told
+
+    raise typer.Exit(told(run, _console()))
+
+
+@app.command()
 def export(
     run: Run,
     out: Annotated[Path, typer.Option(help="Folder to write, new or empty.")],
@@ -196,7 +214,12 @@ def verify(
 @app.command()
 def agreement(
     scores: Annotated[Path, typer.Argument(help="A run directory, or a file of scores.")],
-    human: Annotated[Path, typer.Argument(help="People's annotations, CSV or JSON.")],
+    human: Annotated[
+        Path,
+        typer.Argument(
+            help="People's annotations, CSV or JSON; or known truth: truth:match."
+        ),
+    ],
     scorer: Scorers = None,
     scale: Annotated[str, typer.Option(help="Scale of people's scores.")] = "0-6",
     rescale: Annotated[
@@ -204,7 +227,7 @@ def agreement(
     ] = True,
     out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
 ) -> None:
-    """Measure how far scores agree with people's.
+    """Measure how far scores agree with people's, or with known truth.
 
     Correlations, errors and kappa, with intervals by query.
     """

@@ -49,7 +49,7 @@ from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, 
 from benchmarks.runs.config import RunConfig, load_config
 from benchmarks.runs.planning import RunPlan
 from benchmarks.runs.run_data import RunData
-from generators.base import Weights
+from generators.base import WeightsName
 from generators.errors import PlaitError, UsageError
 
 __all__ = [
@@ -79,7 +79,7 @@ class RunOptions(TypedDict, total=False):
     data: str
     systems: Sequence[str]
     scorers: Sequence[str]
-    weights: Weights
+    weights: WeightsName
     out: str | PathLike[str]
     limit: int
     ids: str | PathLike[str]

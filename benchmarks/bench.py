@@ -48,3 +48,14 @@ def fidelity_command(context: typer.Context) -> None:
     from benchmarks.fidelity import command
 
     raise typer.Exit(command.main(context.args, console()))
+
+
+@bench.command("miniature", **_PASSED_ON)
+def miniature_command(context: typer.Context) -> None:
+    """Test models, scorers and judges on a world whose truth is known.
+
+    Whether the mini models reach their bars, with intervals.
+    """
+    from benchmarks.miniature import bench as measured
+
+    raise typer.Exit(measured.main(context.args, console()))

@@ -13,6 +13,8 @@ from benchmarks.tasks.controls import CONTROLS
 from generators.base import StageSpec
 from generators.checkpoints import first_line, looks_like_path, pinning
 from generators.errors import CheckpointError, UsageError
+from generators.mini.digests import size_of
+from generators.mini.table import MINI, folder_of
 from generators.names import unknown
 from generators.natives import NATIVE
 from generators.registry import CUSTOM, PREFIXES, Named, forms, has_prefix
@@ -32,8 +34,9 @@ from scorers import SCORERS, resolve_scorer
 
 WEIGHTS = {
     "pretrained": "published checkpoints, from a folder or the Hub",
+    "mini": "small checkpoints that come with plait, trained on the miniature world",
     "dummy": "full-size architecture, random values: speed and memory without a download",
-    "tiny": "the same classes at toy size, random values: tests and the quickstart",
+    "tiny": "the same classes at toy size, random values: tests and dry runs",
 }
 
 
@@ -122,6 +125,11 @@ def _weights() -> Iterator[Any]:
     for name, what in WEIGHTS.items():
         table.add_row(name, what)
     yield table
+    mini = _table("Names with mini weights", "name", "folder", "size")
+    for name in sorted(MINI):
+        size = size_of(folder_of(name))
+        mini.add_row(name, MINI[name].folder, f"{size:.1f} MB" if size else "not there")
+    yield mini
 
 
 def fetch(names: Sequence[str], console: Console) -> int:

@@ -29,7 +29,7 @@ from cluster.counts import count
 from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
-from generators.base import Failure, Fault, Weights
+from generators.base import Failure, Fault, WeightsName
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import unknown
@@ -376,8 +376,8 @@ def compare(root: Path, values: Mapping[str, Any], console: Console) -> int:
     """Have pairs of a run's documents judged; `values` are fields of `CompareOptions`."""
     from benchmarks.studies import pairwise
 
-    if values["weights"] not in (None, *get_args(Weights)):
-        raise unknown("weights", values["weights"], get_args(Weights))
+    if values["weights"] not in (None, *get_args(WeightsName)):
+        raise unknown("weights", values["weights"], get_args(WeightsName))
     rubric, mode = parse_rubric(values["rubric"]).absolute, parse_mode(values["mode"])
     options = pairwise.CompareOptions(**{**values, "rubric": rubric, "mode": mode})
     return pairwise.compare(root, options, console)

@@ -25,7 +25,7 @@ from cluster.local import LocalStages, drive, load_stage
 from cluster.plan import outcome_name
 from cluster.store import BlobReader, read_blob
 from cluster.walks import together
-from generators.base import Kind, Outcome, Result, StageSpec, Weights
+from generators.base import Kind, Outcome, Result, StageSpec, WeightsName
 from generators.checkpoints import pinning
 from generators.custom import custom_spec
 from generators.document import Document, Image, Malformed, Sample, Text, Turn
@@ -101,7 +101,7 @@ class LocalSystem:
         cls,
         name: str,
         *,
-        weights: Weights = "pretrained",
+        weights: WeightsName = "pretrained",
         models: Settings | None = None,
         seed: int = 0,
         prompt: Prompter = as_asked,
@@ -188,7 +188,7 @@ class LocalScorer:
         cls,
         name: str,
         *,
-        weights: Weights = "pretrained",
+        weights: WeightsName = "pretrained",
         models: Settings | None = None,
         gpu_memory_gib: float = 80.0,
         **settings: Any,
@@ -240,7 +240,7 @@ def local_stage(
     name: str,
     part: str | None = None,
     *,
-    weights: Weights = "pretrained",
+    weights: WeightsName = "pretrained",
     models: Settings | None = None,
     gpu_memory_gib: float = 80.0,
     **settings: Any,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from generators.base import Weights
+from generators.base import WeightsName
 
 if TYPE_CHECKING:
     from benchmarks.runs.config import RunConfig
@@ -46,9 +46,10 @@ Rubric = Annotated[
     typer.Option(help="The judges' rubric: own, or official:PATH/prompts.py."),
 ]
 WeightsKind = Annotated[
-    Weights | None,
+    WeightsName | None,
     typer.Option(
-        help="Published checkpoints, or random values at full size (dummy) or tiny."
+        help="Published checkpoints (pretrained), small ones that come with plait (mini), "
+        "or random values at full size (dummy) or tiny."
     ),
 ]
 Out = Annotated[

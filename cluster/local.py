@@ -27,6 +27,7 @@ from generators.base import (
     add_usage,
     imported,
 )
+from generators.checkpoints import on_this_machine
 from generators.document import Blob, with_blobs
 from generators.pictures import Drawing
 
@@ -59,7 +60,7 @@ def load_stage(spec: StageSpec, **options: Any) -> Any:
     make = load_class(spec.target)
     if spec.placement.server is not None and "base_url" not in options:
         options["base_url"] = _server_url(spec.placement.server)
-    return make(**{**spec.settings, **spec.options, **options})
+    return make(**{**spec.settings, **on_this_machine(spec.options), **options})
 
 
 def _server_url(command: ServerCommand) -> str:

@@ -18,6 +18,10 @@ from generators.document import Candidate, ImageRequest, Request
 from generators.keys import digest
 
 Weights = Literal["pretrained", "dummy", "tiny"]
+"""How a loader fills an architecture."""
+WeightsName = Literal["pretrained", "mini", "dummy", "tiny"]
+"""What a user may name. `mini` is a pretrained folder before any loader sees it
+(`generators.mini.resolve`)."""
 SCHEMA_VERSION = 1
 """Bumped when the stored form of a result changes."""
 
@@ -201,7 +205,7 @@ class StageSpec:
     """Bumped by hand when the class's results change."""
     identity: str = ""
     """Model id and revision, or folder fingerprint."""
-    weights: Weights | None = None
+    weights: WeightsName | None = None
     """None for stages without weights of their own (endpoints)."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Constructor arguments that change results; part of every key."""

@@ -9,11 +9,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from generators.errors import CheckpointError
 
 _WHOLE_FILE_BYTES = 1 << 20
 _EDGE_BYTES = 1 << 16
+_SHIPPED = ("generators", "mini", "weights")
+"""Where the checkout has its checkpoints."""
 
 
 def fingerprint(folder: Path) -> str:
@@ -109,6 +112,20 @@ def _resolved(model: str, revision: str | None) -> str:
 def looks_like_path(model: str) -> bool:
     """Whether `model` names a folder or file rather than a Hub repository."""
     return model.startswith((".", "/", "~")) or model.count("/") > 1 or Path(model).exists()
+
+
+def on_this_machine(options: Mapping[str, Any]) -> dict[str, Any]:
+    """`options` of a stage with a checkpoint that comes with plait as it lies here.
+
+    A cluster's workers have a checkout of their own, elsewhere than the one that planned.
+    """
+    model = options.get("model")
+    if not isinstance(model, str) or Path(model).exists():
+        return dict(options)
+    place = Path(*Path(model).parts[-4:])
+    if place.parts[:-1] != _SHIPPED:
+        return dict(options)
+    return {**options, "model": str(Path(__file__).parent.parent / place)}
 
 
 def with_revision(name: str) -> tuple[str, str | None]:

@@ -20,11 +20,12 @@ from generators.base import (
     Placement,
     Result,
     StageSpec,
-    Weights,
+    WeightsName,
     imported,
 )
 from generators.document import Image, ImageRequest, Payload
 from generators.errors import UsageError
+from generators.mini.resolve import loadable
 from generators.names import unknown, validated
 from generators.registry import known_prefixes
 from generators.settings import StageSettings
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 
 def custom_spec(
-    name: str, weights: Weights, overrides: Mapping[str, Any], kinds: Sequence[Kind]
+    name: str, weights: WeightsName, overrides: Mapping[str, Any], kinds: Sequence[Kind]
 ) -> tuple[StageSpec, type]:
     """The stage `module:Class` with `overrides` as constructor arguments, and the class."""
     module, _, attribute = name.partition(":")
@@ -56,9 +57,9 @@ def custom_spec(
         kind=kind,
         target=name,
         version=getattr(cls, "version", 1),
-        weights=weights,
+        weights=loadable(weights),
         settings=settings,
-        options={"weights": weights},
+        options={"weights": loadable(weights)},
         seeded=getattr(cls, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
         placement=_placement(name, cls, overrides),
     )
@@ -83,7 +84,7 @@ def _kind(name: str, cls: Any, allowed: Sequence[Kind]) -> Kind:
     return Kind(kind)
 
 
-def custom_system(name: str, weights: Weights, overrides: Mapping[str, Any]) -> System:
+def custom_system(name: str, weights: WeightsName, overrides: Mapping[str, Any]) -> System:
     """A system whose one stage drafts, and may draw its own pictures."""
     draft, _ = custom_spec(name, weights, overrides, [Kind.DRAFT])
     as_drawn = StageSpec(

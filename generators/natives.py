@@ -7,10 +7,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from generators.base import Weights, imported
+from generators.base import WeightsName, imported
 from generators.errors import UsageError
+from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown, with_overrides
-from generators.system import System
+from generators.system import System, with_stages
 
 NATIVE: dict[str, str] = {
     "anole": "generators.anole.settings:anole",
@@ -24,13 +25,16 @@ S = TypeVar("S", bound=BaseModel)
 
 
 def native(
-    name: str, weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
+    name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> System:
     """The native system a user named; UsageError names the valid ones."""
     if name not in NATIVE:
         raise unknown("native model", name, NATIVE)
     make: Callable[..., System] = imported(NATIVE[name])
-    return make(weights, overrides, gpu_gib)
+    if weights != "mini":
+        return make(weights, overrides, gpu_gib)
+    with mini_settings(name, overrides) as settings:
+        return with_stages(make("pretrained", settings, gpu_gib), as_mini)
 
 
 def part_settings(

@@ -75,6 +75,20 @@ class System:
         return tuple(s for s in chain if s is not None)
 
 
+def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
+    """`system` with every stage replaced by `change(stage)`."""
+
+    def changed(stage: StageSpec | None) -> StageSpec | None:
+        return None if stage is None else change(stage)
+
+    return replace(
+        system,
+        draft=changed(system.draft),
+        condition=changed(system.condition),
+        render=changed(system.render),
+    )
+
+
 @dataclass(frozen=True)
 class Repetition:
     """Which repetition of a sample is answered: the seeds follow from it."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from generators.base import Kind, StageSpec, Weights
+from generators.base import Kind, StageSpec, WeightsName
 from generators.custom import custom_spec, custom_system
 from generators.errors import UsageError
+from generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
+from generators.mini.table import MINI, is_mini_only
 from generators.names import unknown, with_overrides
 from generators.natives import NATIVE, native
 from generators.registry import (
@@ -21,7 +23,7 @@ from generators.registry import (
     is_reserved,
     prefix_of,
 )
-from generators.settings import StageSettings
+from generators.settings import ModelSettings, StageSettings
 from generators.system import System
 from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
@@ -60,7 +62,7 @@ INTERLEAVED: Mapping[str, Callable[[str], StageSettings]] = {
 class Models:
     """Settings of a run that concern all its models."""
 
-    weights: Weights
+    weights: WeightsName
     overrides: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Settings by the model's name, from `[models.NAME]` of the config."""
     servers: Mapping[str, ServerTable] = field(default_factory=dict)
@@ -114,7 +116,7 @@ def _splits(pair: str) -> Iterator[tuple[str, str]]:
 def _may_draw(name: str) -> bool:
     """Whether `name` is meant as a text-to-image model, `@` and anything after it aside."""
     bare = name.partition("@")[0]
-    return bare in T2IS or is_artist(name) or is_custom(bare) or is_reserved(name)
+    return is_artist(bare) or is_artist(name) or is_custom(bare) or is_reserved(name)
 
 
 def resolve(name: str, models: Models) -> System:
@@ -194,7 +196,7 @@ def is_writer(name: str) -> bool:
 
 def is_artist(name: str) -> bool:
     """Whether `name` is a model that draws from text."""
-    return name in T2IS or has_prefix(name, Named.ARTIST)
+    return name in T2IS or is_mini_only(name) or has_prefix(name, Named.ARTIST)
 
 
 def writer_spec(name: str, models: Models) -> StageSpec:
@@ -229,7 +231,10 @@ def artist_settings(name: str) -> StageSettings | None:
 
     UsageError for a name that is neither.
     """
-    return None if is_custom(name) else _settings(name, T2IS, ARTISTS, Named.ARTIST)
+    preset = MINI[name].preset if is_mini_only(name) else None
+    return (
+        None if is_custom(name) else _settings(preset or name, T2IS, ARTISTS, Named.ARTIST)
+    )
 
 
 def _settings(
@@ -248,8 +253,23 @@ def _settings(
 
 
 def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
+    refuse_mini_only(name, models.weights)
+    if models.weights == "mini":
+        return _mini_spec(name, settings, models)
     settings = with_overrides(settings, models.of(name), f"models.{name}")
-    spec = settings.spec(name, models.weights, models.gpu_gib)
+    return _placed(settings, settings.spec(name, models.weights, models.gpu_gib), models)
+
+
+def _mini_spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
+    """The stage of a model under `mini` weights, which servers of models ignore."""
+    if not isinstance(settings, ModelSettings):
+        return _spec(name, settings, replace(models, weights="pretrained"))
+    with mini_settings(name, models.of(name)) as values:
+        settings = with_overrides(settings, values, f"models.{name}")
+        return as_mini(settings.spec(name, "pretrained", models.gpu_gib))
+
+
+def _placed(settings: StageSettings, spec: StageSpec, models: Models) -> StageSpec:
     if isinstance(settings, ServerSettings):
         return with_server(spec, settings, models.servers)
     return spec

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from generators.base import Weights, imported
+from generators.base import WeightsName, imported
+from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown
 from generators.registry import CUSTOM, Named, forms, is_custom, prefix_of
-from scorers.base import Scorer
+from scorers.base import Scorer, with_stage
 from scorers.custom import custom_scorer
 from scorers.judging.resolve import Chat, resolve_judge
 
@@ -27,7 +28,7 @@ SCORERS: dict[str, str] = {
 
 def resolve_scorer(
     name: str,
-    weights: Weights,
+    weights: WeightsName,
     overrides: Mapping[str, Any],
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
@@ -37,8 +38,7 @@ def resolve_scorer(
     `chat` gives the stage of a chat model by name, for `judge:NAME`.
     """
     if name in SCORERS:
-        make: Callable[..., Scorer] = imported(SCORERS[name])
-        return make(weights, overrides, gpu_gib)
+        return _named(name, weights, overrides, gpu_gib)
     if is_custom(name):
         return custom_scorer(name, weights, overrides)
     if prefix_of(name, "scorer", Named.SCORER) is None:
@@ -46,3 +46,16 @@ def resolve_scorer(
     if name.startswith("truth:"):
         raise unknown("scorer", name, [n for n in SCORERS if n.startswith("truth:")])
     return resolve_judge(name, weights, overrides, gpu_gib, chat)
+
+
+def _named(
+    name: str, weights: WeightsName, overrides: Mapping[str, Any], gpu_gib: float
+) -> Scorer:
+    make: Callable[..., Scorer] = imported(SCORERS[name])
+    if weights != "mini":
+        return make(weights, overrides, gpu_gib)
+    scorer = make("tiny", overrides, gpu_gib)
+    if all(spec.weights is None for spec in scorer.stages):
+        return scorer
+    with mini_settings(name, overrides) as settings:
+        return with_stage(make("pretrained", settings, gpu_gib), as_mini)

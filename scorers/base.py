@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
+from dataclasses import is_dataclass, replace
 from typing import Any, Literal, Protocol
 
 from generators.base import Failure, Fault, Outcome, Result, StageSpec, Unscored, Walk
@@ -83,6 +85,14 @@ class OneStage:
     def rounds(self) -> int:
         """One."""
         return 1
+
+
+def with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scorer:
+    """`scorer` with its stage replaced by `change(stage)`."""
+    stage = getattr(scorer, "stage", None)
+    if stage is None or not is_dataclass(scorer) or isinstance(scorer, type):
+        return scorer
+    return replace(scorer, stage=change(stage))
 
 
 def bounds(scale: str) -> tuple[float, float] | None:

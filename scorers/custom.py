@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from generators.base import Job, Kind, StageSpec, Walk, Weights
+from generators.base import Job, Kind, StageSpec, Walk, WeightsName
 from generators.custom import custom_spec
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import unknown
@@ -34,7 +34,7 @@ class CustomScorer(OneStage):
 
 
 def custom_scorer(
-    name: str, weights: Weights, overrides: Mapping[str, Any]
+    name: str, weights: WeightsName, overrides: Mapping[str, Any]
 ) -> CustomScorer:
     """The scorer of `module:Class`; UsageError for an invalid direction."""
     stage, cls = custom_spec(name, weights, overrides, [Kind.SCORE])

@@ -6,7 +6,15 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, SHAPES, SIZES, Item, Scene
+from scorers.truth.scene import (
+    BACKGROUNDS,
+    COLOURS,
+    PLACES,
+    SHAPES,
+    SIZES,
+    Scene,
+    SceneItem,
+)
 
 
 def variant(scene: Scene, attribute: str, rng: random.Random) -> Scene | None:
@@ -22,7 +30,7 @@ def variant(scene: Scene, attribute: str, rng: random.Random) -> Scene | None:
     return changed if len(looks) == len(changed.items) else None
 
 
-def _with(scene: Scene, old: Item, new: Item) -> Scene:
+def _with(scene: Scene, old: SceneItem, new: SceneItem) -> Scene:
     items = [new if item == old else item for item in scene.items]
     return Scene.of(scene.background, items)
 
@@ -73,7 +81,7 @@ def _count(scene: Scene, rng: random.Random) -> Scene | None:
     if len(scene.items) > 1 and (not free or rng.random() < 0.5):
         gone = rng.choice(scene.items)
         return Scene.of(scene.background, [i for i in scene.items if i != gone])
-    item = Item(
+    item = SceneItem(
         rng.choice(free),
         rng.choice([*SIZES]),
         rng.choice([*COLOURS]),

@@ -14,12 +14,15 @@ import numpy as np
 from cluster.plan import Evaluation, outcome_name
 from generators.base import Outcome, Result
 from generators.document import Malformed, Sample, Score
+from generators.mini.table import ABOUT
 from generators.system import System
 from scorers.base import Scorer
 from scorers.statistics.estimate import Floats
 
 RANDOM = ("dummy", "tiny")
 """Kinds of weights whose output is meaningless."""
+MINI = "mini"
+"""The kind of weights whose output says nothing about published models."""
 
 
 DOCUMENT_OUTCOMES = ("done", "failed", "skipped", "missing")
@@ -62,7 +65,7 @@ class Board:
     fields: Sequence[str]
     """The task set's fields, in the order of the tables."""
     weights: str
-    """`pretrained`, `dummy`, `tiny` or `mixed`."""
+    """`pretrained`, `mini`, `dummy`, `tiny` or `mixed`."""
     selection: str = ""
     """Which part of the task set was selected, for every heading."""
     missing: int = 0
@@ -142,21 +145,27 @@ class Board:
     @property
     def random_weights(self) -> dict[str, list[str]]:
         """Systems and scorers that ran on random weights, by the kind of weights."""
-        by_kind: dict[str, list[str]] = {}
+        return {kind: names for kind in RANDOM if (names := self._of_weights(kind))}
+
+    @property
+    def mini_weights(self) -> list[str]:
+        """Systems and scorers that ran on mini weights."""
+        return self._of_weights(MINI)
+
+    def _of_weights(self, kind: str) -> list[str]:
         parts: list[System | Scorer] = [*self.systems, *self.scorers]
-        for part in parts:
-            for kind in sorted({s.weights for s in part.stages if s.weights in RANDOM}):
-                by_kind.setdefault(str(kind), []).append(part.name)
-        return by_kind
+        return [p.name for p in parts if any(s.weights == kind for s in p.stages)]
 
     @property
     def warning(self) -> str:
         """What readers must know before any number; empty if nothing."""
-        if not self.random_weights:
-            return ""
-        kinds = sorted(self.random_weights.items())
-        named = "; ".join(f"{kind}: {', '.join(parts)}" for kind, parts in kinds)
-        return f"random weights ({named}): the numbers mean nothing"
+        warnings = []
+        if kinds := sorted(self.random_weights.items()):
+            named = "; ".join(f"{kind}: {', '.join(parts)}" for kind, parts in kinds)
+            warnings.append(f"random weights ({named}): the numbers mean nothing")
+        if self.mini_weights:
+            warnings.append(f"mini weights ({', '.join(self.mini_weights)}), {ABOUT}")
+        return ". ".join(warnings)
 
 
 def weights_of(system: System) -> str | None:

@@ -8,7 +8,6 @@ A scorer that does not read the question cannot rank the ground truth above
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -95,13 +94,17 @@ def checks(board: Board) -> list[ControlCheck]:
         values = board.values[scorer.name]
         for name in controls:
             pair = values[:, names.index(TRUTH)], values[:, names.index(name)]
-            results.append(_check(scorer.name, scorer.scale, name, board.keys, *pair))
+            results.append(compared(scorer.name, scorer.scale, name, *pair))
     return results
 
 
-def _check(
-    scorer: str, scale: str, name: str, keys: Sequence[str], truth: Floats, made: Floats
+def compared(
+    scorer: str, scale: str, name: str, truth: Floats, made: Floats
 ) -> ControlCheck:
+    """One scorer's values of the ground truth, or of a better answer, and of a worse one.
+
+    Both are (queries,), NaN for a query without a score.
+    """
     difference = _difference(truth, made, scale)
     both = np.flatnonzero(~np.isnan(difference)).tolist()
     return ControlCheck(

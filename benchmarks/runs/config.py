@@ -10,19 +10,18 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from benchmarks.tasks.miniature.reader import is_miniature
 from benchmarks.tasks.task_set import data_prefix, is_function
-from generators.base import Weights
+from generators.base import WeightsName
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
 from pipelines.servers.table import ServerTable
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
-DEFAULT_SYSTEMS = ("anole", "qwen2-vl-72b+sdxl-turbo")
 OFFICIAL = "official:"
 """Prefix of `data` that already holds answers."""
-DEFAULT_SCORERS = ("clipscore",)
 
 
 def _listed(value: Any) -> Any:
@@ -75,8 +74,9 @@ class RunConfig(_Section):
     systems: Names = ()
     """Names as `plait list systems` shows them."""
     scorers: Names = ()
-    weights: Weights | None = None
-    """`tiny` when neither a system nor a config is named, else `pretrained`."""
+    weights: WeightsName | None = None
+    """Where neither a system nor a config is named, `tiny` for data that is named and
+    `mini` for the quickstart's own; else `pretrained`."""
     out: Path | None = None
     """Run directory; by default `runs/<data>-<digest of this config>`."""
     limit: int | None = Field(default=None, ge=1, strict=True)
@@ -174,10 +174,13 @@ def _with_defaults(config: RunConfig, *, named: bool) -> RunConfig:
     if "systems" in given and not config.systems and not answered:
         raise UsageError("systems is empty: name at least one, or leave the key out")
     joining = config.out is not None and is_run(config.out.expanduser())
+    quick = not named and "data" not in given and config.weights in (None, "mini")
+    default = QUICKSTART if quick else SAMPLE
     settings = {
-        "systems": config.systems or (() if answered or joining else DEFAULT_SYSTEMS),
-        "scorers": config.scorers if "scorers" in given or joining else DEFAULT_SCORERS,
-        "weights": config.weights or ("pretrained" if named else "tiny"),
+        "data": default.data if quick else config.data,
+        "systems": config.systems or (() if answered or joining else default.systems),
+        "scorers": config.scorers if "scorers" in given or joining else default.scorers,
+        "weights": config.weights or ("pretrained" if named else default.weights),
     }
     return anchored(config.model_copy(update=settings))
 

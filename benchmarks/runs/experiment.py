@@ -16,9 +16,7 @@ from benchmarks.runs.run_directory import (
     former_config,
     is_run,
     read_manifest,
-    scorer_with_stage,
     stage_facts,
-    with_stages,
 )
 from benchmarks.tasks.answered import answered
 from benchmarks.tasks.controls import control, is_control
@@ -32,13 +30,14 @@ from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.document import Malformed, Sample
 from generators.errors import UsageError
+from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
 from generators.natives import NATIVE
-from generators.system import System
+from generators.system import System, with_stages
 from pipelines.presets import LVLMS, T2IS
 from pipelines.systems import Models, chat_spec, is_writer, parts_of, resolve
 from scorers import SCORERS, resolve_scorer
-from scorers.base import Scorer
+from scorers.base import Scorer, with_stage
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import PREFIX as JUDGE
 from scorers.judging.resolve import JudgeSettings, rubrics_of
@@ -86,20 +85,25 @@ class Experiment:
         """The manifest's entries about the run, without the environment."""
         stages = {s.folder: stage_facts(s) for s in self.plan.stages}
         selection = {} if self.ids is None else {"ids": list(self.ids)}
-        return selection | {
-            "plait": 1,
-            "config": self.config.resolved(),
-            "data": dict(self.task.about),
-            "selection": self.selection,
-            "weights": self.config.weights,
-            "rubrics": {
-                s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
-            },
-            "systems": [s.name for s in self.systems],
-            "scorers": [s.name for s in self.scorers],
-            "identities": dict(self.identities),
-            "stages": stages,
-        }
+        mini = {"about_weights": ABOUT} if self.config.weights == "mini" else {}
+        return (
+            selection
+            | mini
+            | {
+                "plait": 1,
+                "config": self.config.resolved(),
+                "data": dict(self.task.about),
+                "selection": self.selection,
+                "weights": self.config.weights,
+                "rubrics": {
+                    s.name: s.texts for s in self.scorers if isinstance(s, RubricJudge)
+                },
+                "systems": [s.name for s in self.systems],
+                "scorers": [s.name for s in self.scorers],
+                "identities": dict(self.identities),
+                "stages": stages,
+            }
+        )
 
     @property
     def missing_keys(self) -> dict[str, list[str]]:
@@ -328,7 +332,7 @@ def reopen(
         experiment,
         systems=tuple(with_stages(s, as_recorded) for s in experiment.systems),
         scorers=tuple(
-            s if s.name in current else scorer_with_stage(s, as_recorded)
+            s if s.name in current else with_stage(s, as_recorded)
             for s in experiment.scorers
         ),
     )

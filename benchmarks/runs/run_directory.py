@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,6 @@ from generators.base import SCHEMA_VERSION, Kind, StageSpec, imported
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
-from generators.system import System
-from scorers.base import Scorer
 
 __all__ = ["former_config", "is_run", "read_manifest"]
 
@@ -166,25 +164,3 @@ def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
     if spec.stage or spec.kind is not Kind.DRAFT or ":" not in spec.target:
         return spec.seeded
     return bool(getattr(imported(spec.target), "seeded", False))
-
-
-def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
-    """`system` with every stage replaced by `change(stage)`."""
-
-    def changed(stage: StageSpec | None) -> StageSpec | None:
-        return None if stage is None else change(stage)
-
-    return replace(
-        system,
-        draft=changed(system.draft),
-        condition=changed(system.condition),
-        render=changed(system.render),
-    )
-
-
-def scorer_with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scorer:
-    """`scorer` with its stage replaced by `change(stage)`."""
-    stage = getattr(scorer, "stage", None)
-    if stage is None or not is_dataclass(scorer) or isinstance(scorer, type):
-        return scorer
-    return replace(scorer, stage=change(stage))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from generators.base import Kind, StageSpec, Weights
+from generators.base import Kind, StageSpec, WeightsName
 from generators.custom import custom_spec, custom_system
 from generators.errors import UsageError
 from generators.keys import digest
@@ -28,7 +28,7 @@ class ServedModel:
     """A system or model behind HTTP."""
 
     name: str
-    weights: Weights
+    weights: WeightsName
     system: System | None = None
     """Answers chats; None for a text-to-image model."""
     artist: StageSpec | None = None

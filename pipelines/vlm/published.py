@@ -119,7 +119,7 @@ def qwen2_full_config(tokenizer: PreTrainedTokenizerFast, size: str) -> Qwen2VLC
     """The published configuration of the `7b` or `72b` model."""
     text = {"vocab_size": 152064, "max_position_embeddings": 32768, **_QWEN2_SIZES[size]}
     vision = {"depth": 32, "embed_dim": 1280, "num_heads": 16, "mlp_ratio": 4}
-    return _qwen2_config(tokenizer, text, [16, 24, 24], vision)
+    return qwen2_config(tokenizer, text, [16, 24, 24], vision)
 
 
 def qwen2_tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLConfig:
@@ -130,16 +130,22 @@ def qwen2_tiny_config(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLConfig:
         **_QWEN2_TINY_SIZE,
     }
     vision = {"depth": 2, "embed_dim": 32, "num_heads": 2, "mlp_ratio": 2}
-    return _qwen2_config(tokenizer, text, [4, 6, 6], vision)
+    return qwen2_config(tokenizer, text, [4, 6, 6], vision)
 
 
-def _qwen2_config(
+def qwen2_config(
     tokenizer: PreTrainedTokenizerFast,
     text: dict[str, Any],
     mrope_section: list[int],
     vision: dict[str, int],
+    rope_theta: float = 1e6,
 ) -> Qwen2VLConfig:
-    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": mrope_section}
+    """A Qwen2-VL of these sizes; `mrope_section` sums to half of a head's dimension."""
+    rope = {
+        "rope_type": "default",
+        "rope_theta": rope_theta,
+        "mrope_section": mrope_section,
+    }
     token_id = tokenizer.convert_tokens_to_ids
     return Qwen2VLConfig(
         text_config={

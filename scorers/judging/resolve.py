@@ -7,8 +7,9 @@ from typing import Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from generators.base import Kind, StageSpec, Weights, imported
+from generators.base import Kind, StageSpec, WeightsName, imported
 from generators.errors import UnknownName, UsageError
+from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown, with_overrides
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
@@ -106,7 +107,7 @@ names it does not know."""
 
 def resolve_judge(
     name: str,
-    weights: Weights,
+    weights: WeightsName,
     overrides: Mapping[str, Any],
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
@@ -120,7 +121,7 @@ def resolve_judge(
     if model in JUDGES:
         own_values, model_values = _split(name, JUDGES[model], overrides)
         settings = with_overrides(JudgeSettings(), own_values, name)
-        stage = _own_stage(JUDGES[model], weights, model_values, gpu_gib, settings)
+        stage = _own_stage(name, weights, model_values, gpu_gib, settings)
     else:
         settings = with_overrides(JudgeSettings(), overrides, name)
         stage = _chat_stage(name, model, chat)
@@ -160,16 +161,20 @@ def _split(
 
 
 def _own_stage(
-    own: OwnStage,
-    weights: Weights,
+    name: str,
+    weights: WeightsName,
     overrides: Mapping[str, Any],
     gpu_gib: float,
     settings: JudgeSettings,
 ) -> StageSpec:
-    make: Callable[..., StageSpec] = imported(own.make)
+    make: Callable[..., StageSpec] = imported(JUDGES[name.removeprefix(PREFIX)].make)
     # The released scorer cuts pictures into tiles regardless of the context.
     as_released = {"fit_context": False} if settings.mode == "official" else {}
-    return make(weights, as_released | dict(overrides), gpu_gib)
+    values = as_released | dict(overrides)
+    if weights != "mini":
+        return make(weights, values, gpu_gib)
+    with mini_settings(name, values) as of_mini:
+        return as_mini(make("pretrained", of_mini, gpu_gib))
 
 
 def _chat_stage(name: str, model: str, chat: Chat | None) -> StageSpec:

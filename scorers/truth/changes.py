@@ -6,7 +6,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from scorers.truth.scene import COLOURS, PLACES, SHAPES, SIZES, Item, Scene
+from scorers.truth.scene import COLOURS, PLACES, SHAPES, SIZES, Scene, SceneItem
 
 ChangeKind = Literal["move", "resize", "recolour", "add", "remove"]
 
@@ -16,8 +16,8 @@ class Change:
     """One item before and after; without `before` it is new, without `after` it is gone."""
 
     kind: ChangeKind
-    before: Item | None
-    after: Item | None
+    before: SceneItem | None
+    after: SceneItem | None
 
     def of(self, scene: Scene) -> Scene:
         """The scene that follows; ValueError where `before` is not in `scene`."""
@@ -58,7 +58,9 @@ def _random_addition(rng: random.Random, scene: Scene, free: list[str]) -> Chang
         return None
     shape = rng.choice([s for s in SHAPES if _free_colours(scene, s)])
     colour = rng.choice(_free_colours(scene, shape))
-    return Change("add", None, Item(rng.choice(free), rng.choice([*SIZES]), colour, shape))
+    return Change(
+        "add", None, SceneItem(rng.choice(free), rng.choice([*SIZES]), colour, shape)
+    )
 
 
 def _free_colours(scene: Scene, shape: str) -> list[str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from scorers.truth.facts import Count, Fact, Location, Verdict
+from scorers.truth.facts import Count, Fact, Location, YesOrNo
 from scorers.truth.reading import ItemReading, Reading
 from scorers.truth.text_reader import TextReading
 
@@ -136,7 +136,7 @@ def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]
 
 
 def _asked(facts: Sequence[Fact]) -> Sequence[Fact]:
-    return [fact for fact in facts if isinstance(fact, Verdict)] or facts
+    return [fact for fact in facts if isinstance(fact, YesOrNo)] or facts
 
 
 def _all_facts(text: TextReading) -> list[Fact]:

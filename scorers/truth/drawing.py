@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from PIL import Image, ImageDraw
 
-from scorers.truth.scene import BACKGROUNDS, COLOURS, SIZES, Item, Scene
+from scorers.truth.scene import BACKGROUNDS, COLOURS, SIZES, Scene, SceneItem
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -45,14 +45,14 @@ def centre(place: str) -> tuple[float, float]:
 
 
 def _draw_item(
-    pen: ImageDraw.ImageDraw, item: Item, at: tuple[float, float], finer: int
+    pen: ImageDraw.ImageDraw, item: SceneItem, at: tuple[float, float], finer: int
 ) -> None:
     x, y = at
     outline = [(finer * (x + dx), finer * (y + dy)) for dx, dy in _outline(item)]
     pen.polygon(outline, fill=COLOURS[item.colour])
 
 
-def _outline(item: Item) -> list[tuple[float, float]]:
+def _outline(item: SceneItem) -> list[tuple[float, float]]:
     """Corners around the item's centre, in pixels."""
     radius = SIZES[item.size]
     if item.shape == "circle":

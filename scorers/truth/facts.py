@@ -24,10 +24,10 @@ class Location:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class YesOrNo:
     """Yes or no."""
 
     yes: bool
 
 
-Fact = Count | Location | Verdict
+Fact = Count | Location | YesOrNo

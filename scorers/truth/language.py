@@ -6,18 +6,18 @@ import random
 from collections.abc import Sequence
 
 from scorers.truth.changes import Change
-from scorers.truth.scene import Item, Scene
+from scorers.truth.scene import Scene, SceneItem
 
 LEADS = ("The picture shows", "There is", "Now there is")
 NUMBERS = ("zero", "one", "two", "three", "four")
 
 
-def noun(item: Item) -> str:
+def noun(item: SceneItem) -> str:
     """What the item looks like: `large red circle`."""
     return f"{item.size} {item.colour} {item.shape}"
 
 
-def phrase(item: Item) -> str:
+def phrase(item: SceneItem) -> str:
     """The item with its place: `a large red circle at the top left`."""
     return f"a {noun(item)} at the {item.place}"
 
@@ -47,7 +47,7 @@ def statement(scene: Scene) -> str:
     return f"Now there is {description(scene)}."
 
 
-def name(item: Item) -> str:
+def name(item: SceneItem) -> str:
     """Colour and shape, which name one item of a scene: `red circle`."""
     return f"{item.colour} {item.shape}"
 
@@ -100,12 +100,12 @@ def more_answer(first: int, shape: str, second: int, other: str) -> str:
     return f"There {_be(first)} {numbers}, so {'yes' if first > second else 'no'}."
 
 
-def where_answer(item: Item) -> str:
+def where_answer(item: SceneItem) -> str:
     """Answer to `Where is the red circle?`."""
     return f"The {name(item)} is at the {item.place}."
 
 
-def what_answer(item: Item) -> str:
+def what_answer(item: SceneItem) -> str:
     """Answer to `What is at the top left?`."""
     return f"There is {phrase(item)}."
 
@@ -114,7 +114,7 @@ def _be(number: int) -> str:
     return "is" if number == 1 else "are"
 
 
-def _item(item: Item | None) -> Item:
+def _item(item: SceneItem | None) -> SceneItem:
     if item is None:
         raise ValueError("a change has an item before or after it")
     return item

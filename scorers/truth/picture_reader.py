@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from scorers.truth.reading import ItemReading, Reading, Unreadable
+from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, Rgb
 
 if TYPE_CHECKING:
@@ -42,8 +42,10 @@ _SPECK, _WHOLE = 12.0, 60.0
 _MOST_ITEMS = 8
 _MIDDLE = 6.0
 """Pixels beside the middle lines in which an item's centre has no clear place."""
-_SIZES: Mapping[str, tuple[float, float]] = {"small": (3.6, 6.1), "large": (6.8, 10.5)}
-"""Radius of gyration in pixels, lowest and highest."""
+_SIZES: Mapping[str, tuple[float, float]] = {"small": (6.3, 9.5), "large": (11.0, 15.5)}
+"""Radius in pixels of the circle around an item, lowest and highest."""
+_GYRATION = {"circle": 0.71, "square": 0.70, "triangle": 0.565, "star": 0.585}
+"""Radius of gyration of the figures, in radii of the circle around them."""
 _FIGURES: Mapping[str, tuple[float, float, float, float]] = {
     "circle": (0.159, 0.0, 0.0, 0.0),
     "square": (0.167, 0.0, -0.0167, 0.0),
@@ -53,40 +55,42 @@ _FIGURES: Mapping[str, tuple[float, float, float, float]] = {
 """Moments of a disc, a square, an equilateral triangle and a five-pointed star, as
 `_moments` gives them; the star's last is that of one whose points are a little worn."""
 _WEIGHTS = np.array([0.5, 1.0, 3.0, 2.0])
-"""So that figures are about equally far apart, and the spread, which blur widens, counts
-least."""
+"""Figures are then about equally far apart; the spread, which blur widens, counts least."""
 _FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
 """Weighted distance from a figure, and at most so much of that to the second."""
 
 
-def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Unreadable:
+def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Illegible:
     """What an RGB picture shows.
 
     An attribute that is not clear is None. A picture without a plain background, of too few
-    pixels or with too many things on it is Unreadable.
+    pixels or with too many things on it is Illegible.
     """
     pixels = _at_side(picture)
-    if isinstance(pixels, Unreadable):
+    if isinstance(pixels, Illegible):
         return pixels
     lab = _lab(pixels)
-    background = _background(lab)
-    if background is None:
-        return Unreadable("the picture has no plain background of a known colour")
-    blobs = list(_blobs(pixels, lab, background))
+    plain = _plain_colour(lab)
+    background = None if plain is None else _background(plain)
+    if plain is None or background is None:
+        return Illegible("the picture has no plain background of a known colour")
+    blobs = list(_blobs(pixels, lab, plain))
     if len(blobs) > _MOST_ITEMS:
-        return Unreadable(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
+        return Illegible(f"the picture shows {len(blobs)} things; at most {_MOST_ITEMS}")
     return Reading.of(background, map(_item, blobs))
 
 
-def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Unreadable:
+def _at_side(picture: Picture | NDArray[np.uint8]) -> Pixels | Illegible:
     from PIL import Image
 
     image = Image.fromarray(picture) if isinstance(picture, np.ndarray) else picture
     width, height = image.size
     if min(width, height) < LEAST_SIDE:
-        return Unreadable(f"the picture has {width} x {height} pixels; least {LEAST_SIDE}")
+        return Illegible(
+            f"the picture has {width} x {height} pixels; at least {LEAST_SIDE}"
+        )
     if abs(width - height) > 0.05 * max(width, height):
-        return Unreadable(f"the picture has {width} x {height} pixels and is not square")
+        return Illegible(f"the picture has {width} x {height} pixels and is not square")
     image = image.convert("RGB")
     if image.size != (SIDE, SIDE):
         image = image.resize((SIDE, SIDE), Image.Resampling.BICUBIC)
@@ -107,15 +111,19 @@ def _distances(lab: Pixels, palette: Mapping[str, Rgb]) -> Pixels:
     return distances
 
 
-def _background(lab: Pixels) -> str | None:
-    """The background's name by the median of the border, where the border is plain."""
+def _plain_colour(lab: Pixels) -> Pixels | None:
+    """The median of the border, where most of the border is near it."""
     inner = np.zeros(lab.shape[:2], dtype=bool)
     inner[_BORDER:-_BORDER, _BORDER:-_BORDER] = True
     border = lab[~inner]
-    median = np.median(border, axis=0)
-    distances = _distances(median, BACKGROUNDS)
-    plain = np.linalg.norm(border - median, axis=-1) < _FOREGROUND
-    if distances.min() > _BACKGROUND_WITHIN or plain.mean() < _PLAIN:
+    median: Pixels = np.median(border, axis=0)
+    near = np.linalg.norm(border - median, axis=-1) < _FOREGROUND
+    return median if near.mean() >= _PLAIN else None
+
+
+def _background(plain: Pixels) -> str | None:
+    distances = _distances(plain, BACKGROUNDS)
+    if distances.min() > _BACKGROUND_WITHIN:
         return None
     return [*BACKGROUNDS][int(distances.argmin())]
 
@@ -135,14 +143,12 @@ class _Blob:
         return float(self.coverage.sum())
 
 
-def _blobs(pixels: Pixels, lab: Pixels, background: str) -> Iterator[_Blob]:
+def _blobs(pixels: Pixels, lab: Pixels, plain: Pixels) -> Iterator[_Blob]:
     from skimage.measure import label
     from skimage.segmentation import expand_labels
 
-    near = _distances(lab, BACKGROUNDS)[..., [*BACKGROUNDS].index(background)]
-    is_plain = near < _BACKGROUND_WITHIN
-    base = np.median(pixels[is_plain], axis=0)
-    far = np.linalg.norm(lab - np.median(lab[is_plain], axis=0), axis=-1) > _FOREGROUND
+    far = np.linalg.norm(lab - plain, axis=-1) > _FOREGROUND
+    base = np.median(pixels[~far], axis=0)
     labels = label(far, connectivity=1)
     wide = expand_labels(labels, _SOFT_EDGE)
     for number in range(1, labels.max() + 1):
@@ -168,10 +174,20 @@ def _item(blob: _Blob) -> ItemReading:
     if blob.area < _WHOLE:
         return ItemReading(place=place, colour=_colour(blob.lab))
     moments = _moments(blob.coverage)
-    gyration = float(np.sqrt(moments[0] * blob.area))
-    sizes = [n for n, (low, high) in _SIZES.items() if low <= gyration <= high]
-    size = sizes[0] if sizes else None
-    return ItemReading(place, size, _colour(blob.lab), _shape(moments))
+    shape = _shape(moments)
+    size = _size(float(np.sqrt(moments[0] * blob.area)), shape)
+    return ItemReading(place, size, _colour(blob.lab), shape)
+
+
+def _size(gyration: float, shape: str | None) -> str | None:
+    """By the figure; of an unclear one what all figures would say."""
+    shapes = [*_GYRATION] if shape is None else [shape]
+    sizes = {_size_of(gyration / _GYRATION[s]) for s in shapes}
+    return sizes.pop() if len(sizes) == 1 else None
+
+
+def _size_of(radius: float) -> str | None:
+    return next((n for n, (low, high) in _SIZES.items() if low <= radius <= high), None)
 
 
 def _centre(coverage: Pixels) -> tuple[float, float]:
@@ -199,9 +215,9 @@ def _moments(coverage: Pixels) -> Pixels:
     """(4,): spread, and what repeats in a third, a fourth and a fifth of a turn.
 
     The first is the squared radius of gyration by area. Entry n - 2 is the real part of the
-    sum of z ** n by area ** (1 + n / 2), where z points from the centre, up being 1: signed,
-    so that a figure upside down is another one. Harmonic moments do not change by a blur
-    that is the same in all directions, nor by soft edges.
+    sum of z ** n by area ** (1 + n / 2), where z points from the centre and up is 1: it is
+    signed, so that a figure upside down is another one. Harmonic moments do not change by a
+    blur that is the same in all directions, nor by soft edges.
     """
     x, y = _centre(coverage)
     along, area = np.arange(SIDE) + 0.5, coverage.sum()

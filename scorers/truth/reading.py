@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scorers.truth.language import listed
-from scorers.truth.scene import PLACES, Item, Scene
+from scorers.truth.scene import PLACES, Scene, SceneItem
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,7 @@ class ItemReading:
     shape: str | None = None
 
     @classmethod
-    def of(cls, item: Item) -> "ItemReading":
+    def of(cls, item: SceneItem) -> "ItemReading":
         """An item of which everything is known."""
         return cls(item.place, item.size, item.colour, item.shape)
 
@@ -28,11 +28,11 @@ class ItemReading:
         return f"a {looks} at the {self.place}" if self.place else f"a {looks}"
 
     @property
-    def item(self) -> Item | None:
+    def item(self) -> SceneItem | None:
         """The item where every attribute is known."""
         if None in (self.place, self.size, self.colour, self.shape):
             return None
-        return Item(str(self.place), str(self.size), str(self.colour), str(self.shape))
+        return SceneItem(str(self.place), str(self.size), str(self.colour), str(self.shape))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Unreadable:
+class Illegible:
     """Why nothing was read at all."""
 
     reason: str

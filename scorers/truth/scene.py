@@ -37,7 +37,7 @@ TEST_SHARE = 10
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Item:
+class SceneItem:
     """One shape of a scene; a place holds at most one."""
 
     place: str
@@ -51,10 +51,12 @@ class Scene:
     """A plain background and the items on it, in the order of `PLACES`."""
 
     background: str
-    items: tuple[Item, ...]
+    items: tuple[SceneItem, ...]
 
     @classmethod
-    def of(cls, background: str, items: "tuple[Item, ...] | list[Item]") -> "Scene":
+    def of(
+        cls, background: str, items: "tuple[SceneItem, ...] | list[SceneItem]"
+    ) -> "Scene":
         """The scene of these items; ValueError where two share a place."""
         ordered = tuple(sorted(items, key=lambda item: PLACES.index(item.place)))
         if len({item.place for item in ordered}) < len(ordered):
@@ -70,7 +72,7 @@ class Scene:
         lot = hashlib.sha256(name.encode()).digest()[0:4]
         return "test" if int.from_bytes(lot, "big") % TEST_SHARE == 0 else "train"
 
-    def at(self, place: str) -> Item | None:
+    def at(self, place: str) -> SceneItem | None:
         """The item at `place`, if there is one."""
         return next((item for item in self.items if item.place == place), None)
 
@@ -84,7 +86,7 @@ def random_scene(
         looks: set[tuple[str, str]] = set()
         items = []
         for place in places:
-            item = Item(place, rng.choice([*SIZES]), *_new_look(rng, looks))
+            item = SceneItem(place, rng.choice([*SIZES]), *_new_look(rng, looks))
             looks.add((item.colour, item.shape))
             items.append(item)
         scene = Scene.of(rng.choice([*BACKGROUNDS]), items)

@@ -20,7 +20,7 @@ from scorers.truth.comparison import (
     texts_compared,
 )
 from scorers.truth.picture_reader import read_picture
-from scorers.truth.reading import Reading, Unreadable
+from scorers.truth.reading import Illegible, Reading
 from scorers.truth.settings import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
 from scorers.truth.text_reader import TextReading, read_text
 
@@ -72,9 +72,9 @@ def _part(compare: Callable[[], list[AttributeCounts]]) -> dict[str, Any]:
     return {"value": 100 * whole.f1} | whole.as_json() | {"each": each}
 
 
-def _shown(picture: Reading | Unreadable) -> str:
+def _shown(picture: Reading | Illegible) -> str:
     return (
-        f"unreadable: {picture.reason}" if isinstance(picture, Unreadable) else str(picture)
+        f"unreadable: {picture.reason}" if isinstance(picture, Illegible) else str(picture)
     )
 
 
@@ -91,12 +91,12 @@ class _Readings:
     def share(self) -> float:
         """How much of the text (all as one) and the pictures could be read, 0 to 1."""
         texts = [self.text] if self.has_text else []
-        read = [not isinstance(r, Unreadable) for r in (*texts, *self.pictures)]
+        read = [not isinstance(r, Illegible) for r in (*texts, *self.pictures)]
         return sum(read) / len(read) if read else 0.0
 
     def readable_text(self) -> TextReading:
         """The text; _NoValue where it is unreadable."""
-        if isinstance(self.text, Unreadable):
+        if isinstance(self.text, Illegible):
             raise _NoValue(UNSCORED, f"unreadable text: {self.text.reason}")
         return self.text
 
@@ -105,8 +105,8 @@ class _Readings:
         return [_readable(k, p) for k, p in enumerate(self.pictures, start=1)]
 
 
-def _readable(number: int, picture: Reading | Unreadable) -> Reading:
-    if isinstance(picture, Unreadable):
+def _readable(number: int, picture: Reading | Illegible) -> Reading:
+    if isinstance(picture, Illegible):
         raise _NoValue(UNSCORED, f"unreadable picture {number}: {picture.reason}")
     return picture
 
@@ -117,7 +117,7 @@ def _of_world(true: _Readings | None) -> _Readings:
         raise _NoValue(NOT_APPLICABLE, "the sample has no ground truth")
     texts = true.text
     silent = isinstance(texts, TextReading) and not (texts.scenes or texts.facts)
-    unread = [r for r in (texts, *true.pictures) if isinstance(r, Unreadable)]
+    unread = [r for r in (texts, *true.pictures) if isinstance(r, Illegible)]
     if unread or silent:
         why = unread[0].reason if unread else "its text describes no scene"
         reason = f"the ground truth is not of the miniature world: {why}"
@@ -152,7 +152,7 @@ def _match(own: _Readings) -> list[AttributeCounts]:
 
 def _described(number: int, text: str) -> Reading:
     said = read_text(text)
-    if isinstance(said, Unreadable):
+    if isinstance(said, Illegible):
         raise _NoValue(UNSCORED, f"unreadable text beside picture {number}: {said.reason}")
     if not said.scenes:
         raise _NoValue(UNSCORED, f"the text beside picture {number} describes no scene")

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from scorers.truth.facts import Count, Fact, Location, Verdict
+from scorers.truth.facts import Count, Fact, Location, YesOrNo
 from scorers.truth.language import NUMBERS
-from scorers.truth.reading import ItemReading, Reading, Unreadable
+from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, SHAPES, SIZES
 from scorers.truth.words import Cursor, NotInGrammar, is_about_world, sentences
 
@@ -37,8 +37,8 @@ class TextReading:
     facts: tuple[Fact, ...] = ()
 
 
-def read_text(text: str) -> TextReading | Unreadable:
-    """Scenes and facts of a text; Unreadable names a sentence beyond the grammar."""
+def read_text(text: str) -> TextReading | Illegible:
+    """Scenes and facts of a text; Illegible names a sentence beyond the grammar."""
     scenes: list[Reading] = []
     facts: list[Fact] = []
     for sentence in sentences(text):
@@ -47,7 +47,7 @@ def read_text(text: str) -> TextReading | Unreadable:
         except NotInGrammar:
             if is_about_world(sentence):
                 shown = " ".join(sentence)
-                return Unreadable(f"the sentence {shown!r} is not in the grammar")
+                return Illegible(f"the sentence {shown!r} is not in the grammar")
             continue
         if isinstance(said, str):
             scenes[-1:] = [replace(scene, background=said) for scene in scenes[-1:]]
@@ -82,9 +82,9 @@ def _said(sentence: Sequence[str]) -> _Said:
 
 def _scene(words: Cursor) -> Reading:
     """`There is a large red circle at the top left and ... on a white background`."""
+    background = _on_background(words)
     words.take(_LEADS)
     words.take(("now",))
-    background = _on_background(words)
     items = [_item(words)]
     while words.take(_AND):
         if after := _on_background(words):
@@ -140,7 +140,7 @@ def _counts(words: Cursor) -> list[Fact]:
     facts: list[Fact] = [_count(words)]
     while words.take(_AND):
         if words.take(("so",)):
-            return [*facts, Verdict(words.need("yes", "no") == "yes")]
+            return [*facts, YesOrNo(words.need("yes", "no") == "yes")]
         facts.append(_count(words))
     return facts
 
@@ -156,7 +156,7 @@ def _count(words: Cursor) -> Count:
 
 def _verdict(words: Cursor) -> list[Fact]:
     """`Yes`; `No, there are not more circles than squares`."""
-    verdict = Verdict(words.need("yes", "no") == "yes")
+    verdict = YesOrNo(words.need("yes", "no") == "yes")
     if words.take((",",)):
         words.need("there are more" if verdict.yes else "there are not more")
         words.need(*SHAPES)

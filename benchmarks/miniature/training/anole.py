@@ -33,7 +33,7 @@ from benchmarks.miniature.training.anole_vq import (
     drawn_pictures,
     pictures_of,
 )
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.tasks.miniature.queries import Category, queries
 from generators.files import write_whole
 
@@ -42,7 +42,9 @@ EXAM = 24
 """Test queries asked at each look."""
 
 
-def trained_vq(folder: Path, plan: Plan = VQ_PLAN, pictures: int = VQ_PICTURES) -> Any:
+def trained_vq(
+    folder: Path, plan: TrainingPlan = VQ_PLAN, pictures: int = VQ_PICTURES
+) -> Any:
     """The VQ model with averaged weights in half precision, trained now or before."""
     learner = VqLearner(VQ, drawn_pictures(pictures, seed=21), plan)
     state = folder / "state" / "anole-vq"
@@ -65,7 +67,7 @@ def trained_vq(folder: Path, plan: Plan = VQ_PLAN, pictures: int = VQ_PICTURES) 
 def trained_anole(
     vq_model: Any,
     folder: Path,
-    plan: Plan = LM_PLAN,
+    plan: TrainingPlan = LM_PLAN,
     pool: Mapping[Category, int] = POOL,
     exam_size: int = EXAM,
 ) -> Any:

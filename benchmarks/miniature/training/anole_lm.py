@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from benchmarks.miniature.training.anole_data import AnoleData, Sequences
 from benchmarks.miniature.training.anole_vq import VQ
 from benchmarks.miniature.training.labels import CLASSES, reading_loss
-from benchmarks.miniature.training.loop import Plan
+from benchmarks.miniature.training.loop import TrainingPlan
 
 LANGUAGE: Mapping[str, Any] = {
     "hidden_size": 192,
@@ -26,7 +26,9 @@ LANGUAGE: Mapping[str, Any] = {
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
 }
 """Fields of transformers' `ChameleonConfig`."""
-LM_PLAN = Plan(steps=1600, rate=2.5e-3, warmup=60, decay=0.05, average=0.99, save_every=100)
+LM_PLAN = TrainingPlan(
+    steps=1600, rate=2.5e-3, warmup=60, decay=0.05, average=0.99, save_every=100
+)
 PAIRS = 0.5
 """Share of the steps that learn from single pictures and sentences alone, first."""
 SINGLE, MIXED = {"drawing": 20, "reading": 10}, {"drawing": 8, "SA": 6, "PBL": 5, "MSR": 5}
@@ -56,7 +58,7 @@ class AnoleLearner:
     shows: the model learns sooner so to carry a scene from words to codes and back.
     """
 
-    def __init__(self, model: Any, data: AnoleData, plan: Plan) -> None:
+    def __init__(self, model: Any, data: AnoleData, plan: TrainingPlan) -> None:
         self.model, self._data, self._plan = model, data, plan
         self.reader = nn.Linear(model.config.hidden_size, sum(CLASSES))
 

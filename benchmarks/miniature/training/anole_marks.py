@@ -16,7 +16,7 @@ from generators.anole.loop import AnoleInterleaver, AnoleRules
 from generators.anole.tokens import AnoleLimits, AnoleTrack, TokenMode, split_runs
 from generators.decoding.sampling import Sampler
 from scorers.truth.picture_reader import read_picture
-from scorers.truth.reading import Reading, Unreadable
+from scorers.truth.reading import Illegible, Reading
 from scorers.truth.text_reader import read_text
 
 CODES = 64
@@ -130,7 +130,7 @@ def _mark(
 
 def _said(text: str) -> Reading | None:
     reading = read_text(text)
-    if isinstance(reading, Unreadable) or not reading.scenes:
+    if isinstance(reading, Illegible) or not reading.scenes:
         return None
     return reading.scenes[-1]
 

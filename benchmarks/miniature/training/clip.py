@@ -31,7 +31,7 @@ from benchmarks.miniature.training.clip_data import (
     padded,
 )
 from benchmarks.miniature.training.labels import CLASSES, Labels, reading_loss
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.miniature.variants import ATTRIBUTES, variant
 from generators.files import write_whole
 from scorers.clip.model import build
@@ -48,7 +48,7 @@ CONFIG: Mapping[str, Any] = {
         "context_length": 77, "vocab_size": 49408, "width": 48, "heads": 4, "layers": 3,
     },
 }  # fmt: skip
-PLAN = Plan(steps=1000, rate=2e-3, warmup=100, average=0.995, save_every=200)
+PLAN = TrainingPlan(steps=1000, rate=2e-3, warmup=100, average=0.995, save_every=200)
 GROUPS, POOL = 48, 16_000
 """Groups of a batch, and of all pictures drawn for the training."""
 SHARPEST = 30.0
@@ -186,7 +186,9 @@ def auc(right: Tensor, wrong: Tensor) -> float:
     return float((gaps > 0).float().mean() + (gaps == 0).float().mean() / 2)
 
 
-def train(folder: Path, plan: Plan = PLAN, groups: int = GROUPS, pool: int = POOL) -> Any:
+def train(
+    folder: Path, plan: TrainingPlan = PLAN, groups: int = GROUPS, pool: int = POOL
+) -> Any:
     """Train, or go on with, the model; write it to `folder`/clip and return it."""
     learner = ClipLearner(CONFIG, Pool(pool, plan.seed + 1), groups, plan.seed)
     modules = {"clip": learner.model, "readers": learner.readers}
@@ -212,5 +214,5 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--out", type=Path, required=True, help="folder of all models")
     parser.add_argument("--steps", type=int, default=PLAN.steps)
     given = parser.parse_args(arguments)
-    plan = Plan(**{**vars(PLAN), "steps": given.steps})
+    plan = TrainingPlan(**{**vars(PLAN), "steps": given.steps})
     train(given.out, plan)

@@ -17,7 +17,7 @@ from generators.files import write_whole
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """How long and how fast a model learns."""
 
     steps: int
@@ -42,7 +42,7 @@ class Trainer:
         modules: dict[str, nn.Module],
         loss: Callable[[int], torch.Tensor],
         folder: Path,
-        plan: Plan,
+        plan: TrainingPlan,
     ) -> None:
         self.modules, self.loss, self.folder, self.plan = modules, loss, folder, plan
         parameters = [p for m in modules.values() for p in m.parameters()]

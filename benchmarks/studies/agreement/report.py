@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ from rich.console import RenderableType
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.studies.agreement.comparison import AgreementSettings, compared
 from benchmarks.studies.agreement.ratings import read_ratings, read_scores
+from benchmarks.studies.agreement.truth import is_truth, scores_and_truth
 from scorers.statistics.agreement import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
@@ -24,7 +25,7 @@ Cells = Mapping[str, Mapping[str, Any]]
 
 def tables(content: Mapping[str, Any]) -> list[ResultTable]:
     """One table per judge, and one of the people among themselves."""
-    shown = [_judge(judge) for judge in content["judges"]]
+    shown = [_judge(judge, content) for judge in content["judges"]]
     if content["people"]:
         title = "people: each with the mean of the others"
         if content["form"] == "vote":
@@ -34,7 +35,7 @@ def tables(content: Mapping[str, Any]) -> list[ResultTable]:
     return shown
 
 
-def _judge(judge: Mapping[str, Any]) -> ResultTable:
+def _judge(judge: Mapping[str, Any], content: Mapping[str, Any]) -> ResultTable:
     rows: Iterable[tuple[TableCell, Cells]]
     if "groups" in judge:
         rows = ((_group(g), g["coefficients"]) for g in judge["groups"])
@@ -42,12 +43,14 @@ def _judge(judge: Mapping[str, Any]) -> ResultTable:
         rows = [(TableCell("the mean of the people"), judge["agreement"])]
     else:
         rows = ((TableCell(who), cells) for who, cells in judge["agreement"].items())
-    return _table(_title(judge), _caption(judge["counts"]), rows)
+    truth = content.get("truth")
+    caption = _caption(judge["counts"], truth, content["blank"])
+    return _table(_title(judge, truth or "people"), caption, rows)
 
 
-def _title(judge: Mapping[str, Any]) -> str:
+def _title(judge: Mapping[str, Any], other: str) -> str:
     mapped = f", mapped from {judge['scale']}" if judge.get("rescaled") else ""
-    return f"{judge['judge']}{mapped}: agreement with people"
+    return f"{judge['judge']}{mapped}: agreement with {other}"
 
 
 def _group(group: Mapping[str, Any]) -> TableCell:
@@ -56,8 +59,12 @@ def _group(group: Mapping[str, Any]) -> TableCell:
     return TableCell(", ".join(n for n in names if n), queries)
 
 
-def _caption(counts: Mapping[str, Any]) -> str:
-    """Every annotated document by outcome."""
+def _caption(counts: Mapping[str, Any], truth: str | None, blank: int) -> str:
+    """Every annotated document by outcome; of truth, also those that it has no score of."""
+    if truth:
+        scored = f"{counts['matched']:,} of {counts['annotated']:,} answers with {truth}"
+        lost = [f"{n:,} {why}" for why, n in counts["no_score"].items()]
+        return ", ".join([scored, *lost, f"{blank:,} more have none"])
     parts = [f"{counts['matched']:,} of {counts['annotated']:,} annotated answers"]
     for name in ("no_score", "unmatched"):
         parts += [f"{n:,} {why}" for why, n in counts[name].items()]
@@ -113,12 +120,15 @@ def agreement_report(
 ) -> AgreementReport:
     """Agreement of the scores in `scores_path` with people's in `human_path`.
 
+    `truth:NAME` in place of a file is the scorer of that name: known truth of the run.
     Scores come from a run directory, or from a CSV or JSON file on `scores_scale` (by
     default that of the people, unless a column `scale` states another). UsageError for
     files that cannot be read, rows that break a rule, and no document in common.
     """
     settings = settings or AgreementSettings()
     scale = scores_scale or settings.human_scale
+    if is_truth(human_path):
+        return _with_truth(scores_path, str(human_path), scorers, scale, settings)
     judges = read_scores(scores_path, scale=scale, scorers=scorers)
     people = read_ratings(
         human_path,
@@ -129,3 +139,13 @@ def agreement_report(
     )
     about = {"scores": str(scores_path), "human": str(human_path)}
     return AgreementReport(about | compared(judges, people, settings))
+
+
+def _with_truth(
+    path: Path, name: str, scorers: Collection[str], scale: str, settings: AgreementSettings
+) -> AgreementReport:
+    """Truth has a scale of its own, whatever that of people is."""
+    judges, truth = scores_and_truth(path, name, scale=scale, scorers=scorers)
+    settings = replace(settings, human_scale=truth.scales[name])
+    about = {"scores": str(path), "truth": name}
+    return AgreementReport(about | compared(judges, truth, settings))

@@ -9,7 +9,7 @@ from typing import Any
 from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.runs.experiment import Experiment
 from benchmarks.tasks.published import PREFIX, is_published, published
-from generators.base import StageSpec, Weights
+from generators.base import StageSpec, WeightsName
 from generators.errors import UsageError
 from generators.names import unknown
 from generators.system import System
@@ -38,7 +38,7 @@ class CompareOptions:
     mode: Mode = "corrected"
     rubric: RubricSource = OWN_WORDING
     """Whose wording; a released one is a checkout of the benchmark, or its prompts."""
-    weights: Weights | None = None
+    weights: WeightsName | None = None
     """Of the judge; by default the run's."""
     judgings: int = 1
     """How often the judge is asked about each pair, with different seeds."""

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.results.board import RANDOM
+from benchmarks.results.board import MINI, RANDOM
 from benchmarks.results.table import ResultTable, estimate_text, markdown_page
 from benchmarks.results.wording import kind_text, reason_text
 from benchmarks.studies.pairwise.judgements import (
@@ -24,6 +24,7 @@ from benchmarks.studies.pairwise.match import ResolvedComparison
 from cluster.run import RunResult
 from generators.base import StageSpec
 from generators.files import write_whole
+from generators.mini.table import ABOUT
 from scorers.pairwise.games import PairStanding, Standings
 from scorers.statistics.estimate import Estimate
 
@@ -200,19 +201,21 @@ def _remarks(comparison: ComparisonResult) -> list[str]:
             remarks.append(_OUR_WORDING)
     if not anything_read(comparison.judged):
         remarks.append("Attention: no reply was read, so there are no numbers.")
-    if random := _random_weights(comparison.match):
+    if random := _of_weights(comparison.match, RANDOM):
         remarks.append(
             f"Attention: made with random weights ({random}): the numbers mean nothing."
         )
+    if mini := _of_weights(comparison.match, (MINI,)):
+        remarks.append(f"Attention: weights ({mini}) {ABOUT}.")
     return remarks
 
 
-def _random_weights(match: ResolvedComparison) -> str:
-    """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, used them."""
+def _of_weights(match: ResolvedComparison, chosen: Sequence[str]) -> str:
+    """`tiny: anole, gpt; dummy: ...`: which systems, or the judge, used `chosen` kinds."""
     parts: dict[str, Sequence[StageSpec]] = {n: s.stages for n, s in match.systems.items()}
     parts[f"judge {match.series.judge}"] = [match.judge.chat]
     kinds = []
-    for kind in RANDOM:
+    for kind in chosen:
         named = [n for n, own in parts.items() if any(s.weights == kind for s in own)]
         kinds += [f"{kind}: {', '.join(named)}"] if named else []
     return "; ".join(kinds)

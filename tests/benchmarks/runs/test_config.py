@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.runs.config import DEFAULT_SYSTEMS, load_config
+from benchmarks.runs.config import load_config
+from benchmarks.runs.defaults import SAMPLE
 from benchmarks.runs.experiment import open_experiment
 from generators.errors import UsageError
 from pipelines.systems import Models, resolve
@@ -31,9 +32,9 @@ def config_file(tmp_path: Path, text: str = TOML) -> Path:
     return file
 
 
-def test_without_arguments_the_quickstart_is_tiny() -> None:
-    config = load_config(None, {})
-    assert config.systems == DEFAULT_SYSTEMS
+def test_the_sample_without_a_system_is_tiny() -> None:
+    config = load_config(None, {"data": "sample"})
+    assert config.systems == SAMPLE.systems
     assert config.weights == "tiny"
 
 
@@ -89,9 +90,10 @@ def test_malformed_settings_are_refused(setting: str) -> None:
 
 
 def test_where_a_run_is_does_not_change_what_it_is_called(tmp_path: Path) -> None:
-    one = load_config(None, {"seed": 1})
-    same = load_config(None, {"seed": 1, "address": "auto", "out": tmp_path})
-    other = load_config(None, {"seed": 2})
+    one = load_config(None, {"data": "sample", "seed": 1})
+    elsewhere = {"address": "auto", "out": tmp_path}
+    same = load_config(None, {"data": "sample", "seed": 1, **elsewhere})
+    other = load_config(None, {"data": "sample", "seed": 2})
     assert one.digest == same.digest != other.digest
     assert same.root == tmp_path
     assert one.root.name == f"sample-{one.digest}"

@@ -16,13 +16,12 @@ from benchmarks.runs.run_directory import (
     RecordedStages,
     recorded_digest,
     stage_facts,
-    with_stages,
 )
 from cluster.plan import Plan, evaluations
 from cluster.store import Store
 from generators.base import Kind, Result, StageSpec
 from generators.errors import UsageError
-from generators.system import System
+from generators.system import System, with_stages
 from scorers.bleu import BleuSettings
 
 LEGACY = {

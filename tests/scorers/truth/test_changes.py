@@ -9,10 +9,10 @@ import pytest
 
 from scorers.truth.changes import Change, ChangeKind, random_change
 from scorers.truth.language import counted, event, instruction, more_answer
-from scorers.truth.scene import Item, Scene, random_scene
+from scorers.truth.scene import Scene, SceneItem, random_scene
 
-CIRCLE = Item("top left", "small", "red", "circle")
-STAR = Item("bottom right", "large", "blue", "star")
+CIRCLE = SceneItem("top left", "small", "red", "circle")
+STAR = SceneItem("bottom right", "large", "blue", "star")
 
 
 @pytest.mark.parametrize("kind", get_args(ChangeKind))
@@ -53,22 +53,22 @@ def test_a_scene_never_becomes_empty_nor_overfull() -> None:
     ("change", "told", "asked"),
     [
         (
-            Change("move", CIRCLE, Item("top right", "small", "red", "circle")),
+            Change("move", CIRCLE, SceneItem("top right", "small", "red", "circle")),
             "the red circle moves to the top right",
             "move the red circle to the top right",
         ),
         (
-            Change("resize", CIRCLE, Item("top left", "large", "red", "circle")),
+            Change("resize", CIRCLE, SceneItem("top left", "large", "red", "circle")),
             "the red circle grows",
             "make the red circle large",
         ),
         (
-            Change("resize", STAR, Item("bottom right", "small", "blue", "star")),
+            Change("resize", STAR, SceneItem("bottom right", "small", "blue", "star")),
             "the blue star shrinks",
             "make the blue star small",
         ),
         (
-            Change("recolour", STAR, Item("bottom right", "large", "green", "star")),
+            Change("recolour", STAR, SceneItem("bottom right", "large", "green", "star")),
             "the blue star turns green",
             "make the blue star green",
         ),

@@ -45,7 +45,7 @@ function asked(full) {
 
 function answer(index, i, cell, full) {
   const system = index.systems[i];
-  const weights = system.weights === "dummy" || system.weights === "tiny"
+  const weights = ["mini", "dummy", "tiny"].includes(system.weights)
     ? el("span", { class: "scale" }, system.weights + " weights") : null;
   const head = el("h4", { dir: "auto" }, system.name, weights);
   if (!Array.isArray(cell)) {

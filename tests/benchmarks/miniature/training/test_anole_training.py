@@ -20,7 +20,7 @@ from benchmarks.miniature.training.anole_data import (
 )
 from benchmarks.miniature.training.anole_tokens import mini_tokenizer, prompt_pieces
 from benchmarks.miniature.training.labels import labels_of
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.tasks.miniature.queries import queries
 from benchmarks.tasks.miniature.samples import sample_of
 from benchmarks.tasks.mmie.prompts import prompts
@@ -30,8 +30,8 @@ from generators.anole.models import open_checkpoint, published_codec
 from generators.anole.tokens import AnoleVocabulary
 from generators.document import Request
 
-VQ_PLAN = Plan(steps=6, rate=1e-3, warmup=2, save_every=2)
-PLAN = Plan(steps=4, rate=1e-3, warmup=2, save_every=2)
+VQ_PLAN = TrainingPlan(steps=6, rate=1e-3, warmup=2, save_every=2)
+PLAN = TrainingPlan(steps=4, rate=1e-3, warmup=2, save_every=2)
 POOL = {"SA": 6, "PBL": 6, "MSR": 6}
 
 
@@ -159,7 +159,7 @@ def test_weights_are_stored_in_halves_of_the_published_shapes(folder: Path) -> N
 def _run(
     make: Callable[[], tuple[Any, dict[str, Any]]],
     folder: Path,
-    plan: Plan,
+    plan: TrainingPlan,
     stop: int | None = None,
 ) -> dict[str, torch.Tensor]:
     learner, modules = make()

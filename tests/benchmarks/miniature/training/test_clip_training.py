@@ -17,7 +17,7 @@ from benchmarks.miniature.training.clip_data import (
     partial_text,
 )
 from benchmarks.miniature.training.labels import UNSAID, labels_of
-from benchmarks.miniature.training.loop import Plan, Trainer
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from generators.document import Candidate, Document, Text
 from generators.pictures import encode
 from scorers.clip.model import load_clip, transform_of
@@ -26,7 +26,7 @@ from scorers.clipscore import ClipSettings
 from scorers.truth.drawing import draw
 from scorers.truth.scene import random_scene
 
-PLAN = Plan(steps=4, rate=1e-3, warmup=2, save_every=2)
+PLAN = TrainingPlan(steps=4, rate=1e-3, warmup=2, save_every=2)
 
 
 def test_scenes_of_a_group_differ_and_are_of_the_train_split() -> None:

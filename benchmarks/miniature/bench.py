@@ -1,0 +1,189 @@
+"""Known-answer tests of the mini models: the bars of the miniature world, by one command.
+
+    plait bench miniature --out runs/bench
+    plait bench miniature --weights tiny --scenes 12 --queries 6 --only captions
+
+Says whether the chain from query to table carries meaning on a world whose truth is known.
+It says nothing about how good the published models are whose architectures are used.
+"""
+
+from __future__ import annotations
+
+import json
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks.miniature.bars import BenchPart
+from benchmarks.miniature.settings import BenchSettings, Say
+from benchmarks.results.table import markdown_page
+from benchmarks.runs.config import merged, parsed_setting
+from benchmarks.speed.stage import exit_status
+from generators.base import WeightsName
+from generators.errors import PlaitError
+from generators.files import write_whole
+from generators.names import unknown
+
+CAVEAT = (
+    "Small models trained on drawn shapes: these numbers show whether the chain carries "
+    "meaning, and say nothing about the published models of the same architecture."
+)
+Measure = Callable[[BenchSettings, Say], Sequence[BenchPart]]
+app = typer.Typer(
+    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+)
+
+
+def main(arguments: Sequence[str], console: Console) -> int:
+    """Measure, print, and write files; the exit status."""
+    words = list(arguments)
+    return exit_status(app, words, "plait bench miniature", (words, console))
+
+
+@app.command()
+def miniature(
+    context: typer.Context,
+    weights: Annotated[WeightsName, typer.Option(help="Weights of all models.")] = "mini",
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", help="models.NAME.key=value; repeatable.")
+    ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only this part; repeatable.")
+    ] = None,
+    scenes: Annotated[
+        int, typer.Option(min=1, help="Scenes to caption and to draw.")
+    ] = 200,
+    queries: Annotated[int, typer.Option(min=1, help="Queries of every run.")] = 60,
+    repeats: Annotated[int, typer.Option(min=2, help="Answers at temperature.")] = 6,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of queries and noise.")] = 0,
+    out: Annotated[
+        Path, typer.Option(help="Folder for runs and miniature.{json,md}.")
+    ] = Path("runs/bench-miniature"),
+) -> None:
+    """Whether the mini models, scorers and judges reach their bars on known truth."""
+    _, console = context.find_root().obj
+    wrong = [name for name in only or () if name not in PARTS]
+    if wrong:
+        raise unknown("part", wrong[0], PARTS)
+    changes: dict[str, Any] = {}
+    for word in set_ or ():
+        changes = merged(changes, parsed_setting(word))
+    if other := [key for key in changes if key != "models"]:
+        raise unknown("setting", other[0], ["models.NAME.key=value"])
+    settings = BenchSettings(
+        weights=weights,
+        models=changes.get("models", {}),
+        out=out.expanduser().resolve(),
+        scenes=scenes,
+        queries=queries,
+        repeats=repeats,
+        seed=seed,
+    )
+    _report(settings, only or [*PARTS], console)
+
+
+def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> None:
+    def say(line: str) -> None:
+        console.print(escape(line), soft_wrap=True, style="dim")
+
+    parts: list[BenchPart] = []
+    for name in names:
+        for part in measured(name, settings, say):
+            parts.append(part)
+            for table in part.all_tables:
+                console.print(table.rich)
+        # Written after every part: a measurement that is stopped keeps what it has.
+        places = write(parts, settings)
+    console.print(summary(parts))
+    for place in places:
+        console.print(f"written to {escape(str(place))}", soft_wrap=True)
+
+
+def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    """The parts that `name` measures; one that says why, where it cannot."""
+    try:
+        return PARTS[name](settings, say)
+    except PlaitError as error:
+        return [BenchPart.not_there(name, str(error))]
+    except Exception as error:
+        # Whatever a library raises, the other parts are still measured.
+        say(traceback.format_exc())
+        return [BenchPart.not_there(name, f"{type(error).__name__}: {error}")]
+
+
+def summary(parts: Sequence[BenchPart]) -> str:
+    """How many bars are reached."""
+    aimed = [bar for part in parts for bar in part.bars if bar.aim or not bar.there]
+    counts = dict.fromkeys(("reached", "not reached", "not there"), 0)
+    for bar in aimed:
+        counts[bar.state] += 1
+    return ", ".join(f"{n} {state}" for state, n in counts.items())
+
+
+def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
+    """The results as JSON and Markdown; their paths."""
+    settings.out.mkdir(parents=True, exist_ok=True)
+    about = {"weights": settings.weights, "models": settings.models, "seed": settings.seed}
+    content = about | {"caveat": CAVEAT, "parts": [part.as_json() for part in parts]}
+    text = json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
+    tables = [table for part in parts for table in part.all_tables]
+    title = f"The miniature world, {settings.weights} weights"
+    page = markdown_page(title, (CAVEAT, summary(parts)), tables)
+    forms = {"json": text, "md": page}
+    for ending, whole in forms.items():
+        write_whole(settings.out / f"miniature.{ending}", whole)
+    return [settings.out / f"miniature.{ending}" for ending in forms]
+
+
+def _captions(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    from benchmarks.miniature.captions import measure_captions
+
+    return [measure_captions(settings, say)]
+
+
+def _artists(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    from benchmarks.miniature.drawings import measure_artists
+
+    return [measure_artists(settings, say)]
+
+
+def _native(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    from benchmarks.miniature.drawings import measure_native
+
+    return [measure_native(settings, say)]
+
+
+def _systems(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    from benchmarks.miniature import outputs
+    from benchmarks.miniature.runs import bench_run
+
+    scores = outputs.RunScores.of(bench_run(settings, say).data)
+    return [part(scores) for part in outputs.PARTS_OF_A_RUN]
+
+
+def _corruptions(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    from benchmarks.miniature.corrupted import measure_corruptions
+
+    return [measure_corruptions(settings, say)]
+
+
+def _repeats(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
+    from benchmarks.miniature.repeats import measure_repeats
+
+    return [measure_repeats(settings, say)]
+
+
+PARTS: Mapping[str, Measure] = {
+    "captions": _captions,
+    "artists": _artists,
+    "native": _native,
+    "corruptions": _corruptions,
+    "systems": _systems,
+    "repeats": _repeats,
+}
+"""By the name that `--only` takes, in the order of the report."""

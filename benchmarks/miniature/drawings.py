@@ -1,0 +1,204 @@
+"""Do artists draw what they are told: the right colour at the right place, whole scenes?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from benchmarks.local import local_stage
+from benchmarks.miniature.bars import Bar, BenchPart
+from benchmarks.miniature.settings import (
+    ARTISTS,
+    BEST,
+    NATIVE,
+    WEAKER,
+    BenchSettings,
+    Say,
+)
+from benchmarks.tasks.miniature.queries import query
+from benchmarks.tasks.miniature.samples import sample_of
+from generators.base import Result
+from generators.document import Document, Image, ImageRequest
+from generators.errors import PlaitError
+from generators.pictures import Drawing, decode
+from scorers.clipscore import pairs_of
+from scorers.statistics.estimate import Estimate
+from scorers.statistics.means import mean, pooled_mean
+from scorers.truth.language import description
+from scorers.truth.picture_reader import read_picture
+from scorers.truth.reading import ItemReading, Reading
+from scorers.truth.scene import Scene, SceneItem, random_scene
+from scorers.truth.text_reader import TextReading, read_text
+
+OBJECTS = (2, 1, 2, 3, 2, 4)
+"""Objects of scenes, in turn: half of the scenes hold two."""
+TWO = 2
+BATCH = 16
+Aims = tuple[float, float] | None
+"""Least share of items of the right colour, and of whole scenes of two objects."""
+ARTIST_AIMS, NATIVE_AIMS = (0.97, 0.85), (0.80, 0.50)
+
+
+@dataclass(frozen=True, slots=True)
+class DrawnScene:
+    """What should have been drawn, and what was read of the picture."""
+
+    name: str
+    wanted: tuple[SceneItem, ...]
+    read: Reading | None
+    """None where nothing was drawn or the picture is unreadable: a miss."""
+
+    @property
+    def colours(self) -> list[float]:
+        """By item: whether its colour is at its place."""
+        seen = [self._at(item.place) for item in self.wanted]
+        pairs = zip(self.wanted, seen, strict=True)
+        return [float(s is not None and s.colour == item.colour) for item, s in pairs]
+
+    @property
+    def whole(self) -> float:
+        """Whether exactly the wanted items are there, in every attribute."""
+        wanted = tuple(map(ItemReading.of, self.wanted))
+        return float(self.read is not None and self.read.items == wanted)
+
+    def _at(self, place: str) -> ItemReading | None:
+        return None if self.read is None else self.read.at(place)
+
+
+def measure_artists(settings: BenchSettings, say: Say) -> BenchPart:
+    """Text-to-image models, each asked for the same scenes with the same seeds."""
+    scenes = [_scene(i, settings.seed) for i in range(settings.scenes)]
+    bars: list[Bar] = []
+    for name in (*ARTISTS, WEAKER):
+        aims = ARTIST_AIMS if name != WEAKER else None
+        bars += _artist_bars(name, scenes, settings, aims, say)
+    note = f"{WEAKER} is an earlier checkpoint of {BEST}. Unreadable pictures are misses."
+    return BenchPart(title="Artists", bars=tuple(bars), notes=(note,))
+
+
+def _scene(index: int, seed: int) -> Scene:
+    objects = OBJECTS[index % len(OBJECTS)]
+    rng = random.Random(f"artists {seed} {index}")
+    return random_scene(rng, "test", objects, objects)
+
+
+def _artist_bars(
+    name: str, scenes: Sequence[Scene], settings: BenchSettings, aims: Aims, say: Say
+) -> list[Bar]:
+    try:
+        stage = local_stage(name, weights=settings.weights, models=settings.models)
+    except PlaitError as error:
+        return [Bar.not_there(name, str(error))]
+    say(f"{name}: drawing {len(scenes)} scenes")
+    drawn: list[DrawnScene] = []
+    for start in range(0, len(scenes), BATCH):
+        batch = scenes[start : start + BATCH]
+        asked = [_request(s, start + i, settings.seed) for i, s in enumerate(batch)]
+        for scene, outcome in zip(batch, stage(asked), strict=True):
+            drawing = outcome.value if isinstance(outcome, Result) else None
+            image = drawing.encoded() if isinstance(drawing, Drawing) else drawing
+            drawn.append(DrawnScene(f"scene {len(drawn)}", scene.items, _read(image)))
+    return bars_of(name, drawn, aims)
+
+
+def _request(scene: Scene, number: int, seed: int) -> ImageRequest:
+    words = description(scene, random.Random(f"artists {seed} {number}"))
+    return ImageRequest(prompt=words, seed=1000 * seed + number)
+
+
+def _read(image: Image | None) -> Reading | None:
+    if image is None:
+        return None
+    reading = read_picture(decode(image.read()))
+    return reading if isinstance(reading, Reading) else None
+
+
+def bars_of(name: str, drawn: Sequence[DrawnScene], aims: Aims) -> list[Bar]:
+    """Colours at their places over all scenes; whole scenes by the number of objects."""
+    lost = sum(d.read is None for d in drawn)
+    remark = f"{lost:,} of {len(drawn):,} unreadable: misses" if lost else ""
+    whole = {k: _whole(drawn, k) for k in sorted({len(d.wanted) for d in drawn})}
+    two = whole.pop(TWO, Estimate(None, None, 0, "no scene of two objects"))
+    measured = {"right colour at the right place": _colours(drawn)}
+    measured["whole scenes of two objects"] = two
+    bars = [
+        _aimed(f"{name}: {what}", e, None if aims is None else aims[i], remark)
+        for i, (what, e) in enumerate(measured.items())
+    ]
+    title = f"{name}: whole scenes of"
+    return [*bars, *(Bar(name=f"{title} {k}", estimate=e) for k, e in whole.items())]
+
+
+def _aimed(name: str, estimate: Estimate, aim: float | None, remark: str) -> Bar:
+    if aim is None:
+        return Bar(name=name, estimate=estimate, remark=remark)
+    return Bar.at_least(name, estimate, aim, remark)
+
+
+def _colours(drawn: Sequence[DrawnScene]) -> Estimate:
+    """The share of items; `n` is the number of items, the unit is the scene."""
+    shares = [(d.name, share) for d in drawn for share in d.colours]
+    names, values = [n for n, _ in shares], [v for _, v in shares]
+    return replace(pooled_mean(names, values), n=len(values))
+
+
+def _whole(drawn: Sequence[DrawnScene], objects: int) -> Estimate:
+    return mean([d.whole for d in drawn if len(d.wanted) == objects])
+
+
+# ---------------------------------------------------------------------------- native
+
+
+def measure_native(settings: BenchSettings, say: Say) -> BenchPart:
+    """The native model's pictures against its own sentence, and the ground truth's."""
+    system = settings.system(NATIVE)
+    asked = [query(i, settings.seed, "test", "SA") for i in range(settings.scenes)]
+    truths = {q.id: q.scenes[-1] for q in asked}
+    say(f"{NATIVE}: answering {len(asked)} queries")
+    answers = system.answers([sample_of(q) for q in asked])
+    documents = {a.query.id: a.document for a in answers}
+    own, missing = _drawn(documents, truths)
+    bars = bars_of(f"{NATIVE}, against its own text", own, NATIVE_AIMS)
+    whole = bars_of(
+        f"{NATIVE}, against the ground truth", _against(documents, truths), None
+    )
+    note = f"{missing:,} answers hold no picture or no sentence that can be read: misses."
+    return BenchPart(title="Native model", bars=(*bars, *whole), notes=(note,))
+
+
+Documents = Mapping[str, Document | None]
+
+
+def _drawn(
+    documents: Documents, truths: Mapping[str, Scene]
+) -> tuple[list[DrawnScene], int]:
+    """Each picture and what its text says; without either, a miss of the ground truth."""
+    drawn, missing = [], 0
+    for id, document in documents.items():
+        pairs = [] if document is None else pairs_of(document)
+        told = _told(pairs[0].text) if pairs else None
+        if told is None:
+            missing += 1
+            drawn.append(DrawnScene(id, truths[id].items, None))
+        else:
+            drawn.append(DrawnScene(id, told, _read(pairs[0].image)))
+    return drawn, missing
+
+
+def _told(text: str) -> tuple[SceneItem, ...] | None:
+    """The items of the last scene that a text describes; None where they are not clear."""
+    reading = read_text(text)
+    if not isinstance(reading, TextReading) or not reading.scenes:
+        return None
+    items = [found.item for found in reading.scenes[-1].items]
+    return None if None in items else tuple(item for item in items if item is not None)
+
+
+def _against(documents: Documents, truths: Mapping[str, Scene]) -> list[DrawnScene]:
+    drawn = []
+    for id, truth in truths.items():
+        document = documents.get(id)
+        images = () if document is None else document.images
+        drawn.append(DrawnScene(id, truth.items, _read(images[0]) if images else None))
+    return drawn

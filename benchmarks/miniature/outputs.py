@@ -1,0 +1,257 @@
+"""Judges and scorers against truth, on what systems answered in an ordinary run.
+
+Truth stands where people stand in tables of agreement. An answer that truth cannot read
+counts as a miss here (0), as it does in every bar; in the run's own tables it is unscored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.miniature.bars import Bar, BenchPart
+from benchmarks.miniature.settings import (
+    ARTISTS,
+    BEST,
+    CLIP,
+    JUDGE,
+    NATIVE,
+    TRUTH,
+    WEAKER,
+    WRITER,
+)
+from benchmarks.results.board import Board
+from benchmarks.results.table import ResultTable
+from benchmarks.results.validity import ControlCheck, checks, compared
+from benchmarks.runs.run_data import RunData
+from benchmarks.tasks.controls import CONTROLS, is_control
+from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
+from scorers.statistics.agreement import ScoredPair, agreement
+from scorers.statistics.estimate import Estimate, Floats
+
+RANKS = 0.8
+"""Least rank correlation of the judge with truth."""
+OUTLINE, ONE_PICTURE = f"{WRITER}+{BEST}@outline", f"{WRITER}+{BEST}"
+EARLIER = f"{WRITER}+{WEAKER}@outline"
+SYSTEMS = (
+    *(NATIVE, OUTLINE, ONE_PICTURE),
+    *(f"{WRITER}+{artist}@outline" for artist in ARTISTS[1:]),
+    *(EARLIER, GROUND_TRUTH, *CONTROLS),
+)
+"""All that are asked where they are to be had."""
+SCORERS = (CLIP, JUDGE, TRUTH, "truth:text", "truth:image", "truth:match", "bleu", "ssim")
+ORDERS = ((GROUND_TRUTH, OUTLINE), (OUTLINE, EARLIER))
+"""(better, worse): pairs whose order is known."""
+PROJECTS = "PBL"
+_MEASURES = ("spearman", "pearson", "kendall")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunScores:
+    """The scores of a run as arrays, with truth's misses."""
+
+    board: Board
+    values: dict[str, Floats]
+    """By scorer, (queries, systems); NaN where there is no score."""
+    misses: int
+    """Answers that truth could not read."""
+
+    @classmethod
+    def of(cls, run: RunData) -> RunScores:
+        """Of a run with one repeat."""
+        board = run.board
+        values = {name: column.copy() for name, column in board.values.items()}
+        row = {key: i for i, key in enumerate(board.keys)}
+        column_of = {s.name: i for i, s in enumerate(board.systems)}
+        unread = [
+            s for s in run.scores if is_truth(s["scorer"]) and s["outcome"] == "unscored"
+        ]
+        for s in unread:
+            values[s["scorer"]][row[s["query"]], column_of[s["system"]]] = 0.0
+        misses = sum(s["scorer"] == TRUTH for s in unread)
+        return cls(board=board, values=values, misses=misses)
+
+    @property
+    def systems(self) -> list[str]:
+        """Names, in the order of the columns."""
+        return [s.name for s in self.board.systems]
+
+    @property
+    def categories(self) -> list[str]:
+        """Of each row."""
+        by_key = {q.key: q.category for q in self.board.queries}
+        return [by_key[key] for key in self.board.keys]
+
+    def column(self, scorer: str, system: str) -> Floats | None:
+        """(queries,) scores of one system; None where either is not in the run."""
+        if scorer not in self.values or system not in self.systems:
+            return None
+        column: Floats = self.values[scorer][:, self.systems.index(system)]
+        return column
+
+    def compared(
+        self, scorer: str, better: str, worse: str, category: str | None = None
+    ) -> ControlCheck | None:
+        """Better less worse over the queries scored on both; None where one is missing."""
+        columns = self.column(scorer, better), self.column(scorer, worse)
+        if columns[0] is None or columns[1] is None:
+            return None
+        rows = [category in (None, c) for c in self.categories]
+        scale = next(s.scale for s in self.board.scorers if s.name == scorer)
+        return compared(scorer, scale, worse, columns[0][rows], columns[1][rows])
+
+    def pairs(self, scorer: str) -> list[ScoredPair]:
+        """Answers of systems, without the ground truth and controls, scored by both."""
+        return [
+            ScoredPair(query=key, category=c, kind="system", judge=a, human=b)
+            for name in self.systems
+            if name != GROUND_TRUTH and not is_control(name)
+            for key, c, a, b in self._rows(scorer, name)
+        ]
+
+    def _rows(self, scorer: str, system: str) -> Iterable[tuple[str, str, float, float]]:
+        judged, truth = self.column(scorer, system), self.column(TRUTH, system)
+        if judged is None or truth is None:
+            return []
+        rows = zip(self.board.keys, self.categories, judged, truth, strict=True)
+        return [r for r in rows if not (np.isnan(r[2]) or np.isnan(r[3]))]
+
+
+def is_truth(scorer: str) -> bool:
+    """Whether a scorer reads known truth."""
+    return scorer.startswith("truth:")
+
+
+def outputs_part(scores: RunScores) -> BenchPart:
+    """The judge against truth on systems' answers, and every scorer beside it."""
+    name = f"{JUDGE} against {TRUTH}: Spearman"
+    pairs = scores.pairs(JUDGE)
+    if not pairs:
+        return BenchPart(
+            title=_OUTPUTS, bars=(Bar.not_there(name, _nothing(scores, JUDGE)),)
+        )
+    bar = Bar.at_least(name, _coefficients(pairs)["spearman"], RANKS)
+    note = f"{scores.misses:,} answers that truth cannot read count as misses (0)."
+    return BenchPart(
+        title=_OUTPUTS, bars=(bar,), tables=(agreement_table(scores),), notes=(note,)
+    )
+
+
+_OUTPUTS = "Judge against truth, on systems' answers"
+
+
+def _nothing(scores: RunScores, scorer: str) -> str:
+    if scorer not in scores.values:
+        return f"{scorer} is not to be had"
+    return "no answer of a system has a score of both"
+
+
+def _coefficients(pairs: Sequence[ScoredPair]) -> dict[str, Estimate]:
+    return dict(agreement(pairs, one_scale=False)[0].coefficients)
+
+
+def agreement_table(scores: RunScores) -> ResultTable:
+    """Every scorer beside truth, as MMIE's Table 5 sets metrics beside people."""
+    rows = []
+    for scorer in scores.values:
+        pairs = [] if scorer == TRUTH else scores.pairs(scorer)
+        if not pairs:
+            continue
+        values = _coefficients(pairs)
+        rows.append([scorer, f"{len(pairs):,}", *(_text(values[m]) for m in _MEASURES)])
+    head = ["scorer", "answers", "Spearman", "Pearson", "Kendall tau-b"]
+    note = "CLIPScore and SSIM are not applicable to answers without pictures."
+    return ResultTable.of(f"Agreement with {TRUTH}, where people stand", head, rows, [note])
+
+
+def _text(estimate: Estimate) -> str:
+    if estimate.value is None:
+        return f"- ({estimate.reason})"
+    ends = "" if estimate.ci95 is None else " [{:.2f}, {:.2f}]".format(*estimate.ci95)
+    return f"{estimate.value:.2f}{ends}"
+
+
+def controls_part(scores: RunScores) -> BenchPart:
+    """Every control below the ground truth, by the judge; the other scorers as a table."""
+    made = checks(scores.board)
+    bars = [_control_bar(check) for check in made if check.scorer == JUDGE]
+    if not bars:
+        return BenchPart.not_there("Controls", _nothing(scores, JUDGE))
+    return BenchPart(title="Controls", bars=tuple(bars), tables=(blindness_table(made),))
+
+
+def _control_bar(check: ControlCheck) -> Bar:
+    return _order_bar(f"{JUDGE}: gt above {check.control}", check)
+
+
+def _order_bar(name: str, check: ControlCheck) -> Bar:
+    """Met where the order is right, by the interval or, without one, by the sign test."""
+    met = None if check.difference.value is None else check.order == "right"
+    return Bar(
+        name=name,
+        estimate=check.difference,
+        aim="interval > 0",
+        met=met,
+        remark="" if met and check.difference.ci95 else check.order,
+    )
+
+
+def blindness_table(made: Sequence[ControlCheck]) -> ResultTable:
+    """How often each scorer puts the ground truth above an answer made worse."""
+    scorers = list(dict.fromkeys(check.scorer for check in made))
+    controls = list(dict.fromkeys(check.control for check in made))
+    cells = {(c.control, c.scorer): _cell(c) for c in made}
+    rows = [[control, *(cells[control, s] for s in scorers)] for control in controls]
+    notes = [
+        "gt above / equal / below the control, over the queries that the control changes "
+        "and both are scored on; all equal: the scorer is blind to the change."
+    ]
+    return ResultTable.of("What scorers do not see", ["control", *scorers], rows, notes)
+
+
+def _cell(check: ControlCheck) -> str:
+    n = check.difference.n
+    if not n:
+        return "-"
+    equal = n - check.above - check.below
+    blind = " blind" if check.order == "blind" else ""
+    return f"{check.above}/{equal}/{check.below}{blind}"
+
+
+def orders_part(scores: RunScores) -> BenchPart:
+    """Systems of known order, by paired differences of the judge and of truth."""
+    bars = [
+        _difference_bar(scores, scorer, better, worse)
+        for better, worse in ORDERS
+        for scorer in (JUDGE, TRUTH, CLIP)
+    ]
+    return BenchPart(title="Systems of known order", bars=tuple(bars))
+
+
+def _difference_bar(
+    scores: RunScores, scorer: str, better: str, worse: str, category: str | None = None
+) -> Bar:
+    where = f" ({category})" if category else ""
+    name = f"{scorer}: {better} above {worse}{where}"
+    check = scores.compared(scorer, better, worse, category)
+    if check is None:
+        absent = [n for n in (better, worse) if n not in scores.systems] or [scorer]
+        return Bar.not_there(name, f"not in the run: {', '.join(absent)}")
+    if scorer == CLIP:
+        return Bar(name=name, estimate=check.difference)
+    return _order_bar(name, check)
+
+
+def protocols_part(scores: RunScores) -> BenchPart:
+    """The outline protocol against one picture, on queries that ask for several."""
+    bars = [
+        _difference_bar(scores, scorer, OUTLINE, ONE_PICTURE, PROJECTS)
+        for scorer in (TRUTH, JUDGE)
+    ]
+    return BenchPart(title="Outline against one picture", bars=tuple(bars))
+
+
+PARTS_OF_A_RUN = (outputs_part, controls_part, orders_part, protocols_part)
+"""What is measured of one run, in the order of the report."""

@@ -1,0 +1,1 @@
+"""story.html: a run told to a newcomer in five pictures."""

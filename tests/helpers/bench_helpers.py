@@ -1,0 +1,96 @@
+"""Artists and judges of the miniature world without models, with planted defects."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from generators.base import Outcome, Result
+from generators.custom import drawn
+from generators.document import Candidate, Draft, ImageRequest, Request, Score, Text
+from generators.pictures import Drawing, decode
+from scorers.clipscore import pairs_of
+from scorers.truth.drawing import draw
+from scorers.truth.language import statement
+from scorers.truth.picture_reader import read_picture
+from scorers.truth.reading import Reading
+from scorers.truth.scene import Scene, SceneItem
+from scorers.truth.text_reader import TextReading, read_text
+
+OTHER = {"left": "right", "right": "left"}
+
+
+def mirrored(item: SceneItem) -> SceneItem:
+    row, column = item.place.split()
+    return replace(item, place=f"{row} {OTHER[column]}")
+
+
+class Painter:
+    """Draws the scene that its prompt tells; `defect` names what is wrong with it."""
+
+    kind = "render"
+
+    def __init__(self, *, weights: str = "tiny", defect: str = "", **_: Any) -> None:
+        self.defect = defect
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Any]]:
+        return [Result(Drawing(self._drawn(request))) for request in inputs]
+
+    def _drawn(self, request: ImageRequest) -> Any:
+        reading = read_text(request.prompt or "")
+        assert isinstance(reading, TextReading)
+        scene = reading.scenes[-1].scene
+        assert scene is not None
+        items = list(scene.items)
+        if self.defect == "mirrored":
+            items = [mirrored(item) for item in items]
+        if self.defect == "size":
+            items = [replace(i, size="small") for i in items]
+        return np.asarray(draw(Scene.of(scene.background, items), request.seed or 0))
+
+
+class WordCounter:
+    """A CLIPScore that sees colours and shapes, and no places: words in the picture."""
+
+    kind = "score"
+    scale = "0-2.5"
+    direction = "higher"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
+        return [Result(Score(self._score(c))) for c in inputs]
+
+    def _score(self, candidate: Candidate) -> float:
+        (pair,) = pairs_of(candidate.document)
+        reading = read_picture(decode(pair.image.read()))
+        assert isinstance(reading, Reading)
+        words = pair.text.replace(",", "").split()
+        seen = sorted(f"{i.colour} {i.shape}" for i in reading.items)
+        told = sorted(f"{a} {b}" for a, b in pairwise(words))
+        return sum(name in told for name in seen) / len(seen)
+
+
+class Unchanged:
+    """Answers with the scene that the query shows: right in what does not change."""
+
+    kind = "draft"
+    seeded = False
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        return [Result(self._answer(request)) for request in inputs]
+
+    def _answer(self, request: Request) -> Draft:
+        reading = read_picture(decode(request.images[-1].read()))
+        assert isinstance(reading, Reading)
+        assert reading.scene is not None
+        picture = drawn(draw(reading.scene, 0))
+        return Draft((Text(statement(reading.scene)), picture))

@@ -1,0 +1,212 @@
+"""Pictures of scenes read back: right on drawn ones, right or unclear on damaged ones."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw, ImageFilter
+
+from scorers.truth.drawing import SIDE, draw
+from scorers.truth.picture_reader import read_picture
+from scorers.truth.reading import Illegible, ItemReading, Reading
+from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, Scene, SceneItem, random_scene
+
+Picture = Image.Image
+ATTRIBUTES = ("size", "colour", "shape")
+
+
+def scenes(number: int) -> list[Scene]:
+    splits = ("train", "test")
+    return [random_scene(random.Random(i), splits[i % 2]) for i in range(number)]
+
+
+def reading(picture: Picture) -> Reading:
+    found = read_picture(picture)
+    assert isinstance(found, Reading), found
+    return found
+
+
+def noisy(picture: Picture, deviation: float = 8) -> Picture:
+    pixels = np.asarray(picture, dtype=float)
+    pixels = pixels + np.random.default_rng(0).normal(0, deviation, pixels.shape)
+    return Image.fromarray(pixels.clip(0, 255).round().astype(np.uint8))
+
+
+def as_jpeg(picture: Picture, quality: int = 75) -> Picture:
+    file = io.BytesIO()
+    picture.save(file, "JPEG", quality=quality)
+    return Image.open(file)
+
+
+def blurred(picture: Picture, sigma: float = 1) -> Picture:
+    return picture.filter(ImageFilter.GaussianBlur(sigma))
+
+
+def sized(side: int) -> Callable[[Picture], Picture]:
+    return lambda picture: picture.resize((side, side), Image.Resampling.BICUBIC)
+
+
+def is_wrong(found: Reading | Illegible, scene: Scene) -> bool:
+    """Whether anything is stated that is not so, or an item is missing or too many."""
+    if isinstance(found, Illegible):
+        return False
+    if found.background not in (None, scene.background):
+        return True
+    if sorted(map(str, (i.place for i in found.items))) != sorted(
+        i.place for i in scene.items
+    ):
+        return True
+    return any(
+        getattr(found.at(item.place), name) not in (None, getattr(item, name))
+        for item in scene.items
+        for name in ATTRIBUTES
+    )
+
+
+def shares(number: int, damage: Callable[[Picture], Picture]) -> tuple[float, float]:
+    """Shares of scenes read in full, and read wrong."""
+    right = wrong = 0
+    for seed, scene in enumerate(scenes(number)):
+        found = read_picture(damage(draw(scene, seed)))
+        right += isinstance(found, Reading) and found.scene == scene
+        wrong += is_wrong(found, scene)
+    return right / number, wrong / number
+
+
+def as_drawn(picture: Picture) -> Picture:
+    return picture
+
+
+def test_drawn_scenes_are_read() -> None:
+    assert shares(200, as_drawn) == (1, 0)
+
+
+@pytest.mark.slow
+def test_three_thousand_drawn_scenes_are_read() -> None:
+    right, wrong = shares(3000, as_drawn)
+    assert right >= 0.995
+    assert wrong == 0
+
+
+@pytest.mark.parametrize(
+    ("damage", "least"),
+    [
+        (blurred, 0.995),
+        (noisy, 0.98),
+        (as_jpeg, 0.97),
+        (sized(512), 0.995),
+        (sized(48), 0.995),
+        (lambda picture: as_jpeg(blurred(noisy(picture))), 0.8),
+        (lambda picture: noisy(picture, 16), 0.9),
+    ],
+    ids=["blur", "noise", "JPEG", "512", "48", "all", "much noise"],
+)
+def test_damaged_pictures_are_read_right_or_not_at_all(
+    damage: Callable[[Picture], Picture], least: float
+) -> None:
+    right, wrong = shares(150, damage)
+    assert right >= least
+    assert wrong == 0
+
+
+def drawn(*items: SceneItem, background: str = "white") -> Picture:
+    return draw(Scene.of(background, items), 0)
+
+
+STAR = SceneItem("top left", "large", "red", "star")
+
+
+def test_left_is_left_and_top_is_top() -> None:
+    picture = drawn(STAR)
+    mirrored = reading(picture.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    assert mirrored == Reading.of("white", [ItemReading.of(replace(STAR, place=PLACES[1]))])
+    (turned,) = reading(picture.transpose(Image.Transpose.FLIP_TOP_BOTTOM)).items
+    assert turned.place == "bottom left"
+    assert turned.shape is None, "a star upside down is no star of this world"
+
+
+def test_colours_are_those_of_the_palette() -> None:
+    swapped = Image.fromarray(np.asarray(drawn(STAR))[..., ::-1].copy())
+    assert [item.colour for item in reading(swapped).items] != ["red"]
+    for name, rgb in COLOURS.items():
+        picture = Image.new("RGB", (SIDE, SIDE), BACKGROUNDS["grey"])
+        ImageDraw.Draw(picture).rectangle((4, 4, 26, 26), fill=rgb)
+        assert reading(picture).items == (ItemReading("top left", "large", name, "square"),)
+
+
+def regular(corners: int, radius: float, inner: float | None = None) -> Picture:
+    """A regular polygon or star at the bottom right, drawn without the drawing code."""
+    finer, many = 8, corners if inner is None else 2 * corners
+    picture = Image.new("RGB", (SIDE * finer, SIDE * finer), BACKGROUNDS["pink"])
+    angles = 2 * np.pi * np.arange(many) / many + (np.pi / 4 if corners == 4 else 0)
+    radii = np.where(np.arange(many) % 2, radius if inner is None else inner, radius)
+    x, y = 48 + radii * np.sin(angles), 48 - radii * np.cos(angles)
+    outline = list(zip(finer * x, finer * y, strict=True))
+    ImageDraw.Draw(picture).polygon(outline, fill=COLOURS["blue"])
+    return picture.resize((SIDE, SIDE), Image.Resampling.BOX)
+
+
+@pytest.mark.parametrize(
+    ("picture", "size", "shape"),
+    [
+        (regular(64, 13), "large", "circle"),
+        (regular(64, 8), "small", "circle"),
+        (regular(4, 16), "large", "square"),
+        (regular(3, 14.5), "large", "triangle"),
+        (regular(3, 9), "small", "triangle"),
+        (regular(5, 15, 6.3), "large", "star"),
+        (regular(5, 9.2, 3.9), "small", "star"),
+        (regular(6, 13), "large", "circle"),
+        (regular(64, 3.2), None, None),
+        (regular(64, 10.2), None, "circle"),
+        (regular(3, 14, 3), None, None),
+    ],
+)
+def test_figures_are_told_without_knowing_how_they_are_drawn(
+    picture: Picture, size: str | None, shape: str | None
+) -> None:
+    (item,) = reading(picture).items
+    assert (item.size, item.shape) == (size, shape)
+
+
+def test_what_is_between_two_is_neither() -> None:
+    picture = Image.new("RGB", (SIDE, SIDE), BACKGROUNDS["white"])
+    pen = ImageDraw.Draw(picture)
+    between = tuple(
+        (a + b) // 2 for a, b in zip(COLOURS["green"], COLOURS["yellow"], strict=True)
+    )
+    pen.ellipse((4, 4, 28, 28), fill=between)
+    pen.rounded_rectangle((36, 4, 60, 28), radius=7, fill=COLOURS["green"])
+    pen.ellipse((20, 36, 44, 60), fill=COLOURS["red"])
+    mixed, rounded, middle = reading(picture).items
+    assert (mixed.colour, mixed.shape) == (None, "circle")
+    assert (rounded.colour, rounded.shape) == ("green", None)
+    assert (middle.place, middle.colour) == (None, "red")
+    assert reading(picture).scene is None
+
+
+def test_an_empty_picture_shows_nothing() -> None:
+    assert reading(Image.new("RGB", (64, 64), BACKGROUNDS["grey"])) == Reading("grey")
+
+
+@pytest.mark.parametrize(
+    ("picture", "reason"),
+    [
+        (Image.new("RGB", (47, 64)), "47 x 64 pixels; at least 48"),
+        (Image.new("RGB", (100, 64)), "is not square"),
+        (Image.new("RGB", (64, 64), (90, 140, 90)), "no plain background"),
+        (noisy(Image.new("RGB", (64, 64), (128, 128, 128)), 90), "no plain background"),
+        (Image.linear_gradient("L"), "no plain background"),
+    ],
+)
+def test_what_is_no_picture_of_this_world_is_unreadable(
+    picture: Picture, reason: str
+) -> None:
+    found = read_picture(picture)
+    assert isinstance(found, Illegible)
+    assert reason in found.reason

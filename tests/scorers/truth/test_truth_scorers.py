@@ -1,0 +1,169 @@
+"""The scorers of truth on answers of the miniature world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from benchmarks.tasks.miniature.exports import export_samples
+from benchmarks.tasks.miniature.reader import samples
+from benchmarks.tasks.task_set import load
+from generators.base import Failure, NotApplicable, Outcome, Result, Unscored, imported
+from generators.document import Document, Image, Sample, Score, Text, with_blobs
+from generators.errors import UsageError
+from generators.pictures import encode
+from scorers import SCORERS, resolve_scorer
+
+NAMES = [name for name in SCORERS if name.startswith("truth:")]
+SAMPLES = samples(30)
+
+
+def scored(name: str, sample: Sample, document: Document) -> Outcome[Score]:
+    """The walk of a scorer with its stage run in this process."""
+    scorer = resolve_scorer(name, "pretrained", {})
+    walk = scorer.judge(sample, document)
+    try:
+        (job,) = next(walk)
+    except StopIteration as stopped:
+        outcome: Outcome[Score] = stopped.value
+        return outcome
+    outcomes = imported(job.spec.target)(**job.spec.settings)([job.input])
+    with pytest.raises(StopIteration) as end:
+        walk.send(outcomes)
+    return end.value.value
+
+
+def value(name: str, sample: Sample, document: Document) -> float:
+    outcome = scored(name, sample, document)
+    assert isinstance(outcome, Result), outcome
+    return outcome.value.value
+
+
+def truth_of(sample: Sample) -> Document:
+    assert sample.reference is not None
+    return sample.reference
+
+
+def first(category: str, after: int = 0) -> Sample:
+    return [sample for sample in SAMPLES if sample.category == category][after]
+
+
+def test_the_ground_truth_is_right_in_all() -> None:
+    for sample in SAMPLES:
+        for name in NAMES:
+            outcome = scored(name, sample, truth_of(sample))
+            if sample.wants_images or name in ("truth:text", "truth:answer"):
+                assert isinstance(outcome, Result), (name, outcome)
+                assert outcome.value.value == 100
+            else:
+                assert isinstance(outcome, NotApplicable)
+
+
+def test_so_it_is_from_an_ordinary_mmie_folder(tmp_path: Path) -> None:
+    """Nothing but the reference document is known of the truth."""
+    export_samples(SAMPLES[:6], tmp_path / "mmie")
+    read = [s for s in load(str(tmp_path / "mmie")).samples if isinstance(s, Sample)]
+    assert len(read) == 6
+    for sample in read:
+        sample = with_blobs(sample, lambda image: Image.of(Path(image.place).read_bytes()))
+        assert value("truth:answer", sample, truth_of(sample)) == 100
+
+
+def test_another_scenes_picture_fails_the_match_and_not_the_text() -> None:
+    sample, other = first("SA"), first("SA", 1)
+    text, picture = truth_of(sample).segments[0], truth_of(other).images[0]
+    document = Document((text, picture))
+    assert value("truth:text", sample, document) == 100
+    match = value("truth:match", sample, document)
+    assert match == value("truth:image", sample, document) < 100
+    assert match < value("truth:answer", sample, document) < 100
+    assert value("truth:match", sample, truth_of(other)) == 100
+    assert value("truth:answer", sample, truth_of(other)) < 100
+
+
+def test_pictures_in_the_wrong_order_are_noticed() -> None:
+    sample = first("PBL")
+    one, picture, two, other = truth_of(sample).segments
+    exchanged = Document((one, other, two, picture))
+    for name in ("truth:image", "truth:match", "truth:answer"):
+        assert value(name, sample, exchanged) < 100, name
+    assert value("truth:text", sample, exchanged) == 100
+
+
+def test_the_last_scene_of_the_text_counts() -> None:
+    sample = first("PBL")
+    one, _, two, last = truth_of(sample).segments
+    assert value("truth:match", sample, Document((one, two, last))) == 100
+    assert value("truth:image", sample, Document((one, two, last))) < 100
+
+
+def test_what_is_missing_is_missed_and_details_are_kept() -> None:
+    sample = first("SA")
+    text, picture = truth_of(sample).segments
+    assert 0 < value("truth:answer", sample, Document((text,))) < 100
+    outcome = scored("truth:image", sample, Document((picture,)))
+    assert isinstance(outcome, Result)
+    parts = outcome.value.parts
+    assert (parts["precision"], parts["recall"], parts["each"]) == (1, 1, [100])
+    assert isinstance(text, Text)
+    assert parts["shown"] == [text.text.removeprefix("Now there is ").removesuffix(".")]
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "reason"),
+    [
+        ("truth:text", "text", "unreadable text: the sentence"),
+        ("truth:answer", "text", "unreadable text"),
+        ("truth:match", "text", "unreadable text beside picture 1"),
+        ("truth:match", "silence", "the text beside picture 1 describes no scene"),
+        ("truth:image", "picture", "unreadable picture 1: the picture has no plain"),
+        ("truth:match", "picture", "unreadable picture 1"),
+        ("truth:answer", "picture", "unreadable picture 1"),
+        ("truth:image", "no picture", "holds no picture"),
+        ("truth:text", "no text", "holds no text"),
+        ("truth:answer", "nothing", "is empty"),
+    ],
+)
+def test_what_cannot_be_read_is_unscored(name: str, change: str, reason: str) -> None:
+    from PIL import Image as Pictures
+
+    sample = first("SA")
+    text, picture = truth_of(sample).segments
+    gradient = encode(Pictures.linear_gradient("L").convert("RGB"))
+    documents = {
+        "text": Document((Text("There is a red at the top left."), picture)),
+        "silence": Document((Text("Look!"), picture)),
+        "picture": Document((text, gradient)),
+        "no picture": Document((text,)),
+        "no text": Document((picture,)),
+        "nothing": Document(),
+    }
+    outcome = scored(name, sample, documents[change])
+    assert isinstance(outcome, Unscored), outcome
+    assert reason in outcome.reason
+
+
+def test_a_broken_picture_is_a_failure_and_other_worlds_do_not_apply() -> None:
+    sample = first("SA")
+    broken = Document((Text("Now there is a star."), Image.of(b"no picture")))
+    assert isinstance(scored("truth:image", sample, broken), Failure)
+    bare = replace(sample, reference=None)
+    assert isinstance(scored("truth:answer", bare, truth_of(sample)), NotApplicable)
+    other = replace(sample, reference=Document((Text("A cat sits on a mat."),)))
+    outcome = scored("truth:answer", other, truth_of(sample))
+    assert isinstance(outcome, NotApplicable)
+    assert "not of the miniature world" in outcome.reason
+    assert value("truth:match", bare, truth_of(sample)) == 100
+
+
+def test_one_record_serves_all() -> None:
+    sample = first("PBL")
+    walks = [resolve_scorer(n, "tiny", {}).judge(sample, truth_of(sample)) for n in NAMES]
+    assert len({next(walk)[0].key for walk in walks}) == 1
+
+
+def test_an_unknown_truth_lists_the_known_ones() -> None:
+    with pytest.raises(UsageError, match=r"'truth:mach'; did you mean 'truth:match'"):
+        resolve_scorer("truth:mach", "tiny", {})
