@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.miniature.training.loop import Plan
+from benchmarks.miniature.training.loop import TrainingPlan
 from benchmarks.miniature.training.norms import with_fast_norms
 from generators.anole.codec import vq_model
 from scorers.truth.drawing import SIDE, draw
@@ -36,7 +36,7 @@ VQ: Mapping[str, Any] = {
     "attn_type": "vanilla",
 }
 """Fields of `ChameleonVQVAEConfig`."""
-VQ_PLAN = Plan(steps=1600, rate=2e-3, warmup=50, average=0.99, save_every=200)
+VQ_PLAN = TrainingPlan(steps=1600, rate=2e-3, warmup=50, average=0.99, save_every=200)
 BATCH = 8
 PLAIN = 150
 """First steps, which leave the latents as they are."""
@@ -64,7 +64,11 @@ class VqLearner:
     """The model and the loss of a batch."""
 
     def __init__(
-        self, config: Mapping[str, Any], pictures: Pictures, plan: Plan, batch: int = BATCH
+        self,
+        config: Mapping[str, Any],
+        pictures: Pictures,
+        plan: TrainingPlan,
+        batch: int = BATCH,
     ) -> None:
         torch.manual_seed(plan.seed)
         model = with_fast_norms(vq_model(config).train())
@@ -88,8 +92,8 @@ class VqLearner:
             codes = latents + (nearest - latents).detach()
         with torch.autocast("cpu", torch.bfloat16):
             drawn = self.model.decoder(self.model.post_quant_conv(codes))
-        total: Tensor = _difference(drawn.float(), chosen) + CODE_TIES * ties
-        return total
+        loss: Tensor = _difference(drawn.float(), chosen) + CODE_TIES * ties
+        return loss
 
     def _some(self, rng: np.random.Generator, count: int) -> Tensor:
         rows = rng.choice(len(self._pictures), min(count, len(self._pictures)), False)
