@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from tokenizers import Tokenizer
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from benchmarks.miniature.training.anole_vq import codes_of
 from benchmarks.miniature.training.labels import Labels, labels_of
@@ -133,27 +134,37 @@ class AnoleData:
         return Piece([own.begin_image, *codes, own.end_image], weight, part.scene)
 
     def _padded(self, rows: Sequence[Sequence[Piece]]) -> Sequences:
-        longest = max(sum(len(p.ids) for p in row) for row in rows)
-        ids = torch.zeros(len(rows), longest, dtype=torch.long)
-        weights = torch.zeros(len(rows), longest)
-        marks: list[tuple[int, int]] = []
-        scenes: list[list[int]] = []
-        for k, row in enumerate(rows):
-            at = 0
-            for piece in row:
-                after = at + len(piece.ids)
-                ids[k, at:after] = torch.tensor(piece.ids, dtype=torch.long)
-                weights[k, at:after] = piece.weight
-                if piece.scene is not None:
-                    # What text before a picture says is known where the picture begins.
-                    places = [at, after - 1] if piece.weight == 1.0 else [after - 1]
-                    marks += [(k, place) for place in places]
-                    scenes += [labels_of(piece.scene)] * len(places)
-                at = after
+        ids, weights = (
+            pad_sequence([torch.tensor(own) for own in values], batch_first=True)
+            for values in ([_ids(row) for row in rows], [_weights(row) for row in rows])
+        )
         # The mark that ends a picture is set, not written.
         weights[ids == self.vocabulary.end_image] = 0.0
-        marked = torch.tensor(marks, dtype=torch.long).view(-1, 2)
-        return Sequences(ids, weights, marked, np.array(scenes, np.int64))
+        marks = [(k, *mark) for k, row in enumerate(rows) for mark in _marks(row)]
+        places = torch.tensor([mark[:2] for mark in marks], dtype=torch.long)
+        scenes = [labels_of(scene) for _, _, scene in marks]
+        return Sequences(ids, weights, places.view(-1, 2), np.array(scenes, np.int64))
+
+
+def _ids(row: Sequence[Piece]) -> list[int]:
+    return [i for piece in row for i in piece.ids]
+
+
+def _weights(row: Sequence[Piece]) -> list[float]:
+    return [piece.weight for piece in row for _ in piece.ids]
+
+
+def _marks(row: Sequence[Piece]) -> Iterator[tuple[int, Scene]]:
+    """Positions of the marks that a scene is read from, with the scene."""
+    after = 0
+    for piece in row:
+        at, after = after, after + len(piece.ids)
+        if piece.scene is None:
+            continue
+        if piece.weight == 1.0:
+            # What text before a picture says is known where the picture begins.
+            yield at, piece.scene
+        yield after - 1, piece.scene
 
 
 def _said(scene: Scene, rng: random.Random) -> str:
