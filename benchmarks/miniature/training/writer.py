@@ -28,7 +28,7 @@ from benchmarks.miniature.training.writer_sheet import sheet
 from generators.files import write_whole
 
 CHECKPOINT = "qwen2-vl"
-STEPS = 1950
+STEPS = 4000
 RATE = 1.5e-3
 _LOOK_EVERY = 300
 _LOOK_QUERIES = 16

@@ -31,12 +31,12 @@ EARLY: dict[Kind, int] = {"SA": 2, "PBL": 2, "MSR": 12, "caption": 16}
 """Rows of each kind in the first batches, which teach the vision tower to see."""
 EARLY_STEPS = 400
 LATE: dict[Kind, int] = {
-    "SA": 3,
-    "PBL": 6,
-    "MSR": 10,
-    "SA@outline": 2,
-    "PBL@outline": 3,
-    "caption": 8,
+    "SA": 8,
+    "PBL": 8,
+    "MSR": 11,
+    "SA@outline": 1,
+    "PBL@outline": 2,
+    "caption": 2,
 }
 """Rows of each kind in later batches."""
 CHUNK = 8

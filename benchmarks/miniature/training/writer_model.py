@@ -49,9 +49,10 @@ _TEXT_SIZE = {
     "tie_word_embeddings": True,
 }
 _VISION_SIZE = {"depth": 3, "embed_dim": 96, "num_heads": 3, "mlp_ratio": 4}
-_ROPE_THETA = 10.0
-"""Small, since the slowest frequencies are those of a picture's columns: with the published
-one, four columns would look alike in heads of 32 dimensions."""
+_ROPE_THETA = 100.0
+"""Far below the published one, with which four columns of a picture would look alike: in
+heads of 32 dimensions the slowest frequencies are theirs. Smaller still, words far apart
+would not find each other by what they mean."""
 
 
 def writer_tokenizer() -> PreTrainedTokenizerFast:

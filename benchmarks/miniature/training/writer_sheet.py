@@ -12,7 +12,7 @@ from benchmarks.miniature.training.writer_check import WriterAnswer
 from benchmarks.tasks.miniature.queries import ScenePicture
 from scorers.truth.drawing import draw
 
-_PICTURE, _WIDTH, _HEIGHT, _COLUMNS = 128, 860, 150, 110
+_PICTURE, _WIDTH, _HEIGHT, _COLUMNS = 128, 860, 260, 110
 _WRONG = (190, 20, 30)
 
 
