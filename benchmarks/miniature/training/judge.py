@@ -33,7 +33,7 @@ CAPTIONS_FIRST = 250
 """Steps of captions alone, which teach the vision model cheaply."""
 DOUBLED_UNTIL = 300
 """The first judgements come in batches of twice the size."""
-GROUPS = {"SA": 8, "PBL": 6, "MSR": 3}
+GROUPS = {"SA": 8, "PBL": 6, "MSR": 6}
 """Judgements of each category in a step."""
 CAPTIONS, CAPTIONS_ALONE = 4, 48
 HELD_OUT = 200

@@ -122,7 +122,7 @@ def _partly(text: str, right: str) -> bool:
 def feedback(answer: Damaged) -> str:
     """What the answer should hold and what it holds, in one line."""
     if answer.query.category == "MSR":
-        return _remark(answer)
+        return f"{compared(answer)} {_remark(answer)}"
     lines = []
     if answer.query.category == "PBL":
         lines.append(f"Image-0 shows {slots(answer.query.scenes[0])}.")
@@ -148,6 +148,16 @@ REMARKS = (
     "There is no answer.",
 )
 """What is said of reasoning answers, from right to none."""
+
+
+def compared(answer: Damaged) -> str:
+    """The correct reasoning answer and the given one, whose other words are marked."""
+    right, given = str(answer.query.answer[0]).split(" "), answer.text.split(" ")
+    if len(right) == len(given):
+        pairs = zip(given, right, strict=True)
+        given = [word if word == other else f"{word} (wrong)," for word, other in pairs]
+    told = " ".join(given) or "nothing."
+    return f"Expected {' '.join(right)} The text tells {told}"
 
 
 def _remark(answer: Damaged) -> str:

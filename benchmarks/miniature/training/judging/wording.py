@@ -14,7 +14,7 @@ from typing import Any
 import sentencepiece
 
 from benchmarks.miniature.training.judging.corruptions import damaged
-from benchmarks.miniature.training.judging.verdicts import REMARKS, reply
+from benchmarks.miniature.training.judging.verdicts import REMARKS, compared, reply
 from scorers.internvl.settings import SYSTEM
 from scorers.internvl.tokenizer import CONTROLS
 from scorers.judging.rubrics import OWN
@@ -85,7 +85,9 @@ def _texts() -> Iterator[str]:
         answer = damaged(rng, "train", ("SA", "PBL", "MSR")[k % 3])
         parts = [p for p in answer.query.question if isinstance(p, str)]
         parts += [p.told.text for p in answer.parts if p.told]
-        for text in (*parts, answer.text, reply(answer)):
+        # A comparison repeats the answers' words, which are counted already.
+        written = reply(answer).replace(f"{compared(answer)} ", "")
+        for text in (*parts, answer.text, written):
             yield from text.splitlines()
 
 
