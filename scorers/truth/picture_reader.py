@@ -39,6 +39,8 @@ _SOFT_EDGE = 3
 """Pixels around an item in which its edge may fade."""
 _SPECK, _WHOLE = 12.0, 60.0
 """Areas in pixels: below the first a speck that does not count, from the second an item."""
+_LONGEST = 36
+"""Pixels; the longest item has 30."""
 _MOST_ITEMS = 8
 _MIDDLE = 6.0
 """Pixels beside the middle lines in which an item's centre has no clear place."""
@@ -149,7 +151,7 @@ def _blobs(pixels: Pixels, lab: Pixels, plain: Pixels) -> Iterator[_Blob]:
 
     far = np.linalg.norm(lab - plain, axis=-1) > _FOREGROUND
     base = np.median(pixels[~far], axis=0)
-    labels = label(far, connectivity=1)
+    labels = label(_cut(far), connectivity=1)
     wide = expand_labels(labels, _SOFT_EDGE)
     for number in range(1, labels.max() + 1):
         core = labels == number
@@ -159,6 +161,21 @@ def _blobs(pixels: Pixels, lab: Pixels, plain: Pixels) -> Iterator[_Blob]:
         blob = _Blob(np.where(wide == number, coverage, 0), np.median(lab[middle], axis=0))
         if blob.area >= _SPECK:
             yield blob
+
+
+def _cut(far: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """What is longer than an item are items that touch: cut where places meet."""
+    from skimage.measure import label, regionprops
+
+    labels, meet = label(far, connectivity=1), slice(SIDE // 2 - 1, SIDE // 2 + 1)
+    cut = far.copy()
+    for region in regionprops(labels):
+        top, left, bottom, right = region.bbox
+        if right - left > _LONGEST:
+            cut[:, meet] &= labels[:, meet] != region.label
+        if bottom - top > _LONGEST:
+            cut[meet] &= labels[meet] != region.label
+    return cut
 
 
 def _middle(core: NDArray[np.bool_], above: Pixels) -> NDArray[np.bool_]:

@@ -34,7 +34,7 @@ def test_truth_stands_where_people_do(root: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     content = json.loads(out.read_text())
     assert (content["truth"], content["human_scale"]) == ("truth:match", "0-100")
-    assert [judge["judge"] for judge in content["judges"]] == ["truth:answer", "bleu"]
+    assert [judge["judge"] for judge in content["judges"]] == ["bleu", "truth:answer"]
     printed = " ".join(done.stdout.split())
     assert "bleu: agreement with truth:match" in printed
     assert "16 of 16 answers with truth:match, 8 more have none" in printed

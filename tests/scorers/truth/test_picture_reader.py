@@ -190,6 +190,15 @@ def test_what_is_between_two_is_neither() -> None:
     assert reading(picture).scene is None
 
 
+def test_items_that_touch_are_told_apart() -> None:
+    stars = [Item(place, "large", "red", "star") for place in PLACES[:3]]
+    picture = drawn(*stars)
+    pen = ImageDraw.Draw(picture)
+    pen.line((28, 12, 36, 12), fill=COLOURS["red"])
+    pen.line((12, 27, 12, 36), fill=COLOURS["red"])
+    assert reading(picture).items == tuple(map(ItemReading.of, stars))
+
+
 def test_an_empty_picture_shows_nothing() -> None:
     assert reading(Image.new("RGB", (64, 64), BACKGROUNDS["grey"])) == Reading("grey")
 
