@@ -191,7 +191,7 @@ def test_what_is_between_two_is_neither() -> None:
 
 
 def test_items_that_touch_are_told_apart() -> None:
-    stars = [Item(place, "large", "red", "star") for place in PLACES[:3]]
+    stars = [SceneItem(place, "large", "red", "star") for place in PLACES[:3]]
     picture = drawn(*stars)
     pen = ImageDraw.Draw(picture)
     pen.line((28, 12, 36, 12), fill=COLOURS["red"])
