@@ -20,12 +20,12 @@ class DefaultRun:
 QUICKSTART = DefaultRun(
     data="miniature",
     systems=(
-        "anole",
         "qwen2-vl-7b+openjourney@outline",
         "qwen2-vl-7b+openjourney-early@outline",
+        "qwen2-vl-7b+openjourney",
         "gt",
     ),
-    scorers=("clipscore", "judge:mmie-score", "truth:match", "truth:answer"),
+    scorers=("clipscore", "truth:match", "truth:answer"),
     weights="mini",
 )
 """Of `plait run` alone. Only names whose mini weights are there: a test checks it."""

@@ -41,7 +41,7 @@ class MiniModel:
 
 _EVERY: Mapping[str, Any] = {"dtype": "float32", "num_gpus": 0.0, "params_b": None}
 """Small enough for a CPU; stored in half precision, computed in full."""
-_DRAWING: Mapping[str, Any] = {"steps": 10, "guidance": 2.5, "height": 64, "width": 64}
+_DRAWING: Mapping[str, Any] = {"steps": 10, "guidance": 1.5, "height": 64, "width": 64}
 _ANOLE: Mapping[str, Any] = {
     "context": 512,
     "max_text_tokens": 80,

@@ -169,6 +169,8 @@ def save(artist: Any, folder: Path) -> None:
     for name, part in artist.components.items():
         if isinstance(part, nn.Module):
             setattr(stored, name, copy.deepcopy(part).half())
+    # The folder that the autoencoder was read from is nobody's concern.
+    stored.vae.register_to_config(_name_or_path="")
     stored.save_pretrained(folder)
 
 

@@ -26,7 +26,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from benchmarks.miniature.training.clip_data import (
     ClipBatch,
-    Pool,
+    ScenePool,
     full_text,
     padded,
 )
@@ -61,7 +61,7 @@ class ClipLearner:
     """The model, the layers that read its features, and the loss of a batch."""
 
     def __init__(
-        self, config: Mapping[str, Any], pool: Pool, groups: int, seed: int
+        self, config: Mapping[str, Any], pool: ScenePool, groups: int, seed: int
     ) -> None:
         torch.manual_seed(seed)
         self.model = build(config, "float32").requires_grad_(True).train()
@@ -142,7 +142,7 @@ def save_clip(model: Any, config: Mapping[str, Any], folder: Path) -> None:
 
 def _vocabulary() -> set[int]:
     """Tokens of many texts: the grammar has few words."""
-    pool, rng = Pool(0, 0), random.Random(0)
+    pool, rng = ScenePool(0, 0), random.Random(0)
     scenes = [random_scene(rng, "train") for _ in range(2000)]
     return {0} | {i for scene in scenes for i in pool.writer(scene, rng)[0]}
 
@@ -150,7 +150,7 @@ def _vocabulary() -> set[int]:
 @torch.no_grad()
 def cosines(model: Any, pictures: Sequence[Scene], texts: Sequence[Scene]) -> Tensor:
     """(scenes,): of each picture and the text about the scene beside it."""
-    writer, rng = Pool(0, 0).writer, random.Random(0)
+    writer, rng = ScenePool(0, 0).writer, random.Random(0)
     drawn = np.stack([np.asarray(draw(s, 10_000 + i)) for i, s in enumerate(pictures)])
     windows = [writer.tokens(full_text(scene, rng).text) for scene in texts]
     seen = F.normalize(model.encode_image(pixels(drawn)), dim=-1)
@@ -190,7 +190,7 @@ def train(
     folder: Path, plan: TrainingPlan = PLAN, groups: int = GROUPS, pool: int = POOL
 ) -> Any:
     """Train, or go on with, the model; write it to `folder`/clip and return it."""
-    learner = ClipLearner(CONFIG, Pool(pool, plan.seed + 1), groups, plan.seed)
+    learner = ClipLearner(CONFIG, ScenePool(pool, plan.seed + 1), groups, plan.seed)
     modules = {"clip": learner.model, "readers": learner.readers}
     state = folder / "state" / "clip"
     trainer = Trainer(modules, learner.loss, state, plan)

@@ -88,7 +88,7 @@ class TextWriter:
 
 
 @dataclass(frozen=True)
-class Pool:
+class ScenePool:
     """Groups of scenes with their pictures, drawn once."""
 
     groups: int

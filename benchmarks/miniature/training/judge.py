@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from benchmarks.miniature.training.judging.batches import (
-    Judgement,
     JudgementBatch,
     JudgementWriter,
+    LearnedJudgement,
     batched,
 )
 from benchmarks.miniature.training.judging.corruptions import Damaged, damaged
@@ -56,7 +56,7 @@ class JudgeTraining:
         losses = [self._group_loss(group) for group in self._groups(rng, step)]
         return torch.stack(losses).sum() / len(losses)
 
-    def _groups(self, rng: random.Random, step: int) -> list[list[Judgement]]:
+    def _groups(self, rng: random.Random, step: int) -> list[list[LearnedJudgement]]:
         write = self._writer
         if step < CAPTIONS_FIRST:
             return [[write.captioned(rng, "train") for _ in range(CAPTIONS_ALONE)]]
@@ -68,7 +68,7 @@ class JudgeTraining:
         groups[-1] += [write.captioned(rng, "train") for _ in range(CAPTIONS * times)]
         return groups
 
-    def _group_loss(self, group: Sequence[Judgement]) -> Tensor:
+    def _group_loss(self, group: Sequence[LearnedJudgement]) -> Tensor:
         batch = batched(group, self._end)
         with torch.autocast("cpu", torch.bfloat16):
             logits = self._logits(batch)

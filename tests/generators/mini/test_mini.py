@@ -235,6 +235,12 @@ def test_the_shipped_weights_are_the_pinned_ones_and_small() -> None:
 
 
 @shipped
+def test_no_shipped_file_names_a_place_of_the_machine_it_was_made_on() -> None:
+    for file in SHIPPED.rglob("*.json"):
+        assert json.loads(file.read_text()).get("_name_or_path", "") == "", file
+
+
+@shipped
 @pytest.mark.parametrize("name", [*QUICKSTART.systems, *QUICKSTART.scorers])
 def test_the_quickstart_names_only_weights_that_are_there(name: str) -> None:
     if name in QUICKSTART.systems:

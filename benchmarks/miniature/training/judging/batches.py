@@ -15,7 +15,7 @@ from PIL import Image as Pillow
 from PIL import ImageFilter
 from torch import Tensor
 
-from benchmarks.miniature.training.judging.corruptions import Damaged, Shown
+from benchmarks.miniature.training.judging.corruptions import Damaged, ShownScene
 from benchmarks.miniature.training.judging.verdicts import caption, reply
 from benchmarks.miniature.training.judging.wording import CAPTION
 from benchmarks.tasks.miniature.queries import ScenePicture
@@ -35,7 +35,7 @@ Levels = npt.NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Judgement:
+class LearnedJudgement:
     """A request and the reply to it."""
 
     ids: tuple[int, ...]
@@ -119,7 +119,7 @@ class JudgementWriter:
         self._end, self._image = tokenizer.id(END), tokenizer.id(IMAGE_TOKEN)
         self._examiner = Corrected(OWN)
 
-    def judged(self, rng: random.Random, answer: Damaged) -> Judgement:
+    def judged(self, rng: random.Random, answer: Damaged) -> LearnedJudgement:
         """The judgement of an answer."""
         album = Album(rng)
         sample = sample_of(answer, album)
@@ -128,18 +128,18 @@ class JudgementWriter:
             raise TypeError(f"the rubrics do not apply to {answer.query.id}")
         return self._written(question.content, reply(answer), album)
 
-    def captioned(self, rng: random.Random, split: Split) -> Judgement:
+    def captioned(self, rng: random.Random, split: Split) -> LearnedJudgement:
         """The description of a random picture."""
         album, scene = Album(rng), random_scene(rng, split)
         image = album.add(scene, rng.randrange(2**31))
         content = (Text("Image-0: "), image, Text(f"\n{CAPTION}"))
         return self._written(content, caption(scene), album)
 
-    def _written(self, content: Content, answer: str, album: Album) -> Judgement:
+    def _written(self, content: Content, answer: str, album: Album) -> LearnedJudgement:
         parts = conversation((Turn("user", content),), SYSTEM)
         prompt = [*self._expanded(self._tokenizer.encode(marked(parts)))]
         ids = (*prompt, *self._tokenizer.chunk(answer), self._end)
-        return Judgement(ids, len(prompt), album.pixels(content))
+        return LearnedJudgement(ids, len(prompt), album.pixels(content))
 
     def _expanded(self, ids: Sequence[int]) -> Iterator[int]:
         for i in ids:
@@ -181,7 +181,7 @@ def document_of(rng: random.Random, answer: Damaged, album: Album) -> Document:
     return Document(tuple(s for text, picture in pairs for s in (*text, *picture)))
 
 
-def _picture(shown: Shown | None, album: Album) -> Content:
+def _picture(shown: ShownScene | None, album: Album) -> Content:
     return (album.add(shown.scene, shown.seed, shown.spoiled),) if shown else ()
 
 
@@ -197,7 +197,7 @@ class JudgementBatch:
     """(pictures, side, side, 3) of all rows, in order."""
 
 
-def batched(judgements: Sequence[Judgement], fill: int) -> JudgementBatch:
+def batched(judgements: Sequence[LearnedJudgement], fill: int) -> JudgementBatch:
     """Judgements together, `fill` behind the shorter ones."""
     longest = max(len(j.ids) for j in judgements)
     ids = torch.full((len(judgements), longest), fill)

@@ -37,7 +37,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownScene:
     """A picture of an answer: its scene, and whether it can still be made out."""
 
     scene: Scene
@@ -51,7 +51,7 @@ class Part:
     """One step of an answer: a text and its picture, where they are there."""
 
     told: Told | None
-    shown: Shown | None
+    shown: ShownScene | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ def told(rng: random.Random, scene: Scene, number: int, of: int) -> Told:
     return Told(step(number, text) if of > 1 else text, scene)
 
 
-def shown(rng: random.Random, scene: Scene) -> Shown:
+def shown(rng: random.Random, scene: Scene) -> ShownScene:
     """A picture of `scene`."""
-    return Shown(scene, rng.randrange(2**31))
+    return ShownScene(scene, rng.randrange(2**31))
 
 
 def _of_scenes(rng: random.Random, texts: list[Scene], pictures: list[Scene]) -> Parts:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.miniature.training.judging.batches import Judgement, JudgementWriter
+from benchmarks.miniature.training.judging.batches import JudgementWriter, LearnedJudgement
 from benchmarks.miniature.training.judging.corruptions import Damaged
 from benchmarks.miniature.training.judging.shares import truth
 from benchmarks.miniature.training.judging.verdicts import reply, verdicts
@@ -67,7 +67,7 @@ def judged(
 
 
 @torch.inference_mode()
-def _replies(judge: JudgeModel, group: Sequence[Judgement]) -> list[str]:
+def _replies(judge: JudgeModel, group: Sequence[LearnedJudgement]) -> list[str]:
     image, end = judge.tokenizer.id(IMAGE_TOKEN), judge.tokenizer.id(END)
     prompts = []
     for judgement in group:

@@ -22,7 +22,7 @@ from dataclasses import astuple
 from benchmarks.miniature.training.judging.corruptions import (
     NO_BACKGROUND,
     Damaged,
-    Shown,
+    ShownScene,
     Told,
 )
 from benchmarks.miniature.training.judging.shares import (
@@ -76,11 +76,11 @@ def _repeated(answer: Damaged) -> bool:
     return len(set(texts)) < len(texts)
 
 
-def _clear(shown: Shown | None) -> bool:
+def _clear(shown: ShownScene | None) -> bool:
     return shown is not None and not shown.spoiled
 
 
-def _matches(told: Told | None, shown: Shown | None) -> bool:
+def _matches(told: Told | None, shown: ShownScene | None) -> bool:
     if told is None or shown is None or shown.spoiled:
         return False
     return told.scene == shown.scene
@@ -170,7 +170,7 @@ def _told(told: Told | None, goal: Scene) -> str:
     return "nothing" if told is None or told.scene is None else slots(told.scene, goal)
 
 
-def _seen(shown: Shown | None, number: int, goal: Scene) -> str:
+def _seen(shown: ShownScene | None, number: int, goal: Scene) -> str:
     if shown is None:
         return "A picture is missing."
     if shown.spoiled:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from benchmarks.miniature.training import clip
 from benchmarks.miniature.training.clip_data import (
     GROUP,
-    Pool,
+    ScenePool,
     TextWriter,
     full_text,
     partial_text,
@@ -31,7 +31,7 @@ PLAN = TrainingPlan(steps=4, rate=1e-3, warmup=2, save_every=2)
 
 def test_scenes_of_a_group_differ_and_are_of_the_train_split() -> None:
     """No test scene is learned from, also none made by a change."""
-    scenes = Pool(20, 1).scenes
+    scenes = ScenePool(20, 1).scenes
     assert {scene.split for scene in scenes} == {"train"}
     groups = [scenes[k : k + GROUP] for k in range(0, len(scenes), GROUP)]
     assert all(len(set(group)) == GROUP for group in groups)
@@ -39,7 +39,7 @@ def test_scenes_of_a_group_differ_and_are_of_the_train_split() -> None:
 
 def test_a_text_is_true_of_its_own_picture_and_of_no_other_in_its_group() -> None:
     """Where the text says all of the scene; one that says less may be true of others."""
-    batch = Pool(12, 1).batch(3, 6)
+    batch = ScenePool(12, 1).batch(3, 6)
     true = batch.true()
     assert true.diagonal().all()
     full = (batch.said != UNSAID).all(1)
@@ -82,7 +82,7 @@ def test_pictures_are_prepared_as_the_scorer_does() -> None:
 
 def _trained(folder: Path, stop: int | None = None) -> dict[str, torch.Tensor]:
     """Weights after the plan's steps; at `stop` the machine is switched off."""
-    learner = clip.ClipLearner(clip.CONFIG, Pool(8, 1), 4, PLAN.seed)
+    learner = clip.ClipLearner(clip.CONFIG, ScenePool(8, 1), 4, PLAN.seed)
 
     def loss(step: int) -> torch.Tensor:
         if step == stop:
@@ -101,7 +101,7 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(tmp_path: Path) ->
         _trained(tmp_path / "parts", stop=3)
     parts = _trained(tmp_path / "parts")
     assert all(torch.equal(parts[name], value) for name, value in whole.items())
-    start = clip.ClipLearner(clip.CONFIG, Pool(8, 1), 4, PLAN.seed).model
+    start = clip.ClipLearner(clip.CONFIG, ScenePool(8, 1), 4, PLAN.seed).model
     assert not torch.equal(whole["visual.proj"], start.visual.proj)
 
 

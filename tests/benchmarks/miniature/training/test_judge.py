@@ -16,7 +16,7 @@ from benchmarks.miniature.training.judging.batches import JudgementWriter, batch
 from benchmarks.miniature.training.judging.corruptions import (
     Damaged,
     Part,
-    Shown,
+    ShownScene,
     Told,
     damaged,
 )
@@ -114,7 +114,7 @@ def _right(query):
         return Damaged(query, "right", text=str(query.answer[0]))
     texts, pictures = query.answer[::2], query.answer[1::2]
     parts = [
-        Part(Told(text, picture.scene), Shown(picture.scene, picture.seed))
+        Part(Told(text, picture.scene), ShownScene(picture.scene, picture.seed))
         for text, picture in zip(texts, pictures, strict=True)
     ]
     return Damaged(query, "right", tuple(parts))
