@@ -187,7 +187,11 @@ def auc(right: Tensor, wrong: Tensor) -> float:
 
 
 def train(
-    folder: Path, plan: TrainingPlan = PLAN, groups: int = GROUPS, pool: int = POOL
+    folder: Path,
+    plan: TrainingPlan = PLAN,
+    groups: int = GROUPS,
+    pool: int = POOL,
+    exam_size: int = 1000,
 ) -> Any:
     """Train, or go on with, the model; write it to `folder`/clip and return it."""
     learner = ClipLearner(CONFIG, ScenePool(pool, plan.seed + 1), groups, plan.seed)
@@ -197,7 +201,7 @@ def train(
     trainer.run(every=500, look=lambda _: _shown(measured(learner.model)))
     with trainer:
         save_clip(learner.model, CONFIG, folder / "clip")
-        results = measured(learner.model, scenes=1000)
+        results = measured(learner.model, exam_size)
     about = {**results, "steps": plan.steps, "seconds": trainer.seconds}
     write_whole(state / "measured.json", json.dumps(about, indent=2).encode())
     print(_shown(results), flush=True)

@@ -75,7 +75,7 @@ def test_pictures_are_prepared_as_the_scorer_does() -> None:
     """The same pixels as open_clip's transform gives."""
     model = clip.build(clip.CONFIG, "float32")
     picture = draw(random_scene(random.Random(6), "train"), 1)
-    theirs = clip.pixels(np.asarray(picture)[None])[0]
+    theirs = clip.pixels(np.array(picture)[None])[0]
     own = transform_of(model.visual.image_size, {})(picture)
     torch.testing.assert_close(theirs, own)
 
@@ -107,7 +107,7 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(tmp_path: Path) ->
 
 def test_the_folder_is_loaded_strictly_and_scores(tmp_path: Path) -> None:
     """The weights that were saved are those that the scorer computes with."""
-    model = clip.train(tmp_path, PLAN, groups=4, pool=8)
+    model = clip.train(tmp_path, PLAN, groups=4, pool=8, exam_size=40)
     folder = tmp_path / "clip"
     loaded = load_clip(ClipSettings(model=str(folder)), "pretrained")
     weight = loaded.model.visual.proj
@@ -121,7 +121,7 @@ def test_the_folder_is_loaded_strictly_and_scores(tmp_path: Path) -> None:
     document = Document((Text(text), encode(draw(scene, 1))))
     (outcome,) = ClipScore(weights="pretrained", model=str(folder))([Candidate(document)])
     ids = torch.from_numpy(clip.padded([TextWriter().tokens(text)]))
-    seen = loaded.model.encode_image(clip.pixels(np.asarray(draw(scene, 1))[None]))
+    seen = loaded.model.encode_image(clip.pixels(np.array(draw(scene, 1))[None]))
     said = clip.encoded_texts(loaded.model, ids)
     cosine = torch.cosine_similarity(seen, said).item()
     assert outcome.value.parts["pairs"][0]["cos"] == pytest.approx(cosine, abs=1e-4)
