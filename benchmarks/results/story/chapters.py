@@ -173,8 +173,8 @@ def _clip(
         return None
     about = (
         "CLIPScore asks a small CLIP model how well each picture fits the text beside it. "
-        "It reads neither the query nor the order of the pictures, and hardly hears how "
-        "many there are and where."
+        "It reads neither the query nor the order of the pictures, and hardly sees where "
+        "things stand."
     )
     return _erring("Where CLIPScore is fooled", about, answers, own, scorers, scorers.clip)
 
