@@ -18,7 +18,7 @@ from scorers.truth.reading import Reading
 from scorers.truth.scene import Scene, random_scene
 
 STEPS, GUIDANCE = 10, 1.5
-"""Guidance of 2.5 draws over-bright colours: 87 % of whole scenes instead of 99 %."""
+"""With guidance 2.5, 90 % of 300 whole scenes are right; with 1.5, 98 %."""
 _BATCH = 50
 
 
