@@ -1,0 +1,79 @@
+"""The whole chain on trained weights: what comes out means what was asked.
+
+The bounds are a few points below what the shipped weights reach on these queries, and far
+above what any of the mutants in `mutants.py` leaves.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from benchmarks import commands
+from benchmarks.runs.config import load_config
+from generators.mini.table import SHIPPED
+
+pytestmark = [
+    pytest.mark.ray,
+    pytest.mark.models,
+    pytest.mark.usefixtures("ray_address"),
+    pytest.mark.timeout(600),
+    pytest.mark.skipif(not SHIPPED.exists(), reason="no mini weights in the checkout"),
+]
+SYSTEM = "qwen2-vl-7b+openjourney@outline"
+SHUFFLED = "gt:shuffled-images"
+QUERIES = 24
+
+
+@pytest.fixture(scope="module")
+def rows(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> dict[str, Any]:
+    """Rows of the leaderboard by system."""
+    root = tmp_path_factory.mktemp("world") / "run"
+    flags = {
+        "data": f"miniature:{QUERIES}",
+        "systems": (SYSTEM, "gt", SHUFFLED),
+        "scorers": ("clipscore", "truth:match", "truth:answer", "truth:text"),
+        "weights": "mini",
+        "out": root,
+    }
+    said = io.StringIO()
+    status = commands.run(load_config(None, flags), Console(file=said, width=200))
+    assert status == 0, said.getvalue()
+    board = json.loads((Path(root) / "leaderboard.json").read_text())
+    return {row["system"]: row for row in board}
+
+
+def mean(rows: dict[str, Any], system: str, scorer: str) -> float:
+    """The mean of a scorer over all queries."""
+    return float(rows[system]["scores"][scorer]["avg_micro"]["mean"])
+
+
+def test_every_query_is_answered_and_every_answer_is_read(rows: dict[str, Any]) -> None:
+    row = rows[SYSTEM]
+    assert (row["n"], row["done"], row["failed"]) == (QUERIES, QUERIES, 0)
+    assert row["scores"]["truth:answer"]["avg_micro"]["unscored"] <= 1
+
+
+def test_the_ground_truth_is_true(rows: dict[str, Any]) -> None:
+    for scorer in ("truth:match", "truth:answer", "truth:text"):
+        assert mean(rows, "gt", scorer) == 100
+    assert mean(rows, "gt", "clipscore") > 1.9
+
+
+def test_pictures_show_what_their_text_says(rows: dict[str, Any]) -> None:
+    assert mean(rows, SYSTEM, "truth:match") > 96
+    assert mean(rows, SYSTEM, "clipscore") > 1.88
+
+
+def test_answers_follow_from_their_queries(rows: dict[str, Any]) -> None:
+    assert mean(rows, SYSTEM, "truth:answer") > 65
+
+
+def test_pictures_of_another_answer_are_noticed(rows: dict[str, Any]) -> None:
+    for scorer, least in {"truth:match": 25.0, "clipscore": 0.5}.items():
+        assert mean(rows, "gt", scorer) - mean(rows, SHUFFLED, scorer) > least
