@@ -28,7 +28,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_truth_stands_where_people_do(root: Path, tmp_path: Path) -> None:
+def test_truth_is_named_as_what_it_is(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.json"
     done = plait("agreement", str(root), "truth:match", "--out", str(out))
     assert done.returncode == 0, done.stderr
