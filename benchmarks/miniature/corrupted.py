@@ -12,8 +12,8 @@ from benchmarks.miniature.bars import Bar, BenchPart
 from benchmarks.miniature.captions import outcomes_of
 from benchmarks.miniature.outputs import RANKS
 from benchmarks.miniature.settings import JUDGE, TRUTH, BenchSettings, Say
-from benchmarks.miniature.training.judging.batches import Album, document_of
-from benchmarks.miniature.training.judging.corruptions import Damaged, damaged
+from benchmarks.miniature.training.judge.batches import Album, document_of
+from benchmarks.miniature.training.judge.corruptions import Damaged, damaged
 from benchmarks.results.board import score_value
 from benchmarks.results.table import ResultTable
 from benchmarks.tasks.miniature.samples import sample_of

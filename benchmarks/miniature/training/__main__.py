@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import importlib
 import sys
+from collections.abc import Mapping
 
-MODELS = ("anole", "artist", "clip", "judge", "sdxl", "vae", "writer")
-"""Names on the command line: modules of this package, each with a `main`."""
+MODELS: Mapping[str, str] = {
+    "anole": "anole.train",
+    "artist": "artist.train",
+    "clip": "clip.train",
+    "judge": "judge.train",
+    "sdxl": "artist.sdxl",
+    "vae": "artist.vae",
+    "writer": "writer.train",
+}
+"""Names on the command line and the modules of this package, each with a `main`."""
 
 
 def main(arguments: list[str]) -> None:
@@ -15,7 +24,7 @@ def main(arguments: list[str]) -> None:
     if name not in MODELS:
         valid = ", ".join(MODELS)
         raise SystemExit(f"{name!r} is not the name of a mini model; valid: {valid}")
-    importlib.import_module(f"{__package__}.{name}").main(arguments[1:])
+    importlib.import_module(f"{__package__}.{MODELS[name]}").main(arguments[1:])
 
 
 if __name__ == "__main__":

@@ -7,32 +7,32 @@ import pytest
 import torch
 
 from benchmarks.miniature.training.loop import TrainingPlan
-from benchmarks.miniature.training.writer import WriterTraining, main
-from benchmarks.miniature.training.writer_check import (
+from benchmarks.miniature.training.writer.check import (
     TASKS,
     WriterAnswer,
     answers,
     held_out,
 )
-from benchmarks.miniature.training.writer_data import (
+from benchmarks.miniature.training.writer.data import (
     EARLY_STEPS,
     WriterData,
     asked,
     patches,
     written,
 )
-from benchmarks.miniature.training.writer_loss import (
+from benchmarks.miniature.training.writer.loss import (
     PlaceReader,
     equal_pictures,
     forward,
     writer_loss,
 )
-from benchmarks.miniature.training.writer_model import (
+from benchmarks.miniature.training.writer.model import (
     writer_model,
     writer_processor,
     writer_tokenizer,
 )
-from benchmarks.miniature.training.writer_sheet import sheet
+from benchmarks.miniature.training.writer.sheet import sheet
+from benchmarks.miniature.training.writer.train import WriterTraining, main
 from benchmarks.tasks.miniature.queries import ScenePicture, query
 from benchmarks.tasks.miniature.samples import sample_of
 from generators.base import Result

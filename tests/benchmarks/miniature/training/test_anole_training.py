@@ -11,14 +11,16 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from benchmarks.miniature.training import anole, anole_lm, anole_vq
-from benchmarks.miniature.training.anole_data import (
+from benchmarks.miniature.training.anole import lm
+from benchmarks.miniature.training.anole import train as anole
+from benchmarks.miniature.training.anole import vq as vq_module
+from benchmarks.miniature.training.anole.data import (
     AnoleData,
     coded,
     pictures_in,
     pooled,
 )
-from benchmarks.miniature.training.anole_tokens import mini_tokenizer, prompt_pieces
+from benchmarks.miniature.training.anole.tokens import mini_tokenizer, prompt_pieces
 from benchmarks.miniature.training.labels import labels_of
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.tasks.miniature.queries import queries
@@ -40,8 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a mini Anole after a few steps."""
     out = tmp_path_factory.mktemp("anole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(anole_vq, "PLAIN", 2)
-        patch.setattr(anole_vq, "RENEW_EVERY", 2)
+        patch.setattr(vq_module, "PLAIN", 2)
+        patch.setattr(vq_module, "RENEW_EVERY", 2)
         vq = anole.trained_vq(out, VQ_PLAN, pictures=40)
     anole.trained_anole(vq, out, PLAN, POOL, exam_size=3)
     return out
@@ -113,8 +115,8 @@ def test_a_reading_ends_in_its_scene(data: AnoleData) -> None:
 
 def test_codes_that_nothing_uses_are_renewed() -> None:
     """Latents take their places; codes in use stay."""
-    pictures = anole_vq.drawn_pictures(8, 1)
-    learner = anole_vq.VqLearner(anole_vq.VQ, pictures, VQ_PLAN, batch=4)
+    pictures = vq_module.drawn_pictures(8, 1)
+    learner = vq_module.VqLearner(vq_module.VQ, pictures, VQ_PLAN, batch=4)
     book = learner.model.quantize.embedding.weight
     learner._renew(np.random.default_rng(0), first=True)
     with torch.no_grad():
@@ -178,19 +180,19 @@ def test_an_interrupted_training_ends_as_an_uninterrupted_one(
     tmp_path: Path, data: AnoleData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the codes' model and of the language model."""
-    monkeypatch.setattr(anole_vq, "PLAIN", 2)
-    monkeypatch.setattr(anole_vq, "RENEW_EVERY", 2)
-    pictures = anole_vq.drawn_pictures(12, 1)
+    monkeypatch.setattr(vq_module, "PLAIN", 2)
+    monkeypatch.setattr(vq_module, "RENEW_EVERY", 2)
+    pictures = vq_module.drawn_pictures(12, 1)
     tokenizer: Tokenizer = mini_tokenizer(256)
 
     def vq() -> tuple[Any, dict[str, Any]]:
-        learner = anole_vq.VqLearner(anole_vq.VQ, pictures, VQ_PLAN, batch=2)
+        learner = vq_module.VqLearner(vq_module.VQ, pictures, VQ_PLAN, batch=2)
         return learner, {"vq": learner.model}
 
     def language() -> tuple[Any, dict[str, Any]]:
         torch.manual_seed(0)
-        model = anole_lm.chameleon(tokenizer.get_vocab(with_added_tokens=True))
-        learner = anole_lm.AnoleLearner(model, data, PLAN)
+        model = lm.chameleon(tokenizer.get_vocab(with_added_tokens=True))
+        learner = lm.AnoleLearner(model, data, PLAN)
         return learner, {"language": model, "reader": learner.reader}
 
     for name, make, plan in (("vq", vq, VQ_PLAN), ("language", language, PLAN)):

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from benchmarks.miniature.training.artist_marks import marks
+from benchmarks.miniature.training.artist.marks import marks
 from scorers.truth.drawing import draw
 from scorers.truth.language import statement
 from scorers.truth.scene import PLACES, Scene, SceneItem, random_scene

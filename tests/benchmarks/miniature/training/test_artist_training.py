@@ -9,8 +9,9 @@ import torch
 from diffusers import AutoencoderKL
 from diffusion_helpers import REQUESTS, from_folder, pixels
 
-from benchmarks.miniature.training import artist, prompt_reading, sdxl, vae
-from benchmarks.miniature.training.captions import caption
+from benchmarks.miniature.training.artist import prompt_reading, sdxl, vae
+from benchmarks.miniature.training.artist import train as artist
+from benchmarks.miniature.training.artist.captions import caption
 from benchmarks.miniature.training.drawn import DrawnScenes
 from benchmarks.miniature.training.loop import TrainingPlan
 from scorers.truth.scene import Scene, random_scene

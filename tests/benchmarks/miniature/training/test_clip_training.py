@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.miniature.training import clip
-from benchmarks.miniature.training.clip_data import (
+from benchmarks.miniature.training.clip import train as clip
+from benchmarks.miniature.training.clip.data import (
     GROUP,
     ScenePool,
     TextWriter,

@@ -10,18 +10,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.miniature.training import judge as training_module
-from benchmarks.miniature.training.judge import JudgeTraining, held_out, train
-from benchmarks.miniature.training.judging.batches import JudgementWriter, batched
-from benchmarks.miniature.training.judging.corruptions import (
+from benchmarks.miniature.training.judge import train as training_module
+from benchmarks.miniature.training.judge.batches import JudgementWriter, batched
+from benchmarks.miniature.training.judge.corruptions import (
     Damaged,
     Part,
     ShownScene,
     Told,
     damaged,
 )
-from benchmarks.miniature.training.judging.model import TILE, new_judge, save
-from benchmarks.miniature.training.judging.verdicts import reply
+from benchmarks.miniature.training.judge.model import TILE, new_judge, save
+from benchmarks.miniature.training.judge.train import JudgeTraining, held_out, train
+from benchmarks.miniature.training.judge.verdicts import reply
 from benchmarks.tasks.miniature.queries import queries
 from benchmarks.tasks.miniature.samples import sample_of
 from generators.base import Result

@@ -17,7 +17,7 @@ from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel
 
-from benchmarks.miniature.training.captions import caption
+from benchmarks.miniature.training.artist.captions import caption
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from generators.diffusion.tokenizers import small_tokenizer
 from scorers.truth.scene import (

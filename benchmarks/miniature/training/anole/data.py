@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from benchmarks.miniature.training.anole_vq import codes_of
+from benchmarks.miniature.training.anole.vq import codes_of
 from benchmarks.miniature.training.labels import Labels, labels_of
 from benchmarks.tasks.miniature.queries import (
     Category,

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from benchmarks.miniature.training.judging.edits import another, edited
+from benchmarks.miniature.training.judge.edits import another, edited
 from benchmarks.tasks.miniature.queries import MiniatureQuery, query
 from benchmarks.tasks.miniature.reasoning import random_problem
 from scorers.truth.language import (

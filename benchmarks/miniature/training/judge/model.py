@@ -19,7 +19,7 @@ from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 from transformers import InternVLForConditionalGeneration
 
-from benchmarks.miniature.training.judging.wording import pieces, tokenizer_config
+from benchmarks.miniature.training.judge.wording import pieces, tokenizer_config
 from generators.files import write_whole
 from scorers.internvl.config import model_config, published_layout
 from scorers.internvl.models import JudgeModel, LongRope

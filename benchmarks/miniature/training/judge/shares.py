@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 
-from benchmarks.miniature.training.judging.corruptions import NO_BACKGROUND, Damaged
+from benchmarks.miniature.training.judge.corruptions import NO_BACKGROUND, Damaged
 from scorers.truth.scene import Scene, SceneItem
 
 

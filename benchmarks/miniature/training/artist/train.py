@@ -22,17 +22,17 @@ from diffusers import (
 from diffusers.models.attention_processor import AttnProcessor
 from torch import nn
 
-from benchmarks.miniature.training.artist_marks import marks
-from benchmarks.miniature.training.drawn import DrawnScenes
-from benchmarks.miniature.training.loop import Trainer, TrainingPlan
-from benchmarks.miniature.training.prompt_reading import (
+from benchmarks.miniature.training.artist.marks import marks
+from benchmarks.miniature.training.artist.prompt_reading import (
     READING,
     WIDTH,
     encoded_prompts,
     prompt_tokenizer,
     train_text_encoder,
 )
-from benchmarks.miniature.training.vae import SCALE, encoded
+from benchmarks.miniature.training.artist.vae import SCALE, encoded
+from benchmarks.miniature.training.drawn import DrawnScenes
+from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 
 PLAN = TrainingPlan(steps=3000, rate=2e-3, warmup=100, average=0.998, seed=3)
 BATCH = 64

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.miniature.training.anole_data import AnoleData, Sequences
-from benchmarks.miniature.training.anole_vq import VQ
+from benchmarks.miniature.training.anole.data import AnoleData, Sequences
+from benchmarks.miniature.training.anole.vq import VQ
 from benchmarks.miniature.training.labels import CLASSES, reading_loss
 from benchmarks.miniature.training.loop import TrainingPlan
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import sentencepiece
 
-from benchmarks.miniature.training.judging.corruptions import damaged
-from benchmarks.miniature.training.judging.verdicts import REMARKS, compared, reply
+from benchmarks.miniature.training.judge.corruptions import damaged
+from benchmarks.miniature.training.judge.verdicts import REMARKS, compared, reply
 from scorers.internvl.settings import SYSTEM
 from scorers.internvl.tokenizer import CONTROLS
 from scorers.judging.rubrics import OWN

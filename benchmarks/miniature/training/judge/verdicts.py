@@ -19,13 +19,13 @@ from __future__ import annotations
 import re
 from dataclasses import astuple
 
-from benchmarks.miniature.training.judging.corruptions import (
+from benchmarks.miniature.training.judge.corruptions import (
     NO_BACKGROUND,
     Damaged,
     ShownScene,
     Told,
 )
-from benchmarks.miniature.training.judging.shares import (
+from benchmarks.miniature.training.judge.shares import (
     picture_share,
     pooled,
     text_share,

@@ -13,7 +13,7 @@ from PIL import Image as Pillow
 from torch import Tensor
 from transformers import Qwen2VLProcessor
 
-from benchmarks.miniature.training.writer_model import CAPTION_PROMPT, MARKS
+from benchmarks.miniature.training.writer.model import CAPTION_PROMPT, MARKS
 from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture, query
 from benchmarks.tasks.mmie.prompts import prompts
 from generators.document import Content, Image, Request, Sample, Text, Turn

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from benchmarks.miniature.training.anole_data import AnoleData
-from benchmarks.miniature.training.anole_vq import Pictures, pictures_of
+from benchmarks.miniature.training.anole.data import AnoleData
+from benchmarks.miniature.training.anole.vq import Pictures, pictures_of
 from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture
 from generators.anole.loop import AnoleInterleaver, AnoleRules
 from generators.anole.tokens import AnoleLimits, AnoleTrack, TokenMode, split_runs

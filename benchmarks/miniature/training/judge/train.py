@@ -13,15 +13,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.miniature.training.judging.batches import (
+from benchmarks.miniature.training.judge.batches import (
     JudgementBatch,
     JudgementWriter,
     LearnedJudgement,
     batched,
 )
-from benchmarks.miniature.training.judging.corruptions import Damaged, damaged
-from benchmarks.miniature.training.judging.measuring import measured
-from benchmarks.miniature.training.judging.model import new_judge, save
+from benchmarks.miniature.training.judge.corruptions import Damaged, damaged
+from benchmarks.miniature.training.judge.measuring import measured
+from benchmarks.miniature.training.judge.model import new_judge, save
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from generators.files import write_whole
 from scorers.internvl.models import JudgeModel, normalised

@@ -13,7 +13,7 @@ from torch.nn import functional
 from transformers import Qwen2VLForConditionalGeneration
 from transformers.models.qwen2_vl.modeling_qwen2_vl import apply_rotary_pos_emb_vision
 
-from benchmarks.miniature.training.writer_data import WriterChunk
+from benchmarks.miniature.training.writer.data import WriterChunk
 from scorers.truth.scene import COLOURS, PLACES, SHAPES, SIZES, Scene
 
 PATCHES = 64

@@ -15,9 +15,9 @@ from PIL import Image as Pillow
 from PIL import ImageFilter
 from torch import Tensor
 
-from benchmarks.miniature.training.judging.corruptions import Damaged, ShownScene
-from benchmarks.miniature.training.judging.verdicts import caption, reply
-from benchmarks.miniature.training.judging.wording import CAPTION
+from benchmarks.miniature.training.judge.corruptions import Damaged, ShownScene
+from benchmarks.miniature.training.judge.verdicts import caption, reply
+from benchmarks.miniature.training.judge.wording import CAPTION
 from benchmarks.tasks.miniature.queries import ScenePicture
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.internvl.settings import SYSTEM

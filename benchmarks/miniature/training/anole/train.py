@@ -13,18 +13,18 @@ import numpy as np
 import torch
 from PIL import Image
 
-from benchmarks.miniature.training.anole_data import (
+from benchmarks.miniature.training.anole.data import (
     POOL,
     AnoleData,
     coded,
     pictures_in,
     pooled,
 )
-from benchmarks.miniature.training.anole_lm import LM_PLAN, AnoleLearner, chameleon
-from benchmarks.miniature.training.anole_marks import AnoleExaminer, rules
-from benchmarks.miniature.training.anole_saved import save_anole
-from benchmarks.miniature.training.anole_tokens import mini_tokenizer
-from benchmarks.miniature.training.anole_vq import (
+from benchmarks.miniature.training.anole.lm import LM_PLAN, AnoleLearner, chameleon
+from benchmarks.miniature.training.anole.marks import AnoleExaminer, rules
+from benchmarks.miniature.training.anole.saved import save_anole
+from benchmarks.miniature.training.anole.tokens import mini_tokenizer
+from benchmarks.miniature.training.anole.vq import (
     VQ,
     VQ_PLAN,
     Pictures,

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from benchmarks.miniature.training.clip_data import (
+from benchmarks.miniature.training.clip.data import (
     ClipBatch,
     ScenePool,
     full_text,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.miniature.training.vae import sheet
+from benchmarks.miniature.training.artist.vae import sheet
 from scorers.truth.language import statement
 from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import Reading

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from transformers import Qwen2VLForConditionalGeneration, Qwen2VLProcessor
 
-from benchmarks.miniature.training.writer_data import asked, written
+from benchmarks.miniature.training.writer.data import asked, written
 from benchmarks.tasks.miniature.queries import Category, MiniatureQuery, query
 from benchmarks.tasks.miniature.samples import sample_of
 from pipelines.chat.settings import ChatSettings

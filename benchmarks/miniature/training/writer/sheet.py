@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from PIL import Image as Pillow
 from PIL import ImageDraw
 
-from benchmarks.miniature.training.writer_check import WriterAnswer
+from benchmarks.miniature.training.writer.check import WriterAnswer
 from benchmarks.tasks.miniature.queries import ScenePicture
 from scorers.truth.drawing import draw
 

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from benchmarks.miniature.training.anole_vq import VQ
+from benchmarks.miniature.training.anole.vq import VQ
 from generators.anole.published import VQ_PREFIX, taming_layout
 from generators.files import write_whole
 

@@ -22,12 +22,12 @@ from diffusers.models.attention_processor import AttnProcessor
 from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
-from benchmarks.miniature.training import artist
-from benchmarks.miniature.training.artist_marks import marks
+from benchmarks.miniature.training.artist import train as artist
+from benchmarks.miniature.training.artist.marks import marks
+from benchmarks.miniature.training.artist.prompt_reading import WIDTH, prompt_ids
+from benchmarks.miniature.training.artist.vae import SCALE, encoded
 from benchmarks.miniature.training.drawn import DrawnScenes
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
-from benchmarks.miniature.training.prompt_reading import WIDTH, prompt_ids
-from benchmarks.miniature.training.vae import SCALE, encoded
 
 PLAN = TrainingPlan(steps=400, rate=1e-3, warmup=50, average=0.99, seed=4)
 PICTURES = 4_000

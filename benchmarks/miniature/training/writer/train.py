@@ -16,15 +16,15 @@ import torch
 from transformers import Qwen2VLForConditionalGeneration, Qwen2VLProcessor
 
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
-from benchmarks.miniature.training.writer_check import all_answers, exact_share
-from benchmarks.miniature.training.writer_data import WriterData
-from benchmarks.miniature.training.writer_loss import PlaceReader, writer_loss
-from benchmarks.miniature.training.writer_model import (
+from benchmarks.miniature.training.writer.check import all_answers, exact_share
+from benchmarks.miniature.training.writer.data import WriterData
+from benchmarks.miniature.training.writer.loss import PlaceReader, writer_loss
+from benchmarks.miniature.training.writer.model import (
     writer_model,
     writer_processor,
     writer_tokenizer,
 )
-from benchmarks.miniature.training.writer_sheet import sheet
+from benchmarks.miniature.training.writer.sheet import sheet
 from generators.files import write_whole
 
 CHECKPOINT = "qwen2-vl"

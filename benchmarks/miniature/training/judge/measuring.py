@@ -8,10 +8,10 @@ from collections.abc import Sequence
 import torch
 from scipy.stats import spearmanr
 
-from benchmarks.miniature.training.judging.batches import JudgementWriter, LearnedJudgement
-from benchmarks.miniature.training.judging.corruptions import Damaged
-from benchmarks.miniature.training.judging.shares import truth
-from benchmarks.miniature.training.judging.verdicts import reply, verdicts
+from benchmarks.miniature.training.judge.batches import JudgementWriter, LearnedJudgement
+from benchmarks.miniature.training.judge.corruptions import Damaged
+from benchmarks.miniature.training.judge.shares import truth
+from benchmarks.miniature.training.judge.verdicts import reply, verdicts
 from scorers.internvl.models import JudgeModel
 from scorers.internvl.stage import replies
 from scorers.internvl.tokenizer import END, IMAGE_TOKEN

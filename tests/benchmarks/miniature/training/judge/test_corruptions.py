@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from benchmarks.miniature.training.judging.corruptions import Damaged, damaged
-from benchmarks.miniature.training.judging.edits import edited
-from benchmarks.miniature.training.judging.shares import Share, share, truth
-from benchmarks.miniature.training.judging.verdicts import reply, topic, verdicts
+from benchmarks.miniature.training.judge.corruptions import Damaged, damaged
+from benchmarks.miniature.training.judge.edits import edited
+from benchmarks.miniature.training.judge.shares import Share, share, truth
+from benchmarks.miniature.training.judge.verdicts import reply, topic, verdicts
 from benchmarks.tasks.miniature.queries import queries
 from scorers.judging.replies import RubricVerdict, read_reply
 from scorers.judging.rubrics import OWN

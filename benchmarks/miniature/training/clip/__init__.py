@@ -1,0 +1,1 @@
+"""The mini CLIP and what it learns from."""

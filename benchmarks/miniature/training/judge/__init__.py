@@ -1,0 +1,1 @@
+"""The mini judge: damaged answers, their verdicts, its tokenizer, and its training."""
