@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from benchmarks.fidelity.comparison import DocumentPair, WayFidelity
 from benchmarks.fidelity.diffs import DifferenceCard, card
 from benchmarks.fidelity.report import FidelityReport
 from benchmarks.fidelity.tables import tables_of
+from benchmarks.results.templates import REPORT, page_environment, sources
 
 WORST = 6
 """Pairs shown of each way."""
@@ -29,27 +27,13 @@ class WorstPairs:
 
 def page_of(report: FidelityReport, worst: int = WORST) -> str:
     """The HTML, with the style of a run's report; it loads nothing."""
-    environment = Environment(
-        loader=ChoiceLoader(
-            [
-                PackageLoader("benchmarks.fidelity", "template"),
-                PackageLoader("benchmarks.results.report", "template"),
-            ]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    assert environment.loader is not None
-    styles = ("report.css", "fidelity.css")
-    sources = (environment.loader.get_source(environment, name)[0] for name in styles)
+    environment = page_environment("benchmarks.fidelity", REPORT)
     return environment.get_template("fidelity.html.j2").render(
         report=report,
         tables=tables_of(report),
         groups=worst_pairs(report, worst),
         facts=facts_of(report.about),
-        style=Markup("\n").join(map(Markup, sources)),
+        style=sources(environment, "report.css", "fidelity.css"),
     )
 
 

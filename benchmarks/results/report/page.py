@@ -14,9 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from benchmarks.results import wording
 from benchmarks.results.board import Board, key_of
 from benchmarks.results.leaderboard import leaderboard
@@ -31,6 +28,7 @@ from benchmarks.results.report.entries import (
 )
 from benchmarks.results.report.gallery import Gallery, Read
 from benchmarks.results.report.panels import facts_of, panel_of
+from benchmarks.results.templates import REPORT, page_environment, sources
 from benchmarks.results.validity import checks
 from generators.files import write_whole
 from generators.mini.table import ABOUT
@@ -118,13 +116,7 @@ def _page(
     entries: Sequence[ReportEntry],
     gallery: Gallery,
 ) -> str:
-    environment = Environment(
-        loader=PackageLoader("benchmarks.results.report", "template"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = page_environment(REPORT)
     rows = leaderboard(board)
     queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
     return environment.get_template("report.html.j2").render(
@@ -144,12 +136,6 @@ def _page(
         facts=facts_of(manifest),
         about_mini=ABOUT,
         manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-        style=_source(environment, "report.css"),
-        script=Markup("\n").join(_source(environment, s) for s in _SCRIPTS),
+        style=sources(environment, "report.css"),
+        script=sources(environment, *_SCRIPTS),
     )
-
-
-def _source(environment: Environment, name: str) -> Markup:
-    """A file of the template's folder, put into the page unchanged."""
-    assert environment.loader is not None
-    return Markup(environment.loader.get_source(environment, name)[0])

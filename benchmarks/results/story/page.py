@@ -7,15 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
-
 from benchmarks.results.board import Board
 from benchmarks.results.report.gallery import thumbnail
 from benchmarks.results.standings import standing
 from benchmarks.results.story.answers import StoryScorers
 from benchmarks.results.story.chapters import StoryChapter, StoryPanel, chapters_of
 from benchmarks.results.table import ResultTable
+from benchmarks.results.templates import REPORT, page_environment, sources
 from benchmarks.results.wording import decimals
 from generators.document import Image, Text
 from generators.files import write_whole
@@ -54,28 +52,14 @@ def story_page(
     board: Board, name: str, chapters: Sequence[StoryChapter], read: Read
 ) -> str:
     """The HTML, with the style of a run's report; it loads nothing."""
-    environment = Environment(
-        loader=ChoiceLoader(
-            [
-                PackageLoader("benchmarks.results.story", "template"),
-                PackageLoader("benchmarks.results.report", "template"),
-            ]
-        ),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    assert environment.loader is not None
-    styles = ("report.css", "story.css")
-    sources = (environment.loader.get_source(environment, file)[0] for file in styles)
+    environment = page_environment("benchmarks.results.story", REPORT)
     return environment.get_template("story.html.j2").render(
         name=name,
         board=board,
         chapters=chapters,
         shown=shown_segments(chapters, read),
         table=means_table(board),
-        style=Markup("\n").join(map(Markup, sources)),
+        style=sources(environment, "report.css", "story.css"),
     )
 
 
