@@ -14,13 +14,7 @@ from rich.markup import escape
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
-from benchmarks.runs.config import (
-    OFFICIAL,
-    RunConfig,
-    load_config,
-    merged,
-    parsed_setting,
-)
+from benchmarks.runs.config import OFFICIAL, RunConfig, load_config, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
 from benchmarks.runs.joining import joined
@@ -122,8 +116,7 @@ def _to_score_again(
     current = scorers if flags["remake"] else ()
     changes["address"] = flags["address"]
     changes |= _judge_changes(former, scorers, flags)
-    for setting in flags["set"]:
-        changes = merged(changes, parsed_setting(setting))
+    changes = with_settings(changes, flags["set"])
     return reopen(root, changes, current=current)
 
 

@@ -11,7 +11,6 @@ one which does not even repeat itself is told apart.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,16 +19,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from benchmarks.bench_program import announce, as_json, bench_program, write_forms
 from benchmarks.fidelity.config import FidelityConfig, load_config
 from benchmarks.fidelity.ways import Way
-from benchmarks.runs.config import merged, parsed_setting
+from benchmarks.runs.config import with_settings
 from benchmarks.speed.stage import exit_status
 from generators.base import Weights
-from generators.files import write_whole
 
-app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = bench_program()
 
 
 def main(arguments: Sequence[str], console: Console) -> int:
@@ -108,7 +105,7 @@ def fidelity(
     given: dict[str, Any] = {
         "system": system,
         "ways": tuple(_table(Way.parsed(text)) for text in way or ()),
-        "settings": _settings(set_ or ()),
+        "settings": with_settings({}, set_ or ()),
         "prompts": prompts,
         "scorers": tuple(scorer or ()),
         "gates": tuple(gate or ()),
@@ -124,13 +121,6 @@ def _table(way: Way) -> dict[str, Any]:
     """A way as `[[ways]]` holds it."""
     named = {"name": way.label, "system": way.system, "weights": way.weights}
     return {k: v for k, v in named.items() if v is not None} | dict(way.settings)
-
-
-def _settings(words: Sequence[str]) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
-    for word in words:
-        settings = merged(settings, parsed_setting(word))
-    return settings
 
 
 def _measure(
@@ -156,7 +146,7 @@ def _measure(
 
         page = page_of(report, config.worst)
         for place in write(report, page, out):
-            console.print(f"written to {escape(str(place))}", soft_wrap=True)
+            announce(console, place)
     return 1 if report.failed else 0
 
 
@@ -166,16 +156,11 @@ def write(report: Any, page: str, out: Path) -> list[Path]:
     from benchmarks.results.table import markdown_page
 
     tables = tables_of(report)
-    text = json.dumps(report.as_json(), indent=1, ensure_ascii=False, default=str)
     forms = {
-        "json": text + "\n",
+        "json": as_json(report.as_json()),
         "md": markdown_page(report.title, (), tables),
         "tex": "\n".join(table.latex for table in tables),
         "csv": "\n".join(f"{table.title}\n{table.csv}" for table in tables),
         "html": page,
     }
-    out.mkdir(parents=True, exist_ok=True)
-    places = [out / f"fidelity.{ending}" for ending in forms]
-    for place, content in zip(places, forms.values(), strict=True):
-        write_whole(place, content)
-    return places
+    return write_forms(out, "fidelity", forms)

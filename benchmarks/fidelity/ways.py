@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from benchmarks.local import available
-from benchmarks.runs.config import merged, parsed_setting
+from benchmarks.runs.config import merged, with_settings
 from generators.base import Job, Kind, Outcome, Result, StageSpec, Walk, Weights
 from generators.custom import custom_spec
 from generators.document import Document, ImageRequest, Sample, Text
@@ -81,7 +81,6 @@ class Way:
 
 
 def _settings(words: str, way: str) -> dict[str, Any]:
-    settings: dict[str, Any] = {}
     try:
         parts = shlex.split(words)
     except ValueError as error:
@@ -90,8 +89,7 @@ def _settings(words: str, way: str) -> dict[str, Any]:
         key, equals, _ = word.partition("=")
         if not equals or not key:
             raise UsageError(f"way {way!r}: {word!r} is not of the form key=value")
-        settings = merged(settings, parsed_setting(word))
-    return settings
+    return with_settings({}, parts)
 
 
 @dataclass(frozen=True, kw_only=True)

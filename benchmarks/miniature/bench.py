@@ -9,24 +9,23 @@ It says nothing about how good the published models are whose architectures are 
 
 from __future__ import annotations
 
-import json
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from benchmarks.bench_program import announce, as_json, bench_program, write_forms
 from benchmarks.miniature.bars import BenchPart
 from benchmarks.miniature.settings import BenchSettings, Say
 from benchmarks.results.table import markdown_page
-from benchmarks.runs.config import merged, parsed_setting
+from benchmarks.runs.config import with_settings
 from benchmarks.speed.stage import exit_status
 from generators.base import WeightsName
 from generators.errors import PlaitError
-from generators.files import write_whole
 from generators.names import unknown
 
 CAVEAT = (
@@ -34,9 +33,7 @@ CAVEAT = (
     "meaning, and say nothing about the published models of the same architecture."
 )
 Measure = Callable[[BenchSettings, Say], Sequence[BenchPart]]
-app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = bench_program()
 
 
 def main(arguments: Sequence[str], console: Console) -> int:
@@ -70,9 +67,7 @@ def miniature(
     wrong = [name for name in only or () if name not in PARTS]
     if wrong:
         raise unknown("part", wrong[0], PARTS)
-    changes: dict[str, Any] = {}
-    for word in set_ or ():
-        changes = merged(changes, parsed_setting(word))
+    changes = with_settings({}, set_ or ())
     if other := [key for key in changes if key != "models"]:
         raise unknown("setting", other[0], ["models.NAME.key=value"])
     settings = BenchSettings(
@@ -101,7 +96,7 @@ def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> 
         places = write(parts, settings)
     console.print(summary(parts))
     for place in places:
-        console.print(f"written to {escape(str(place))}", soft_wrap=True)
+        announce(console, place)
 
 
 def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
@@ -127,17 +122,13 @@ def summary(parts: Sequence[BenchPart]) -> str:
 
 def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
     """The results as JSON and Markdown; their paths."""
-    settings.out.mkdir(parents=True, exist_ok=True)
     about = {"weights": settings.weights, "models": settings.models, "seed": settings.seed}
     content = about | {"caveat": CAVEAT, "parts": [part.as_json() for part in parts]}
-    text = json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
     tables = [table for part in parts for table in part.all_tables]
     title = f"The miniature world, {settings.weights} weights"
     page = markdown_page(title, (CAVEAT, summary(parts)), tables)
-    forms = {"json": text, "md": page}
-    for ending, whole in forms.items():
-        write_whole(settings.out / f"miniature.{ending}", whole)
-    return [settings.out / f"miniature.{ending}" for ending in forms]
+    forms = {"json": as_json(content), "md": page}
+    return write_forms(settings.out, "miniature", forms)
 
 
 def _captions(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -161,8 +161,7 @@ def load_config(
     values = _read(file) if file else {}
     given = {k: v for k, v in flags.items() if v not in (None, ())}
     values = merged(values, given)
-    for setting in settings:
-        values = merged(values, parsed_setting(setting))
+    values = with_settings(values, settings)
     config = validated(RunConfig, values, "")
     return _with_defaults(config, named=file is not None or bool(config.systems))
 
@@ -238,6 +237,13 @@ def parsed_setting(setting: str) -> dict[str, Any]:
         f"--set: {key!r} is not a dotted key; quote names with dots or colons, "
         'as in models."openai:gpt-4.1".max_tokens=512'
     )
+
+
+def with_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """`values` overridden by each `key=value` in turn; UsageError as `parsed_setting`."""
+    for setting in settings:
+        values = merged(values, parsed_setting(setting))
+    return dict(values)
 
 
 def merged(values: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

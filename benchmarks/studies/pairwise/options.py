@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from benchmarks.runs.config import merged, parsed_setting
+from benchmarks.runs.config import parsed_setting, with_settings
 from benchmarks.runs.experiment import Experiment
 from benchmarks.tasks.published import PREFIX, is_published, published
 from generators.base import StageSpec, WeightsName
@@ -98,9 +97,7 @@ def models_of(experiment: Experiment, options: CompareOptions) -> Models:
     """
     config = experiment.config
     _refuse_settings_of_others(options)
-    values: dict[str, Any] = {"models": config.models}
-    for setting in options.settings:
-        values = merged(values, parsed_setting(setting))
+    values = with_settings({"models": config.models}, options.settings)
     return Models(
         weights=options.weights or config.weights or "pretrained",
         overrides=values["models"],

@@ -1,0 +1,40 @@
+"""What the commands of `plait bench` share: how they are set up and what they write."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+
+from generators.files import write_whole
+
+
+def bench_program() -> typer.Typer:
+    """A program that reads its own options and leaves its errors to `plait`."""
+    return typer.Typer(
+        add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
+    )
+
+
+def as_json(content: Mapping[str, Any]) -> str:
+    """Figures as a file holds them; what JSON does not know is written as text."""
+    return json.dumps(content, indent=1, ensure_ascii=False, default=str) + "\n"
+
+
+def write_forms(folder: Path, name: str, forms: Mapping[str, str]) -> list[Path]:
+    """Write `folder`/`name`.ENDING for the text of each ending; the paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    places = {folder / f"{name}.{ending}": text for ending, text in forms.items()}
+    for place, text in places.items():
+        write_whole(place, text)
+    return [*places]
+
+
+def announce(console: Console, place: Path) -> None:
+    """Print where results are."""
+    console.print(f"written to {escape(str(place))}", soft_wrap=True)
