@@ -6,7 +6,6 @@ sentences and end them.
 
 from __future__ import annotations
 
-import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor
 
 from generators.emu2.tokens import Emu2Tokens
+from generators.loading.pieces import trained_pieces
 from generators.toys import WORDS
 
 
@@ -111,27 +111,12 @@ _END_LOGIT = 30.0
 
 def toy_pieces() -> Any:
     """A sentencepiece model with LLaMA's options in which each word is one piece."""
-    from sentencepiece import SentencePieceProcessor, SentencePieceTrainer
+    from sentencepiece import SentencePieceProcessor
 
     lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
-    model = io.BytesIO()
-    SentencePieceTrainer.train(
-        sentence_iterator=iter(lines),
-        model_writer=model,
-        model_type="bpe",
-        vocab_size=_PIECES,
-        byte_fallback=True,
-        character_coverage=1.0,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        pad_id=-1,
-        unk_id=0,
-        bos_id=1,
-        eos_id=2,
-        num_threads=1,
-        minloglevel=2,
-    )
-    return SentencePieceProcessor(model_proto=model.getvalue())
+    ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
+    model = trained_pieces(lines, _PIECES, character_coverage=1.0, **ids)
+    return SentencePieceProcessor(model_proto=model)
 
 
 def toy_tokens(

@@ -14,7 +14,6 @@ transformers 4.37's slow `LlamaTokenizer`, which the official scorer uses
 from __future__ import annotations
 
 import functools
-import io
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
@@ -29,6 +28,7 @@ from generators.loading.llama import (
     LlamaPieces,
     LlamaTokenizer,
 )
+from generators.loading.pieces import trained_pieces
 from scorers.judging.rubrics import OWN
 
 END = Control("<|end|>")
@@ -229,22 +229,10 @@ def toy_pieces() -> bytes:
 
     It spells a rubric in about as many pieces as a published one.
     """
-    written = io.BytesIO()
     pairs = [" ".join(pair) for pair in itertools.product(WORDS, WORDS[::7])]
     rubrics = [line for r in OWN.values() for line in r.template.splitlines() if line]
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(pairs + _REPEATS * rubrics),
-        model_writer=written,
-        model_type="bpe",
-        vocab_size=_PIECES,
-        hard_vocab_limit=False,
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
-        num_threads=1,
-        minloglevel=2,
-    )
-    return written.getvalue()
+    texts = pairs + _REPEATS * rubrics
+    return trained_pieces(texts, _PIECES, hard_vocab_limit=False)
 
 
 def toy_tokenizer() -> tuple[PhiTokenizer, list[int], int]:

@@ -5,7 +5,6 @@ A SentencePiece model set up as LLaMA's is, with byte fallback, so that it reads
 
 from __future__ import annotations
 
-import io
 import random
 from collections.abc import Iterator
 from string import Formatter
@@ -15,6 +14,7 @@ import sentencepiece
 
 from benchmarks.miniature.training.judge.corruptions import damaged
 from benchmarks.miniature.training.judge.verdicts import REMARKS, compared, reply
+from generators.loading.pieces import trained_pieces
 from scorers.internvl.settings import SYSTEM
 from scorers.internvl.tokenizer import CONTROLS
 from scorers.judging.rubrics import OWN
@@ -59,23 +59,14 @@ def fixed() -> list[str]:
 
 def pieces() -> bytes:
     """The SentencePiece model; the same on every machine."""
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([*_texts()]),
-        model_writer=written,
-        model_type="bpe",
-        vocab_size=_PIECES,
+    return trained_pieces(
+        _texts(),
+        _PIECES,
         hard_vocab_limit=False,
-        byte_fallback=True,
-        normalization_rule_name="identity",
-        remove_extra_whitespaces=False,
         split_digits=True,
         character_coverage=1.0,
         user_defined_symbols=[text.replace(" ", _SPACE) for text in fixed()],
-        num_threads=1,
-        minloglevel=2,
     )
-    return written.getvalue()
 
 
 def _texts() -> Iterator[str]:
