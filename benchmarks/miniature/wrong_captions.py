@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from benchmarks.miniature.scene_edits import SceneEdit, another, repainted
 from scorers.truth.changes import ChangeKind, random_change
 from scorers.truth.language import sentence
-from scorers.truth.scene import BACKGROUNDS, SHAPES, Scene, SceneItem, random_scene
-
-Wrong = Callable[[Scene, random.Random], Scene | None]
-"""From a scene to one that differs in one thing; None where it cannot."""
+from scorers.truth.scene import SHAPES, Scene, SceneItem, random_scene
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,11 +42,11 @@ def _said(scene: Scene, wording: int) -> str:
     return sentence(scene, random.Random(wording))
 
 
-def _other_scene(scene: Scene, rng: random.Random) -> Scene | None:
-    return next(s for s in iter(lambda: random_scene(rng, "test"), None) if s != scene)
+def _other_scene(scene: Scene, rng: random.Random) -> Scene:
+    return another(scene, rng, "test")
 
 
-def _changed(kind: ChangeKind) -> Wrong:
+def _changed(kind: ChangeKind) -> SceneEdit:
     def change(scene: Scene, rng: random.Random) -> Scene | None:
         made = random_change(rng, scene, kind)
         return None if made is None else made.of(scene)
@@ -63,11 +61,6 @@ def _other_shape(scene: Scene, rng: random.Random) -> Scene | None:
     if not shapes:
         return None
     return _with(scene, {item: replace(item, shape=rng.choice(shapes))})
-
-
-def _other_background(scene: Scene, rng: random.Random) -> Scene:
-    other = rng.choice([name for name in BACKGROUNDS if name != scene.background])
-    return Scene(other, scene.items)
 
 
 def _places_exchanged(scene: Scene, rng: random.Random) -> Scene | None:
@@ -103,7 +96,7 @@ def _with(scene: Scene, changes: Mapping[SceneItem, SceneItem]) -> Scene:
 
 
 RANDOM = "another scene"
-WRONG: Mapping[str, Wrong] = {
+WRONG: Mapping[str, SceneEdit] = {
     RANDOM: _other_scene,
     "colour": _changed("recolour"),
     "shape": _other_shape,
@@ -111,7 +104,7 @@ WRONG: Mapping[str, Wrong] = {
     "place": _changed("move"),
     "one more": _changed("add"),
     "one fewer": _changed("remove"),
-    "background": _other_background,
+    "background": repainted,
     "places exchanged": _places_exchanged,
     "colours exchanged": _colours_exchanged,
 }

@@ -11,7 +11,8 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from benchmarks.miniature.training.judge.edits import another, edited
+from benchmarks.miniature.scene_edits import another
+from benchmarks.miniature.training.judge.edits import edited
 from benchmarks.tasks.miniature.queries import MiniatureQuery, query
 from benchmarks.tasks.miniature.reasoning import random_problem
 from scorers.truth.language import (
@@ -152,12 +153,12 @@ def _wrong_both(rng: random.Random, asked: MiniatureQuery, split: Split) -> Part
 
 def _other_picture(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
     goals = [*asked.scenes[1:]]
-    return _of_scenes(rng, goals, [another(rng, s, split) for s in goals])
+    return _of_scenes(rng, goals, [another(s, rng, split) for s in goals])
 
 
 def _other_text(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
     goals = [*asked.scenes[1:]]
-    return _of_scenes(rng, [another(rng, s, split) for s in goals], goals)
+    return _of_scenes(rng, [another(s, rng, split) for s in goals], goals)
 
 
 def _unchanged(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
