@@ -17,8 +17,9 @@ Labels = npt.NDArray[np.int64]
 """(scenes, LABELS): colour, shape and size of each place, 0 where it is empty, and the
 background; UNSAID where a text leaves it open."""
 
-_LOOKS = (tuple(COLOURS), SHAPES, tuple(SIZES))
-CLASSES = (*(len(PLACES) * tuple(len(look) + 1 for look in _LOOKS)), len(BACKGROUNDS))
+LOOKS = (tuple(COLOURS), SHAPES, tuple(SIZES))
+"""The values of an item's colour, shape and size."""
+CLASSES = (*(len(PLACES) * tuple(len(look) + 1 for look in LOOKS)), len(BACKGROUNDS))
 """How many values each label has."""
 
 
@@ -30,7 +31,7 @@ def labels_of(scene: Scene) -> list[int]:
             row += [0, 0, 0]
         else:
             own = (item.colour, item.shape, item.size)
-            row += [look.index(o) + 1 for look, o in zip(_LOOKS, own, strict=True)]
+            row += [look.index(o) + 1 for look, o in zip(LOOKS, own, strict=True)]
     return [*row, [*BACKGROUNDS].index(scene.background)]
 
 

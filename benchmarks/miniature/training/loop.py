@@ -77,6 +77,10 @@ class Trainer:
                 with self:
                     print(f"step {self.step}: {look(self.step)}", flush=True)
 
+    def progress(self) -> dict[str, float]:
+        """Steps and seconds so far, for `measured.json`."""
+        return {"steps": self.step, "seconds": round(self.seconds, 1)}
+
     def _advance(self) -> float:
         for group in self.optimizer.param_groups:
             group["lr"] = self.plan.rate * self._share(self.step)

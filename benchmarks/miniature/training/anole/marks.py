@@ -10,7 +10,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from benchmarks.miniature.training.anole.data import AnoleData
-from benchmarks.miniature.training.anole.vq import Pictures, pictures_of
+from benchmarks.miniature.training.anole.vq import pictures_of
+from benchmarks.miniature.training.sheets import Pictures
 from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture
 from generators.anole.loop import AnoleInterleaver, AnoleRules
 from generators.anole.tokens import AnoleLimits, AnoleTrack, TokenMode, split_runs

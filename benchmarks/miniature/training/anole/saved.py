@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from benchmarks.miniature.training.anole.vq import VQ
+from benchmarks.miniature.training.saved import save_halves
 from generators.anole.published import VQ_PREFIX, taming_layout
 from generators.files import write_whole
 
@@ -19,11 +19,7 @@ def save_anole(model: Any, vq: Any, tokenizer: Tokenizer, folder: Path) -> None:
     """`config.json`, `tokenizer.json` and `model.safetensors`, with the VQ model inside."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {**model.state_dict(), **vq_tensors(vq)}
-    halves = {name: t.detach().half().contiguous() for name, t in tensors.items()}
-    partial = folder / "weights.part"
-    save_file(halves, partial, metadata={"format": "pt"})
-    write_whole(folder / "model.safetensors", partial.read_bytes())
-    partial.unlink()
+    save_halves(tensors, folder / "model.safetensors", format="pt")
     config = {**model.config.to_dict(), "dtype": "float16"}
     write_whole(folder / "config.json", f"{json.dumps(config, indent=2)}\n".encode())
     write_whole(folder / "tokenizer.json", tokenizer.to_str(pretty=False).encode())

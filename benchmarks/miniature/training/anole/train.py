@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import json
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from PIL import Image
 
 from benchmarks.miniature.training.anole.data import (
     POOL,
@@ -27,15 +24,16 @@ from benchmarks.miniature.training.anole.tokens import mini_tokenizer
 from benchmarks.miniature.training.anole.vq import (
     VQ,
     VQ_PLAN,
-    Pictures,
     VqLearner,
     codes_of,
     drawn_pictures,
     pictures_of,
 )
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
+from benchmarks.miniature.training.options import training_parser
+from benchmarks.miniature.training.saved import write_measured
+from benchmarks.miniature.training.sheets import Pictures, sheet
 from benchmarks.tasks.miniature.queries import Category, queries
-from generators.files import write_whole
 
 VQ_PICTURES = 8_000
 EXAM = 24
@@ -96,8 +94,7 @@ def trained_anole(
 
         marks = exam(model, vq_model, rules(), keep)
         save_anole(model, vq_model, tokenizer, folder / "anole")
-        about = {**marks.facts(), "steps": step, "seconds": trainer.seconds}
-        write_whole(state / "measured.json", json.dumps(about, indent=2).encode())
+        write_measured(state, {**marks.facts(), **trainer.progress()})
         return marks.line()
 
     trainer.run(every=200, look=look)
@@ -106,17 +103,7 @@ def trained_anole(
     return model
 
 
-def sheet(rows: Sequence[Pictures], place: Path) -> None:
-    """Pictures in rows as one PNG, twice as large; shorter rows are left out."""
-    lines = [np.concatenate([*row], axis=1) for row in rows if len(row) == len(rows[0])]
-    whole = Image.fromarray(np.concatenate(lines))
-    place.parent.mkdir(parents=True, exist_ok=True)
-    whole.resize((2 * whole.width, 2 * whole.height)).save(place)
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command `python -m benchmarks.miniature.training anole`."""
-    parser = argparse.ArgumentParser(prog="anole", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of all models")
-    given = parser.parse_args(arguments)
+    given = training_parser("anole", __doc__).parse_args(arguments)
     trained_anole(trained_vq(given.out), given.out)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 
 from benchmarks.miniature.training.loop import TrainingPlan
 from benchmarks.miniature.training.norms import with_fast_norms
+from benchmarks.miniature.training.sheets import Pictures
 from generators.anole.codec import vq_model
 from scorers.truth.drawing import SIDE, draw
 from scorers.truth.scene import random_scene
@@ -43,9 +44,6 @@ PLAIN = 150
 RENEW_EVERY = 25
 CODE_TIES, EDGES = 1.0, 1.0
 """Weights of the distance between latents and codes, and of the pictures' edges."""
-
-Pictures = npt.NDArray[np.uint8]
-"""(pictures, side, side, 3)."""
 
 
 def drawn_pictures(count: int, seed: int) -> Pictures:

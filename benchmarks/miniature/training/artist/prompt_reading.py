@@ -18,14 +18,12 @@ from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel
 
 from benchmarks.miniature.training.artist.captions import caption
+from benchmarks.miniature.training.labels import LOOKS, labels_of
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from generators.diffusion.tokenizers import small_tokenizer
 from scorers.truth.scene import (
     BACKGROUNDS,
-    COLOURS,
     PLACES,
-    SHAPES,
-    SIZES,
     Scene,
     Split,
     random_scene,
@@ -39,7 +37,6 @@ READING = TrainingPlan(steps=800, rate=2e-3, warmup=50, average=0.99, seed=2)
 BATCH = 64
 
 WIDTH = 96
-_NAMES: tuple[tuple[str, ...], ...] = (tuple(COLOURS), SHAPES, tuple(SIZES))
 
 
 def prompt_tokenizer() -> Any:
@@ -94,7 +91,7 @@ class SceneHead(nn.Module):
         super().__init__()
         self.questions = nn.Parameter(torch.randn(len(PLACES) + 1, width) * width**-0.5)
         self.attention = nn.MultiheadAttention(width, 4, batch_first=True)
-        outputs = sum(len(names) + 1 for names in _NAMES)
+        outputs = sum(len(names) + 1 for names in LOOKS)
         self.item = nn.Linear(width, outputs)
         self.background = nn.Linear(width, len(BACKGROUNDS))
 
@@ -107,7 +104,7 @@ class SceneHead(nn.Module):
     def share_right(self, tokens: torch.Tensor, truth: torch.Tensor) -> float:
         """Share of prompts of which everything is told right."""
         items, backgrounds = self(tokens)
-        parts = items.split([len(names) + 1 for names in _NAMES], dim=-1)
+        parts = items.split([len(names) + 1 for names in LOOKS], dim=-1)
         told = torch.cat(
             [*(p.argmax(-1) for p in parts), backgrounds.argmax(-1)[:, None]], 1
         )
@@ -117,7 +114,7 @@ class SceneHead(nn.Module):
         """Cross entropy, of all attributes together, against `truth_of` the scenes."""
         items, backgrounds = self(tokens)
         total = nn.functional.cross_entropy(backgrounds.float(), truth[:, -1])
-        parts = items.float().split([len(names) + 1 for names in _NAMES], dim=-1)
+        parts = items.float().split([len(names) + 1 for names in LOOKS], dim=-1)
         for k, logits in enumerate(parts):
             wanted = truth[:, k * len(PLACES) : (k + 1) * len(PLACES)]
             total = total + nn.functional.cross_entropy(
@@ -131,18 +128,9 @@ def truth_of(scenes: Sequence[Scene]) -> torch.Tensor:
 
     0 stands for an empty place.
     """
-    return torch.tensor([_truth(scene) for scene in scenes])
-
-
-def _truth(scene: Scene) -> list[int]:
-    items = [scene.at(place) for place in PLACES]
-    looks = [(i.colour, i.shape, i.size) if i is not None else None for i in items]
-    numbers = [
-        0 if look is None else 1 + names.index(look[k])
-        for k, names in enumerate(_NAMES)
-        for look in looks
-    ]
-    return [*numbers, [*BACKGROUNDS].index(scene.background)]
+    labels = torch.tensor([labels_of(scene) for scene in scenes])
+    by_look = labels[:, :-1].unflatten(1, (len(PLACES), len(LOOKS))).transpose(1, 2)
+    return torch.cat([by_look.flatten(1), labels[:, -1:]], dim=1)
 
 
 def captioned(

@@ -6,8 +6,6 @@ text tower it begins with.
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,16 +16,23 @@ from diffusers import (
     StableDiffusionXLPipeline,
     UNet2DConditionModel,
 )
-from diffusers.models.attention_processor import AttnProcessor
-from torch import nn
 from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
 
 from benchmarks.miniature.training.artist import train as artist
+from benchmarks.miniature.training.artist.denoising import (
+    BATCH,
+    UNPROMPTED,
+    noise_loss,
+    scheduler,
+    small_unet,
+)
 from benchmarks.miniature.training.artist.marks import marks
 from benchmarks.miniature.training.artist.prompt_reading import WIDTH, prompt_ids
 from benchmarks.miniature.training.artist.vae import SCALE, encoded
 from benchmarks.miniature.training.drawn import DrawnScenes
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
+from benchmarks.miniature.training.options import training_parser
+from benchmarks.miniature.training.saved import parameter_count, write_measured
 
 PLAN = TrainingPlan(steps=400, rate=1e-3, warmup=50, average=0.99, seed=4)
 PICTURES = 4_000
@@ -50,24 +55,14 @@ NAME = "sdxl"
 
 def denoiser() -> UNet2DConditionModel:
     """The untrained U-Net: as published, no attention where latents are finest."""
-    unet = UNet2DConditionModel(
-        sample_size=8,
-        in_channels=8,
-        out_channels=8,
-        block_out_channels=(64, 96),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
-        layers_per_block=1,
-        norm_num_groups=8,
-        attention_head_dim=4,
-        cross_attention_dim=WIDTH + SECOND_WIDTH,
+    return small_unet(
+        "UpBlock2D",
+        WIDTH + SECOND_WIDTH,
         use_linear_projection=True,
         addition_embed_type="text_time",
         addition_time_embed_dim=_TIME_WIDTH,
         projection_class_embeddings_input_dim=len(_SIZES) * _TIME_WIDTH + SECOND_WIDTH,
     )
-    unet.set_attn_processor(AttnProcessor())
-    return unet
 
 
 @torch.no_grad()
@@ -144,11 +139,11 @@ class TwoTowerLessons:
 
         Without a prompt all vectors are 0, as the pipeline has it.
         """
-        scenes = torch.randint(len(self.latents), (artist.BATCH,))
-        prompts = 2 * scenes + torch.randint(2, (artist.BATCH,))
+        scenes = torch.randint(len(self.latents), (BATCH,))
+        prompts = 2 * scenes + torch.randint(2, (BATCH,))
         tokens, whole = penultimate(second, self.ids[prompts].long())
         tokens = torch.cat([self.first[prompts].float(), tokens], dim=-1)
-        prompted = (torch.rand(artist.BATCH) >= artist.UNPROMPTED).float()
+        prompted = (torch.rand(BATCH) >= UNPROMPTED).float()
         return (
             self.latents[scenes],
             tokens * prompted[:, None, None],
@@ -160,7 +155,7 @@ def pipeline(
     given: Any, first: Any, second: Any, unet: UNet2DConditionModel
 ) -> StableDiffusionXLPipeline:
     """The whole artist, with the autoencoder, tokenizer and noise of `given`."""
-    noises = artist.scheduler().config
+    noises = scheduler().config
     made = StableDiffusionXLPipeline(
         vae=given.vae,
         text_encoder=first,
@@ -182,17 +177,17 @@ def train(
     state = out / "state" / NAME
     given = artist.load(out / artist.NAME)
     torch.manual_seed(plan.seed)
-    unet, noises = denoiser(), artist.scheduler()
+    unet, noises = denoiser(), scheduler()
     begin_with(unet, given.unet)
     first, second = first_tower(given.text_encoder), second_tower(given.text_encoder)
     made = pipeline(given, first, second, unet)
     lessons = TwoTowerLessons.of(given.vae, given.tokenizer, first, pictures)
-    sizes = torch.tensor([_SIZES] * artist.BATCH)
+    sizes = torch.tensor([_SIZES] * BATCH)
 
     def loss(step: int) -> torch.Tensor:
         latents, tokens, whole = lessons.batch(second)
         more = {"text_embeds": whole, "time_ids": sizes}
-        return artist.noise_loss(unet, noises, latents, tokens, added_cond_kwargs=more)
+        return noise_loss(unet, noises, latents, tokens, added_cond_kwargs=more)
 
     def look(step: int) -> str:
         artist.save(made, out / NAME)
@@ -203,24 +198,15 @@ def train(
     with trainer:
         artist.save(made, out / NAME)
         facts = {
-            "steps": trainer.step,
-            "seconds": round(trainer.seconds, 1),
+            **trainer.progress(),
             "begun_with": artist.NAME,
-            "parameters": sum(count(m) for m in (unet, first, second)),
+            "parameters": sum(parameter_count(m) for m in (unet, first, second)),
             **marks(made, scenes, state / "final.png").facts(),
         }
-    (state / "measured.json").write_text(json.dumps(facts, indent=1) + "\n")
-
-
-def count(module: nn.Module) -> int:
-    """Parameters of a module."""
-    return sum(p.numel() for p in module.parameters())
+    write_measured(state, facts)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """`python -m benchmarks.miniature.training sdxl --out FOLDER`."""
-    parser = argparse.ArgumentParser(prog="sdxl", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=PLAN.steps)
-    options = parser.parse_args(arguments)
+    options = training_parser("sdxl", __doc__, PLAN.steps).parse_args(arguments)
     train(options.out, replace(PLAN, steps=options.steps))

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import argparse
 import copy
 import json
 from dataclasses import dataclass, replace
@@ -15,13 +14,18 @@ from typing import Any
 import torch
 from diffusers import (
     AutoencoderKL,
-    DDIMScheduler,
     StableDiffusionPipeline,
     UNet2DConditionModel,
 )
-from diffusers.models.attention_processor import AttnProcessor
 from torch import nn
 
+from benchmarks.miniature.training.artist.denoising import (
+    BATCH,
+    UNPROMPTED,
+    noise_loss,
+    scheduler,
+    small_unet,
+)
 from benchmarks.miniature.training.artist.marks import marks
 from benchmarks.miniature.training.artist.prompt_reading import (
     READING,
@@ -33,14 +37,13 @@ from benchmarks.miniature.training.artist.prompt_reading import (
 from benchmarks.miniature.training.artist.vae import SCALE, encoded
 from benchmarks.miniature.training.drawn import DrawnScenes
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
+from benchmarks.miniature.training.options import training_parser
+from benchmarks.miniature.training.saved import parameter_count, write_measured
 
 PLAN = TrainingPlan(steps=3000, rate=2e-3, warmup=100, average=0.998, seed=3)
-BATCH = 64
 PICTURES = 20_000
 FEW_ITEMS = 400
 """Steps in which only scenes of one or two items are drawn."""
-UNPROMPTED = 0.1
-"""Share of pictures learned without a prompt, for guidance."""
 EARLY = 0.5
 """Share of items with the right colour at the right place that makes a look the first to be
 stored: the weaker artist."""
@@ -49,41 +52,9 @@ LOOKS = 15
 NAME, EARLY_NAME = "openjourney", "openjourney-early"
 
 
-def scheduler() -> DDIMScheduler:
-    """Stable Diffusion's noise, rescaled to end in pure noise (arXiv:2305.08891)."""
-    return DDIMScheduler(
-        beta_start=0.00085,
-        beta_end=0.012,
-        beta_schedule="scaled_linear",
-        prediction_type="v_prediction",
-        rescale_betas_zero_snr=True,
-        timestep_spacing="trailing",
-        clip_sample=False,
-        set_alpha_to_one=True,
-        steps_offset=1,
-    )
-
-
 def denoiser() -> UNet2DConditionModel:
-    """The untrained U-Net.
-
-    Convolutions come before the first attention, which knows places by their padding alone.
-    Torch's fused attention would take half of a training step in bfloat16 on a CPU.
-    """
-    unet = UNet2DConditionModel(
-        sample_size=8,
-        in_channels=8,
-        out_channels=8,
-        block_out_channels=(64, 96),
-        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"),
-        up_block_types=("CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
-        layers_per_block=1,
-        norm_num_groups=8,
-        attention_head_dim=4,
-        cross_attention_dim=WIDTH,
-    )
-    unet.set_attn_processor(AttnProcessor())
-    return unet
+    """The untrained U-Net."""
+    return small_unet("CrossAttnUpBlock2D", WIDTH)
 
 
 @dataclass(frozen=True)
@@ -122,27 +93,6 @@ def lessons(
     few = [i for i, scene in enumerate(drawn.scenes) if len(scene.items) <= 2]
     latents = encoded(vae, drawn) * SCALE
     return Lessons(latents, prompts, unprompted, torch.tensor(few))
-
-
-def noise_loss(
-    unet: nn.Module,
-    noises: DDIMScheduler,
-    latents: torch.Tensor,
-    prompts: torch.Tensor,
-    **conditions: Any,
-) -> torch.Tensor:
-    """Mean squared error of the predicted velocity (arXiv:2202.00512).
-
-    Much noise comes more often than little: what stands where is settled there.
-    """
-    times = (1000 * torch.rand(len(latents)).sqrt()).long()
-    noise = torch.randn_like(latents)
-    noisy = noises.add_noise(latents, noise, times)
-    with torch.autocast("cpu", torch.bfloat16):
-        predicted = unet(noisy, times, prompts, **conditions).sample
-    return nn.functional.mse_loss(
-        predicted.float(), noises.get_velocity(latents, noise, times)
-    )
 
 
 def pipeline(
@@ -222,20 +172,16 @@ def train(
     with trainer:
         save(artist, out / NAME)
         facts = {
-            "steps": trainer.step,
-            "seconds": round(trainer.seconds, 1),
+            **trainer.progress(),
             "seconds_text_encoder": round(reader.seconds, 1),
-            "parameters_unet": sum(p.numel() for p in unet.parameters()),
-            "parameters_text_encoder": sum(p.numel() for p in encoder.parameters()),
+            "parameters_unet": parameter_count(unet),
+            "parameters_text_encoder": parameter_count(encoder),
             **marks(artist, scenes, state / "final.png").facts(),
         }
-    (state / "measured.json").write_text(json.dumps(facts, indent=1) + "\n")
+    write_measured(state, facts)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """`python -m benchmarks.miniature.training artist --out FOLDER`."""
-    parser = argparse.ArgumentParser(prog="artist", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=PLAN.steps)
-    options = parser.parse_args(arguments)
+    options = training_parser("artist", __doc__, PLAN.steps).parse_args(arguments)
     train(options.out, replace(PLAN, steps=options.steps))

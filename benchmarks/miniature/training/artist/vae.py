@@ -5,18 +5,17 @@ An ordinary `AutoencoderKL`: 64 pixels become 8 x 8 latents of 8 channels.
 
 from __future__ import annotations
 
-import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import torch
 from diffusers import AutoencoderKL
-from PIL import Image
 
 from benchmarks.miniature.training.drawn import DrawnScenes
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
+from benchmarks.miniature.training.options import training_parser
+from benchmarks.miniature.training.saved import parameter_count, write_measured
+from benchmarks.miniature.training.sheets import as_pictures, sheet
 
 SCALE = 0.18215
 """Stable Diffusion's factor from stored latents to those of unit variance."""
@@ -101,15 +100,6 @@ def round_trip(vae: AutoencoderKL, pictures: torch.Tensor) -> torch.Tensor:
     return decoded.clamp(-1, 1)
 
 
-def sheet(rows: list[torch.Tensor], place: Path) -> None:
-    """Write rows of pictures (count, 3, side, side) in [-1, 1], twice as large."""
-    lines = [torch.cat(list(row), dim=2) for row in rows]
-    whole = torch.cat(lines, dim=1).permute(1, 2, 0)
-    values = ((whole + 1) * 127.5).round().clamp(0, 255).to(torch.uint8).numpy()
-    picture = Image.fromarray(np.ascontiguousarray(values))
-    picture.resize((picture.width * 2, picture.height * 2), 0).save(place)
-
-
 def train(out: Path, plan: TrainingPlan = PLAN, pictures: int = PICTURES) -> AutoencoderKL:
     """Train, or go on training, and save the autoencoder at `out/vae`."""
     state = out / "state" / "vae"
@@ -125,7 +115,7 @@ def train(out: Path, plan: TrainingPlan = PLAN, pictures: int = PICTURES) -> Aut
     def look(step: int) -> str:
         before = unseen.batch(range(64))
         after = round_trip(vae, before)
-        sheet([before[:12], after[:12]], state / f"step_{step}.png")
+        sheet([as_pictures(p[:12]) for p in (before, after)], state / f"step_{step}.png")
         wrong = (after - before).abs()
         return f"error {wrong.mean():.4f} of test pictures, largest {wrong.amax():.2f}"
 
@@ -142,18 +132,14 @@ def _record(trainer: Trainer, vae: AutoencoderKL, unseen: DrawnScenes, state: Pa
     before = unseen.batch(range(len(unseen.scenes)))
     wrong = (round_trip(vae, before) - before).abs()
     facts = {
-        "steps": trainer.step,
-        "seconds": round(trainer.seconds, 1),
-        "parameters": sum(p.numel() for p in vae.parameters()),
+        **trainer.progress(),
+        "parameters": parameter_count(vae),
         "test_error": round(float(wrong.mean()), 5),
     }
-    (state / "measured.json").write_text(json.dumps(facts, indent=1) + "\n")
+    write_measured(state, facts)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """`python -m benchmarks.miniature.training vae --out FOLDER`."""
-    parser = argparse.ArgumentParser(prog="vae", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=PLAN.steps)
-    options = parser.parse_args(arguments)
+    options = training_parser("vae", __doc__, PLAN.steps).parse_args(arguments)
     train(options.out, replace(PLAN, steps=options.steps))

@@ -8,10 +8,10 @@ these layers are not kept.
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -32,6 +31,8 @@ from benchmarks.miniature.training.clip.data import (
 )
 from benchmarks.miniature.training.labels import CLASSES, Labels, reading_loss
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
+from benchmarks.miniature.training.options import training_parser
+from benchmarks.miniature.training.saved import save_halves, write_measured
 from benchmarks.miniature.variants import ATTRIBUTES, variant
 from generators.files import write_whole
 from scorers.clip.model import build
@@ -132,10 +133,7 @@ def save_clip(model: Any, config: Mapping[str, Any], folder: Path) -> None:
     tensors["token_embedding.weight"][used] = table[used]
     limit = torch.tensor(SHARPEST).log().to(torch.float16)
     tensors["logit_scale"] = tensors["logit_scale"].clamp(max=limit)
-    partial = folder / "weights.part"
-    save_file({n: t.contiguous() for n, t in tensors.items()}, partial)
-    write_whole(folder / "open_clip_model.safetensors", partial.read_bytes())
-    partial.unlink()
+    save_halves(tensors, folder / "open_clip_model.safetensors")
     about = json.dumps({"model_cfg": config, "preprocess_cfg": {}}, indent=2)
     write_whole(folder / "open_clip_config.json", f"{about}\n".encode())
 
@@ -202,8 +200,7 @@ def train(
     with trainer:
         save_clip(learner.model, CONFIG, folder / "clip")
         results = measured(learner.model, exam_size)
-    about = {**results, "steps": plan.steps, "seconds": trainer.seconds}
-    write_whole(state / "measured.json", json.dumps(about, indent=2).encode())
+    write_measured(state, {**results, **trainer.progress()})
     print(_shown(results), flush=True)
     return learner.model
 
@@ -214,9 +211,5 @@ def _shown(values: Mapping[str, float]) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command `python -m benchmarks.miniature.training clip`."""
-    parser = argparse.ArgumentParser(prog="clip", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of all models")
-    parser.add_argument("--steps", type=int, default=PLAN.steps)
-    given = parser.parse_args(arguments)
-    plan = TrainingPlan(**{**vars(PLAN), "steps": given.steps})
-    train(given.out, plan)
+    options = training_parser("clip", __doc__, PLAN.steps).parse_args(arguments)
+    train(options.out, replace(PLAN, steps=options.steps))

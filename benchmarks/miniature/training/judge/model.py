@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from sentencepiece import SentencePieceProcessor
 from torch import Tensor, nn
 from transformers import InternVLForConditionalGeneration
 
 from benchmarks.miniature.training.judge.wording import pieces, tokenizer_config
+from benchmarks.miniature.training.saved import save_halves
 from generators.files import write_whole
 from scorers.internvl.config import model_config, published_layout
 from scorers.internvl.models import JudgeModel, LongRope
@@ -89,8 +89,8 @@ def save(judge: JudgeModel, proto: bytes, folder: Path) -> None:
     """The checkpoint in the published layout, as float16."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = judge.model.config.text_config.vocab_size
-    stored = {n: t.to(torch.float16) for n, t in published(judge.model).items()}
-    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    tensors = published(judge.model)
+    save_halves(tensors, folder / "model.safetensors", format="pt")
     write_whole(folder / "tokenizer.model", proto)
     for name, values in (
         ("config.json", described(rows)),

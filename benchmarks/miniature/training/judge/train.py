@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import random
 from collections.abc import Sequence
@@ -23,7 +22,8 @@ from benchmarks.miniature.training.judge.corruptions import Damaged, damaged
 from benchmarks.miniature.training.judge.measuring import measured
 from benchmarks.miniature.training.judge.model import new_judge, save
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
-from generators.files import write_whole
+from benchmarks.miniature.training.options import training_parser
+from benchmarks.miniature.training.saved import write_measured
 from scorers.internvl.models import JudgeModel, normalised
 from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
@@ -94,7 +94,7 @@ class JudgeTraining:
         place = self.folder / "measured.json"
         rows = json.loads(place.read_text()) if place.exists() else []
         rows.append({"step": step, **values})
-        write_whole(place, (json.dumps(rows, indent=1) + "\n").encode())
+        write_measured(self.folder, rows)
         return ", ".join(f"{name} {value:.3f}" for name, value in values.items())
 
 
@@ -106,9 +106,7 @@ def held_out(n: int, seed: int = 0) -> list[Damaged]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train, or only write the checkpoint of what is trained so far."""
-    parser = argparse.ArgumentParser(prog="judge", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder of the results")
-    parser.add_argument("--steps", type=int, default=PLAN.steps, help="length of the plan")
+    parser = training_parser("judge", __doc__, PLAN.steps)
     parser.add_argument("--look", type=int, default=400, help="steps between measurements")
     parser.add_argument(
         "--export", action="store_true", help="write the checkpoint of the last state"

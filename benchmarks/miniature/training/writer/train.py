@@ -6,9 +6,7 @@ stopped, and writes FOLDER/qwen2-vl; `--export` writes it from the latest checkp
 
 from __future__ import annotations
 
-import argparse
 import copy
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,6 +14,8 @@ import torch
 from transformers import Qwen2VLForConditionalGeneration, Qwen2VLProcessor
 
 from benchmarks.miniature.training.loop import Trainer, TrainingPlan
+from benchmarks.miniature.training.options import training_parser
+from benchmarks.miniature.training.saved import parameter_count, write_measured
 from benchmarks.miniature.training.writer.check import all_answers, exact_share
 from benchmarks.miniature.training.writer.data import WriterData
 from benchmarks.miniature.training.writer.loss import PlaceReader, writer_loss
@@ -25,7 +25,6 @@ from benchmarks.miniature.training.writer.model import (
     writer_tokenizer,
 )
 from benchmarks.miniature.training.writer.sheet import sheet
-from generators.files import write_whole
 
 CHECKPOINT = "qwen2-vl"
 STEPS = 4000
@@ -69,12 +68,11 @@ class WriterTraining:
         measured = {
             "step": step,
             "seconds": round(self.trainer.seconds, 1),
-            "parameters": sum(p.numel() for p in self.model.parameters()),
+            "parameters": parameter_count(self.model),
             "queries": n,
             "exact": shares,
         }
-        text = json.dumps(measured, indent=1) + "\n"
-        write_whole(self.trainer.folder / "measured.json", text)
+        write_measured(self.trainer.folder, measured)
         return "exact " + ", ".join(f"{k} {share:.0%}" for k, share in shares.items())
 
     def export(self) -> Path:
@@ -89,9 +87,7 @@ class WriterTraining:
 
 def main(arguments: Sequence[str]) -> None:
     """Train, or export what has been trained so far."""
-    parser = argparse.ArgumentParser(prog="writer", description=__doc__)
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser = training_parser("writer", __doc__, STEPS)
     parser.add_argument("--rate", type=float, default=RATE)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--export", action="store_true", help="from the latest checkpoint")
