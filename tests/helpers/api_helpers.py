@@ -47,6 +47,17 @@ def flat(colour: str, side: int = 400) -> Pillow.Image:
     return Pillow.new("RGB", (side, side), COLOURS[colour])
 
 
+def colour_of(picture: Pillow.Image) -> str:
+    """The colour of COLOURS that the picture is nearest to."""
+    pixel = picture.getpixel((5, 5))
+    assert isinstance(pixel, tuple)
+    near = {
+        n: sum(abs(a - b) for a, b in zip(c, pixel, strict=True))
+        for n, c in COLOURS.items()
+    }
+    return min(near, key=lambda name: near[name])
+
+
 def queries() -> TaskSet:
     samples = tuple(
         Sample(

@@ -9,7 +9,7 @@ from typing import Any
 from paths import DATA
 
 from generators.base import Kind, Outcome, Result, StageSpec, Unscored, Walk
-from generators.document import Document, Draft, Image, Sample, Text, Turn
+from generators.document import Content, Document, Draft, Image, Sample, Text, Turn
 from scorers.features import Style
 from scorers.pairwise.games import (
     Aspect,
@@ -114,3 +114,19 @@ def walked(walk: Walk[Any], replies: Sequence[Outcome[Any]]) -> tuple[list[Any],
     except StopIteration as stop:
         return jobs, stop.value
     raise AssertionError("the walk asks twice")
+
+
+ONE = document("Once", DRAWN, "the end")
+OTHER = document("Another {story}")
+
+
+def flat(content: Content) -> str:
+    """`content` with its pictures as marks."""
+    marks = {PICTURE.digest: "<Q>", DRAWN.digest: "<D>"}
+    return "".join(s.text if isinstance(s, Text) else marks[s.digest] for s in content)
+
+
+def shown(protocol: Pairwise, number: int = 0, **about: str) -> str:
+    """What the judge of a protocol reads last: question `number` on ONE and OTHER."""
+    asks = protocol.requests(sample("See", PICTURE, "and write", **about), ONE, OTHER)
+    return flat(asks[number].turns[-1].content)

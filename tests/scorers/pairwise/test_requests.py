@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-from pairwise_helpers import CHAT, DRAWN, PICTURE, document, draft_of, sample, walked
+from pairwise_helpers import (
+    CHAT,
+    ONE,
+    OTHER,
+    PICTURE,
+    draft_of,
+    flat,
+    sample,
+    shown,
+    walked,
+)
 
-from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
-from generators.document import Content, Document, Text, Turn
+from generators.base import Failure, Fault, Result
+from generators.document import Document, Text, Turn
 from generators.errors import UsageError
-from generators.keys import derived_seed
 from scorers.judging.sources import Mode
 from scorers.pairwise import (
     PROTOCOLS,
@@ -27,22 +33,9 @@ from scorers.pairwise import (
 )
 from scorers.pairwise.games import FactualityScores, Verdict
 from scorers.pairwise.prompts import describe, text_only
-from scorers.pairwise.protocol import Pairwise, most_questions
 
-ONE = document("Once", DRAWN, "the end")
-OTHER = document("Another {story}")
 ALL = [(name, mode) for name in PROTOCOLS for mode in ("corrected", "official")]
-
-
-def flat(content: Content) -> str:
-    """`content` with its pictures as marks."""
-    marks = {PICTURE.digest: "<Q>", DRAWN.digest: "<D>"}
-    return "".join(s.text if isinstance(s, Text) else marks[s.digest] for s in content)
-
-
-def shown(protocol: Pairwise, number: int = 0, **about: str) -> str:
-    asks = protocol.requests(sample("See", PICTURE, "and write", **about), ONE, OTHER)
-    return flat(asks[number].turns[-1].content)
+NO_REPLY = Failure("no reply", Fault.TIMEOUT)
 
 
 @pytest.mark.parametrize(("name", "mode"), ALL)
@@ -183,126 +176,6 @@ def test_the_track_chooses_the_task(track: str, expected: str) -> None:
     assert len(set(prompts.LIKERT.values())) == 3
 
 
-def conversed(walk: Walk[Any], *rounds: Sequence[Outcome[Any]]) -> tuple[list[Any], Any]:
-    """The jobs of each step of a walk, and its outcome on these rounds of replies."""
-    questions, given = [next(walk)], iter(rounds)
-    try:
-        while True:
-            questions.append(walk.send(list(next(given))))
-    except StopIteration as stop:
-        assert not list(given)
-        return questions, stop.value
-
-
-TIMEOUT = Failure("no reply", Fault.TIMEOUT)
-FACTS = sample("See", metadata={creation.FACTUALITY: "a red hat"})
-HALF_READ = [draft_of("[[A>B]]"), draft_of("well"), TIMEOUT, draft_of("none")]
-
-
-def test_replies_become_readings_and_keep_their_outcomes() -> None:
-    protocol = resolve_protocol("creation", "official")
-    replies = [draft_of("Final Verdict is: [[A>B]]"), *HALF_READ[1:]]
-    jobs, outcome = walked(protocol.judge(FACTS, ONE, OTHER, CHAT), replies)
-    assert [j.input.turns for j in jobs] == [
-        a.turns for a in protocol.requests(FACTS, ONE, OTHER)
-    ]
-    assert isinstance(outcome, Result)
-    result = [r.outcome for r in outcome.value.readings]
-    assert result[0] == Result(Verdict("A>B", 1))
-    assert isinstance(result[1], Unscored)
-    assert result[2] == TIMEOUT
-    assert isinstance(result[3], Unscored)
-    assert outcome.value.verdict(swapped=True) is None
-
-
-def test_what_cannot_be_read_is_asked_for_once_more() -> None:
-    protocol = resolve_protocol("creation")
-    asks = protocol.requests(FACTS, ONE, OTHER)
-    walk = protocol.judge(FACTS, ONE, OTHER, CHAT)
-    rounds = (HALF_READ, [draft_of("[[B>A]]"), draft_of("none")])
-    (first, again), outcome = conversed(walk, *rounds)
-    assert [j.input.turns for j in first] == [a.turns for a in asks]
-    assert len(again) == 2, "what was read or failed is not asked for again"
-    for job, i, reply in zip(again, (1, 3), ("well", "none"), strict=True):
-        *before, their, ours = job.input.turns
-        assert tuple(before) == asks[i].turns
-        assert their == Turn("assistant", (Text(reply),))
-        assert ours.role == "user"
-        assert job.group == first[i].group
-    assert "no verdict" in flat(again[0].input.turns[-1].content)
-    assert "[[A>>B]]" in flat(again[0].input.turns[-1].content)
-    assert "score of response A" in flat(again[1].input.turns[-1].content)
-    assert "Response B Visual Factuality Score: Y/10" in flat(
-        again[1].input.turns[-1].content
-    )
-    result = [r.outcome for r in outcome.value.readings]
-    assert result[:3] == [Result(Verdict("A>B", 1)), Result(Verdict("B>A", -1)), TIMEOUT]
-    assert isinstance(result[3], Unscored)
-    assert [r.swapped for r in outcome.value.readings] == [False, True, False, True]
-
-
-def test_a_failed_second_question_is_the_readings_outcome() -> None:
-    protocol, query = resolve_protocol("mllm-bench"), sample("See")
-    rounds = [draft_of(""), draft_of("Answer1")], [TIMEOUT]
-    (_, again), outcome = conversed(protocol.judge(query, ONE, OTHER, CHAT), *rounds)
-    assert again[0].input.turns[-2] == Turn("assistant", (Text("(empty reply)"),))
-    assert [r.outcome for r in outcome.value.readings] == [
-        TIMEOUT,
-        Result(Verdict("Answer1", 1)),
-    ]
-
-
-def test_second_questions_have_seeds_of_their_own() -> None:
-    protocol, chat = resolve_protocol("creation"), replace(CHAT, seeded=True)
-    unread = [draft_of("")] * 4
-    steps, _ = conversed(protocol.judge(FACTS, ONE, OTHER, chat), unread, unread)
-    seeds = [{j.input.seed for j in jobs} for jobs in steps]
-    assert [len(s) for s in seeds] == [2, 2], "one for each aspect"
-    assert not seeds[0] & seeds[1]
-    assert seeds[0] == {derived_seed(0, "q1", 0, i) for i in (0, 1)}
-    assert len({j.key for jobs in steps for j in jobs}) == 8
-    assert most_questions(protocol) >= 1 + 4
-    assert most_questions(resolve_protocol("creation", "official")) == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "unread", "expected"),
-    [
-        ("mllm-bench", "no vote", 3),
-        ("probench", "no verdict", 3),
-        ("probench", "[[A>B]] or [[B>A]]", 1),
-        ("probench", "[[B=A]]", 1),
-        ("creation", "no verdict", 1),
-    ],
-)
-def test_official_mode_asks_as_often_as_the_released_program(
-    name: str, unread: str, expected: int
-) -> None:
-    """`--max_retry 3` of MLLM-Bench, `range(3)` of ProBench after a reply without any."""
-    protocol, chat = resolve_protocol(name, "official"), replace(CHAT, seeded=True)
-    replies = [[draft_of(unread)] * 2] * expected
-    steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *replies)
-    assert [[j.input.turns for j in jobs] for jobs in steps] == [
-        [j.input.turns for j in steps[0]]
-    ] * expected
-    assert len({j.key for jobs in steps for j in jobs}) == 2 * expected
-    assert all(isinstance(r.outcome, Unscored) for r in outcome.value.readings)
-    assert most_questions(protocol) >= 1 + 2 * (expected - 1)
-    # A greedy judge would say the same again.
-    steps, _ = conversed(protocol.judge(sample("See"), ONE, OTHER, CHAT), replies[0])
-    assert len(steps) == 1
-
-
-def test_only_what_is_unread_is_repeated_officially() -> None:
-    protocol = resolve_protocol("mllm-bench", "official")
-    chat = replace(CHAT, seeded=True)
-    rounds = [draft_of("Answer1"), draft_of("?")], [draft_of("Answer2")]
-    steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *rounds)
-    assert [len(jobs) for jobs in steps] == [2, 1]
-    votes = [r.outcome.value.word for r in outcome.value.readings]
-    assert votes == ["Answer1", "Answer2"]
-
-
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
     protocol, form = resolve_protocol(name), prompts.FORMS[name]
@@ -313,31 +186,6 @@ def test_the_form_that_is_asked_for_can_be_read(name: str) -> None:
     marks = prompts.FACTUALITY_FORM.replace("X", "7").replace("Y", "3")
     if name == "creation":
         assert protocol.read(marks, "factuality") == FactualityScores(7, 3)
-
-
-@pytest.mark.parametrize("seeded", [False, True])
-@pytest.mark.parametrize("name", PROTOCOLS)
-def test_a_pair_named_the_other_way_asks_for_the_same_records(
-    name: str, seeded: bool
-) -> None:
-    protocol, chat = resolve_protocol(name), replace(CHAT, seeded=seeded)
-    query = sample("See", PICTURE)
-    keys = []
-    for first, second in ((ONE, OTHER), (OTHER, ONE)):
-        jobs, _ = walked(protocol.judge(query, first, second, chat), [Skip("-")] * 2)
-        keys.append({job.key for job in jobs})
-    assert keys[0] == keys[1]
-    assert len(keys[0]) == 2
-    jobs, _ = walked(protocol.judge(query, ONE, OTHER, chat, repeat=1), [Skip("-")] * 2)
-    assert ({job.key for job in jobs} == keys[0]) is not seeded
-
-
-def test_style_is_measured_with_pictures() -> None:
-    walk = resolve_protocol("probench").judge(sample("See"), ONE, OTHER, CHAT)
-    _, outcome = walked(walk, [draft_of("[[A>B]]")] * 2)
-    first, second = outcome.value.styles
-    assert (first.images, second.images) == (1, 0)
-    assert (first.tokens, second.tokens) == (3, 4)
 
 
 def test_a_text_only_sample_has_the_description_for_its_pictures() -> None:
@@ -357,7 +205,7 @@ def test_a_description_is_asked_of_any_chat_stage() -> None:
     jobs, outcome = walked(describe(sample("See", PICTURE), CHAT), [draft_of("a cat")])
     assert jobs[0].input.images == (PICTURE,)
     assert outcome == Result("a cat")
-    assert walked(describe(sample("See", PICTURE), CHAT), [TIMEOUT])[1] == TIMEOUT
+    assert walked(describe(sample("See", PICTURE), CHAT), [NO_REPLY])[1] == NO_REPLY
 
 
 def digest(text: str) -> str:
@@ -403,15 +251,3 @@ def test_names_and_baselines_are_checked() -> None:
     assert pairs(["a", "b", "c"], "b") == [("b", "a"), ("b", "c")]
     with pytest.raises(UsageError, match="unknown baseline 'x'"):
         pairs(["a"], "x")
-
-
-def test_pairs_on_one_question_are_judged_together() -> None:
-    protocol, query = resolve_protocol("creation"), sample("See", id="q1")
-    jobs = [
-        job
-        for pair in ((ONE, OTHER), (OTHER, document("third")))
-        for job in walked(protocol.judge(query, *pair, CHAT), [Skip("-")] * 2)[0]
-    ]
-    assert [job.group for job in jobs] == ["preference q1"] * 4
-    elsewhere = protocol.judge(sample("See", id="q2"), ONE, OTHER, CHAT)
-    assert {job.group for job in walked(elsewhere, [Skip("-")] * 2)[0]} == {"preference q2"}

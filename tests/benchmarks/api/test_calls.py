@@ -1,0 +1,177 @@
+"""Runs, plans and stages called from Python, without Ray and in this process."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from api_helpers import OWN, SCORER, SYSTEM, colour_of, fill, flat
+
+import plait
+from benchmarks import api
+from benchmarks.runs.run_data import RunData, TaskQuery
+from cluster.store import BlobReader
+from generators.base import Result
+from generators.document import Document, Malformed, Request, Text, Turn
+
+
+def test_run_and_plan_return_values_and_print_nothing(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    about = {**OWN, "systems": ["gt"], "scorers": [], "out": tmp_path / "run"}
+    planned = plait.plan(**about)
+    assert (planned.extent, planned.ready()) == (
+        "4 documents: 4 queries, 1 systems, 1 repeats",
+        True,
+    )
+    assert not (tmp_path / "run").exists()
+    summary = plait.run(**about)
+    assert (summary.counts["done"], summary.failed, summary.made) == (4, 0, 0)
+    assert summary.results.documents("gt")["Q-1"].document is not None
+    assert "leaderboard" in summary.log
+    assert (tmp_path / "run" / "report.html").exists()
+    assert capfd.readouterr().out == ""
+    plait.run(**about, quiet=False)
+    assert "4 done" in capfd.readouterr().out
+
+
+def test_run_takes_a_config_file_too(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text(
+        'data = "api_helpers:queries"\nsystems = ["gt"]\nscorers = []\nlimit = 4\n'
+    )
+    planned = plait.plan(tmp_path / "run.toml", limit=2, weights="tiny")
+    assert planned.extent.startswith("2 documents")
+    assert planned.table.rows == []
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"systems": ["anloe"]}, "did you mean 'anole'"),
+        ({"systems": "anole"}, r'give a list of names, such as \["anole"\]'),
+        ({"sed": 1}, "did you mean 'seed'"),
+        ({"limit": 0}, "limit"),
+    ],
+)
+@pytest.mark.parametrize("call", ["run", "plan"])
+def test_wrong_use_raises_what_the_command_prints(
+    tmp_path: Path, call: str, options: dict, said: str
+) -> None:
+    with pytest.raises(plait.UsageError, match=said):
+        getattr(plait, call)(out=tmp_path / "run", weights="tiny", **options)
+
+
+def test_a_key_that_is_missing_is_named_by_plan_and_by_system(
+    tmp_path: Path, monkeypatch
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    planned = plait.plan(systems=["gpt-4o+sdxl-turbo"], weights="tiny", out=tmp_path / "r")
+    assert not planned.ready()
+    assert "OPENAI_API_KEY" in planned.missing[0]
+    assert "missing: gpt-4o needs OPENAI_API_KEY" in planned._repr_html_()
+    with pytest.raises(plait.UsageError, match="OPENAI_API_KEY"):
+        plait.system("gpt-4o+sdxl-turbo", weights="tiny")
+
+
+def test_a_users_system_answers_text_and_pictures() -> None:
+    illustrate = plait.system(SYSTEM, weights="tiny")
+    document = illustrate("Look:", flat("red"), "and at", flat("blue"))
+    assert document.text.splitlines()[-1] == "Look: and at; last, 2"
+    assert [colour_of(p) for p in document.pictures] == ["red", "blue"]
+    assert "<img" in document._repr_html_()
+    assert isinstance(document, Document)
+
+
+def test_a_query_of_a_run_is_answered_as_in_the_run(run: RunData) -> None:
+    illustrate = plait.system(SYSTEM, weights="tiny")
+    there = run.documents(SYSTEM)
+    for id, made in zip(there, illustrate.answers([*run.queries.values()]), strict=True):
+        assert (made.outcome, made.reason) == (there[id].outcome, there[id].reason)
+        if made.document is not None:
+            assert made.document.plain == there[id].document.plain  # type: ignore[union-attr]
+
+
+def test_a_system_without_a_document_raises_with_the_reason() -> None:
+    illustrate = plait.system(SYSTEM, weights="tiny")
+    with pytest.raises(plait.NoDocument, match="failed: the model refused"):
+        illustrate("please !refuse")
+    with pytest.raises(plait.NoDocument, match="skipped: takes no"):
+        illustrate(plait.query("please !skip"))
+
+
+def test_a_scorer_gives_a_score_or_the_reason(run: RunData) -> None:
+    count = plait.scorer(SCORER, weights="tiny")
+    answers = run.documents(SYSTEM)
+    verdict = count(answers["Q-1"].query, answers["Q-1"])
+    assert (verdict.outcome, verdict.value, str(verdict)) == ("scored", 2.0, "2")
+    lost = count("A question", Document((Text("x"),)))
+    assert (lost.value, lost.reason) == (None, "nothing to count")
+    with pytest.raises(plait.UsageError, match="Q-3 has no document: the model refused"):
+        count(answers["Q-3"].query, answers["Q-3"])
+
+
+def test_a_stage_is_the_plain_class() -> None:
+    write = plait.stage(SYSTEM, weights="tiny")
+    (outcome,) = write([Request((Turn("user", (Text("Say !plain words"),)),))])
+    assert outcome == Result(outcome.value)
+    assert outcome.value.text == "no picture"
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: plait.system("anloe"), "did you mean 'anole'"),
+        (lambda: plait.stage("anole", weights="tiny"), "name one: draft, render"),
+        (lambda: plait.stage("anole", "condition", weights="tiny"), "Valid: draft, render"),
+        (lambda: plait.scorer("clipscor"), "did you mean 'clipscore'"),
+        (lambda: plait.query(), "needs text or a picture"),
+        (lambda: plait.query(3), "not of int"),
+        (lambda: plait.system("gt")("a", plait.query("b")), "one sample alone"),
+    ],
+)
+def test_wrong_names_and_values_are_explained(call, said: str) -> None:
+    with pytest.raises(plait.UsageError, match=said):
+        call()
+
+
+def test_a_malformed_query_cannot_be_asked() -> None:
+    row = Malformed(id="x", row=3, reason="row 3: no text")
+    query = TaskQuery(id="x", sample=row, prompt=lambda s, v: s.turns, read=BlobReader())
+    with pytest.raises(plait.UsageError, match="x is malformed: row 3: no text"):
+        plait.system("gt")(query)
+    with pytest.raises(plait.UsageError, match="x is malformed: row 3: no text"):
+        plait.scorer(SCORER, weights="tiny")(query, Document())
+
+
+@pytest.mark.models
+def test_the_example_of_the_module_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    about = {"systems": ["anole"], "scorers": ["clipscore"], "weights": "tiny"}
+    fill(tmp_path / "runs" / "x", **about, limit=3)
+    (example,) = re.findall(
+        r"^Example:\n(.*)\Z", api.__doc__ or "", re.DOTALL | re.MULTILINE
+    )
+    names: dict[str, object] = {}
+    exec(re.sub(r"^    ", "", example, flags=re.MULTILINE), names)
+    out = capsys.readouterr().out
+    assert out.startswith("('anole',) ('clipscore',)\n")
+    summary = names["summary"]
+    assert isinstance(summary, api.RunSummary)
+    assert summary.counts["done"] == 3
+    verdict = names["verdict"]
+    assert getattr(verdict, "outcome") == "scored"  # noqa: B009
+    assert names["picture"].mode == "RGB"  # type: ignore[attr-defined]
+
+
+@pytest.mark.models
+def test_a_native_stage_and_system_answer_on_tiny_weights() -> None:
+    document = plait.system("anole", weights="tiny", seed=1)(plait.query("Draw", id="a"))
+    assert document.segments
+    paint = plait.stage("sdxl-turbo", weights="tiny", steps=1)
+    from generators.document import ImageRequest
+
+    (outcome,) = paint([ImageRequest(prompt="a cat", seed=1)])
+    assert isinstance(outcome, Result)

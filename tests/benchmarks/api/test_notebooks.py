@@ -1,0 +1,112 @@
+"""What notebooks show of answers and queries."""
+
+from __future__ import annotations
+
+import base64
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from api_helpers import OWN, SCORER, SYSTEM, colour_of, fill
+from PIL import Image as Pillow
+from store_helpers import damage
+
+import plait
+from benchmarks.results.notebook import NotebookDocument, query_html
+from benchmarks.runs.run_data import RunData
+from cluster.store import Store, read_blob
+from generators.base import Kind
+from generators.document import Image, Malformed, Text
+
+
+class _Parts(HTMLParser):
+    """Text and pictures of HTML in order, and every tag."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.parts: list[str] = []
+        self.tags: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        source = dict(attrs).get("src") or ""
+        if source:
+            assert source.startswith("data:image/webp;base64,")
+            data = base64.b64decode(source.partition(",")[2])
+            picture = Pillow.open(io.BytesIO(data)).convert("RGB")
+            assert max(picture.size) <= 256
+            self.parts.append(colour_of(picture))
+
+    def handle_data(self, data: str) -> None:
+        self.parts.append(data)
+
+
+def test_an_answer_shows_text_escaped_and_pictures_in_order(run: RunData) -> None:
+    shown = _Parts(run.documents(SYSTEM)["Q-1"]._repr_html_())
+    assert set(shown.tags) == {"div", "b", "img"}
+    assert shown.parts == [
+        "Q-1",
+        "user",
+        "Tell <b>all</b> & show & tell",
+        "blue",
+        " ",
+        SYSTEM,
+        "<i>first</i>\nthen",
+        "red",
+        " ",
+        "Tell <b>all</b> & show & tell; last, 1",
+        "blue",
+        " ",
+        f"{SCORER}: 2",
+    ]
+
+
+def test_an_answer_that_is_not_there_shows_why(run: RunData) -> None:
+    shown = run.documents(SYSTEM)["Q-2"]._repr_html_()
+    assert "skipped: takes no &lt;such&gt; query" in shown
+    judged = run.documents(SYSTEM)["Q-4"]._repr_html_()
+    assert "failed (error): nothing to count" in judged
+
+
+def test_a_damaged_picture_is_named_in_its_place(tmp_path: Path) -> None:
+    experiment = fill(tmp_path, **OWN)
+    run = plait.open_run(tmp_path)
+    before = _Parts(run.documents(SYSTEM)["Q-1"]._repr_html_()).parts
+    (render,) = (s for s in experiment.plan.stages if s.kind is Kind.RENDER)
+    answer = run.documents(SYSTEM)["Q-1"]
+    assert answer.document is not None
+    part = Path(str(answer.document.images[0].place).partition("#")[0])
+    assert part in Store(tmp_path).parts(render)
+    damage(part, "image.bytes")
+    again = plait.open_run(tmp_path)
+    shown = _Parts(again.documents(SYSTEM)["Q-1"]._repr_html_()).parts
+    (named,) = set(shown) - set(before)
+    assert re.match(r"\[picture 1 cannot be read: .*damaged", named)
+    assert shown.index(named) == before.index("red")
+    assert shown[-4:] == before[-4:], "what follows it is shown"
+    assert any(part.name in text for text in again.damage)
+    with pytest.raises(Exception, match="damaged"):
+        again.documents(SYSTEM)["Q-1"].document.pictures  # type: ignore[union-attr]  # noqa: B018
+
+
+def test_a_picture_file_that_is_gone_or_changed_is_named(tmp_path: Path) -> None:
+    gone = Image("0" * 64, place=str(tmp_path / "gone.png"))
+    (tmp_path / "other.png").write_bytes(b"other")
+    changed = Image("1" * 64, place=str(tmp_path / "other.png"))
+    broken = Image.of(b"no <picture>")
+    document = NotebookDocument((Text("a"), gone, changed, broken, Text("b")))
+    shown = document._repr_html_()
+    assert "[picture 1 cannot be read: " in shown
+    assert "gone.png" in shown
+    assert "[picture 2 cannot be read: " in shown
+    assert "has changed since" in shown
+    assert "[picture 3: the bytes are in no known picture format" in shown
+    assert shown.index(">a<") < shown.index("picture 1") < shown.index(">b<")
+
+
+def test_a_malformed_query_shows_its_reason() -> None:
+    row = Malformed(id="x", row=3, reason="row 3: <image> is missing")
+    assert "malformed: row 3: &lt;image&gt;" in query_html(row, read_blob)
