@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from tokenizers.pre_tokenizers import ByteLevel
 from torch import nn
-from transformers import CLIPTextConfig, CLIPTextModel
+from transformers import AutoTokenizer, CLIPTextConfig, CLIPTextModel
 
 from benchmarks.miniature.training.artist.captions import caption
 from benchmarks.miniature.training.labels import LOOKS, labels_of
@@ -52,6 +52,16 @@ def prompt_tokenizer() -> Any:
     )
     trained.model_max_length = LENGTH
     return trained
+
+
+def stored_tokenizer(folder: Path) -> Any:
+    """The tokenizer in `folder`, made and written there if there is none.
+
+    Training one numbers some tokens at random, so that an encoder must keep its own.
+    """
+    if not folder.exists():
+        prompt_tokenizer().save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
 
 
 def text_encoder(tokenizer: Any) -> CLIPTextModel:

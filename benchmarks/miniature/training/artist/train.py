@@ -31,7 +31,7 @@ from benchmarks.miniature.training.artist.prompt_reading import (
     READING,
     WIDTH,
     encoded_prompts,
-    prompt_tokenizer,
+    stored_tokenizer,
     train_text_encoder,
 )
 from benchmarks.miniature.training.artist.vae import SCALE, encoded
@@ -146,8 +146,8 @@ def train(
     """
     state = out / "state" / NAME
     vae = AutoencoderKL.from_pretrained(out / "vae", dtype=torch.float32).eval()
-    tokenizer = prompt_tokenizer()
     text_state = out / "state" / "artist-text"
+    tokenizer = stored_tokenizer(text_state / "tokenizer")
     encoder, reader = train_text_encoder(tokenizer, text_state, reading)
     given = lessons(vae, tokenizer, encoder, pictures)
     torch.manual_seed(plan.seed)

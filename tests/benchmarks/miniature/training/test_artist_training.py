@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import shutil
 
 import pytest
 import torch
 from diffusers import AutoencoderKL
 from diffusion_helpers import REQUESTS, from_folder, pixels
+from transformers import AutoTokenizer
 
 from benchmarks.miniature.training.artist import prompt_reading, sdxl, vae
 from benchmarks.miniature.training.artist import train as artist
@@ -108,6 +110,19 @@ def test_prompts_are_read_in_whole_words():
         words = text.replace(",", " ,").replace(".", " .").replace(":", " :").split()
         assert len(tokenizer.tokenize(text)) == len(words)
         assert len(words) + 2 <= prompt_reading.LENGTH
+
+
+def test_an_artist_that_is_trained_further_reads_with_the_same_tokenizer(folder, tmp_path):
+    """Two tokenizers of the same texts differ, and an encoder knows the ids of its own."""
+    for part in ("vae", "state/artist-text"):
+        shutil.copytree(folder / part, tmp_path / part)
+    artist.train(tmp_path, SHORT, pictures=24, reading=SHORT, scenes=12)
+    before, after = (
+        AutoTokenizer.from_pretrained(place / artist.NAME / "tokenizer")
+        for place in (folder, tmp_path)
+    )
+    assert after.get_vocab() == before.get_vocab()
+    assert after.model_max_length == prompt_reading.LENGTH
 
 
 def test_truth_of_a_scene_names_each_place():
