@@ -31,7 +31,6 @@ from benchmarks.results.report.panels import facts_of, panel_of
 from benchmarks.results.templates import REPORT, page_environment, sources
 from benchmarks.results.validity import checks
 from generators.files import write_whole
-from generators.mini.table import ABOUT
 
 _SCRIPTS = (
     *("elements.js", "cards.js", "query.js", "store.js"),
@@ -134,7 +133,6 @@ def _page(
         pictures=len(gallery.shown),
         full_size=gallery.full_size,
         facts=facts_of(manifest),
-        about_mini=ABOUT,
         manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
         style=sources(environment, "report.css"),
         script=sources(environment, *_SCRIPTS),
