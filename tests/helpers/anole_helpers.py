@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import save_file
+from shard_helpers import save_shards
 
 from generators.anole.models import AnoleLanguage, random_codec, random_language
 from generators.anole.sizes import TINY
@@ -119,14 +119,7 @@ def save_hf(
     tensors |= {f"model.vqmodel.{name}": value for name, value in taming.items()}
     if change is not None:
         change(tensors)
-    names = sorted(tensors)
-    half = len(names) // 2
-    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-    for file, part in zip(files, (names[:half], names[half:]), strict=True):
-        save_file({n: tensors[n].contiguous() for n in part}, folder / file)
-    where = {n: files[i >= half] for i, n in enumerate(names)}
-    index = {"metadata": {"total_size": 0}, "weight_map": where}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    save_shards(folder, tensors)
     (folder / "config.json").write_text(json.dumps(_hf_config(source, vq)))
     source.tokenizer.save(str(folder / "tokenizer.json"))
     return folder

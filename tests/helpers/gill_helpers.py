@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from shard_helpers import save_shards
 from torch import Tensor
 
 from generators.diffusion.builds import build_pipeline
@@ -190,13 +191,7 @@ def save_opt(
     tensors = opt_tensors(stage)
     if change is not None:
         change(tensors)
-    names = sorted(tensors)
-    files = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
-    where = {n: files[i >= len(names) // 2] for i, n in enumerate(names)}
-    for file in files:
-        save_file({n: tensors[n] for n in names if where[n] == file}, folder / file)
-    index = {"metadata": {}, "weight_map": where}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    save_shards(folder, tensors)
     about = {"model_type": "opt", "vocab_size": opt_rows(stage)}
     config = dict(TINY.language) | about
     (folder / "config.json").write_text(json.dumps(config))

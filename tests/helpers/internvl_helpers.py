@@ -13,7 +13,7 @@ import numpy as np
 import sentencepiece
 import torch
 from PIL import Image as Pillow
-from safetensors.torch import save_file
+from shard_helpers import save_shards
 
 from generators.document import Image, Request, Text, Turn
 from generators.pictures import encode
@@ -215,14 +215,7 @@ def save(
     weights = tensors(settings, ids["<|end|>"])
     settings = copy.deepcopy(settings)
     change(weights, settings)
-    names = sorted(weights)
-    files = [f"model-0000{i}-of-00002.safetensors" for i in (1, 2)]
-    where = {n: files[i >= len(names) // 2] for i, n in enumerate(names)}
-    for file in files:
-        part = {n: weights[n] for n in names if where[n] == file}
-        save_file(part, folder / file, metadata={"format": "pt"})
-    index = {"metadata": {"total_size": 0}, "weight_map": where}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    save_shards(folder, weights)
     (folder / "config.json").write_text(json.dumps(settings))
     (folder / "tokenizer_config.json").write_text(json.dumps(own))
     (folder / "tokenizer.model").write_bytes(pieces)
