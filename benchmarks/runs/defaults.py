@@ -25,7 +25,7 @@ QUICKSTART = DefaultRun(
         "qwen2-vl-7b+openjourney",
         "gt",
     ),
-    scorers=("clipscore", "truth:match", "truth:answer"),
+    scorers=("clipscore", "judge:mmie-score", "truth:match", "truth:answer"),
     weights="mini",
 )
 """Of `plait run` alone. Only names whose mini weights are there: a test checks it."""

@@ -37,7 +37,10 @@ def rows(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> dict[str
     flags = {
         "data": f"miniature:{QUERIES}",
         "systems": (SYSTEM, "gt", SHUFFLED),
-        "scorers": ("clipscore", "truth:match", "truth:answer", "truth:text"),
+        "scorers": (
+            *("clipscore", "judge:mmie-score"),
+            *("truth:match", "truth:answer", "truth:text"),
+        ),
         "weights": "mini",
         "out": root,
     }
@@ -74,6 +77,15 @@ def test_answers_follow_from_their_queries(rows: dict[str, Any]) -> None:
     assert mean(rows, SYSTEM, "truth:answer") > 65
 
 
+def test_the_judge_knows_the_ground_truth_from_an_answer_with_mistakes(
+    rows: dict[str, Any],
+) -> None:
+    assert mean(rows, "gt", "judge:mmie-score") > 96
+    assert 65 < mean(rows, SYSTEM, "judge:mmie-score") < 95
+
+
 def test_pictures_of_another_answer_are_noticed(rows: dict[str, Any]) -> None:
-    for scorer, least in {"truth:match": 25.0, "clipscore": 0.5}.items():
-        assert mean(rows, "gt", scorer) - mean(rows, SHUFFLED, scorer) > least
+    least = {"truth:match": 25.0, "clipscore": 0.5, "judge:mmie-score": 35.0}
+    for scorer, difference in least.items():
+        apart = mean(rows, "gt", scorer) - mean(rows, SHUFFLED, scorer)
+        assert apart > difference, scorer

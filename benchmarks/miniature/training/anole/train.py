@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,5 +106,6 @@ def trained_anole(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command `python -m benchmarks.miniature.training anole`."""
-    given = training_parser("anole", __doc__).parse_args(arguments)
-    trained_anole(trained_vq(given.out), given.out)
+    given = training_parser("anole", __doc__, LM_PLAN.steps).parse_args(arguments)
+    plan = replace(LM_PLAN, steps=given.steps)
+    trained_anole(trained_vq(given.out), given.out, plan)
