@@ -27,7 +27,7 @@ LANGUAGE: Mapping[str, Any] = {
 }
 """Fields of transformers' `ChameleonConfig`."""
 LM_PLAN = TrainingPlan(
-    steps=1600, rate=2.5e-3, warmup=60, decay=0.05, average=0.99, save_every=100
+    steps=2600, rate=2.5e-3, warmup=60, decay=0.05, average=0.99, save_every=100
 )
 PAIRS = 0.5
 """Share of the steps that learn from single pictures and sentences alone, first."""

@@ -28,7 +28,7 @@ from scorers.internvl.models import JudgeModel, normalised
 from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
 NAME = "mmie-score"
-PLAN = TrainingPlan(steps=2200, rate=2e-3, warmup=100, average=0.995, save_every=100)
+PLAN = TrainingPlan(steps=4200, rate=2e-3, warmup=100, average=0.995, save_every=100)
 CAPTIONS_FIRST = 250
 """Steps of captions alone, which teach the vision model cheaply."""
 DOUBLED_UNTIL = 300
