@@ -125,6 +125,9 @@ def _page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    # Imported here because the section draws its plots as this package does.
+    from benchmarks.results.pairings.page import pairings_section, pairings_style
+
     rows = leaderboard(board)
     queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
     return environment.get_template("report.html.j2").render(
@@ -132,6 +135,7 @@ def _page(
         name=name,
         rows=rows,
         panels=[panel_of(board, rows, s, queries) for s in board.scorers],
+        pairings=pairings_section(board),
         checks=[check.as_json() for check in checks(board)],
         wording=wording,
         failures=FAILURES,
@@ -144,7 +148,7 @@ def _page(
         facts=facts_of(manifest),
         about_mini=ABOUT,
         manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-        style=_source(environment, "report.css"),
+        style=_source(environment, "report.css") + pairings_style(),
         script=Markup("\n").join(_source(environment, s) for s in _SCRIPTS),
     )
 
