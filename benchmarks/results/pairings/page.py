@@ -21,7 +21,7 @@ from scorers.statistics.estimate import Estimate
 from scorers.statistics.two_way import ONE_LEVEL
 
 _LEAST, _MOST = 4, 40
-"""Share of the accent colour in the background of a cell, in percent; text stays legible."""
+"""Shares of colour in the background of a cell, in percent: text stays legible."""
 
 
 @dataclass(frozen=True, slots=True)

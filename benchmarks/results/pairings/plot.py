@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from benchmarks.results.pairings.comparison import Pairings, PairingScores
 from benchmarks.results.pairings.tables import amount, interval, number
@@ -69,26 +70,26 @@ def plot_of(pairings: Pairings, scores: PairingScores, measure: str) -> CostPlot
     frontier = pairings.frontier(scores, measure)
     across = _axis([costs[n] for n in names])
     up = _axis([values[n] for n in names])
-    points: list[PlotPoint] = []
-    for i, name in enumerate(names, 1):
-        place = _x(across, costs[name].value), _y(up, values[name].value)
-        points.append(
-            PlotPoint(
-                number=i,
-                name=name,
-                x=place[0],
-                y=place[1],
-                label=_free(place, points),
-                left=_x(across, _ends(costs[name])[0]),
-                right=_x(across, _ends(costs[name])[1]),
-                top=_y(up, _ends(values[name])[1]),
-                bottom=_y(up, _ends(values[name])[0]),
-                best=name in frontier,
-                cost=amount(costs[name].value),
-                score=number(values[name].value, scores.scale),
-                interval=interval(values[name], scores.scale),
-            )
+    places = [(_x(across, costs[n].value), _y(up, values[n].value)) for n in names]
+    labels = _labels(places)
+    points = [
+        PlotPoint(
+            number=i + 1,
+            name=name,
+            x=places[i][0],
+            y=places[i][1],
+            label=labels[i],
+            left=_x(across, _ends(costs[name])[0]),
+            right=_x(across, _ends(costs[name])[1]),
+            top=_y(up, _ends(values[name])[1]),
+            bottom=_y(up, _ends(values[name])[0]),
+            best=name in frontier,
+            cost=amount(costs[name].value),
+            score=number(values[name].value, scores.scale),
+            interval=interval(values[name], scores.scale),
         )
+        for i, name in enumerate(names)
+    ]
     return CostPlot(
         points=tuple(points),
         steps=_steps([next(p for p in points if p.name == n) for n in frontier]),
@@ -125,22 +126,27 @@ def _ends(e: Estimate) -> tuple[float | None, float | None]:
     return e.ci95 or (e.value, e.value)
 
 
-def _free(place: tuple[float, float], points: Sequence[PlotPoint]) -> tuple[int, int]:
-    """The first offset at which a number hides no earlier number or point."""
-    x, y = place[0] / 100 * _NARROW, place[1]
-    taken = [(p.x / 100 * _NARROW, p.y) for p in points]
-    taken += [(p.x / 100 * _NARROW + p.label[0], p.y + p.label[1] - 4) for p in points]
-    for right, down in _PLACES:
-        own = x + right, y + down - 4
-        if all(abs(own[0] - a) > 13 or abs(own[1] - b) > 13 for a, b in taken):
-            return right, down
-    return _PLACES[0]
+def _labels(places: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
+    """Where each number stands: the first offset that hides no point or earlier number."""
+    points = [(x / 100 * _NARROW, y) for x, y in places]
+    taken = list(points)
+    labels = []
+    for x, y in points:
+        free = (p for p in _PLACES if _is_free((x + p[0], y + p[1] - 4), taken))
+        label = next(free, _PLACES[0])
+        labels.append(label)
+        taken.append((x + label[0], y + label[1] - 4))
+    return labels
+
+
+def _is_free(place: tuple[float, float], taken: Sequence[tuple[float, float]]) -> bool:
+    return all(abs(place[0] - x) > 10 or abs(place[1] - y) > 10 for x, y in taken)
 
 
 def _steps(frontier: Sequence[PlotPoint]) -> tuple[tuple[float, float, float, float], ...]:
     """From each point across at its score, then to the next one's score."""
     lines = []
-    for here, there in zip(frontier, frontier[1:], strict=False):
+    for here, there in pairwise(frontier):
         lines.append((here.x, here.y, there.x, here.y))
         lines.append((there.x, here.y, there.x, there.y))
     return tuple(lines)

@@ -25,6 +25,8 @@ SHARES: Mapping[str, str] = {
     "residual": "which pairing on which query, and chance",
 }
 """Parts of a score's variance in words, by the names of `VarianceShares`."""
+PAID = ("seconds", "gpu_seconds", "joules", "cost")
+"""Measures of which less is better."""
 ABOUT_EFFECTS = (
     "An effect is a row's or column's mean less the mean of all cells; 95% intervals by "
     "query. Every query counts once, whatever its category."
@@ -39,12 +41,14 @@ ABOUT_SHARES = (
 )
 ABOUT_COST = (
     "Mean per document of what it takes to make it alone: its text and its pictures. "
-    "Seconds are those that stages were busy. Failed attempts, loading and scoring are not counted."
+    "Seconds are those that stages were busy; failed attempts, loading and scoring are not "
+    "counted."
 )
 ABOUT_NEEDED = (
-    f"Detectable: the smallest true difference that as many queries find at power {POWER:g} "
-    "(paired t test, two-sided, level 0.05; noncentral t, Cohen 1988). Queries needed: to "
-    "find a difference as large as the one seen, which in few queries is mostly too large."
+    "Detectable: the smallest true difference that as many queries find at power "
+    f"{POWER:g} (paired t test, two-sided, level 0.05; noncentral t, Cohen 1988). Queries "
+    "needed: to find a difference as large as the one seen, which in few queries is often "
+    "too large."
 )
 ONE_ROW = (
     "There is only one LVLM or only one text-to-image model, so there is no interaction "
@@ -180,7 +184,10 @@ def cost_table(pairings: Pairings) -> ResultTable:
     costs = pairings.costs
     assert costs is not None
     columns = [TableColumn("pairing", numeric=False)]
-    columns += [TableColumn(MEASURES[m], "lower", numeric=True) for m in costs.measures]
+    columns += [
+        TableColumn(MEASURES[m], "lower" if m in PAID else None, numeric=True)
+        for m in costs.measures
+    ]
     rows = [
         [TableCell(s.name), *(_cost_cell(costs.cells[s.name][m]) for m in costs.measures)]
         for s in pairings.matrix.cells
