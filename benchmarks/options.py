@@ -173,7 +173,7 @@ def with_pairing_options(command: Callable[[dict[str, Any]], int]) -> Callable[.
     parameters = {**named, **own}
     del parameters["system"]
     help_text = "A run directory, to show its pairings; or a TOML file, as of `run`."
-    place = Annotated[Path | None, typer.Argument(metavar="[RUN]", help=help_text)]
+    place = Annotated[Path | None, typer.Argument(metavar="RUN", help=help_text)]
     parameters["config"] = named["config"].replace(annotation=place)
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__annotations__ = {name: p.annotation for name, p in parameters.items()}

@@ -137,7 +137,7 @@ def systems_of(
 
 
 def _refuse_unless_matrix(config: RunConfig) -> None:
-    experiment, _ = joined(config, lambda done, total: None)
+    experiment, _ = joined(config)
     if not matrices_of(experiment.systems):
         raise _no_matrix(str(config.root))
 
