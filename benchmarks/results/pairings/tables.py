@@ -29,7 +29,7 @@ PAID = ("seconds", "gpu_seconds", "joules", "cost")
 """Measures of which less is better."""
 ABOUT_EFFECTS = (
     "An effect is a row's or column's mean less the mean of all cells; 95% intervals by "
-    "query. Every query counts once, whatever its category."
+    "query. Every query counts once, as in the leaderboard's average per query."
 )
 ABOUT_INTERACTION = (
     "How much better a pairing is than the sum of its parts: its mean less the mean of all "
@@ -71,8 +71,14 @@ def tables_of(pairings: Pairings) -> Iterator[ResultTable]:
             yield needed_table(pairings, scores, against)
 
 
+def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
+    """Whether notes that hold for all scorers stand here: at the first with a score."""
+    scored = [s for s in pairings.scores if s.model.n] or pairings.scores
+    return scores is scored[0]
+
+
 def title_of(pairings: Pairings, what: str) -> str:
-    """`truth:match (0-1, higher is better), protocol outline`."""
+    """`truth:match (0-100, higher is better), protocol outline`."""
     return f"{what}, protocol {pairings.matrix.protocol}"
 
 
@@ -140,8 +146,9 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     columns = [TableColumn("LVLM", numeric=False)]
     columns += [TableColumn(name, numeric=True) for name in pairings.matrix.artists]
     columns.append(TableColumn("effect", numeric=True))
-    notes = [shared_text(pairings, scores), ABOUT_EFFECTS, *notes_of(pairings)]
-    notes.append("The last cell is the mean of all cells.")
+    notes = [shared_text(pairings, scores)]
+    if _is_first(pairings, scores):
+        notes += [*notes_of(pairings), f"{ABOUT_EFFECTS} The last cell: mean of all cells."]
     title = title_of(pairings, better)
     return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
 
@@ -161,7 +168,7 @@ def interaction_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     columns = [TableColumn("LVLM", numeric=False)]
     columns += [TableColumn(name, numeric=True) for name in pairings.matrix.artists]
     title = title_of(pairings, f"{scores.scorer}, interaction")
-    notes = [ABOUT_INTERACTION]
+    notes = [ABOUT_INTERACTION] if _is_first(pairings, scores) else []
     return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
 
 
@@ -289,5 +296,5 @@ def needed_table(
         for d in differences
     ]
     title = title_of(pairings, f"{scores.scorer}, the best cell against the others")
-    notes = [ABOUT_NEEDED]
+    notes = [ABOUT_NEEDED] if _is_first(pairings, scores) else []
     return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
