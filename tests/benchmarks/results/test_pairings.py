@@ -73,6 +73,12 @@ def test_two_by_two_is_taken_before_a_longer_row():
     assert len(matrix.left_aside) == 5
 
 
+def test_columns_that_two_rows_share_are_found():
+    names = ["x+a", "x+b", "x+c", "y+b", "y+c", "y+d"]
+    (matrix,) = matrices_of(systems(*names))
+    assert (matrix.writers, matrix.artists) == (("x", "y"), ("b", "c"))
+
+
 def test_single_rows_and_columns_are_matrices_and_single_cells_are_not():
     assert matrices_of(systems("x+a", "anole")) == []
     assert matrices_of(systems("x+a", "y+b")) == []
@@ -108,6 +114,15 @@ def test_repeats_are_averaged_within_a_query():
     assert model.n == 12
     expected = two_way((first + second) / 2)
     assert model.cells[1][0].ci95 == pytest.approx(expected.cells[1][0].ci95)
+
+
+def test_a_cell_with_one_of_two_repeats_scored_is_not_why_a_query_is_left_out():
+    scores = scores_of(2, 2, 6)
+    first = pairing_board(scores, skipped={(0, 1): [0]}, costs=False)
+    second = pairing_board(scores, skipped={(0, 1): [0]}, failed={(0, 0): [0]}, costs=False)
+    again = [replace(e, repeat=1) for e in second.evaluations]
+    both = replace(first, evaluations=[*first.evaluations, *again], repeats=2)
+    assert pairings_of(both)[0].scores[0].left_out == {"skipped": 1}
 
 
 def test_a_scorer_that_applies_to_nothing_shows_no_number():

@@ -189,3 +189,31 @@ def test_detectable_is_the_inverse_of_the_queries_needed():
         assert paired_power(smallest, 2.0, n) == pytest.approx(0.8, abs=1e-9)
     assert queries_needed(detectable(2.0, 34) * 1.0001, 2.0) == 34
     assert detectable(2.0, 4) is None is detectable(0.0, 50)
+
+
+def test_shares_are_those_of_the_mean_squares():
+    y, _ = simulated(7, 6, 2, 3)
+    n, w, a = y.shape
+    centre, cells = y.mean(), y.mean(0)
+    row, column = cells.mean(1) - centre, cells.mean(0) - centre
+    cell = cells - centre - row[:, None] - column
+    query = y.mean((1, 2)) - centre
+    by_row = y.mean(2) - y.mean((1, 2))[:, None] - row
+    by_column = y.mean(1) - y.mean((1, 2))[:, None] - column
+    rest = y - cells - query[:, None, None] - by_row[:, :, None] - by_column[:, None, :]
+    free = n - 1
+    ms_row, ms_query_row = n * a * (row**2).sum(), a * (by_row**2).sum() / free
+    ms_column = n * w * (column**2).sum() / 2
+    ms_query_column = w * (by_column**2).sum() / free / 2
+    ms_cell, ms_rest = n * (cell**2).sum() / 2, (rest**2).sum() / free / 2
+    parts = [
+        (ms_row - ms_query_row) / (n * w * a),
+        2 * (ms_column - ms_query_column) / (n * w * a),
+        2 * (ms_cell - ms_rest) / (n * w * a),
+        (query**2).sum() / free,
+        (ms_query_row + 2 * ms_query_column + 2 * ms_rest) / (w * a),
+    ]
+    shares = two_way(y).shares
+    names = ("writer", "artist", "interaction", "query", "residual")
+    got = [getattr(shares, name) for name in names]
+    assert got == pytest.approx(np.array(parts) / sum(parts), abs=1e-12)
