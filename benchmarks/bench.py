@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.options import with_pairing_options
 from benchmarks.terminal import console
 
 bench = typer.Typer(help="Measure speed, and what ways of running a model change.")
@@ -59,3 +60,18 @@ def miniature_command(context: typer.Context) -> None:
     from benchmarks.miniature import bench as measured
 
     raise typer.Exit(measured.main(context.args, console()))
+
+
+@bench.command("pairings")
+@with_pairing_options
+def pairings_command(options: dict[str, Any]) -> int:
+    """Compare every LVLM with every text-to-image model.
+
+    Runs the matrix as `plait run` does, into a run directory that can be resumed, and shows
+    scores, main effects, interactions and costs per document. Without names: all mini
+    models, on queries about a miniature world. With a run directory and nothing else, the
+    tables of that run are written and shown again.
+    """
+    from benchmarks import pairings
+
+    return pairings.main(options, console())

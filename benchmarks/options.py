@@ -139,14 +139,60 @@ def with_run_options(command: Callable[[RunConfig, bool], int]) -> Callable[...,
     return called
 
 
+Lvlms = Annotated[
+    list[str] | None,
+    typer.Option("--lvlm", help="An LVLM of the matrix; may be repeated."),
+]
+T2is = Annotated[
+    list[str] | None,
+    typer.Option("--t2i", help="A text-to-image model of the matrix; may be repeated."),
+]
+Composition = Annotated[
+    Literal["mmie", "outline"] | None,
+    typer.Option(
+        "--protocol",
+        help="How texts become documents; mmie, or outline where no model is named.",
+    ),
+]
+
+
+def _declared_of_pairings(
+    lvlm: Lvlms = None, t2i: T2is = None, protocol: Composition = None
+) -> None:
+    """The options of `bench pairings` beside those of `run`, declared once."""
+
+
+def with_pairing_options(command: Callable[[dict[str, Any]], int]) -> Callable[..., None]:
+    """`command` as the command line calls it: with the options of a run and of a matrix."""
+
+    def called(**options: Any) -> None:
+        raise typer.Exit(command(options))
+
+    named = inspect.signature(_declared, eval_str=True).parameters
+    own = inspect.signature(_declared_of_pairings, eval_str=True).parameters
+    parameters = {**named, **own}
+    del parameters["system"]
+    help_text = "A run directory, to show its pairings; or a TOML file, as of `run`."
+    place = Annotated[Path | None, typer.Argument(metavar="RUN", help=help_text)]
+    parameters["config"] = named["config"].replace(annotation=place)
+    called.__name__, called.__doc__ = command.__name__, command.__doc__
+    called.__annotations__ = {name: p.annotation for name, p in parameters.items()}
+    called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
+    return called
+
+
 def _config(arguments: dict[str, Any]) -> "RunConfig":
     from benchmarks.runs.config import load_config
 
-    flags = {
+    return load_config(arguments["config"], flags_of(arguments), arguments["set_"] or ())
+
+
+def flags_of(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The options of a run as values of its config."""
+    return {
         "data": arguments["data"],
         "systems": tuple(arguments["system"] or ()),
         "scorers": tuple(arguments["scorer"] or ()),
         **{k: arguments[k] for k in ("weights", "out", "limit", "ids", "seed", "repeats")},
         **{k: arguments[k] for k in ("address", "mode", "rubric")},
     }
-    return load_config(arguments["config"], flags, arguments["set_"] or ())

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -18,6 +18,9 @@ from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
 from scorers.base import Scorer
 from scorers.statistics.estimate import Floats
+
+if TYPE_CHECKING:
+    from benchmarks.results.pairings.costs import RunCosts
 
 RANDOM = ("dummy", "tiny")
 """Kinds of weights whose output is meaningless."""
@@ -72,6 +75,8 @@ class Board:
     """Evaluations not yet made, over all systems."""
     repeats: int = 1
     """Answers per query; at least as many as the evaluations show."""
+    costs: RunCosts | None = None
+    """What the documents of composed systems cost; None where no records are at hand."""
 
     @cached_property
     def rounds(self) -> int:

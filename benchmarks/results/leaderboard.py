@@ -25,6 +25,7 @@ from benchmarks.results.board import (
     weights_of,
 )
 from benchmarks.results.leaderboard_pages import latex, markdown, terminal
+from benchmarks.results.pairings.files import write_pairings
 from benchmarks.results.reasons import FAILURES, failures_csv, reasons
 from benchmarks.results.standings import Standing, as_released, standing
 from generators.files import write_whole
@@ -130,7 +131,7 @@ def differences(board: Board) -> list[dict[str, Any]]:
 def write_leaderboard(board: Board, root: Path) -> None:
     """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
 
-    Equal boards, equal bytes.
+    And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
     """
     rows, pairs = leaderboard(board), differences(board)
     write_whole(root / "leaderboard.json", _as_json(rows))
@@ -139,6 +140,7 @@ def write_leaderboard(board: Board, root: Path) -> None:
     write_whole(root / "leaderboard.tex", latex(board, rows))
     write_whole(root / "differences.json", _as_json(pairs))
     write_whole(root / FAILURES, failures_csv(board))
+    write_pairings(board, root)
 
 
 def terminal_table(board: Board) -> RenderableType:

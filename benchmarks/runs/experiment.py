@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.board import Board
+from benchmarks.results.pairings.costs import RunCosts, costs_of
+from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.run_directory import (
     RecordedStages,
@@ -24,7 +26,7 @@ from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
-from cluster.store import Store
+from cluster.store import DamagedPart, Store
 from cluster.walks import Pending
 from generators.base import StageSpec
 from generators.checkpoints import pinning
@@ -129,10 +131,25 @@ class Experiment:
 
     def board(self, store: Store) -> Board:
         """The results in the store, ready for tables and the page."""
-        return self.board_of(list(evaluations(self.plan, store, notes=self.notes)))
+        results = list(evaluations(self.plan, store, notes=self.notes))
+        return self._board(results, self._costs(store))
 
     def board_of(self, results: Sequence[Evaluation | Pending]) -> Board:
         """The same of results that have been read already."""
+        return self._board(results, self._costs(Store(self.config.root)))
+
+    def _costs(self, store: Store) -> RunCosts | None:
+        """What documents of pairings cost; None where no systems form a matrix."""
+        paired = [s for m in matrices_of(self.systems) for s in m.cells]
+        try:
+            return costs_of(self.plan, paired, store) if paired else None
+        except (DamagedPart, FileNotFoundError) as error:
+            store.on_notice(f"{error}. What pairings cost is not shown.")
+            return None
+
+    def _board(
+        self, results: Sequence[Evaluation | Pending], costs: RunCosts | None
+    ) -> Board:
         evaluated = [e for e in results if isinstance(e, Evaluation)]
         return Board(
             systems=self.systems,
@@ -144,6 +161,7 @@ class Experiment:
             selection=self.selection,
             missing=len(results) - len(evaluated),
             repeats=self.config.repeats,
+            costs=costs,
         )
 
 

@@ -116,6 +116,9 @@ def _page(
     gallery: Gallery,
 ) -> str:
     environment = page_environment(REPORT)
+    # Imported here because the section draws its plots as this package does.
+    from benchmarks.results.pairings.page import pairings_section, pairings_style
+
     rows = leaderboard(board)
     queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
     return environment.get_template("report.html.j2").render(
@@ -123,6 +126,7 @@ def _page(
         name=name,
         rows=rows,
         panels=[panel_of(board, rows, s, queries) for s in board.scorers],
+        pairings=pairings_section(board),
         checks=[check.as_json() for check in checks(board)],
         wording=wording,
         failures=FAILURES,
@@ -134,6 +138,6 @@ def _page(
         full_size=gallery.full_size,
         facts=facts_of(manifest),
         manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
-        style=sources(environment, "report.css"),
+        style=sources(environment, "report.css") + pairings_style(),
         script=sources(environment, *_SCRIPTS),
     )

@@ -1,0 +1,164 @@
+"""`plait bench pairings`: run a matrix of LVLMs and text-to-image models, and compare.
+
+plait bench pairings --lvlm qwen2-vl-7b --lvlm llava-34b --t2i sdxl --t2i openjourney
+plait bench pairings RUN        the tables of an existing run
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+
+from benchmarks import commands
+from benchmarks.options import flags_of
+from benchmarks.results.board import Board
+from benchmarks.results.pairings import FILES, write_pairings
+from benchmarks.results.pairings.matrix import matrices_of
+from benchmarks.results.pairings.tables import tables_of
+from benchmarks.runs.config import RunConfig, is_run, load_config
+from benchmarks.runs.defaults import QUICKSTART, SAMPLE, DefaultRun
+from benchmarks.runs.experiment import reopen
+from benchmarks.runs.joining import joined
+from benchmarks.tasks.miniature.reader import is_miniature
+from cluster.store import Store
+from generators.errors import UsageError
+from generators.mini.table import MINI, folder_of
+from pipelines.presets import LVLMS
+from pipelines.systems import is_artist, parts_of
+
+_Sides = tuple[tuple[str, ...], tuple[str, ...]]
+"""LVLMs and text-to-image models."""
+_TINY: _Sides = ("qwen2-vl-7b", "llava-34b"), ("openjourney", "sdxl-turbo")
+"""LVLMs and text-to-image models of the matrix that shows how things work, without
+weights: one LVLM skips queries with several pictures, as published."""
+
+
+def main(options: Mapping[str, Any], console: Console) -> int:
+    """Run the matrix that `options` name, or read an existing run; the exit status."""
+    place: Path | None = options["config"]
+    if place is not None and is_run(place):
+        _refuse_options(options, place)
+        _show(
+            reopen(place.resolve()).board(Store(place.resolve())), place.resolve(), console
+        )
+        return commands.FINISHED
+    if place is not None and place.is_dir():
+        raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
+    config = matrix_config(options)
+    result = commands.execute_config(config, console, remake=options["remake"])
+    _show(reopen(config.root).board(Store(config.root)), config.root, console)
+    return commands.exit_status(result)
+
+
+def _refuse_options(options: Mapping[str, Any], root: Path) -> None:
+    given = [name for name, value in options.items() if value and name != "config"]
+    if given:
+        names = ", ".join(f"--{name.rstrip('_')}" for name in given)
+        raise UsageError(
+            f"{root} is an existing run, whose tables are shown without options ({names} "
+            "given); to add models to it, name it with --out"
+        )
+
+
+def matrix_config(options: Mapping[str, Any]) -> RunConfig:
+    """The config of a run of the matrix; UsageError where it names half of one."""
+    writers, artists = tuple(options["lvlm"] or ()), tuple(options["t2i"] or ())
+    protocol = options["protocol"]
+    flags = flags_of({**options, "system": None})
+    if options["config"] is not None and not (writers or artists):
+        config = load_config(options["config"], flags, options["set_"] or ())
+        _refuse_unless_matrix(config)
+        return config
+    if not writers and not artists:
+        flags, (writers, artists) = _with_defaults(flags)
+        protocol = protocol or "outline"
+    _refuse_half(writers, artists)
+    flags["systems"] = systems_of(writers, artists, protocol or "mmie")
+    return load_config(options["config"], flags, options["set_"] or ())
+
+
+def _with_defaults(flags: Mapping[str, Any]) -> tuple[dict[str, Any], _Sides]:
+    """Data, scorers and weights where no model is named, and the models.
+
+    Mini models on the world they know, or random weights on any other data.
+    """
+    data, weights = flags["data"], flags["weights"]
+    weights = weights or ("mini" if data is None or is_miniature(data) else "tiny")
+    if weights not in ("mini", "tiny"):
+        raise UsageError(
+            f"--lvlm and --t2i are missing: there is no default matrix of {weights} weights"
+        )
+    mini = weights == "mini"
+    run: DefaultRun = QUICKSTART if mini else SAMPLE
+    own = {"data": run.data, "scorers": run.scorers, "weights": weights}
+    changed = {**flags, **{name: flags[name] or value for name, value in own.items()}}
+    return changed, mini_models() if mini else _TINY
+
+
+def mini_models() -> _Sides:
+    """The LVLMs and text-to-image models whose mini weights are there, each folder once."""
+    quick = {model for name in QUICKSTART.systems for model in parts_of(name).models}
+    by_folder: dict[Path, str] = {}
+    for name in sorted(MINI, key=lambda name: (name not in quick, name)):
+        if folder_of(name).is_dir() and (name in LVLMS or is_artist(name)):
+            by_folder.setdefault(folder_of(name), name)
+    names = tuple(by_folder.values())
+    writers = tuple(name for name in names if name in LVLMS)
+    return writers, tuple(name for name in names if name not in writers)
+
+
+def _refuse_half(writers: Sequence[str], artists: Sequence[str]) -> None:
+    absent = "--lvlm" if not writers else "--t2i" if not artists else ""
+    if absent:
+        raise UsageError(
+            f"{absent} is missing: a matrix has at least one LVLM and one text-to-image "
+            "model, and two of one of them (see `plait list systems`)"
+        )
+    if len(set(writers)) * len(set(artists)) < 2:
+        raise UsageError(
+            f"{writers[0]} with {artists[0]} is a single pairing, which there is nothing "
+            "to compare with; name another --lvlm or --t2i"
+        )
+
+
+def systems_of(
+    writers: Sequence[str], artists: Sequence[str], protocol: str
+) -> tuple[str, ...]:
+    """The names of all pairings, row by row."""
+    return tuple(
+        f"{writer}+{artist}@{protocol}"
+        for writer in dict.fromkeys(writers)
+        for artist in dict.fromkeys(artists)
+    )
+
+
+def _refuse_unless_matrix(config: RunConfig) -> None:
+    experiment, _ = joined(config)
+    if not matrices_of(experiment.systems):
+        raise _no_matrix(str(config.root))
+
+
+def _no_matrix(where: str) -> UsageError:
+    return UsageError(
+        f"the systems of {where} form no matrix: at least two systems LVLM+T2I of one "
+        "protocol share their LVLM or their text-to-image model; name models with --lvlm "
+        "and --t2i"
+    )
+
+
+def _show(board: Board, root: Path, console: Console) -> None:
+    """Write the files and print the tables."""
+    pairings = write_pairings(board, root)
+    if not pairings:
+        raise _no_matrix(str(root))
+    for one in pairings:
+        for table in tables_of(one):
+            console.print(table.rich)
+    if board.warning:
+        console.print(f"[yellow]Attention: {escape(board.warning)}.[/yellow]")
+    names = f"{FILES[0]} (and {', '.join(f.partition('.')[2] for f in FILES[1:])})"
+    console.print(f"pairings    {escape(str(root / names))}", soft_wrap=True)

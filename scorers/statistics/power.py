@@ -1,0 +1,72 @@
+"""How many queries tell two systems apart: the power of the paired t test.
+
+    queries_needed(difference=2.0, sd=9.0)      # at power 0.8
+    detectable(sd=9.0, n=50)                    # the smallest such difference
+
+Of n paired differences with standard deviation `sd` and true mean `difference`, the t
+statistic has a noncentral t distribution with n - 1 degrees of freedom and noncentrality
+sqrt(n) * difference / sd, so the two-sided test at level 0.05 finds a difference with
+probability P(|T| > t(0.975, n - 1)) (Cohen 1988, Statistical Power Analysis for the
+Behavioral Sciences, chapter 2; Johnson, Kotz and Balakrishnan 1995, chapter 31). A
+difference that was seen in few queries is mostly larger than the true one, so the number
+of queries needed for it is a guess: compare it with `detectable`.
+"""
+
+from __future__ import annotations
+
+import math
+
+from scipy import optimize, special
+
+from scorers.statistics.estimate import CONFIDENCE, LEAST
+
+POWER = 0.8
+MOST_QUERIES = 10_000_000
+_FAR = 12.0
+"""Noncentrality beyond which the power is 1 to 14 digits, for 5 values or more."""
+_NEAR = 8.0
+"""Noncentrality beyond which the far tail is below 1e-15; scipy gives NaN for it."""
+
+
+def paired_power(difference: float, sd: float, n: int) -> float:
+    """Probability that a two-sided paired t test of `n` queries finds `difference`."""
+    freedom, centre = n - 1, math.sqrt(n) * abs(difference) / sd
+    if centre > _FAR:
+        return 1.0
+    critical = float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
+    below = special.nctdtr(freedom, centre, critical)
+    far = special.nctdtr(freedom, centre, -critical) if centre < _NEAR else 0.0
+    return float(1 - below + far)
+
+
+def queries_needed(difference: float, sd: float, power: float = POWER) -> int | None:
+    """The fewest queries that find `difference` with that power.
+
+    At least as many as an interval needs. None where there is nothing to find, or where
+    over `MOST_QUERIES` are needed.
+    """
+    if not difference or not sd > 0:
+        return None
+    low, high = LEAST - 1, LEAST
+    while paired_power(difference, sd, high) < power:
+        low, high = high, 2 * high
+        if low > MOST_QUERIES:
+            return None
+    while high - low > 1:
+        middle = (low + high) // 2
+        if paired_power(difference, sd, middle) < power:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def detectable(sd: float, n: int, power: float = POWER) -> float | None:
+    """The smallest true difference that `n` queries find with that power; None for few."""
+    if n < LEAST or not sd > 0:
+        return None
+
+    def lacking(share: float) -> float:
+        return paired_power(share, 1.0, n) - power
+
+    return sd * float(optimize.brentq(lacking, 0.0, _FAR / math.sqrt(n), xtol=1e-12))

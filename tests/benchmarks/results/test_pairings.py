@@ -1,0 +1,295 @@
+"""Pairings of LVLM and text-to-image model: the matrix, its tables, costs and frontier."""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from pairings_helpers import costs_by_hand, pairing_board, scores_of
+from report_helpers import MANIFEST, Judge, at_hand, board_of, stage
+
+from benchmarks.results.leaderboard import write_leaderboard
+from benchmarks.results.pairings import FILES, pairings_of
+from benchmarks.results.pairings.costs import RecordCost
+from benchmarks.results.pairings.matrix import matrices_of
+from benchmarks.results.pairings.tables import frontier_texts, tables_of
+from benchmarks.results.report import write_report
+from generators.base import Kind, NotApplicable
+from generators.system import System
+from scorers.statistics.means import mean
+from scorers.statistics.two_way import two_way
+
+
+def systems(*names: str) -> list[System]:
+    """Composed systems as they are resolved: `w+a`, `w+a@outline`, `w@text`, natives."""
+    made = []
+    for name in names:
+        pair, _, protocol = name.partition("@")
+        writer, _, artist = pair.partition("+")
+        label = writer + (f"@{protocol}" if protocol == "outline" else "")
+        parts = {"writer": label, "artist": artist} if artist else {}
+        if protocol == "text":
+            parts = {"writer": writer, "artist": "no pictures"}
+        made.append(System(name=name, draft=stage(writer), **parts))
+    return made
+
+
+def crossed(writers: str, artists: str, protocol: str = "") -> list[str]:
+    return [f"{w}+{a}{protocol}" for w in writers for a in artists]
+
+
+def test_a_full_matrix_is_found_among_others():
+    names = ["anole", "gt", *crossed("xy", "ab"), "gt:no-images", "x@text", "y@text"]
+    (matrix,) = matrices_of(systems(*names))
+    assert (matrix.protocol, matrix.writers) == ("mmie", ("x", "y"))
+    assert matrix.artists == ("a", "b")
+    assert [s.name for s in matrix.cells] == crossed("xy", "ab")
+    assert (matrix.left_aside, matrix.is_crossed) == ((), True)
+
+
+def test_protocols_are_never_mixed():
+    names = ["x+a", "x+b", "y+a", "y+b@outline", "x+a@outline", "y+a@outline"]
+    mmie, outline = matrices_of(systems(*names))
+    assert [s.name for s in mmie.cells] == ["x+a", "x+b"]
+    assert mmie.left_aside == ("y+a",)
+    assert (outline.writers, outline.artists) == (("y",), ("b", "a"))
+    assert outline.left_aside == ("x+a@outline",)
+
+
+def test_the_largest_part_without_holes_is_taken():
+    # Of 4 x 4 cells two are not there: 3 x 4 is larger than 4 x 2, 4 x 3 and 3 x 3.
+    names = [n for n in crossed("wxyz", "abcd") if n not in ("z+c", "z+d")]
+    (matrix,) = matrices_of(systems(*names))
+    assert (matrix.writers, matrix.artists) == (("w", "x", "y"), ("a", "b", "c", "d"))
+    assert matrix.left_aside == ("z+a", "z+b")
+
+
+def test_two_by_two_is_taken_before_a_longer_row():
+    (matrix,) = matrices_of(systems(*crossed("x", "abcdefg"), "y+c", "y+b"))
+    assert (matrix.writers, matrix.artists) == (("x", "y"), ("b", "c"))
+    assert len(matrix.left_aside) == 5
+
+
+def test_columns_that_two_rows_share_are_found():
+    names = ["x+a", "x+b", "x+c", "y+b", "y+c", "y+d"]
+    (matrix,) = matrices_of(systems(*names))
+    assert (matrix.writers, matrix.artists) == (("x", "y"), ("b", "c"))
+
+
+def test_single_rows_and_columns_are_matrices_and_single_cells_are_not():
+    assert matrices_of(systems("x+a", "anole")) == []
+    assert matrices_of(systems("x+a", "y+b")) == []
+    for names in (["x+a", "x+b"], ["x+a", "y+a"]):
+        (matrix,) = matrices_of(systems(*names))
+        assert len(matrix.cells) == 2
+        assert not matrix.is_crossed
+
+
+def test_cells_are_compared_on_shared_queries_alone():
+    scores = scores_of(2, 2, 30)
+    # The cell that skips the hard queries would be the best one by its own mean.
+    scores[:5] = 0.5
+    made = pairing_board(scores, skipped={(0, 0): range(5)}, failed={(1, 1): [4, 29]})
+    (pairings,) = pairings_of(made)
+    (judged,) = pairings.scores
+    assert judged.model == two_way(scores[5:29])
+    assert judged.left_out == {"skipped": 4, "failed and skipped": 1, "failed": 1}
+    text = str(next(tables_of(pairings)).markdown)
+    assert (
+        "Compared on the 24 of 30 queries that have a score in every cell; left out for "
+        "every cell: 4 skipped; 1 failed and skipped; 1 failed." in text
+    )
+
+
+def test_repeats_are_averaged_within_a_query():
+    first, second = scores_of(2, 2, 12, seed=1), scores_of(2, 2, 12, seed=2)
+    boards = [pairing_board(s, costs=False) for s in (first, second)]
+    again = [replace(e, repeat=1) for e in boards[1].evaluations]
+    both = replace(boards[0], evaluations=[*boards[0].evaluations, *again], repeats=2)
+    (pairings,) = pairings_of(both)
+    model = pairings.scores[0].model
+    assert model.n == 12
+    expected = two_way((first + second) / 2)
+    assert model.cells[1][0].ci95 == pytest.approx(expected.cells[1][0].ci95)
+
+
+def test_a_cell_with_one_of_two_repeats_scored_is_not_why_a_query_is_left_out():
+    scores = scores_of(2, 2, 6)
+    first = pairing_board(scores, skipped={(0, 1): [0]}, costs=False)
+    second = pairing_board(scores, skipped={(0, 1): [0]}, failed={(0, 0): [0]}, costs=False)
+    again = [replace(e, repeat=1) for e in second.evaluations]
+    both = replace(first, evaluations=[*first.evaluations, *again], repeats=2)
+    assert pairings_of(both)[0].scores[0].left_out == {"skipped": 1}
+
+
+def test_a_scorer_that_applies_to_nothing_shows_no_number():
+    made = board_of({n: [NotApplicable("no")] * 6 for n in crossed("xy", "ab")})
+    (pairings,) = pairings_of(made)
+    (judged,) = pairings.scores
+    assert judged.model.n == 0
+    assert judged.left_out == {"not applicable": 6}
+    assert {d.estimate.value for d in judged.differences} == {None}
+    assert pairings.costs is None
+    assert frontier_texts(pairings) == []
+
+
+def test_differences_say_how_many_queries_they_need():
+    scores = scores_of(2, 2, 40)
+    (pairings,) = pairings_of(pairing_board(scores))
+    (judged,) = pairings.scores
+    assert len(judged.differences) == 6
+    first = judged.differences[0]
+    difference = scores[:, 0, 0] - scores[:, 0, 1]
+    assert (first.a, first.b) == ("writer-0+artist-0", "writer-0+artist-1")
+    assert first.estimate.value == pytest.approx(mean(difference).value)
+    assert first.sd == pytest.approx(difference.std(ddof=1))
+    assert first.detectable is not None
+    # What is larger than the detectable difference needs fewer queries, and vice versa.
+    for d in judged.differences:
+        assert (abs(d.estimate.value) > d.detectable) == (d.needed <= 40)
+
+
+def test_a_document_costs_its_text_and_its_pictures():
+    (pairings,) = pairings_of(pairing_board(scores_of(2, 3, 8)))
+    assert pairings.costs is not None
+    own = pairings.costs.cells["writer-1+artist-2"]
+    # A text of 2 seconds on one GPU, two pictures of 8 seconds on two.
+    assert own["seconds"].value == pytest.approx(2 + 2 * 8)
+    assert own["gpu_seconds"].value == pytest.approx(2 + 2 * 16)
+    assert own["pictures"].value == 2
+    assert own["output_tokens"].value == 51
+    assert set(own) == {
+        *("seconds", "gpu_seconds", "input_tokens", "output_tokens", "pictures")
+    }
+
+
+def test_what_is_shared_is_spent_once():
+    (pairings,) = pairings_of(pairing_board(scores_of(2, 3, 8)))
+    assert pairings.costs is not None
+    sharing = pairings.costs.sharing
+    assert (sharing.texts, sharing.texts_requested) == (16, 48)
+    assert (sharing.pictures, sharing.pictures_requested) == (96, 96)
+    assert (sharing.seeds, sharing.same_seeds) == (16, 16)
+    texts, pictures = 8 * (1 + 2), 8 * 2 * 2 * (2 + 5 + 8)
+    assert sharing.spent["seconds"] == pytest.approx(texts + pictures)
+    assert sharing.unshared["seconds"] == pytest.approx(3 * texts + pictures)
+
+
+def test_other_seeds_are_counted_as_such():
+    made = pairing_board(scores_of(2, 2, 6))
+    assert made.costs is not None
+    documents = list(made.costs.documents)
+    documents[0] = replace(documents[0], seeds={0: 7, 1: documents[0].seeds[1]})
+    other = replace(made, costs=replace(made.costs, documents=documents))
+    sharing = pairings_of(other)[0].costs.sharing
+    assert (sharing.seeds, sharing.same_seeds) == (12, 11)
+
+
+def test_only_documents_that_every_cell_has_made_are_compared_in_cost():
+    made = pairing_board(scores_of(2, 2, 8))
+    assert made.costs is not None
+    documents = [
+        replace(d, done=d.query != "Q-0003" or d.system != "writer-0+artist-0")
+        for d in made.costs.documents
+    ]
+    costs = pairings_of(replace(made, costs=replace(made.costs, documents=documents)))[
+        0
+    ].costs
+    assert costs.queries == 7
+    assert {own["seconds"].n for own in costs.cells.values()} == {7}
+
+
+@pytest.mark.parametrize(("measure", "told"), [("joules", False), ("joules", True)])
+def test_energy_is_shown_where_every_stage_tells_it(measure, told):
+    costs = costs_by_hand(6, 2, 2)
+    records = {
+        key: RecordCost(r.stage, r.kind, {**r.amounts, measure: 10.0})
+        for key, r in costs.records.items()
+        if told or r.kind is Kind.DRAFT
+    }
+    silent = {} if told else {measure: frozenset({"artist-0", "artist-1"})}
+    costs = replace(costs, records={**costs.records, **records}, unmeasured=silent)
+    made = replace(pairing_board(scores_of(2, 2, 6)), costs=costs)
+    own = pairings_of(made)[0].costs.cells["writer-0+artist-0"]
+    assert (measure in own) == told
+    if told:
+        assert own[measure].value == pytest.approx(30)
+
+
+def test_the_frontier_holds_what_nothing_beats():
+    scores = np.full((6, 2, 2), 3.0) + np.arange(6).reshape(-1, 1, 1) / 10
+    # Cheapest first: 0+0 (5 s), 1+0 (6 s), 0+1 (11 s), 1+1 (12 s).
+    scores[:, 1, 0] -= 1
+    scores[:, 1, 1] += 1
+    (pairings,) = pairings_of(pairing_board(scores))
+    (judged,) = pairings.scores
+    frontier = pairings.frontier(judged, "seconds")
+    # 0+1 is as good as 0+0 and dearer; 1+0 is worse and dearer.
+    assert frontier == ["writer-0+artist-0", "writer-1+artist-1"]
+    lower = pairing_board(scores, scorers=(Judge("judge", "0-6", "lower"),))
+    (pairings,) = pairings_of(lower)
+    frontier = pairings.frontier(pairings.scores[0], "seconds")
+    assert frontier == ["writer-0+artist-0", "writer-1+artist-0"]
+
+
+def test_files_hold_every_number(tmp_path):
+    made = pairing_board(scores_of(2, 3, 20), others=["native"])
+    write_leaderboard(made, tmp_path)
+    (matrix,) = json.loads((tmp_path / "pairings.json").read_text())["matrices"]
+    (pairings,) = pairings_of(made)
+    model = pairings.scores[0].model
+    judged = matrix["scores"]["judge"]
+    assert (matrix["lvlms"], matrix["t2is"]) == (
+        ["writer-0", "writer-1"],
+        ["artist-0", "artist-1", "artist-2"],
+    )
+    assert judged["interaction"][1][2]["mean"] == pytest.approx(
+        model.interaction[1][2].value, abs=1e-5
+    )
+    assert sum(judged["variance_shares"].values()) == pytest.approx(1)
+    assert judged["frontier"]["against"] == "gpu_seconds"
+    lines = list(csv.DictReader((tmp_path / "pairings.csv").open()))
+    parts = {line["part"] for line in lines}
+    assert {"mean", "cell", "lvlm effect", "t2i effect", "interaction"} <= parts
+    cell = next(
+        n
+        for n in lines
+        if (n["part"], n["lvlm"], n["t2i"]) == ("cell", "writer-1", "artist-0")
+    )
+    assert float(cell["mean"]) == pytest.approx(model.cells[1][0].value, abs=1e-5)
+    assert (cell["protocol"], cell["n"]) == ("mmie", "20")
+    latex = (tmp_path / "pairings.tex").read_text()
+    assert latex.count(r"\toprule") == len(list(tables_of(pairings)))
+    page = (tmp_path / "pairings.md").read_text()
+    assert "16 places" not in page
+    assert "40 of 40 places of pictures" in page
+    assert "40 texts served 120 requests of 6 cells" in page
+
+
+def test_no_matrix_no_files(tmp_path):
+    write_leaderboard(board_of({"a": [1, 2], "b+c": [3, 4]}), tmp_path)
+    assert not any((tmp_path / name).exists() for name in FILES)
+
+
+def test_a_single_row_says_that_it_has_no_interaction(tmp_path):
+    made = pairing_board(scores_of(1, 2, 10))
+    write_leaderboard(made, tmp_path)
+    page = (tmp_path / "pairings.md").read_text()
+    assert "main effects only" in page
+    assert "interaction," not in page.replace("no interaction", "")
+    html = write_report(made, tmp_path, MANIFEST, at_hand).read_text()
+    assert "main effects only" in html
+    assert "Interaction:" not in html
+
+
+def test_the_page_shows_the_section_only_where_there_is_a_matrix(tmp_path):
+    without = write_report(board_of({"a": [1, 2]}), tmp_path, MANIFEST, at_hand)
+    assert "section-pairings" not in without.read_text()
+    made = pairing_board(scores_of(2, 2, 10))
+    html = write_report(made, tmp_path, MANIFEST, at_hand).read_text()
+    assert html.count('id="section-pairings"') == 1
+    model = pairings_of(made)[0].scores[0].model
+    assert f"{model.interaction[0][0].value:+.2f}" in html

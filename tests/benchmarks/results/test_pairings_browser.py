@@ -1,0 +1,120 @@
+"""The pairings' heat map and frontier in headless Chromium: wide, on a phone, dark."""
+
+from __future__ import annotations
+
+import pytest
+from browser_helpers import MISSING, browser
+from pairings_helpers import pairing_board, scores_of
+from report_helpers import MANIFEST, at_hand
+
+from benchmarks.results.report import write_report
+
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
+
+CONTRAST = """
+    const canvas = document.createElement("canvas").getContext("2d");
+    const light = (color) => {
+      canvas.clearRect(0, 0, 1, 1);
+      canvas.fillStyle = color;
+      canvas.fillRect(0, 0, 1, 1);
+      const linear = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map((v) =>
+        v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
+      return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
+    };
+    return [...document.querySelectorAll(".heat .cell")].flatMap((cell) =>
+      [...cell.children].map((text) => {
+        const pair = [getComputedStyle(text).color, getComputedStyle(cell).backgroundColor];
+        const [a, b] = pair.map(light).sort((x, y) => y - x);
+        return (a + 0.05) / (b + 0.05);
+      }));
+"""
+BOXES = """
+    return [...document.querySelectorAll(arguments[0])].map((e) => {
+      const box = e.getBoundingClientRect();
+      return [box.left, box.top, box.right, box.bottom];
+    });
+"""
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    made = pairing_board(scores_of(3, 4, 30), skipped={(0, 0): [1, 2]}, others=["native"])
+    return write_report(made, tmp_path_factory.mktemp("run"), MANIFEST, at_hand)
+
+
+def shown(chromium, page, scheme="light", width=1300, *, phone=False):
+    chromium.screen(width, 900, phone=phone)
+    chromium.media(scheme)
+    chromium.open(page)
+    chromium.wait("document.readyState === 'complete'")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_numbers_in_coloured_cells_can_be_read(chromium, page, scheme):
+    shown(chromium, page, scheme)
+    contrasts = chromium.run(CONTRAST)
+    # 12 means and 12 interactions, each with its interval; WCAG's limit for small text.
+    assert len(contrasts) == 48
+    assert min(contrasts) >= 4.5
+
+
+def test_better_cells_have_more_colour(chromium, page):
+    shown(chromium, page)
+    tints = chromium.run(
+        "return [...document.querySelector('.heat').querySelectorAll('.cell')].map((c) =>"
+        " [parseFloat(c.querySelector('b').textContent),"
+        "  parseFloat(c.style.getPropertyValue('--tint'))])"
+    )
+    ordered = [tint for _, tint in sorted(tints)]
+    assert ordered == sorted(ordered)
+    assert ordered[0] < ordered[-1]
+
+
+@pytest.mark.parametrize(("width", "phone"), [(1300, False), (390, True)])
+def test_heat_map_and_plot_stay_in_place(chromium, page, width, phone):
+    shown(chromium, page, width=width, phone=phone)
+    assert chromium.run("return document.documentElement.scrollWidth") == width
+    assert chromium.run(
+        "return getComputedStyle(document.querySelector('.heat')).display"
+    ) == ("table")
+    (panel,) = chromium.run(BOXES, ".pairings")
+    marks = [
+        *chromium.run(BOXES, ".frontier circle"),
+        *chromium.run(BOXES, ".frontier text"),
+    ]
+    assert len(marks) > 24
+    for left, top, right, bottom in marks:
+        assert panel[0] <= left < right <= panel[2]
+        assert panel[1] <= top < bottom <= panel[3]
+
+
+@pytest.mark.parametrize(("width", "phone"), [(1300, False), (390, True)])
+def test_numbers_beside_points_do_not_hide_each_other(chromium, page, width, phone):
+    shown(chromium, page, width=width, phone=phone)
+    names = chromium.run(BOXES, ".frontier .name")
+    assert len(names) == 12
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            apart = (
+                a[2] <= b[0] + 2 or b[2] <= a[0] + 2 or a[3] <= b[1] + 6 or b[3] <= a[1] + 6
+            )
+            assert apart, (a, b)
+
+
+def test_the_plot_is_told_in_words_too(chromium, page):
+    shown(chromium, page)
+    label = chromium.run("return document.querySelector('.frontier').ariaLabel")
+    names = [
+        n.split()[0]
+        for n in chromium.run(
+            "return [...document.querySelectorAll('.points .best')].map((e) => e.innerText)"
+        )
+    ]
+    assert names
+    assert label == f"12 cells; on the frontier: {', '.join(names)}"

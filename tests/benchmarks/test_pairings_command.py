@@ -1,0 +1,168 @@
+"""`plait bench pairings`: the matrix that names make, and a tiny one run to its tables."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+import plait
+from benchmarks import pairings
+from benchmarks.runs.experiment import reopen
+from cluster.store import Store
+from generators.base import Kind, Skip
+from generators.errors import UsageError
+from generators.mini.table import folder_of
+
+NAMES = ("config", "data", "scorer", "weights", "out", "limit", "ids", "seed", "repeats")
+NAMES += ("address", "mode", "rubric", "set_", "lvlm", "t2i", "protocol")
+
+
+def options(**given: Any) -> dict[str, Any]:
+    return dict.fromkeys(NAMES) | {"remake": False} | given
+
+
+def run(given: Mapping[str, Any]) -> tuple[int, str]:
+    file = io.StringIO()
+    return pairings.main(given, Console(file=file, width=200)), file.getvalue()
+
+
+def test_names_make_every_pairing():
+    config = pairings.matrix_config(
+        options(lvlm=["a", "b", "a"], t2i=["x", "y"], protocol="outline")
+    )
+    assert config.systems == ("a+x@outline", "a+y@outline", "b+x@outline", "b+y@outline")
+    assert config.weights == "pretrained"
+
+
+def test_without_names_all_mini_models_are_paired():
+    config = pairings.matrix_config(options())
+    assert (config.data, config.weights) == ("miniature", "mini")
+    assert "truth:match" in config.scorers
+    assert "qwen2-vl-7b+openjourney@outline" in config.systems
+    models = {m for s in config.systems for m in s.removesuffix("@outline").split("+")}
+    assert all(folder_of(model).is_dir() for model in models)
+    # One row for each folder of weights: the two sizes of Qwen2-VL share one.
+    assert "qwen2-vl-72b" not in models
+    limited = pairings.matrix_config(options(data="miniature:24", limit=3))
+    assert (limited.data, limited.weights, limited.limit) == ("miniature:24", "mini", 3)
+
+
+def test_other_data_without_names_gets_tiny_models():
+    config = pairings.matrix_config(options(data="sample"))
+    assert (config.weights, len(config.systems)) == ("tiny", 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"lvlm": ["qwen2-vl-7b"]}, "--t2i is missing"),
+        ({"t2i": ["sdxl"]}, "--lvlm is missing"),
+        ({"lvlm": ["a"], "t2i": ["x", "x"]}, "is a single pairing"),
+        ({"weights": "dummy"}, "no default matrix of dummy weights"),
+    ],
+)
+def test_half_a_matrix_is_refused(given, why):
+    with pytest.raises(UsageError, match=why):
+        pairings.matrix_config(options(**given))
+
+
+def test_a_config_without_a_matrix_is_refused_before_anything_runs(tmp_path):
+    file = tmp_path / "run.toml"
+    file.write_text('data = "sample"\nweights = "tiny"\nsystems = ["anole"]\n')
+    with pytest.raises(UsageError, match="form no matrix"):
+        pairings.main(options(config=file, out=tmp_path / "out"), Console())
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(UsageError, match="holds no run"):
+        pairings.main(options(config=tmp_path), Console())
+
+
+def test_the_command_line_has_the_options_of_a_run():
+    result = CliRunner().invoke(
+        plait.app, ["bench", "pairings", "--help"], terminal_width=200
+    )
+    assert result.exit_code == 0
+    for option in ("--lvlm", "--t2i", "--protocol", "--limit", "--weights", "--set"):
+        assert option in result.output
+    assert "--system" not in result.output
+    wrong = CliRunner().invoke(plait.app, ["bench", "pairings", "--protocol", "text"])
+    assert wrong.exit_code == 2
+
+
+@pytest.fixture(scope="module")
+def finished(
+    tmp_path_factory: pytest.TempPathFactory, ray_address: str
+) -> tuple[Path, str]:
+    """A tiny 2 x 2 matrix, one of whose LVLMs skips queries with several pictures."""
+    root = tmp_path_factory.mktemp("pairings") / "run"
+    status, text = run(options(weights="tiny", limit=12, out=root, protocol="mmie"))
+    assert status == 0, text
+    return root, text
+
+
+@pytest.mark.ray
+@pytest.mark.models
+@pytest.mark.timeout(600)
+def test_a_matrix_is_run_and_ends_with_its_tables(finished):
+    root, text = finished
+    assert "clipscore, interaction, protocol mmie" in text
+    assert "random weights" in text
+    (matrix,) = json.loads((root / "pairings.json").read_text())["matrices"]
+    assert matrix["lvlms"] == ["qwen2-vl-7b", "llava-34b"]
+    assert "section-pairings" in (root / "report.html").read_text()
+    board = reopen(root).board(Store(root))
+    skips = [e for e in board.evaluations if isinstance(e.document, Skip)]
+    assert {e.system for e in skips} == {"llava-34b+openjourney", "llava-34b+sdxl-turbo"}
+    judged = matrix["scores"]["clipscore"]
+    assert judged["shared_queries"] + sum(judged["left_out"].values()) == 12
+    assert sum(n for why, n in judged["left_out"].items() if "skipped" in why) == (
+        len({e.sample.id for e in skips})
+    )
+
+
+@pytest.mark.ray
+@pytest.mark.models
+@pytest.mark.timeout(600)
+def test_costs_are_those_of_the_records(finished):
+    root, _ = finished
+    experiment, store = reopen(root), Store(root)
+    (matrix,) = json.loads((root / "pairings.json").read_text())["matrices"]
+    sharing = matrix["cost"]["sharing"]
+    counts = dict.fromkeys(Kind, 0)
+    seconds = 0.0
+    for spec in experiment.plan.stages:
+        if spec.kind is not Kind.SCORE:
+            own = list(store.columns(spec, ["seconds"]))
+            counts[spec.kind] += len(own)
+            seconds += sum(record["seconds"] for record in own)
+    assert sharing["texts"] == counts[Kind.DRAFT] == 24
+    assert sharing["texts_requested"] == 48
+    assert sharing["pictures"] == counts[Kind.RENDER]
+    assert sharing["same_seeds"] == sharing["seeds"] > 0
+    assert sharing["spent"]["seconds"] == pytest.approx(seconds)
+    assert sharing["unshared"]["seconds"] > seconds
+    for own in matrix["cost"]["per_document"].values():
+        assert own["seconds"]["mean"] > 0
+        assert own["output_tokens"]["mean"] > 0
+
+
+@pytest.mark.ray
+@pytest.mark.models
+@pytest.mark.timeout(600)
+def test_an_existing_run_is_shown_again_without_running(finished):
+    root, text = finished
+    before = (root / "pairings.json").read_bytes()
+    (root / "pairings.json").unlink()
+    status, again = run(options(config=root))
+    assert status == 0
+    assert (root / "pairings.json").read_bytes() == before
+    tables = again.partition("pairings    ")[0]
+    assert tables in text
+    with pytest.raises(UsageError, match="--limit"):
+        run(options(config=root, limit=3))

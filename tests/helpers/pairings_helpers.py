@@ -1,0 +1,85 @@
+"""Boards of pairings made by hand, with what their documents cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from report_helpers import Judge, board, evaluation, sample, system
+
+from benchmarks.results.board import Board
+from benchmarks.results.pairings.costs import DocumentCost, RecordCost, RunCosts
+from generators.base import Failure, Fault, Kind, Skip
+
+
+def scores_of(writers: int, artists: int, queries: int, seed: int = 0):
+    """(queries, writers, artists) scores between 0 and 6 with effects of every kind."""
+    rng = np.random.default_rng(seed)
+    effects = np.linspace(-0.8, 0.8, writers)[:, None] + np.linspace(-0.3, 0.3, artists)
+    effects[0, 0] += 0.6
+    query = rng.normal(0, 0.6, (queries, 1, 1))
+    noise = rng.normal(0, 0.5, (queries, writers, artists))
+    return (3 + effects + query + noise).clip(0, 6).round(2)
+
+
+def pairing_board(
+    scores,
+    *,
+    skipped: Mapping[tuple[int, int], Sequence[int]] | None = None,
+    failed: Mapping[tuple[int, int], Sequence[int]] | None = None,
+    costs: bool = True,
+    others: Sequence[str] = (),
+    **options,
+) -> Board:
+    """A board of `writer-W+artist-A`; `skipped` and `failed` queries by cell."""
+    queries, writers, artists = scores.shape
+    cells = {
+        (w, a): f"writer-{w}+artist-{a}" for w in range(writers) for a in range(artists)
+    }
+    found = []
+    for q in range(queries):
+        for cell, name in cells.items():
+            document = None
+            if q in (skipped or {}).get(cell, ()):
+                document = Skip("takes one picture only")
+            if q in (failed or {}).get(cell, ()):
+                document = Failure("out of memory", Fault.OUT_OF_MEMORY)
+            score = None if document else float(scores[q][cell])
+            found.append(evaluation(name, sample(q), score, document=document))
+        found += [evaluation(name, sample(q), 1.0) for name in others]
+    names = [*cells.values(), *others]
+    return board(
+        found,
+        systems=[system(n) for n in names],
+        scorers=options.pop("scorers", (Judge(),)),
+        costs=costs_by_hand(queries, writers, artists) if costs else None,
+        **options,
+    )
+
+
+def costs_by_hand(queries: int, writers: int, artists: int) -> RunCosts:
+    """A text takes 1 + w seconds on a GPU, a picture 2 + 3a on two; two pictures each."""
+    records, documents = {}, []
+    for q in range(queries):
+        for w in range(writers):
+            amounts = {"seconds": 1.0 + w, "gpu_seconds": 1.0 + w}
+            amounts |= {"input_tokens": 100.0, "output_tokens": 50.0 + w}
+            records[f"t{q}-{w}"] = RecordCost(f"writer-{w}", Kind.DRAFT, amounts)
+            for a in range(artists):
+                keys = [f"p{q}-{w}-{a}-{i}" for i in range(2)]
+                seconds = 2.0 + 3 * a
+                amounts = {"seconds": seconds, "gpu_seconds": 2 * seconds, "pictures": 1.0}
+                for key in keys:
+                    records[key] = RecordCost(f"artist-{a}", Kind.RENDER, amounts)
+                documents.append(
+                    DocumentCost(
+                        system=f"writer-{w}+artist-{a}",
+                        query=f"Q-{q:04d}",
+                        repeat=0,
+                        done=True,
+                        records=frozenset((f"t{q}-{w}", *keys)),
+                        requests={Kind.DRAFT: 1, Kind.RENDER: 2},
+                        seeds={i: 1000 * q + i for i in range(2)},
+                    )
+                )
+    return RunCosts(records=records, documents=documents, unmeasured={})

@@ -1,0 +1,219 @@
+"""The two-way model against least squares and simulation; queries that a power needs."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from scorers.statistics.means import mean
+from scorers.statistics.power import detectable, paired_power, queries_needed
+from scorers.statistics.two_way import NO_SHARED, ONE_LEVEL, two_way
+
+nothing = float("nan")
+
+
+def simulated(seed, n=40, writers=3, artists=4, *, effects=(1.0, 0.5, 0.3), noise=1.0):
+    """Scores (n, writers, artists) and the true effects behind them."""
+    rng = np.random.default_rng(seed)
+    writer, artist = rng.normal(size=writers), rng.normal(size=artists)
+    cell = rng.normal(size=(writers, artists))
+    writer, artist = writer - writer.mean(), artist - artist.mean()
+    cell = cell - cell.mean(0) - cell.mean(1)[:, None] + cell.mean()
+    writer, artist, cell = effects[0] * writer, effects[1] * artist, effects[2] * cell
+    query = 2.0 * rng.normal(size=(n, 1, 1))
+    liking = 0.7 * rng.normal(size=(n, writers, 1))
+    chance = noise * rng.normal(size=(n, writers, artists))
+    y = 50 + writer[:, None] + artist + cell + query + liking + chance
+    return y, (writer, artist, cell)
+
+
+def least_squares(y):
+    """Effects by ordinary least squares of the sum-to-zero coded design."""
+    n, writers, artists = y.shape
+    q, w, a = (i.ravel() for i in np.indices(y.shape))
+    code_w = np.vstack([np.eye(writers - 1), -np.ones(writers - 1)])[w]
+    code_a = np.vstack([np.eye(artists - 1), -np.ones(artists - 1)])[a]
+    code_q = np.vstack([np.eye(n - 1), -np.ones(n - 1)])[q]
+    both = (code_w[:, :, None] * code_a[:, None, :]).reshape(len(w), -1)
+    design = np.hstack([np.ones((len(w), 1)), code_w, code_a, both, code_q])
+    fit = np.linalg.lstsq(design, y.ravel(), rcond=None)[0]
+    ends = np.cumsum([1, writers - 1, artists - 1, (writers - 1) * (artists - 1)])
+    writer, artist, cell = (fit[i:j] for i, j in pairwise(ends))
+    writer, artist = np.append(writer, -writer.sum()), np.append(artist, -artist.sum())
+    cell = cell.reshape(writers - 1, artists - 1)
+    cell = np.vstack([cell, -cell.sum(0)])
+    return fit[0], writer, artist, np.hstack([cell, -cell.sum(1, keepdims=True)])
+
+
+def values(row):
+    return [estimate.value for estimate in row]
+
+
+@pytest.mark.parametrize("shape", [(12, 2, 2), (30, 3, 4), (9, 5, 2)])
+def test_effects_are_those_of_least_squares(shape):
+    y, _ = simulated(1, *shape)
+    model = two_way(y)
+    centre, writer, artist, cell = least_squares(y)
+    assert model.mean.value == pytest.approx(centre, abs=1e-9)
+    assert values(model.writers) == pytest.approx(writer, abs=1e-9)
+    assert values(model.artists) == pytest.approx(artist, abs=1e-9)
+    assert np.array([values(r) for r in model.interaction]) == pytest.approx(cell, abs=1e-9)
+    assert np.array([values(r) for r in model.cells]) == pytest.approx(y.mean(0))
+
+
+def test_intervals_are_students_t_of_each_querys_contrast():
+    y, _ = simulated(2, 15, 2, 3)
+    model = two_way(y)
+    contrast = np.array([0.5, -0.5])[:, None] * np.full(3, 1 / 3)
+    expected = stats.ttest_1samp((y * contrast).sum((1, 2)), 0).confidence_interval()
+    assert model.writers[0].ci95 == pytest.approx(tuple(expected), rel=1e-9)
+    contrast = np.array([0.5, -0.5])[:, None] * np.array([2, -1, -1]) / 3
+    expected = stats.ttest_1samp((y * contrast).sum((1, 2)), 0).confidence_interval()
+    assert model.interaction[0][0].ci95 == pytest.approx(tuple(expected), rel=1e-9)
+    assert model.cells[1][2] == mean(y[:, 1, 2])
+
+
+def test_intervals_hold_95_of_100_true_effects():
+    holds = []
+    for seed in range(300):
+        y, (writer, _, cell) = simulated(seed, 25)
+        model = two_way(y)
+        ends = [model.writers[0].ci95, model.interaction[1][2].ci95]
+        truth = [writer[0], cell[1, 2]]
+        holds += [low <= t <= high for (low, high), t in zip(ends, truth, strict=True)]
+    assert 0.93 < np.mean(holds) < 0.97
+
+
+def test_only_queries_with_a_score_in_every_cell_count():
+    y, _ = simulated(3, 20, 2, 2)
+    whole = two_way(y[5:])
+    # The cell that lacks the hard queries would gain by their loss.
+    y[:5] -= 1000
+    y[:5, 1, 0] = nothing
+    assert two_way(y) == whole
+    assert whole.n == 15
+
+
+def test_nothing_shared_gives_no_number():
+    y = np.full((6, 2, 2), 1.0)
+    y[:3, 0, 0] = y[3:, 1, 1] = nothing
+    model = two_way(y)
+    assert model.n == 0
+    assert model.shares is None
+    assert {e.reason for row in (*model.cells, model.writers) for e in row} == {NO_SHARED}
+    assert {e.value for row in model.interaction for e in row} == {None}
+
+
+def test_a_single_row_has_the_effects_of_its_columns_only():
+    y, _ = simulated(4, 20, 1, 3)
+    model = two_way(y)
+    assert {e.reason for e in (*model.writers, *model.interaction[0])} == {ONE_LEVEL}
+    assert model.shares is None
+    assert values(model.artists) == pytest.approx(
+        (y - y.mean((1, 2), keepdims=True)).mean((0, 1))
+    )
+
+
+def test_additive_scores_have_an_interaction_of_exactly_zero():
+    rng = np.random.default_rng(5)
+    y = 0.1 * rng.integers(0, 9, (10, 1, 1)) + np.array([[0.1], [0.7]]) + [0.2, 0.5, 0.3]
+    model = two_way(y)
+    assert {e.value for row in model.interaction for e in row} == {0.0}
+    assert {e.ci95 for row in model.interaction for e in row} == {None}
+
+
+def test_shares_add_up_and_are_right_on_average():
+    true, mean_shares = np.zeros(5), np.zeros(5)
+    for seed in range(400):
+        y, (writer, artist, cell) = simulated(seed, 100, effects=(1.0, 0.6, 0.2))
+        shares = two_way(y).shares
+        assert shares is not None
+        got = [shares.writer, shares.artist, shares.interaction, shares.query]
+        got.append(shares.residual)
+        assert sum(got) == pytest.approx(1)
+        parts = [np.mean(e**2) for e in (writer, artist, cell)]
+        # Of 3 x 4 cells: the liking of a query for an LVLM, less the mean of three.
+        query, rest = 4 + 0.49 / 3 + 1 / 12, 0.49 * 2 / 3 + 11 / 12
+        total = sum(parts) + query + rest
+        true += np.array([*parts, query, rest]) / total / 400
+        mean_shares += np.array(got) / 400
+    assert mean_shares == pytest.approx(true, abs=0.005)
+
+
+def test_shares_of_no_effect_are_zero_on_average_not_above():
+    shares = [two_way(simulated(s, 8, effects=(0, 0, 0))[0]).shares for s in range(300)]
+    for name in ("writer", "artist", "interaction"):
+        parts = [getattr(s, name) for s in shares]
+        assert np.mean(parts) == pytest.approx(0, abs=0.004)
+        assert min(parts) < 0 < max(parts)
+
+
+@pytest.mark.parametrize("effect", [0.1, 0.35, 0.8, 2.5])
+def test_power_is_scipys_noncentral_t(effect):
+    for n in (5, 17, 60, 400):
+        t = stats.t.ppf(0.975, n - 1)
+        centre = effect * math.sqrt(n)
+        theirs = stats.nct(n - 1, centre)
+        # scipy gives NaN far in the tails, where nothing is left to be told apart.
+        far = theirs.cdf(-t) if centre < 6 else 0.0
+        expected = theirs.sf(t) + far if centre < 15 else 1.0
+        assert paired_power(3 * effect, 3.0, n) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("effect", [0.3, 0.7])
+def test_queries_needed_reach_their_power_when_simulated(effect):
+    n = queries_needed(effect, 1.0)
+    draws = np.random.default_rng(6).normal(effect, 1.0, (20_000, n))
+    found = np.mean(stats.ttest_1samp(draws, 0, axis=1).pvalue < 0.05)
+    # Four standard errors of 20,000 draws.
+    assert found == pytest.approx(paired_power(effect, 1.0, n), abs=0.0114)
+    assert paired_power(effect, 1.0, n - 1) < 0.8 <= paired_power(effect, 1.0, n)
+
+
+def test_queries_needed_by_the_published_table():
+    # Cohen's d of 0.2, 0.5 and 0.8: G*Power and statsmodels give 199, 34 and 15.
+    assert [queries_needed(d, 1.0) for d in (0.2, 0.5, 0.8)] == [199, 34, 15]
+    assert queries_needed(-0.5, 1.0) == 34
+    assert queries_needed(100.0, 1.0) == 5
+    assert queries_needed(0.0, 1.0) is None is queries_needed(1.0, 0.0)
+    assert queries_needed(1e-9, 1.0) is None
+
+
+def test_detectable_is_the_inverse_of_the_queries_needed():
+    for n in (5, 34, 1000):
+        smallest = detectable(2.0, n)
+        assert paired_power(smallest, 2.0, n) == pytest.approx(0.8, abs=1e-9)
+    assert queries_needed(detectable(2.0, 34) * 1.0001, 2.0) == 34
+    assert detectable(2.0, 4) is None is detectable(0.0, 50)
+
+
+def test_shares_are_those_of_the_mean_squares():
+    y, _ = simulated(7, 6, 2, 3)
+    n, w, a = y.shape
+    centre, cells = y.mean(), y.mean(0)
+    row, column = cells.mean(1) - centre, cells.mean(0) - centre
+    cell = cells - centre - row[:, None] - column
+    query = y.mean((1, 2)) - centre
+    by_row = y.mean(2) - y.mean((1, 2))[:, None] - row
+    by_column = y.mean(1) - y.mean((1, 2))[:, None] - column
+    rest = y - cells - query[:, None, None] - by_row[:, :, None] - by_column[:, None, :]
+    free = n - 1
+    ms_row, ms_query_row = n * a * (row**2).sum(), a * (by_row**2).sum() / free
+    ms_column = n * w * (column**2).sum() / 2
+    ms_query_column = w * (by_column**2).sum() / free / 2
+    ms_cell, ms_rest = n * (cell**2).sum() / 2, (rest**2).sum() / free / 2
+    parts = [
+        (ms_row - ms_query_row) / (n * w * a),
+        2 * (ms_column - ms_query_column) / (n * w * a),
+        2 * (ms_cell - ms_rest) / (n * w * a),
+        (query**2).sum() / free,
+        (ms_query_row + 2 * ms_query_column + 2 * ms_rest) / (w * a),
+    ]
+    shares = two_way(y).shares
+    names = ("writer", "artist", "interaction", "query", "residual")
+    got = [getattr(shares, name) for name in names]
+    assert got == pytest.approx(np.array(parts) / sum(parts), abs=1e-12)
