@@ -46,6 +46,17 @@ class Speed:
         """Of the rounds."""
         return median(self.seconds)
 
+    @property
+    def batch_size(self) -> int | None:
+        """Inputs of one call; None where the original program's loop answers one by one."""
+        kind, _, size = self.way.partition(" ")
+        return int(size) if kind == "batch" else None
+
+    @property
+    def seconds_per_input(self) -> float | None:
+        """Median seconds of a round over its inputs; None where there were none."""
+        return self.median_s / len(self.answers) if self.answers else None
+
     def per_s(self, amount: float) -> float:
         """An amount of the whole workload by the second."""
         return amount / self.median_s

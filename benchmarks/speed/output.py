@@ -73,6 +73,8 @@ class Report:
         return [
             {k: v for k, v in asdict(speed).items() if k != "answers"}
             | {
+                "batch_size": speed.batch_size,
+                "seconds_per_input": speed.seconds_per_input,
                 "fraction_of_bandwidth": self.fraction(speed),
                 "ratio": self.ratio(speed),
                 "same_answers": self.agreement(speed),

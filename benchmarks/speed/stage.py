@@ -24,7 +24,7 @@ from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.speed.workload import Workload, of_scorer, of_system, whole
 from benchmarks.tasks.controls import CONTROLS
 from cluster.manifest import environment
-from generators.base import Weights
+from generators.base import StageSpec, Weights
 from generators.errors import UsageError
 from generators.files import write_whole
 from pipelines.systems import Models
@@ -138,7 +138,7 @@ def _report(
     from benchmarks.speed.measure import measure
     from benchmarks.speed.output import Report
 
-    title, settings, ways, inputs = _measured(request)
+    title, settings, ways, inputs, spec = _measured(request)
     report = Report(measure(ways, inputs, rounds), copy_bandwidth())
     print(f"{title} on {device_name()}")
     print(
@@ -150,26 +150,35 @@ def _report(
         about = environment() | {"device": device_name(), "measured": title}
         about |= {"settings": settings, "bandwidth": report.bandwidth}
         about |= {"command": list(command)}
+        about |= {} if spec is None else {"spec": _named(spec)}
         written = {"about": about, "speeds": report.data()}
         write_whole(out, json.dumps(written, indent=1) + "\n")
     return 1 if any(speed.failures for speed in report.speeds) else 0
 
 
-def _measured(request: StageMeasurement) -> tuple[str, Any, Any, Sequence[Any]]:
-    """A title, the settings, the ways to compute and the inputs."""
+def _named(spec: StageSpec) -> dict[str, Any]:
+    """What the measured stage is, for programs that look its speed up."""
+    names = ("name", "kind", "identity", "weights")
+    return {n: getattr(spec, n) for n in names} | {"settings": dict(spec.settings)}
+
+
+def _measured(
+    request: StageMeasurement,
+) -> tuple[str, Any, Any, Sequence[Any], StageSpec | None]:
+    """A title, the settings, the ways to compute, the inputs and the stage if it is one."""
     from benchmarks.speed.measure import in_batches, loaded_stage, ways_of
 
     sizes = list(request.batches)
     if request.part == WHOLE and request.system is not None:
         system, samples = whole(request.system, request.models, request.queries)
         title = f"{request.system}, whole documents ({request.weights})"
-        return title, request.settings, in_batches(system, sizes), samples
+        return title, request.settings, in_batches(system, sizes), samples, None
     workload = _workload(request)
     spec = workload.spec
     loaded = loaded_stage(spec, sizes)
     ways = ways_of(spec, loaded, sizes, request.upstream)
     title = f"{spec.name} ({spec.identity}, {spec.weights})"
-    return title, dict(spec.settings), ways, workload.inputs
+    return title, dict(spec.settings), ways, workload.inputs, spec
 
 
 def _workload(request: StageMeasurement) -> Workload:
