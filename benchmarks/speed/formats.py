@@ -14,6 +14,7 @@ from benchmarks.speed.figures import Figure, Figures
 from benchmarks.speed.output import Report
 from benchmarks.speed.plot import plot
 from benchmarks.speed.speeds import Speed
+from benchmarks.speed.tables import markdown_table, number
 from generators.files import write_whole
 
 DIFFUSERS_COLUMNS = (
@@ -47,14 +48,14 @@ class Measurement:
     loadgen: Scenarios = field(default=())
 
     def write(self, out: Path) -> list[Path]:
-        """Write JSON to a `.json` file, or all forms into a folder; the files."""
-        if out.suffix == ".json":
-            contents = {out: self.json()}
+        """Write the form that a file's ending names, or all forms into a folder."""
+        forms = {".json": self.json, ".csv": self.csv, ".md": self.markdown}
+        forms[".svg"] = self.svg
+        if out.suffix in forms:
+            contents = {out: forms[out.suffix]()}
         else:
-            forms = {"json": self.json, "csv": self.csv, "md": self.markdown}
-            forms["svg"] = self.svg
             name = "".join(c if c.isalnum() or c in "-._" else "-" for c in self.name)
-            contents = {out / f"{name}.{end}": form() for end, form in forms.items()}
+            contents = {out / f"{name}{end}": form() for end, form in forms.items()}
         for path, content in contents.items():
             write_whole(path, content)
         return list(contents)
@@ -210,27 +211,3 @@ def loadgen_rows(scenarios: Scenarios) -> list[list[str]]:
 
 def _cell(value: Any) -> str:
     return number(value) if isinstance(value, int | float) else str(value)
-
-
-def number(value: float) -> str:
-    """Four digits."""
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
-
-
-def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table whose first row is its heading."""
-    head, *body = rows
-    rule = ["---", *["---:"] * (len(head) - 1)]
-    return ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]
-
-
-def columns(rows: Sequence[Sequence[str]]) -> str:
-    """The same table for a terminal."""
-    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-    return "\n".join(
-        "  ".join(
-            cell.rjust(width) if i > 1 else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    )

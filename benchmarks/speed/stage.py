@@ -95,8 +95,10 @@ def stage(
         list[str] | None, typer.Option("--set", help="key=value, a setting of the model.")
     ] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="A .json file, or a folder for JSON, CSV, Markdown and a plot."),
+        list[Path] | None,
+        typer.Option(
+            help="A .json, .csv, .md or .svg file, or a folder for all four; repeatable."
+        ),
     ] = None,
 ) -> None:
     """How fast one stage is at several batch sizes, without Ray and without a store."""
@@ -121,11 +123,12 @@ def stage(
         min_duration_s=min_duration,
     )
     command = context.find_root().obj or []
-    raise typer.Exit(_report(request, out, command))
+    raise typer.Exit(_report(request, out or (), command))
 
 
-def _report(request: Any, out: Path | None, command: Sequence[str]) -> int:
-    from benchmarks.speed.formats import columns, loadgen_rows
+def _report(request: Any, outs: Sequence[Path], command: Sequence[str]) -> int:
+    from benchmarks.speed.formats import loadgen_rows
+    from benchmarks.speed.tables import columns
     from benchmarks.speed.taking import taken
 
     measurement = taken(request, command)
@@ -136,7 +139,7 @@ def _report(request: Any, out: Path | None, command: Sequence[str]) -> int:
         print(f"not measured: {name}: {reason}")
     if measurement.loadgen:
         print(f"\nMLPerf LoadGen\n{columns(loadgen_rows(measurement.loadgen))}")
-    if out is not None:
+    for out in outs:
         print("wrote", *measurement.write(out))
     failed = any(speed.failures for speed in measurement.report.speeds)
     return 1 if failed or any(run["failures"] for run in measurement.loadgen) else 0
