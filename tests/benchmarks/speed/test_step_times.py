@@ -17,7 +17,7 @@ ENCODING, STEP, DECODING = 1.0, 0.25, 2.0
 
 
 @pytest.mark.models
-def test_a_step_is_the_denoisers_time_and_nothing_else() -> None:
+def test_a_step_is_the_denoisers_time_and_nothing_else(monkeypatch) -> None:
     settings = {"steps": 3, "guidance": 0.0}
     models = Models(weights="tiny", overrides={"sdxl-turbo": settings})
     workload = of_system("sdxl-turbo", "render", models, 3)
@@ -26,7 +26,13 @@ def test_a_step_is_the_denoisers_time_and_nothing_else() -> None:
     pipeline = stage.drawer.pipeline
     pipeline.text_encoder.register_forward_hook(lambda *_: time.pass_(ENCODING))
     pipeline.unet.register_forward_hook(lambda *_: time.pass_(STEP))
-    pipeline.vae.decoder.register_forward_hook(lambda *_: time.pass_(DECODING))
+    decode = pipeline.vae.decode
+
+    def decoded(*values, **named):
+        time.pass_(DECODING)
+        return decode(*values, **named)
+
+    monkeypatch.setattr(pipeline.vae, "decode", decoded)
     arguments = stage.drawer.arguments
     ways = ways_of(workload.spec, stage, [1, 3], upstream=False)
     one, three = measure(ways, workload.inputs, 2, Clock(time))

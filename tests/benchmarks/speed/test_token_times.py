@@ -47,7 +47,7 @@ def test_the_decoding_loop_tells_when_each_stream_has_its_tokens() -> None:
         times.begin()
         time.pass_(0.25)  # reading the question
         streams = Streams(Decoder(time), context=64)
-        short, long = streams.open([torch.zeros(5, 4), torch.ones(3, 4)])
+        short, long = streams.open([torch.zeros(5, 4), torch.ones(5, 4)])
         for number in range(5):
             streams.step()
             time.pass_(0.0625)  # sampling
