@@ -17,22 +17,29 @@ class Clock:
     """Marks in the order of the work: device events on CUDA, host times otherwise.
 
     A device event is passed when the work that was queued before it is done, so that
-    steps can be timed without the host waiting for each.
+    steps can be timed without the host waiting for each. An event knows the work of one
+    device only: where there are several, a mark waits until all of them are idle.
     """
 
     def __init__(self, now: Now | None = None) -> None:
         """`now` gives the time; without it, the host's, and device events on CUDA."""
         self.now: Now = now or time.perf_counter
-        self._events = now is None and torch.cuda.is_available()
+        on_cuda = now is None and torch.cuda.is_available()
+        self._devices = torch.cuda.device_count() if on_cuda else 0
+        self._events = self._devices == 1
 
     @property
     def name(self) -> str:
         """What marks are, for readers of the figures."""
-        return "CUDA events" if self._events else "perf_counter"
+        if self._events:
+            return "CUDA events"
+        return "perf_counter, all GPUs idle" if self._devices else "perf_counter"
 
     def mark(self) -> Any:
         """This moment."""
         if not self._events:
+            for device in range(self._devices):
+                torch.cuda.synchronize(device)
             return self.now()
         event = torch.cuda.Event(enable_timing=True)
         event.record()

@@ -75,7 +75,7 @@ def matrix_rate(dtype: torch.dtype) -> float:
 
 
 class Peak:
-    """Memory in GiB: allocated on the GPU, or resident in the process on a CPU."""
+    """Memory in GiB: allocated on all GPUs, or resident in the process on a CPU."""
 
     gib = 0.0
 
@@ -86,9 +86,11 @@ def peak_memory() -> Iterator[Peak]:
     gc.collect()
     peak = Peak()
     if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+        devices = range(torch.cuda.device_count())
+        for number in devices:
+            torch.cuda.reset_peak_memory_stats(number)
         yield peak
-        peak.gib = torch.cuda.max_memory_allocated() / 2**30
+        peak.gib = sum(map(torch.cuda.max_memory_allocated, devices)) / 2**30
         return
     with contextlib.suppress(OSError):
         # Sets the kernel's high-water mark back to what is resident now (proc(5)).

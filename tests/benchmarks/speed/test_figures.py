@@ -11,7 +11,7 @@ import torch
 from speed_helpers import FakeTime, figures
 
 from benchmarks.speed.clock import Clock
-from benchmarks.speed.device import matrix_rate, weight_traffic
+from benchmarks.speed.device import matrix_rate, peak_memory, weight_traffic
 from benchmarks.speed.figures import SERVER, distribution
 from benchmarks.speed.flops import counted
 from benchmarks.speed.measure import InBatches, measure
@@ -153,6 +153,32 @@ def test_modules_that_ran_are_counted_once() -> None:
     assert traffic.parameters == 400 + 30
     assert traffic.dtype is torch.float32
     assert traffic.largest == "Embedding"
+
+
+def test_peak_memory_is_that_of_all_gpus_of_a_model(monkeypatch) -> None:
+    allocated = {0: 2**30, 1: 3 * 2**30}
+    cuda = {
+        "is_available": lambda: True,
+        "device_count": lambda: len(allocated),
+        "reset_peak_memory_stats": lambda number: None,
+        "max_memory_allocated": allocated.__getitem__,
+    }
+    for name, replacement in cuda.items():
+        monkeypatch.setattr(torch.cuda, name, replacement)
+    with peak_memory() as peak:
+        pass
+    assert peak.gib == 4.0
+
+
+def test_with_several_gpus_a_mark_waits_for_all_of_them(monkeypatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
+    clock = Clock()
+    assert clock.seconds(clock.mark(), clock.mark()) >= 0
+    assert waited == [0, 1, 0, 1]
+    assert clock.name == "perf_counter, all GPUs idle"
 
 
 def test_the_matrix_rate_is_that_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
