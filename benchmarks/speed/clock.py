@@ -62,4 +62,7 @@ def replaced(owner: Any, name: str, value: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        setattr(owner, name, before) if own else delattr(owner, name)
+        if own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)

@@ -83,8 +83,9 @@ class Measurement:
             "scenario": f"{self.title}, {speed.way}",
             "model_cls": speed.largest_module or "",
             "github_sha": self.about["git"]["commit"],
-            f"time_{how}_s": f"{figures['request_latency'].spread['median'] / 1000:.6g}",
         }
+        if (latency := figures.get("request_latency")) and latency.spread:
+            row[f"time_{how}_s"] = f"{latency.spread['median'] / 1000:.6g}"
         if speed.parameters:
             row["num_params_B"] = f"{speed.parameters / 1e9:.6g}"
         if speed.flops:

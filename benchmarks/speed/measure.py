@@ -112,7 +112,7 @@ def ways_of(
 ) -> dict[str, Compute]:
     """The stage at every batch size, and its upstream loop where one is written."""
     loop = upstream_loop(spec, stage) if upstream else None
-    first = {} if loop is None else {"upstream": InBatches(loop, 1)}
+    first: dict[str, Compute] = {} if loop is None else {"upstream": InBatches(loop, 1)}
     return first | in_batches(stage, sizes)
 
 
