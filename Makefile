@@ -42,8 +42,8 @@ check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 soak: $(VENV)/.installed-dev  ## kill workers and drivers at random, 20 seeds
 	$(BIN)/python tests/helpers/faults.py --seeds 20
 
-bench: $(VENV)/.installed  ## measure what orchestration costs
-	$(BIN)/plait bench orchestration
+bench: $(VENV)/.installed  ## measure stages and orchestration on this CPU, in under 15 minutes
+	$(BIN)/python -m benchmarks.speed.measured
 
 constraints: $(VENV)/.installed  ## pin the newest versions that fit pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \

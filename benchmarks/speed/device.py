@@ -1,4 +1,4 @@
-"""The device: its name, bandwidth and peak memory, and the weights that a call reads."""
+"""The device: its name, rates and peak memory, and the weights that a call reads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import gc
 import resource
 import time
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +18,7 @@ from torch import nn
 
 _GPU_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**28
 _COPIES = 9
+_GPU_MATRIX, _CPU_MATRIX = 8192, 1024
 
 
 def device() -> torch.device:
@@ -53,8 +55,27 @@ def copy_bandwidth() -> float:
     return 2 * size / median(seconds)
 
 
+def matrix_rate(dtype: torch.dtype) -> float:
+    """FLOP per second of a large matrix product of this type on the device, median of 9.
+
+    Not every device multiplies every type; RuntimeError where it does not.
+    """
+    where = device()
+    side = _GPU_MATRIX if where.type == "cuda" else _CPU_MATRIX
+    one = torch.ones(side, side, dtype=dtype, device=where)
+    product = torch.empty_like(one)
+    seconds = []
+    for _ in range(1 + _COPIES):
+        synchronise()
+        began = time.perf_counter()
+        torch.mm(one, one, out=product)
+        synchronise()
+        seconds.append(time.perf_counter() - began)
+    return 2 * side**3 / median(seconds[1:])
+
+
 class Peak:
-    """Memory in GiB: allocated on the GPU, or resident in the process on a CPU."""
+    """Memory in GiB: allocated on all GPUs, or resident in the process on a CPU."""
 
     gib = 0.0
 
@@ -65,9 +86,11 @@ def peak_memory() -> Iterator[Peak]:
     gc.collect()
     peak = Peak()
     if torch.cuda.is_available():
-        torch.cuda.reset_peak_memory_stats()
+        devices = range(torch.cuda.device_count())
+        for number in devices:
+            torch.cuda.reset_peak_memory_stats(number)
         yield peak
-        peak.gib = torch.cuda.max_memory_allocated() / 2**30
+        peak.gib = sum(map(torch.cuda.max_memory_allocated, devices)) / 2**30
         return
     with contextlib.suppress(OSError):
         # Sets the kernel's high-water mark back to what is resident now (proc(5)).
@@ -84,10 +107,47 @@ def _resident_peak_kib() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
-class Traffic:
-    """Bytes read so far."""
+def memory_kind() -> str:
+    """What `peak_memory` measures here."""
+    on_gpu = torch.cuda.is_available()
+    return "CUDA allocator" if on_gpu else "resident set of the process (RSS)"
 
-    bytes = 0
+
+class Traffic:
+    """What the modules that ran have read so far."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        self._sizes: dict[int, tuple[int, torch.dtype]] = {}
+        self._modules: dict[int, tuple[int, str]] = {}
+
+    @property
+    def parameters(self) -> int:
+        """Parameters of the modules that ran, each counted once."""
+        return sum(count for count, _ in self._sizes.values())
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """Type of most of those parameters; None where no module ran."""
+        counts: Counter[torch.dtype] = Counter()
+        for count, dtype in self._sizes.values():
+            counts[dtype] += count
+        return counts.most_common(1)[0][0] if counts else None
+
+    @property
+    def largest(self) -> str | None:
+        """Class of the largest module that ran."""
+        return max(self._modules.values())[1] if self._modules else None
+
+    def note(self, module: nn.Module) -> None:
+        """`module` runs now."""
+        own = list(module.parameters(recurse=False))
+        if not isinstance(module, nn.Embedding):
+            self.bytes += sum(p.numel() * p.element_size() for p in own)
+        if id(module) not in self._modules:
+            size = sum(p.numel() for p in module.parameters())
+            self._modules[id(module)] = (size, type(module).__name__)
+            self._sizes |= {id(p): (p.numel(), p.dtype) for p in own}
 
 
 @contextmanager
@@ -96,9 +156,7 @@ def weight_traffic() -> Iterator[Traffic]:
     traffic = Traffic()
 
     def count(module: nn.Module, _: Any) -> None:
-        if not isinstance(module, nn.Embedding):
-            own = module.parameters(recurse=False)
-            traffic.bytes += sum(p.numel() * p.element_size() for p in own)
+        traffic.note(module)
 
     handle = torch.nn.modules.module.register_module_forward_pre_hook(count)
     try:

@@ -1,81 +1,61 @@
 """Times one stage on one workload, at several batch sizes and as upstream runs it.
 
 All ways are timed in turn, round by round, so that other load on the machine affects all
-of them alike.
+of them alike. A first round of each way warms up and is not counted; a last one counts
+weights and operations and is not timed.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
+from benchmarks.speed.clock import Clock
 from benchmarks.speed.device import peak_memory, synchronise, weight_traffic
+from benchmarks.speed.flops import Flops, counted
+from benchmarks.speed.observations import Observations
+from benchmarks.speed.speeds import Speed
+from cluster.energy import EnergyMeter
 from cluster.local import load_stage
-from generators.base import Outcome, Result, StageSpec, add_usage, imported
+from generators.base import Outcome, StageSpec, imported
 from generators.errors import UsageError
 
 Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
 """One way of computing the whole workload."""
 
 
-@dataclass(frozen=True)
-class Speed:
-    """One way of computing the workload."""
-
-    way: str
-    seconds: Sequence[float]
-    """For the whole workload, of every round."""
-    records: int
-    """Results in the workload; failures are not counted."""
-    usage: Mapping[str, float] = field(default_factory=dict)
-    """Tokens, images, steps, ... of the whole workload, as the stage counts them."""
-    peak_memory_gib: float = 0.0
-    weight_bytes: int = 0
-    """Bytes of weights read in one round."""
-    failures: Mapping[str, int] = field(default_factory=dict)
-    """Outcomes that are not results, by reason."""
-    answers: Sequence[Any] = field(default=(), repr=False)
-
-    @property
-    def median_s(self) -> float:
-        """Of the rounds."""
-        return median(self.seconds)
-
-    def per_s(self, amount: float) -> float:
-        """An amount of the whole workload by the second."""
-        return amount / self.median_s
-
-
-def measure(ways: Mapping[str, Compute], inputs: Sequence[Any], rounds: int) -> list[Speed]:
+def measure(
+    ways: Mapping[str, Compute],
+    inputs: Sequence[Any],
+    rounds: int,
+    clock: Clock | None = None,
+    uncounted: str | None = None,
+) -> list[Speed]:
     """Speeds of all ways; a first round warms up and is not counted.
 
-    A way that does not fit into the device's memory is left out, with a message on stderr.
+    Operations are counted unless `uncounted` says why they cannot be. A way that does not
+    fit into the device's memory is left out, with a message on stderr.
     """
-    fitting = {w: compute for w, compute in ways.items() if _fits(w, compute, inputs)}
-    seconds: dict[str, list[float]] = {way: [] for way in fitting}
-    peaks = dict.fromkeys(fitting, 0.0)
-    outcomes: dict[str, list[Outcome[Any]]] = {}
+    clock, meter = clock or Clock(), EnergyMeter()
+    seen = {way: Observations(clock, meter) for way in ways}
+    fitting = {w: c for w, c in ways.items() if _fits(w, c, inputs, seen[w])}
     for way, compute in rounds * list(fitting.items()):
-        with peak_memory() as peak:
-            began = time.perf_counter()
-            outcomes[way] = compute(inputs)
-            synchronise()
-            seconds[way].append(time.perf_counter() - began)
-        peaks[way] = max(peaks[way], peak.gib)
-    return [
-        _speed(way, seconds[way], outcomes[way], peaks[way], _read(compute, inputs))
-        for way, compute in fitting.items()
-    ]
+        _round(compute, inputs, seen[way])
+    for way, compute in fitting.items():
+        _count(compute, inputs, seen[way], uncounted)
+    return [seen[way].speed(way) for way in fitting]
 
 
-def _fits(way: str, compute: Compute, inputs: Sequence[Any]) -> bool:
+def _fits(way: str, compute: Compute, inputs: Sequence[Any], seen: Observations) -> bool:
+    """Warm up; False where the device's memory is too small."""
     try:
-        compute(inputs)
+        for batch in _batches(compute, inputs):
+            began = seen.clock.now()
+            compute(batch)
+            synchronise()
+            seen.warm_up.append(seen.clock.now() - began)
     except RuntimeError as error:
         if "out of memory" not in str(error).lower():
             raise
@@ -84,33 +64,47 @@ def _fits(way: str, compute: Compute, inputs: Sequence[Any]) -> bool:
     return True
 
 
-def _read(compute: Compute, inputs: Sequence[Any]) -> int:
+def _round(compute: Compute, inputs: Sequence[Any], seen: Observations) -> None:
+    with peak_memory() as peak, seen.timed_round():
+        for batch in _batches(compute, inputs):
+            with seen.timed_call(batch) as outcomes:
+                outcomes += compute(batch)
+    seen.peak_gib = max(seen.peak_gib, peak.gib)
+
+
+def _count(
+    compute: Compute, inputs: Sequence[Any], seen: Observations, uncounted: str | None
+) -> None:
+    """Compute once more, to count weights and, on the first batch, operations."""
+    first, *others = _batches(compute, inputs)
     with weight_traffic() as traffic:
-        compute(inputs)
-    return traffic.bytes
+        if uncounted is None:
+            _, seen.flops = counted(lambda: compute(first))
+        else:
+            compute(first)
+            seen.flops = Flops(reason=uncounted)
+        for batch in others:
+            compute(batch)
+    seen.traffic = traffic
 
 
-def _speed(
-    way: str,
-    seconds: Sequence[float],
-    outcomes: Sequence[Outcome[Any]],
-    peak: float,
-    weight_bytes: int,
-) -> Speed:
-    usage: dict[str, float] = {}
-    for outcome in outcomes:
-        add_usage(usage, getattr(outcome, "usage", {}))
-    failed = [o for o in outcomes if not isinstance(o, Result)]
-    return Speed(
-        way=way,
-        seconds=seconds,
-        records=len(outcomes) - len(failed),
-        usage=dict(sorted(usage.items())),
-        peak_memory_gib=peak,
-        weight_bytes=weight_bytes,
-        failures=dict(Counter(getattr(o, "reason", "") for o in failed).most_common(3)),
-        answers=[o.value if isinstance(o, Result) else None for o in outcomes],
-    )
+def _batches(compute: Compute, inputs: Sequence[Any]) -> list[Sequence[Any]]:
+    """What a way is called with, one after another."""
+    size = compute.size if isinstance(compute, InBatches) else len(inputs)
+    return [inputs[i : i + size] for i in range(0, len(inputs), size)] or [inputs]
+
+
+class InBatches:
+    """A stage that is called with a number of inputs at a time."""
+
+    def __init__(self, stage: Compute, size: int) -> None:
+        self.size = size
+        self._stage = stage
+
+    def __call__(self, inputs: Sequence[Any]) -> list[Outcome[Any]]:
+        """The outcomes of all inputs, in order."""
+        batches = _batches(self, inputs)
+        return [outcome for batch in batches for outcome in self._stage(batch)]
 
 
 def ways_of(
@@ -118,20 +112,13 @@ def ways_of(
 ) -> dict[str, Compute]:
     """The stage at every batch size, and its upstream loop where one is written."""
     loop = upstream_loop(spec, stage) if upstream else None
-    return ({} if loop is None else {"upstream": loop}) | in_batches(stage, sizes)
+    first: dict[str, Compute] = {} if loop is None else {"upstream": InBatches(loop, 1)}
+    return first | in_batches(stage, sizes)
 
 
 def in_batches(compute: Compute, sizes: Sequence[int]) -> dict[str, Compute]:
     """`compute` called with each number of inputs at a time."""
-    return {f"batch {size}": _in_batches(compute, size) for size in sizes}
-
-
-def _in_batches(stage: Compute, size: int) -> Compute:
-    def compute(inputs: Sequence[Any]) -> list[Outcome[Any]]:
-        batches = [inputs[i : i + size] for i in range(0, len(inputs), size)]
-        return [outcome for batch in batches for outcome in stage(batch)]
-
-    return compute
+    return {f"batch {size}": InBatches(compute, size) for size in sizes}
 
 
 UPSTREAM: Mapping[str, str] = {
@@ -158,3 +145,11 @@ def loaded_stage(spec: StageSpec, sizes: Sequence[int]) -> Any:
         raise UsageError("a compiled stage has one batch size; give one with --batches")
     options = {"batch_size": max(sizes)} if "batch_size" in spec.options else {}
     return load_stage(spec, **options)
+
+
+def timed_load(spec: StageSpec, sizes: Sequence[int]) -> tuple[Any, float]:
+    """The loaded stage, and the seconds it took."""
+    began = time.perf_counter()
+    stage = loaded_stage(spec, sizes)
+    synchronise()
+    return stage, time.perf_counter() - began

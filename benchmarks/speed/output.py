@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from safetensors.numpy import load
 
-from benchmarks.speed.measure import Speed
+from benchmarks.speed.figures import Figures, Surroundings
+from benchmarks.speed.speeds import Speed
 from generators.base import PEAKS
 from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing
@@ -27,6 +28,17 @@ class Report:
     speeds: Sequence[Speed]
     bandwidth: float
     """Bytes per second that a copy on the device reads and writes."""
+    shared: Surroundings | None = None
+    """What the figures are computed with; without it, only what the speeds hold."""
+
+    @property
+    def around(self) -> Surroundings:
+        """What all ways share."""
+        return self.shared or Surroundings(None, self.bandwidth, {}, "unknown")
+
+    def figures(self, speed: Speed) -> Figures:
+        """The figures of one way in standard words, and why others are absent."""
+        return Figures(speed, self.around)
 
     def ratio(self, speed: Speed) -> float | None:
         """How many times as fast as the first way, which is upstream's or batch 1."""
@@ -34,8 +46,13 @@ class Report:
             return None
         return self.speeds[0].median_s / speed.median_s
 
-    def fraction(self, speed: Speed) -> float:
-        """Share of the speed that reading the weights from memory alone would allow."""
+    def fraction(self, speed: Speed) -> float | None:
+        """Share of the speed that reading the weights from memory alone would allow.
+
+        None where no module of this process read any, as with a server.
+        """
+        if not speed.weight_bytes:
+            return None
         return speed.weight_bytes / self.bandwidth / speed.median_s
 
     def agreement(self, speed: Speed) -> int:
@@ -62,7 +79,7 @@ class Report:
             ("records/s", lambda s: f"{s.per_s(s.records):.2f}"),
             *((_head(name), _rate(name)) for name in amounts),
             ("peak GiB", lambda s: f"{s.peak_memory_gib:.2f}"),
-            ("of bandwidth", lambda s: f"{self.fraction(s):.1%}"),
+            ("of bandwidth", lambda s: _percent(self.fraction(s))),
             (f"x {self.speeds[0].way}", lambda s: _times(self.ratio(s))),
             ("same answers", lambda s: f"{self.agreement(s)}/{len(s.answers)}"),
             ("failed", lambda s: "; ".join(f"{n} x {r}" for r, n in s.failures.items())),
@@ -71,14 +88,27 @@ class Report:
     def data(self) -> list[dict[str, Any]]:
         """All figures as plain data."""
         return [
-            {k: v for k, v in asdict(speed).items() if k != "answers"}
+            _plain(speed)
+            | self.figures(speed).data()
             | {
+                "batch_size": speed.batch_size,
+                "seconds_per_input": speed.seconds_per_input,
                 "fraction_of_bandwidth": self.fraction(speed),
                 "ratio": self.ratio(speed),
                 "same_answers": self.agreement(speed),
             }
             for speed in self.speeds
         ]
+
+
+_BULKY = frozenset({"answers", "timings", "pictures"})
+"""Fields of a speed that its figures sum up."""
+
+
+def _plain(speed: Speed) -> dict[str, Any]:
+    """The fields of a speed but the bulky ones."""
+    values = {f.name: getattr(speed, f.name) for f in fields(speed)}
+    return {name: value for name, value in values.items() if name not in _BULKY}
 
 
 def _head(name: str) -> str:
@@ -88,6 +118,10 @@ def _head(name: str) -> str:
 def _rate(name: str) -> Callable[[Speed], str]:
     factor = 60 if name in PER_MINUTE else 1
     return lambda speed: f"{speed.per_s(speed.usage.get(name, 0.0)) * factor:.1f}"
+
+
+def _percent(fraction: float | None) -> str:
+    return "" if fraction is None else f"{fraction:.1%}"
 
 
 def _times(ratio: float | None) -> str:

@@ -6,57 +6,29 @@
 The stage is loaded in this process and computes the same queries of the bundled sample set
 in every way: as the original program's loop does, where there is one, and at each batch
 size. `dummy` weights have the full size and need no download. It needs only torch and the
-stage's own library.
+stage's own library; `--scenario` needs MLPerf's LoadGen.
 """
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from benchmarks.runs.config import merged, parsed_setting
-from benchmarks.speed.workload import Workload, of_scorer, of_system, whole
+from benchmarks.speed.speeds import Scenario
 from benchmarks.tasks.controls import CONTROLS
-from cluster.manifest import environment
-from generators.base import Weights
+from generators.base import WeightsName
 from generators.errors import UsageError
-from generators.files import write_whole
-from pipelines.systems import Models
 
-WHOLE = "all"
-"""The part that is every part."""
 Part = Literal["draft", "condition", "render", "all"]
 
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageMeasurement:
-    """What to measure, as the options name it."""
-
-    system: str | None
-    scorer: str | None
-    part: Part
-    weights: Weights
-    batches: tuple[int, ...]
-    queries: int
-    answers: int
-    upstream: bool
-    settings: dict[str, Any]
-
-    @property
-    def models(self) -> Models:
-        """The settings are those of the system's model."""
-        overrides = {} if self.system is None else {self.system: self.settings}
-        return Models(weights=self.weights, overrides=overrides)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -82,6 +54,9 @@ def exit_status(
 @app.command()
 def stage(
     context: typer.Context,
+    name: Annotated[
+        str | None, typer.Argument(help="As --system.", show_default=False)
+    ] = None,
     system: Annotated[
         str | None, typer.Option(help="A system, an LVLM or a text-to-image model.")
     ] = None,
@@ -89,7 +64,7 @@ def stage(
         str | None, typer.Option(help="A scorer, such as judge:mmie-score.")
     ] = None,
     part: Annotated[Part, typer.Option(help="Which stage of the system.")] = "draft",
-    weights: Annotated[Weights, typer.Option(help="Weights of the model.")] = "dummy",
+    weights: Annotated[WeightsName, typer.Option(help="Weights of the model.")] = "dummy",
     batches: Annotated[
         str, typer.Option(help="Batch sizes, separated by commas.")
     ] = "1,2,4,8",
@@ -106,77 +81,68 @@ def stage(
     upstream: Annotated[
         bool, typer.Option(help="Also time the original program's loop.")
     ] = True,
+    scenario: Annotated[
+        list[Scenario] | None,
+        typer.Option(help="Also let MLPerf's LoadGen run this scenario."),
+    ] = None,
+    min_duration: Annotated[
+        float, typer.Option(min=0.1, help="Seconds that LoadGen runs at least.")
+    ] = 10.0,
+    price_per_hour: Annotated[
+        float | None, typer.Option(min=0.0, help="Dollars per hour of the device.")
+    ] = None,
     set_: Annotated[
         list[str] | None, typer.Option("--set", help="key=value, a setting of the model.")
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="File to write the figures to, as JSON.")
+        list[Path] | None,
+        typer.Option(
+            help="A .json, .csv, .md or .svg file, or a folder for all four; repeatable."
+        ),
     ] = None,
 ) -> None:
     """How fast one stage is at several batch sizes, without Ray and without a store."""
-    if (system is None) == (scorer is None):
+    named = [n for n in (name, system, scorer) if n is not None]
+    if len(named) != 1:
         raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
+    from benchmarks.speed.taking import StageMeasurement
+
     request = StageMeasurement(
-        system=system,
+        system=name or system,
         scorer=scorer,
         part=part,
         weights=weights,
         batches=_sizes(batches),
         queries=queries,
         answers=answers,
+        rounds=rounds,
         upstream=upstream,
         settings=_settings(set_ or ()),
+        price_per_hour=price_per_hour,
+        scenarios=tuple(dict.fromkeys(scenario or ())),
+        min_duration_s=min_duration,
     )
     command = context.find_root().obj or []
-    raise typer.Exit(_report(request, rounds, out, command))
+    raise typer.Exit(_report(request, out or (), command))
 
 
-def _report(
-    request: StageMeasurement, rounds: int, out: Path | None, command: Sequence[str]
-) -> int:
-    from benchmarks.speed.device import copy_bandwidth, device_name
-    from benchmarks.speed.measure import measure
-    from benchmarks.speed.output import Report
+def _report(request: Any, outs: Sequence[Path], command: Sequence[str]) -> int:
+    from benchmarks.speed.formats import loadgen_rows
+    from benchmarks.speed.tables import columns
+    from benchmarks.speed.taking import taken
 
-    title, settings, ways, inputs = _measured(request)
-    report = Report(measure(ways, inputs, rounds), copy_bandwidth())
-    print(f"{title} on {device_name()}")
-    print(
-        f"{len(inputs)} inputs, median of {rounds} rounds; a copy reads and writes "
-        f"{report.bandwidth / 1e9:.1f} GB/s"
-    )
-    print(report.table())
-    if out is not None:
-        about = environment() | {"device": device_name(), "measured": title}
-        about |= {"settings": settings, "bandwidth": report.bandwidth}
-        about |= {"command": list(command)}
-        written = {"about": about, "speeds": report.data()}
-        write_whole(out, json.dumps(written, indent=1) + "\n")
-    return 1 if any(speed.failures for speed in report.speeds) else 0
-
-
-def _measured(request: StageMeasurement) -> tuple[str, Any, Any, Sequence[Any]]:
-    """A title, the settings, the ways to compute and the inputs."""
-    from benchmarks.speed.measure import in_batches, loaded_stage, ways_of
-
-    sizes = list(request.batches)
-    if request.part == WHOLE and request.system is not None:
-        system, samples = whole(request.system, request.models, request.queries)
-        title = f"{request.system}, whole documents ({request.weights})"
-        return title, request.settings, in_batches(system, sizes), samples
-    workload = _workload(request)
-    spec = workload.spec
-    loaded = loaded_stage(spec, sizes)
-    ways = ways_of(spec, loaded, sizes, request.upstream)
-    title = f"{spec.name} ({spec.identity}, {spec.weights})"
-    return title, dict(spec.settings), ways, workload.inputs
-
-
-def _workload(request: StageMeasurement) -> Workload:
-    if request.scorer is not None:
-        asked = (request.queries, request.answers)
-        return of_scorer(request.scorer, request.weights, request.settings, *asked)
-    return of_system(request.system or "", request.part, request.models, request.queries)
+    measurement = taken(request, command)
+    print(f"{measurement.title} on {measurement.about['device']}")
+    print(*measurement.conditions()[1:], sep="\n")
+    print(measurement.report.table(), columns(measurement.figure_rows()), sep="\n\n")
+    for name, reason in measurement.absent().items():
+        print(f"not measured: {name}: {reason}")
+    if measurement.loadgen:
+        print(f"\nMLPerf LoadGen\n{columns(loadgen_rows(measurement.loadgen))}")
+    for out in outs:
+        print("wrote", *measurement.write(out))
+    failed = any(speed.failures for speed in measurement.report.speeds)
+    return 1 if failed or any(run["failures"] for run in measurement.loadgen) else 0
 
 
 def _sizes(batches: str) -> tuple[int, ...]:

@@ -5,7 +5,7 @@
 
 Needs no Ray and no checkpoint. Each measurement runs in its own process, so that peak
 memory is measured separately, and writes one JSON file; one that fails is named and the
-others continue.
+others continue. `benchmarks.speed.measured` is its counterpart for a CPU.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from pipelines.systems import (
 )
 from scorers import resolve_scorer
 
+CLIPSCORE = "clipscore"
 PARTS = ("draft", "condition", "render")
 
 
@@ -69,9 +70,11 @@ def of_scorer(
     """The last stage of a scorer, given `answers` answers to each of `queries` queries.
 
     These are the ground truth and the controls made from it, query by query, like the
-    answers of several systems in a run.
+    answers of several systems in a run. CLIPScore remembers no features of earlier rounds,
+    unless `settings` say so.
     """
     models = Models(weights=weights)
+    settings = {"remembered": 0, **settings} if name == CLIPSCORE else settings
     scorer = resolve_scorer(
         name, weights, dict(settings), chat=lambda model: chat_spec(model, models)
     )

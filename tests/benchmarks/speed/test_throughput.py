@@ -124,6 +124,16 @@ def test_a_stage_is_measured_at_every_batch_size(tmp_path: Path, capsys) -> None
         assert speed["usage"]["images"] == speed["records"] == 3
         assert speed["failures"] == {}
         assert speed["weight_bytes"] > 0
+        assert speed["seconds_per_input"] == pytest.approx(speed["seconds"][0] / 3)
+    assert [s["batch_size"] for s in written["speeds"]] == [1, 3]
+    spec = of_system("sdxl-turbo", "render", TINY, 1).spec
+    assert written["about"]["spec"] == {
+        "name": spec.name,
+        "kind": "render",
+        "identity": "stabilityai/sdxl-turbo",
+        "weights": "tiny",
+        "settings": dict(spec.settings),
+    }
     assert written["about"]["command"] == [*words, *more]
     assert "sdxl-turbo (stabilityai/sdxl-turbo, tiny)" in capsys.readouterr().out
 

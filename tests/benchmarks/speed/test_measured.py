@@ -1,0 +1,96 @@
+"""`make bench`: its commands are valid, and its pages are made from what they wrote."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from paths import CHECKOUT
+
+from benchmarks.speed import measured
+
+ABOUT = {
+    "batches": 4,
+    "batch_size": 8,
+    "actors": 2,
+    "hardware": {"cpus": 2},
+    "git": {"commit": "abc", "dirty": False},
+    "python": "3.11.7",
+    "packages": {"ray": "2.60.0"},
+    "platform": "Linux",
+}
+ROW = {
+    "method": "plait",
+    "records_per_s": 120.5,
+    "records_per_s_range": [100.0, 130.0],
+    "ideal_over_wall": 0.934,
+    "cpu_ms_per_record": 1.25,
+    "startup_s": 2.5,
+}
+
+
+def test_orchestration_is_told_in_a_table() -> None:
+    data = {"about": ABOUT, "summary": [{**ROW, "sleep_ms": 0}, {**ROW, "sleep_ms": 50}]}
+    page = measured.orchestration_page(data, ["orchestration", "--out", "x.json"])
+    assert "`plait bench orchestration`" in page
+    assert "| 0 ms, plait | 120.5 | – | 1.25 | 2.5 |" in page
+    assert "| 50 ms, plait | 120.5 | 93.4% | 1.25 | 2.5 |" in page
+
+
+def test_the_summary_shows_what_each_measurement_wrote(tmp_path: Path) -> None:
+    speeds = [
+        {
+            "way": "batch 1",
+            "figures": {
+                "request_throughput": {"value": 2.0, "unit": "requests/s"},
+                "time_to_first_token": {"mean": 9.0, "median": 8.0, "unit": "ms"},
+            },
+        },
+        {"way": "batch 4", "figures": {"request_throughput": {"value": 3.0, "unit": "-"}}},
+    ]
+    about = {"measured": "qwen2-vl (mini)", "device": "CPU, 2 threads"}
+    content = json.dumps({"about": about, "speeds": speeds})
+    (tmp_path / "qwen2-vl.json").write_text(content)
+    page = measured.summary(tmp_path)
+    assert "## [qwen2-vl](qwen2-vl.md)" in page
+    assert "qwen2-vl (mini); CPU, 2 threads" in page
+    head = "| way | request_throughput (requests/s) | time_to_first_token (median, ms) |"
+    assert head in page
+    assert "| batch 1 | 2 | 8 |" in page
+    assert "| batch 4 | 3 | – |" in page
+    assert "clipscore" not in page
+
+
+def test_a_missing_package_leaves_its_measurement_out(
+    tmp_path: Path, monkeypatch, capsys
+) -> None:
+    jobs = {"absent": measured.Measured(("stage", "no-such-model"), needs="no_such_module")}
+    monkeypatch.setattr(measured, "JOBS", jobs)
+    assert measured.main(["--out", str(tmp_path)]) == 0
+    assert "absent: left out, no_such_module is not installed" in capsys.readouterr().out
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_what_fails_is_named_and_the_others_continue(
+    tmp_path: Path, monkeypatch, capfd
+) -> None:
+    jobs = {
+        "broken": measured.Measured(("stage", "nowhere")),
+        "clipscore": measured.JOBS["clipscore"],
+    }
+    monkeypatch.setattr(measured, "JOBS", jobs)
+    assert measured.main(["--out", str(tmp_path)]) == 1
+    assert "with failures: broken" in capfd.readouterr().err
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["README.md", "clipscore.json", "clipscore.md"]
+    about = json.loads((tmp_path / "clipscore.json").read_text())["about"]
+    assert about["git"].keys() == {"commit", "dirty"}
+    assert about["packages"]["torch"]
+    assert about["spec"]["weights"] == "mini"
+
+
+def test_make_bench_runs_it() -> None:
+    rule = (CHECKOUT / "Makefile").read_text().split("\nbench:")[1].split("\n\n")[0]
+    assert "python -m benchmarks.speed.measured" in rule
