@@ -93,7 +93,8 @@ class Grid:
 def _lost(worker: WorkerTrace) -> Iterable[tuple[float, float, float]]:
     """Time in which it worked on batches that it never answered."""
     computed = [p.end for b in worker.batches if (p := b.phases[1]) is not None]
-    free_at = max([worker.ready or worker.end, *computed])
+    ready_at = worker.end if worker.ready is None else worker.ready
+    free_at = max([ready_at, *computed])
     for interval in worker.lost:
         begin = max(interval.begin, free_at)
         if interval.end > begin:

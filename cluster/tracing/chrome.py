@@ -186,8 +186,10 @@ def _rows(slices: Iterable[Slice]) -> list[list[Slice]]:
 
 
 def _complete(entry: Slice, pid: int, tid: int, at: int) -> Event:
-    event = {"name": entry.name, "ph": "X", "ts": at + entry.begin}
-    event |= {"dur": max(0, entry.end - entry.begin), "pid": pid, "tid": tid}
+    # Before the session's start is only what a clock that was set has misplaced.
+    begin = max(0, entry.begin)
+    event = {"name": entry.name, "ph": "X", "ts": at + begin}
+    event |= {"dur": max(0, entry.end - begin), "pid": pid, "tid": tid}
     return event | ({"args": entry.args} if entry.args else {})
 
 

@@ -89,9 +89,8 @@ def summarise(session: Session) -> TraceSummary:
     workers = activities(session, grid)
     stages = _Windows(workers, grid)
     bounds, loading, waiting = stages.bounds()
-    bounding = max(
-        (s for s in bounds if bounds[s] > 0), key=bounds.__getitem__, default=None
-    )
+    ever_busy = (stage for stage in bounds if bounds[stage] > 0)
+    bounding = max(ever_busy, key=bounds.__getitem__, default=None)
     whole = Grid(0, session.end, 1)
     uses = activities(session, whole)
     gpus = any(w.gpus for w in session.workers)

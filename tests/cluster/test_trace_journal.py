@@ -69,13 +69,13 @@ def test_a_killed_driver_leaves_what_was_flushed(tmp_path: Path) -> None:
     journal = SpanJournal(tmp_path)
     journal.activate()
     lane = lane_of(journal)
-    computed(lane, CLOCK.now(), 5_000_000)
+    computed(lane, CLOCK.now() - 5_001_000, 5_000_000)
     assert journal._file is not None
     journal._file.write('["batch",0,1,')
     journal._file.flush()
     with SpanJournal(tmp_path) as second:
         second.activate()
-        computed(lane_of(second), CLOCK.now(), 5_000_000)
+        computed(lane_of(second), CLOCK.now() - 5_001_000, 5_000_000)
     sessions = read_sessions(tmp_path)
     assert [s.status for s in sessions] == ["killed", "finished"]
     assert [len(s.workers[0].batches) for s in sessions] == [1, 1]

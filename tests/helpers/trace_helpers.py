@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from cluster.tracing.journal import JOURNAL, VERSION
 from cluster.tracing.merged import MergedBatches, PhaseTime
 from cluster.tracing.sessions import MAKING, Interval, Session, WorkerTrace
 
@@ -59,6 +61,25 @@ def session(*workers: WorkerTrace, end: float = 100.0, start_ns: int = 10**18) -
 def each(length: float, times: int, begin: float = 0.0) -> list[tuple[float, float]]:
     """Batches of one length that follow each other."""
     return [(begin + i * length, begin + (i + 1) * length) for i in range(times)]
+
+
+def write_sessions(root: Path, *sessions: Session) -> None:
+    """Store sessions as a driver would have."""
+    lines: list[list[Any]] = []
+    for entry in sessions:
+        about = {"version": VERSION, "start_ns": entry.start_ns, "host": entry.host}
+        lines.append(["session", about])
+        for trace in entry.workers:
+            names = ("stage", "node", "gpus", "cpus", "slots", "remote")
+            lines.append(["worker", trace.number, {n: getattr(trace, n) for n in names}])
+            lines.append(["host", trace.number, trace.host])
+            lines += [["state", trace.number, *state] for state in trace.states.items()]
+            lines += [["batch", trace.number, *b.as_json()] for b in trace.batches]
+            lines += [["lost", trace.number, x.begin, x.end, x.records] for x in trace.lost]
+        lines += [["phase", p.name, p.begin, p.end] for p in entry.phases]
+        lines.append(["end", entry.end, entry.status])
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (root / JOURNAL).write_text(text)
 
 
 def read_chrome(text: str) -> dict[str, Any]:

@@ -102,7 +102,8 @@ def _path(base: Sequence[int], tops: Sequence[int]) -> str:
         if i == COLUMNS or (base[i], tops[i]) != (base[start], tops[start]):
             if height := tops[start] - base[start]:
                 top, width = _HEIGHT - tops[start] / 10, i - start
-                parts.append(f"M{start} {top:g}h{width}v{height / 10:g}h-{width}z")
+                box = f"h{width}v{height / 10:g}h-{width}z"
+                parts.append(f"M{start} {top:g}{box}")
             start = i
     return "".join(parts)
 
@@ -114,7 +115,8 @@ def _axis(marks: Sequence[SessionMark]) -> Markup:
         for k in range(3)
     )
     return Markup(
-        '<div class="lane" aria-hidden="true"><span></span><div class="hours">{}</div></div>'
+        '<div class="lane" aria-hidden="true"><span></span>'
+        '<div class="hours">{}</div></div>'
     ).format(ends)
 
 
@@ -176,7 +178,7 @@ def _remarks(sessions: Sequence[Session]) -> Markup:
         hosts = ", ".join(f"{h} by {s / 1000:.1f} ms" for h, s in skews.items())
         texts.append(f"Clocks that had to be corrected: {hosts}.")
     link = Markup(
-        '<a href="{0}">{0}</a> holds every batch; it opens in ui.perfetto.dev and in '
+        '<a href="{0}">{0}</a> holds all of it; it opens in ui.perfetto.dev and in '
         "chrome://tracing."
     ).format(TRACE)
     return Markup(" ").join([*map(escape, texts), link])

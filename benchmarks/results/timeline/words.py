@@ -31,18 +31,18 @@ def words_of(summary: TraceSummary) -> list[str]:
 
 def _time_words(summary: TraceSummary) -> str:
     """The stage that bounds the run first, then the other parts by their length."""
-    bounds = {f"{n} was the limit": use.bound_s for n, use in summary.stages.items()}
-    first = f"{summary.bounding} was the limit"
-    parts = bounds | {
-        "only models were loaded": summary.load_bound_s,
-        "no worker had work": summary.wait_bound_s,
-        "Ray was started": summary.start_ray_s,
-        "the driver counted, compacted and read results": summary.driver_s,
+    first = f"limited by {summary.bounding}"
+    parts = {f"limited by {name}": use.bound_s for name, use in summary.stages.items()}
+    parts |= {
+        "with nothing to do but load models": summary.load_bound_s,
+        "without work for any worker": summary.wait_bound_s,
+        "starting Ray": summary.start_ray_s,
+        "counting, compacting and reading results": summary.driver_s,
     }
     order = sorted(parts, key=lambda p: (p != first, -parts[p]))
     named = [p for p in order if parts[p] >= _LEAST_SHARE * summary.seconds][:_MOST_NAMED]
-    texts = [f"for {_part(parts[p], summary.seconds)} {p}" for p in named]
-    return f"Of {duration(summary.seconds)}, {', '.join(texts)}."
+    texts = [f"{_part(parts[p], summary.seconds)} {p}" for p in named]
+    return f"Time: {duration(summary.seconds)}, of which {', '.join(texts)}."
 
 
 def _idle_words(summary: TraceSummary) -> str:
@@ -52,10 +52,10 @@ def _idle_words(summary: TraceSummary) -> str:
     share = summary.idle_hours / summary.held_hours
     loading = summary.load_hours / summary.held_hours
     text = (
-        f"Workers held {_hours(summary.held_hours)} {unit}; "
-        f"{_hours(summary.idle_hours)} of them ({share:.0%}) computed nothing"
+        f"Workers held {_hours(summary.held_hours)} {unit}, of which "
+        f"{_hours(summary.idle_hours)} ({share:.0%}) computed nothing"
     )
-    return f"{text}, {loading:.0%} in starting and loading."
+    return f"{text}; starting and loading took {loading:.0%}."
 
 
 def _advice(summary: TraceSummary) -> list[str]:
