@@ -29,7 +29,7 @@ from cluster.counts import count
 from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
-from cluster.tracing.results import WritingTables
+from cluster.tracing.results import WritingTables, traced
 from generators.base import Failure, Fault, WeightsName
 from generators.errors import UsageError
 from generators.files import write_whole
@@ -305,9 +305,13 @@ def report(root: Path, console: Console, queries: int | None = None) -> int:
 
     The page shows at most `queries` queries, by default as many as the run's config says.
     """
+    from benchmarks.results.timeline import show_times
+
     experiment = reopen(root)
     limit = queries or experiment.config.report.queries
     page = write_outputs(experiment.board(Store(root)), root, console, limit)
+    traced(root, console.print)
+    show_times(root, console)
     console.print(f"report {escape(str(page))}", soft_wrap=True)
     return FINISHED
 
