@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
@@ -193,8 +194,6 @@ def _refuse_unless_writable(root: Path) -> None:
 def _conclude(
     experiment: Experiment, root: Path, result: RunResult, console: Console
 ) -> None:
-    from benchmarks.results.timeline import show_times
-
     board = experiment.board_of(result.evaluations)
     writing = WritingTables(root)
     page = write_outputs(board, root, console, experiment.config.report.queries)
@@ -305,8 +304,6 @@ def report(root: Path, console: Console, queries: int | None = None) -> int:
 
     The page shows at most `queries` queries, by default as many as the run's config says.
     """
-    from benchmarks.results.timeline import show_times
-
     experiment = reopen(root)
     limit = queries or experiment.config.report.queries
     page = write_outputs(experiment.board(Store(root)), root, console, limit)
