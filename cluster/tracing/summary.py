@@ -250,11 +250,13 @@ def _mean_use(workers: Sequence[Activity]) -> Shares:
 
 
 def _quotient(amount: Shares, of: Shares) -> Shares:
-    return np.divide(amount, of, out=np.zeros_like(amount), where=of > 1e-9)
+    shares: Shares = np.divide(amount, of, out=np.zeros_like(amount), where=of > 1e-9)
+    return shares
 
 
 def _highest(rows: Sequence[Shares]) -> Shares:
-    return np.max(rows, axis=0) if len(rows) else np.zeros(0)
+    highest: Shares = np.max(rows, axis=0) if len(rows) else np.zeros(0)
+    return highest
 
 
 def _hours(uses: Sequence[Activity], whole: Grid, *, gpus: bool) -> tuple[float, ...]:
