@@ -26,6 +26,8 @@ from cluster.tracing.activity import Activity, Grid, Shares, activities
 from cluster.tracing.sessions import MAKING, STARTING_RAY, Interval, Session
 
 _MOST_WINDOWS, _FEWEST_WINDOWS = 200, 8
+_BINS = 1000
+"""For the totals: what is read while something is computed is told apart within a bin."""
 _HOUR_US = 3600e6
 _ALIKE = 0.05
 """Stages whose shares of a window differ by less are equally busy."""
@@ -99,7 +101,7 @@ def summarise(session: Session) -> TraceSummary:
     saved = None
     if bounding is not None:
         saved = stages.saved(bounding, _backlog(session, bounding, grid))
-    whole = Grid(0, session.end, 1)
+    whole = Grid(0, session.end, _BINS)
     uses = activities(session, whole)
     gpus = any(w.gpus for w in session.workers)
     starting = session.phase_us(STARTING_RAY) / 1e6
@@ -265,9 +267,9 @@ def _hours(uses: Sequence[Activity], whole: Grid, *, gpus: bool) -> tuple[float,
     for use in uses:
         weight = use.worker.gpus if gpus else float(not use.worker.remote)
         hours = whole.width / _HOUR_US * weight
-        held += hours * float(use.held[0])
-        idle += hours * float(use.held[0] - use.states["compute"][0])
-        load += hours * float(use.states["load"][0])
+        held += hours * float(use.held.sum())
+        idle += hours * float((use.held - use.states["compute"]).sum())
+        load += hours * float(use.states["load"].sum())
     return held, idle, load
 
 
@@ -275,7 +277,7 @@ def _use(
     windows: Sequence[Activity], uses: Sequence[Activity], whole: Grid, bound_s: float
 ) -> StageUse:
     def seconds(state: str) -> float:
-        return sum(float(u.states[state][0]) for u in uses) * whole.width / 1e6
+        return sum(float(u.states[state].sum()) for u in uses) * whole.width / 1e6
 
     traces = [u.worker for u in uses]
     present = np.sum([a.ready for a in windows], axis=0)
@@ -285,7 +287,7 @@ def _use(
         remote=traces[0].remote,
         batches=sum(b.batches for w in traces for b in w.batches),
         records=sum(b.records for w in traces for b in w.batches if b.status == "done"),
-        held_s=sum(float(u.held[0]) for u in uses) * whole.width / 1e6,
+        held_s=sum(float(u.held.sum()) for u in uses) * whole.width / 1e6,
         load_s=seconds("load"),
         compute_s=seconds("compute"),
         transfer_s=seconds("transfer"),
