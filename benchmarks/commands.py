@@ -14,6 +14,7 @@ from rich.markup import escape
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import OFFICIAL, RunConfig, load_config, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
@@ -23,6 +24,7 @@ from cluster.counts import count
 from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
+from cluster.tracing.results import WritingTables, traced
 from generators.base import Failure, Fault, WeightsName
 from generators.errors import UsageError
 from generators.files import write_whole
@@ -186,6 +188,7 @@ def _conclude(
     experiment: Experiment, root: Path, result: RunResult, console: Console
 ) -> None:
     board = experiment.board_of(result.evaluations)
+    writing = WritingTables(root)
     page = write_outputs(board, root, console, experiment.config.report.queries)
     counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
     console.print(
@@ -196,6 +199,9 @@ def _conclude(
             f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
             "Running the command again does not try them again."
         )
+    if result.traced:
+        writing.end(console.print)
+        show_times(root, console)
     if result.interrupted:
         console.print("Stopped. Run the same command again to continue.")
     console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
@@ -294,6 +300,8 @@ def report(root: Path, console: Console, queries: int | None = None) -> int:
     experiment = reopen(root)
     limit = queries or experiment.config.report.queries
     page = write_outputs(experiment.board(Store(root)), root, console, limit)
+    traced(root, console.print)
+    show_times(root, console)
     console.print(f"report {escape(str(page))}", soft_wrap=True)
     return FINISHED
 

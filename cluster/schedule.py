@@ -17,6 +17,7 @@ from cluster.plan import DocumentRequest, EngineOptions, Plan, final_lookup, out
 from cluster.records import Item, decode, encode
 from cluster.stage_queue import FailedJobs, StageQueue
 from cluster.store import Store
+from cluster.tracing.journal import SpanJournal
 from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
 from cluster.watcher import StageProgress, WorkerFailure
@@ -50,6 +51,7 @@ class Scheduler:
         on_notice: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
         should_stop: Callable[[], bool] = lambda: False,
+        journal: SpanJournal | None = None,
     ) -> None:
         self.plan = plan
         self.store = store
@@ -73,7 +75,10 @@ class Scheduler:
         self._spending = Spending(options.max_cost)
         self._spending.count_records(store, plan.stages)
         probe = _probe_of(plan)
-        self._pool = WorkerPool(store.root, options, probe, self._notice, on_failure)
+        self._journal = journal or SpanJournal()
+        self._pool = WorkerPool(
+            store.root, options, probe, self._notice, on_failure, self._journal
+        )
         self._allocator = Allocator(self._pool, self._growing)
         self._shown = 0.0
 
@@ -113,6 +118,7 @@ class Scheduler:
     def _show(self) -> None:
         if time.monotonic() - self._shown > _TURN_S:
             self._shown = time.monotonic()
+            self._journal.queued({q.spec.name: q.pending for q in self._queues.values()})
             self.on_turn(self.progress())
 
     def _notice(self, text: str) -> None:
