@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Iterable
 
 from cluster import actors
-from cluster.placement import Resources, best_node
+from cluster.placement import (
+    IDLE_BEFORE_EVICTION_S,
+    Resources,
+    best_node,
+    worth_another,
+)
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
 from cluster.workers import Event, WorkerPool
 
-_IDLE_BEFORE_EVICTION_S = 1.0
 _QUIET_WAIT_S = 30.0
 """How long a stage waits for resources before a notice says so."""
-_BATCHES_PER_WORKER = 16
-"""Batches that must wait for each worker before another one is worth starting."""
 
 
 class Allocator:
@@ -53,15 +55,10 @@ class Allocator:
 
     def _is_worth_another(self, queue: StageQueue) -> bool:
         """Whether enough work waits to start another worker."""
-        placement = queue.spec.placement
-        workers, most = len(self.pool.of(queue)), placement.workers
-        limits = (n for n in (most, queue.max_workers) if n is not None)
-        remote = placement.endpoint is not None and placement.server is None
-        if remote or any(workers >= n for n in limits):
+        workers, most = len(self.pool.of(queue)), queue.max_workers
+        if most is not None and workers >= most:
             return False
-        batches = _BATCHES_PER_WORKER if most is None else 1
-        at_once = queue.limit * placement.concurrency
-        return queue.pending > batches * at_once * workers
+        return worth_another(queue.spec.placement, queue.pending, workers, queue.limit)
 
     def _free_resources(self, queue: StageQueue) -> list[Event]:
         """Stop idle workers for a stage that fits nowhere now; give it up in the end."""
@@ -94,7 +91,7 @@ class Allocator:
 
     def _may_stop(self, replica: Replica) -> bool:
         idle_s = time.monotonic() - replica.last_heard
-        settled = not self._growing(replica.queue) or idle_s > _IDLE_BEFORE_EVICTION_S
+        settled = not self._growing(replica.queue) or idle_s > IDLE_BEFORE_EVICTION_S
         return replica.idle and settled
 
     def _fits_somewhere(self, queue: StageQueue) -> bool:

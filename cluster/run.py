@@ -23,6 +23,7 @@ from cluster.plan import (
     evaluations,
 )
 from cluster.store import DamagedPart, Store, StoreError
+from cluster.timing import TIMING, former_timing, timing
 from cluster.usage import usage_of
 from cluster.walks import Pending
 from cluster.watcher import RunLog, Watcher
@@ -95,7 +96,9 @@ def execute(
     with RunLock(root) as lock, RunLog(root, watcher) as log:
         store = Store(root, repairs=True, on_notice=log.notice)
         store.sweep()
+        earlier = former_timing(root / MANIFEST)
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
+        manifest |= {TIMING: earlier} if earlier else {}
         write_json(root / MANIFEST, manifest)
         work = _Work(plan, store, options, log, lock)
         work.finish(notes=notes)
@@ -105,6 +108,7 @@ def execute(
             "counts": totals,
             "usage": work.usage,
             "worker_failures": log.about_failures(),
+            TIMING: timing(earlier, time.monotonic() - began, work.scheduling_s, log.loads),
         }
         manifest["status"] = "interrupted" if work.interrupted else "finished"
         write_json(root / MANIFEST, manifest)
@@ -123,6 +127,8 @@ class _Work:
     watcher: Watcher
     lock: RunLock
     made: int = 0
+    scheduling_s: float = 0.0
+    """Seconds between the start of Ray and its end."""
     interrupted: bool = False
     usage: Mapping[str, Any] = field(default_factory=dict)
     evaluations: Sequence[Evaluation | Pending] = ()
@@ -182,11 +188,13 @@ class _Work:
                 on_turn=self.watcher.turn,
                 on_notice=self.watcher.notice,
                 on_failure=self.watcher.worker_failed,
+                on_ready=self.watcher.worker_ready,
                 should_stop=lambda: stopper.requested or self.lock.lost,
             )
             stopper.on_stop = lambda: self.watcher.notice(
                 "stopping after the batches in flight; interrupt again to stop at once"
             )
+            began = time.monotonic()
             try:
                 scheduler.run()
             except (Interrupted, KeyboardInterrupt):
@@ -195,3 +203,4 @@ class _Work:
                 self.interrupted = True
             finally:
                 self.made += scheduler.made
+                self.scheduling_s += time.monotonic() - began

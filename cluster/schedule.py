@@ -49,6 +49,7 @@ class Scheduler:
         on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
         on_notice: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
+        on_ready: Callable[[str, float], None] = lambda folder, seconds: None,
         should_stop: Callable[[], bool] = lambda: False,
     ) -> None:
         self.plan = plan
@@ -73,7 +74,9 @@ class Scheduler:
         self._spending = Spending(options.max_cost)
         self._spending.count_records(store, plan.stages)
         probe = _probe_of(plan)
-        self._pool = WorkerPool(store.root, options, probe, self._notice, on_failure)
+        self._pool = WorkerPool(
+            store.root, options, probe, self._notice, on_failure, on_ready
+        )
         self._allocator = Allocator(self._pool, self._growing)
         self._shown = 0.0
 
