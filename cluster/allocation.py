@@ -43,7 +43,8 @@ class Allocator:
                 events += self._free_resources(queue)
         if not any(self._fits_somewhere(q) for q in starved):
             for queue in filter(self._is_worth_another, waiting):
-                self._start(queue)
+                if not self._start(queue):
+                    self._stop_finished(queue)
         return events
 
     def _start(self, queue: StageQueue) -> bool:
@@ -68,7 +69,7 @@ class Allocator:
             return self._explain(queue, need, waited)
         if any(r.state == "stopping" for r in self.pool.replicas):
             return []
-        if to_stop := self._to_stop_for(queue, need):
+        if to_stop := self._to_stop_for(queue, need, self._may_stop):
             for replica in to_stop:
                 self.pool.stop(replica)
             return []
@@ -76,12 +77,21 @@ class Allocator:
             return []
         return self._explain(queue, need, waited)
 
-    def _to_stop_for(self, queue: StageQueue, need: Resources) -> list[Replica]:
-        """The fewest idle workers of one node whose end frees `need`."""
+    def _stop_finished(self, queue: StageQueue) -> None:
+        """Stop workers whose stages have no more work, for one more worker of `queue`."""
+        if not any(r.state == "stopping" for r in self.pool.replicas):
+            need = Resources.of_placement(queue.spec.placement)
+            for replica in self._to_stop_for(queue, need, self._is_finished):
+                self.pool.stop(replica)
+
+    def _to_stop_for(
+        self, queue: StageQueue, need: Resources, may_stop: Callable[[Replica], bool]
+    ) -> list[Replica]:
+        """The fewest workers of one node that `may_stop` and whose end frees `need`."""
         candidates: list[list[Replica]] = []
         for node, free in self.pool.free_for(queue).items():
             selected: list[Replica] = []
-            for replica in filter(self._may_stop, self.pool.replicas):
+            for replica in filter(may_stop, self.pool.replicas):
                 if replica.handle.node == node and need.gains(free, replica.need):
                     selected.append(replica)
                     free += replica.need
@@ -93,6 +103,9 @@ class Allocator:
         idle_s = time.monotonic() - replica.last_heard
         settled = not self._growing(replica.queue) or idle_s > IDLE_BEFORE_EVICTION_S
         return replica.idle and settled
+
+    def _is_finished(self, replica: Replica) -> bool:
+        return replica.idle and not self._growing(replica.queue)
 
     def _fits_somewhere(self, queue: StageQueue) -> bool:
         need = Resources.of_placement(queue.spec.placement)
