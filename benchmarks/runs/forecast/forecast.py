@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
-from benchmarks.runs.experiment import Experiment
 from benchmarks.runs.forecast.machine import Machine
 from benchmarks.runs.forecast.rates import Span, StageRates
 from benchmarks.runs.forecast.simulation import Simulated, Speed, simulate
 from benchmarks.runs.forecast.sources import Sources
 from benchmarks.runs.forecast.work import StageWork, work_of
 from cluster.counts import StageCount
+from cluster.plan import Plan
 from generators.base import StageSpec
 
 End = Literal["mean", "low", "high"]
@@ -43,8 +43,10 @@ class StageForecast:
         """What no source knows about its time, in words."""
         name, hint = self.spec.name, self.rates.elsewhere
         where = f" ({hint}, not on such hardware)" if hint else ""
-        gaps = [] if self.rates.seconds else [f"seconds per record of {name}{where}"]
-        return gaps + ([] if self.rates.load_s else [f"load time of {name}"])
+        if self.rates.seconds is not None:
+            return [] if self.rates.load_s else [f"load time of {name}"]
+        load = "" if self.rates.load_s else " and load time"
+        return [f"seconds per record{load} of {name}{where}"]
 
     def used(self, name: str) -> float | None:
         """How much of `input_tokens`, `output_tokens` or `disk_bytes` it will use."""
@@ -94,10 +96,18 @@ class Forecast:
 
     @classmethod
     def of(
-        cls, experiment: Experiment, counts: Sequence[StageCount], sources: Sources
+        cls,
+        plan: Plan,
+        counts: Sequence[StageCount],
+        sources: Sources,
+        *,
+        max_cost: float | None = None,
     ) -> Forecast:
-        """The forecast of running `experiment`, whose jobs are `counts`."""
-        work = work_of(experiment.plan, counts, sources)
+        """The forecast of running `plan`, whose jobs are `counts`.
+
+        `max_cost` is what all endpoints may cost together.
+        """
+        work = work_of(plan, counts, sources)
         rates = {w.spec.digest: sources.rates(w.spec, w.jobs) for w in work}
         runs = {end: _simulated(work, rates, sources.machine, end) for end in get_args(End)}
         stages = [
@@ -119,7 +129,7 @@ class Forecast:
             seconds=seconds + (overhead or Span.exact(0.0)) if work else Span.exact(0.0),
             gpu_hours=held,
             missing=missing if work else (),
-            notes=[*_notes(experiment, stages, sources), *_unplaced(runs["mean"], sources)],
+            notes=[*_notes(stages, sources, max_cost), *_unplaced(runs["mean"], sources)],
         )
 
     @property
@@ -197,7 +207,7 @@ def _span(values: Mapping[End, float]) -> Span:
 
 
 def _notes(
-    experiment: Experiment, stages: Sequence[StageForecast], sources: Sources
+    stages: Sequence[StageForecast], sources: Sources, max_cost: float | None
 ) -> list[str]:
     names = [stage.spec.name for stage in stages if stage.work.bound]
     notes = []
@@ -211,12 +221,11 @@ def _notes(
             f"the cluster at {sources.address} was not asked for its size: this is for "
             f"{sources.machine}; describe it with --on, such as --on 2x8xH100"
         )
-    return notes + _ceilings(experiment, stages)
+    return notes + _ceilings(stages, max_cost)
 
 
-def _ceilings(experiment: Experiment, stages: Sequence[StageForecast]) -> list[str]:
+def _ceilings(stages: Sequence[StageForecast], most: float | None) -> list[str]:
     notes = []
-    most = experiment.config.engine.max_cost
     money = sum(stage.money or 0.0 for stage in stages)
     if most is not None and money > most:
         notes.append(

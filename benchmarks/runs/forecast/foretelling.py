@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from benchmarks.runs.experiment import Experiment
 from benchmarks.runs.forecast.budget import OverBudget, refuse_over_budget, trimmed
@@ -56,29 +56,20 @@ def foretold(
     # Records are read once, however many numbers of queries are tried.
     store = Store(root)
 
-    def forecast(of: Experiment) -> Forecast:
-        return Forecast.of(of, counted(of), sources)
+    most = experiment.config.engine.max_cost
 
-    def counted(of: Experiment) -> list[StageCount]:
-        return count(of.plan, store, only_scorers=only_scorers)
+    def one(of: Experiment) -> Foretold:
+        counts = count(of.plan, store, only_scorers=only_scorers)
+        forecast = Forecast.of(of.plan, counts, sources, max_cost=most)
+        return Foretold(experiment=of, counts=counts, forecast=forecast)
 
-    final, reason = experiment, ""
-    if options.trim:
-        try:
-            final = trimmed(experiment, options, forecast)
-        except OverBudget as error:
-            reason = str(error)
-    counts = counted(final)
-    whole = Forecast.of(final, counts, sources)
-    if not options.trim:
-        try:
-            refuse_over_budget(whole, options)
-        except OverBudget as error:
-            reason = str(error)
-    return Foretold(
-        experiment=final,
-        counts=counts,
-        forecast=whole,
-        trimmed_from=None if final is experiment else len(experiment.samples),
-        over_budget=reason,
-    )
+    try:
+        if not options.trim:
+            plan = one(experiment)
+            refuse_over_budget(plan.forecast, options)
+            return plan
+        fitting = trimmed(experiment, options, lambda of: one(of).forecast)
+    except OverBudget as error:
+        return replace(one(experiment), over_budget=str(error))
+    left_out = fitting is not experiment
+    return replace(one(fitting), trimmed_from=len(experiment.samples) if left_out else None)

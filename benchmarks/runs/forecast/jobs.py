@@ -1,7 +1,6 @@
 """Forecasts of real jobs beside what came of them, as a page.
 
-    python -m benchmarks.runs.forecast.jobs --folder /tmp/jobs \\
-        --page benchmarks/results/measured/forecast.md
+    python -m benchmarks.runs.forecast.jobs --folder runs/forecast --page forecast.md
 
 Each job runs after a smaller one that measures its rates. Jobs that are there already are
 not run again, so the page can be written anew from an existing folder.
@@ -30,7 +29,7 @@ from generators.files import write_whole
 _TINY = ("--data", "sample", "--weights", "tiny")
 _SYSTEMS = tuple(
     word
-    for name in ("anole", "emu2", "gill", "qwen2-vl-72b+sdxl-turbo")
+    for name in ("anole", "qwen2-vl-72b+sdxl-turbo", "qwen2-vl-72b+openjourney", "gt")
     for word in ("--system", name)
 )
 _JUDGED = ("--scorer", "clipscore", "--scorer", "judge:mmie-score")
@@ -111,9 +110,9 @@ def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
         "Versions: " + ", ".join(f"{k} {v}" for k, v in about["packages"].items()) + ".",
         f"Commit {about['git']['commit'][:12]}; started {about['started']}.",
         "Command: python -m benchmarks.runs.forecast.jobs --folder FOLDER --page FILE",
-        "Range: every stage at the fast, then at the slow end of its rates (90 % prediction "
-        "interval from the spread between batches; load times from the least to the "
-        "largest that was measured).",
+        "Range: every stage at the fast, then at the slow end of its rates (a 90 % "
+        "prediction interval from the spread between batches; load times from the least "
+        "to the largest that was measured).",
     )
     tables = [_jobs_table(manifests)]
     tables += [_stages_table(j, m) for j, m in zip(JOBS, manifests, strict=True)]

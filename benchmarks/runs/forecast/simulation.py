@@ -8,7 +8,7 @@ chunks of whole batches, so that a large plan takes no longer than a small one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.runs.forecast.work import StageWork
@@ -189,13 +189,16 @@ class _Simulation:
         starved = [q for q in waiting if not q.workers]
         for queue in starved:
             if not self._start(queue):
-                self._make_room(queue)
+                self._room(queue, self._may_stop)
         if any(not q.workers for q in waiting):
             return
         grown = True
         while grown:
             growing = [q for q in waiting if self._is_worth_another(q)]
-            grown = sum(self._start(queue) for queue in growing) > 0
+            grown = sum(map(self._grow, growing)) > 0
+
+    def _grow(self, queue: _Queue) -> bool:
+        return self._start(queue) or self._room(queue, self._is_finished)
 
     def _is_worth_another(self, queue: _Queue) -> bool:
         placement = queue.work.spec.placement
@@ -212,12 +215,12 @@ class _Simulation:
         queue.most_workers = max(queue.most_workers, len(queue.workers))
         return True
 
-    def _make_room(self, queue: _Queue) -> None:
-        """Stop the fewest idle workers of one node that make room, and use it."""
+    def _room(self, queue: _Queue, may_stop: Callable[[_Worker], bool]) -> bool:
+        """Start a worker in place of the fewest of one node that `may_stop`."""
         candidates: list[list[_Worker]] = []
         for node, free in self._free.items():
             selected: list[_Worker] = []
-            for worker in filter(self._may_stop, list(self._workers())):
+            for worker in filter(may_stop, list(self._workers())):
                 if worker.node == node and queue.need.gains(free, worker.queue.need):
                     selected.append(worker)
                     free += worker.queue.need
@@ -225,15 +228,17 @@ class _Simulation:
                 candidates.append(selected)
         for worker in min(candidates, key=len, default=[]):
             self._stop(worker)
-        if candidates:
-            self._start(queue)
+        return bool(candidates) and self._start(queue)
+
+    def _is_idle(self, worker: _Worker) -> bool:
+        return not (worker.jobs or worker.queue.has_work or worker.free_at > self.now)
+
+    def _is_finished(self, worker: _Worker) -> bool:
+        return self._is_idle(worker) and not self._growing(worker.queue)
 
     def _may_stop(self, worker: _Worker) -> bool:
-        queue = worker.queue
-        if worker.jobs or queue.has_work or worker.free_at > self.now:
-            return False
         settled = self.now - worker.free_at >= IDLE_BEFORE_EVICTION_S - _ROUNDING
-        return settled or not self._growing(queue)
+        return self._is_idle(worker) and (settled or not self._growing(worker.queue))
 
     def _stop(self, worker: _Worker) -> None:
         worker.queue.workers.remove(worker)
