@@ -233,12 +233,12 @@ def agreement(
 
     Correlations, errors and kappa, with intervals by query.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
     settings = {"human_scale": scale, "rescale": rescale}
     console = _console()
     raise typer.Exit(
-        commands.agreement(scores, human, scorer or (), settings, out, console)
+        study_commands.agreement(scores, human, scorer or (), settings, out, console)
     )
 
 
@@ -268,7 +268,7 @@ def compare(
     By a published protocol, in both orders. No document is made, and pairs that are judged
     already are not asked about again.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
     values = {
         "protocol": protocol,
@@ -282,7 +282,7 @@ def compare(
         "address": address,
         "settings": tuple(set_ or ()),
     }
-    raise typer.Exit(commands.compare(run.resolve(), values, _console()))
+    raise typer.Exit(study_commands.compare(run.resolve(), values, _console()))
 
 
 @app.command()
@@ -301,10 +301,10 @@ def diff(
 
     The second run minus the first, paired by query.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
     pair = (system, against)
-    raise typer.Exit(commands.diff(first, second, pair, out, _console()))
+    raise typer.Exit(study_commands.diff(first, second, pair, out, _console()))
 
 
 @app.command()
@@ -313,9 +313,9 @@ def bias(run: Run, rubric: Rubric = None) -> None:
 
     Position, length, own family, repeatability and wording.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
-    raise typer.Exit(commands.bias(run.resolve(), rubric, _console()))
+    raise typer.Exit(study_commands.bias(run.resolve(), rubric, _console()))
 
 
 @app.command("list")

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -34,13 +34,10 @@ from cluster.counts import count
 from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
-from generators.base import Failure, Fault, WeightsName
+from generators.base import Failure, Fault
 from generators.errors import UsageError
-from generators.files import write_whole
-from generators.names import unknown
 from pipelines.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.sources import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 _LONG = 500
@@ -363,68 +360,3 @@ def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)
     return FINISHED
-
-
-# --------------------------------------------------------------- people and judges
-
-
-def agreement(
-    scores: Path,
-    human: Path,
-    scorers: Sequence[str],
-    settings: Mapping[str, Any],
-    out: Path | None,
-    console: Console,
-) -> int:
-    """Show how far scores agree with people's; write it as JSON to `out`."""
-    from benchmarks.studies.agreement import AgreementSettings, agreement_report
-
-    report = agreement_report(
-        scores, human, scorers=scorers, settings=AgreementSettings(**settings)
-    )
-    for table in report.tables:
-        console.print(table)
-    if out is not None:
-        write_whole(out, json.dumps(report.content, indent=2, ensure_ascii=False) + "\n")
-        console.print(f"written to {escape(str(out))}", soft_wrap=True)
-    return FINISHED
-
-
-def diff(
-    first: Path,
-    second: Path,
-    systems: tuple[str | None, str | None],
-    out: Path | None,
-    console: Console,
-) -> int:
-    """Show the paired differences between two runs; write them as JSON to `out`."""
-    from benchmarks.studies.differences import remarks, run_difference
-
-    difference = run_difference(first, second, *systems)
-    console.print(difference.table.rich)
-    for line in remarks(difference):
-        console.print(escape(line), soft_wrap=True)
-    if out is not None:
-        write_whole(
-            out, json.dumps(difference.as_json(), indent=2, ensure_ascii=False) + "\n"
-        )
-        console.print(f"written to {escape(str(out))}", soft_wrap=True)
-    return FINISHED
-
-
-def compare(root: Path, values: Mapping[str, Any], console: Console) -> int:
-    """Have pairs of a run's documents judged; `values` are fields of `CompareOptions`."""
-    from benchmarks.studies import pairwise
-
-    if values["weights"] not in (None, *get_args(WeightsName)):
-        raise unknown("weights", values["weights"], get_args(WeightsName))
-    rubric, mode = parse_rubric(values["rubric"]).absolute, parse_mode(values["mode"])
-    options = pairwise.CompareOptions(**{**values, "rubric": rubric, "mode": mode})
-    return pairwise.compare(root, options, console)
-
-
-def bias(root: Path, rubric: str | None, console: Console) -> int:
-    """Show the bias of a run's judges."""
-    from benchmarks.studies.bias import bias as show_bias
-
-    return show_bias(root, console, rubric=parse_rubric(rubric))
