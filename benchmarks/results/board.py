@@ -14,7 +14,7 @@ import numpy as np
 from cluster.plan import Evaluation, outcome_name
 from generators.base import Outcome, Result
 from generators.document import Malformed, Sample, Score
-from generators.mini.table import ABOUT
+from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
 from scorers.base import Scorer
 from scorers.statistics.estimate import Floats
@@ -152,6 +152,12 @@ class Board:
         """Systems and scorers that ran on mini weights."""
         return self._of_weights(MINI)
 
+    @property
+    def about_mini(self) -> str:
+        """What mini weights mean for this run's numbers."""
+        judged = any(name.startswith("judge:") for name in self.mini_weights)
+        return f"{ABOUT}; {ABOUT_JUDGE}" if judged else ABOUT
+
     def _of_weights(self, kind: str) -> list[str]:
         parts: list[System | Scorer] = [*self.systems, *self.scorers]
         return [p.name for p in parts if any(s.weights == kind for s in p.stages)]
@@ -164,7 +170,8 @@ class Board:
             named = "; ".join(f"{kind}: {', '.join(parts)}" for kind, parts in kinds)
             warnings.append(f"random weights ({named}): the numbers mean nothing")
         if self.mini_weights:
-            warnings.append(f"mini weights ({', '.join(self.mini_weights)}), {ABOUT}")
+            named = ", ".join(self.mini_weights)
+            warnings.append(f"mini weights ({named}), {self.about_mini}")
         return ". ".join(warnings)
 
 

@@ -23,6 +23,13 @@ ABOUT = (
     "chain works and say nothing about the published models of these names"
 )
 """What readers must know before any number."""
+ABOUT_JUDGE = (
+    "the mini judge takes each criterion of the rubric for a question about shapes: "
+    "whether the text is right, the pictures are right, each picture shows what its text "
+    "says, and most, nearly all or all of the answer is right"
+)
+"""What they must know before a score of the mini judge
+(`benchmarks/miniature/training/judging/verdicts.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from benchmarks.runs.experiment import open_experiment
 from benchmarks.serving.served import served
 from cluster.store import Store
 from generators.errors import UsageError
-from generators.mini.table import ABOUT, MINI
+from generators.mini.table import ABOUT, ABOUT_JUDGE, MINI
 from generators.mini.table import ROOT as VARIABLE
 from pipelines.systems import Models
 
@@ -85,6 +85,19 @@ def test_other_weights_say_nothing_of_the_miniature_world(tmp_path: Path) -> Non
     experiment = open_experiment(config)
     assert "about_weights" not in experiment.about()
     assert ABOUT not in experiment.board(Store(tmp_path)).warning
+
+
+@pytest.mark.usefixtures("weights")
+def test_readers_learn_what_the_mini_judge_takes_criteria_for(tmp_path: Path) -> None:
+    flags = {"systems": ("gt",), "data": "miniature:3", "weights": "mini"}
+    warnings = {
+        scorer: open_experiment(load_config(None, flags | {"scorers": (scorer,)}))
+        .board(Store(tmp_path))
+        .warning
+        for scorer in ("clipscore", "judge:mmie-score")
+    }
+    assert ABOUT_JUDGE in warnings["judge:mmie-score"]
+    assert ABOUT_JUDGE not in warnings["clipscore"]
 
 
 def test_plait_run_alone_is_the_quickstart() -> None:

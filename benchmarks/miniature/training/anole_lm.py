@@ -17,11 +17,11 @@ from benchmarks.miniature.training.labels import CLASSES, reading_loss
 from benchmarks.miniature.training.loop import TrainingPlan
 
 LANGUAGE: Mapping[str, Any] = {
-    "hidden_size": 192,
-    "intermediate_size": 512,
+    "hidden_size": 160,
+    "intermediate_size": 384,
     "num_hidden_layers": 5,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 4,
+    "num_attention_heads": 5,
+    "num_key_value_heads": 5,
     "max_position_embeddings": 1024,
     "rope_parameters": {"rope_type": "default", "rope_theta": 1000.0},
 }

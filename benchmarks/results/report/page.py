@@ -33,7 +33,6 @@ from benchmarks.results.report.gallery import Gallery, Read
 from benchmarks.results.report.panels import facts_of, panel_of
 from benchmarks.results.validity import checks
 from generators.files import write_whole
-from generators.mini.table import ABOUT
 
 _SCRIPTS = (
     *("elements.js", "cards.js", "query.js", "store.js"),
@@ -142,7 +141,6 @@ def _page(
         pictures=len(gallery.shown),
         full_size=gallery.full_size,
         facts=facts_of(manifest),
-        about_mini=ABOUT,
         manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
         style=_source(environment, "report.css"),
         script=Markup("\n").join(_source(environment, s) for s in _SCRIPTS),

@@ -20,6 +20,7 @@ from benchmarks.results.wording import decimals
 from benchmarks.tasks.controls import TRUTH as GROUND_TRUTH
 from generators.document import Content, Sample
 from generators.errors import UsageError
+from generators.mini.table import ABOUT_JUDGE
 from scorers.base import Scorer
 
 KINDS = {
@@ -68,7 +69,7 @@ def chapters_of(board: Board) -> list[StoryChapter]:
         _answered(good, scorers),
         _mistaken(own, good, scorers),
         _clip(answers, own, scorers),
-        _judge(answers, own, scorers),
+        _judge(board, answers, own, scorers),
     )
     return [chapter for chapter in told if chapter is not None]
 
@@ -180,15 +181,20 @@ def _clip(
 
 
 def _judge(
-    answers: Sequence[StoryAnswer], own: Sequence[StoryAnswer], scorers: StoryScorers
+    board: Board,
+    answers: Sequence[StoryAnswer],
+    own: Sequence[StoryAnswer],
+    scorers: StoryScorers,
 ) -> StoryChapter | None:
     if scorers.judge is None:
         return None
     about = (
-        "The judge is a small vision-language model. It reads the query, the answer with "
+        "The judge is a vision-language model. It reads the query, the answer with "
         "its pictures and what to look for, gives a verdict on six criteria, and never "
         "sees what truth says."
     )
+    if scorers.judge.name in board.mini_weights:
+        about += f" It was trained in this world: {ABOUT_JUDGE}."
     title = "What the judge says, and where it errs"
     return _erring(title, about, answers, own, scorers, scorers.judge)
 
