@@ -54,10 +54,10 @@ JOBS: tuple[ForecastJob, ...] = (
         before=(("tiny-6", (*_TINY, *_SYSTEMS, "--limit", "6")),),
     ),
     ForecastJob(
-        name="24 miniature queries on mini weights, of which 8 are answered",
+        name="40 miniature queries on mini weights, of which 24 are answered",
         folder="mini",
-        words=("--limit", "24"),
-        before=(("mini", ("--limit", "8")),),
+        words=("--limit", "40"),
+        before=(("mini", ("--limit", "24")),),
     ),
     ForecastJob(
         name="a judge added to the 24 tiny sample queries, after one over 6",
