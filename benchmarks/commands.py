@@ -34,6 +34,7 @@ from cluster.counts import count
 from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
+from cluster.tracing.results import WritingTables
 from generators.base import Failure, Fault
 from generators.errors import UsageError
 from pipelines.presets import retirements
@@ -217,7 +218,10 @@ def _refuse_unless_writable(root: Path) -> None:
 def _conclude(
     experiment: Experiment, root: Path, result: RunResult, console: Console
 ) -> None:
+    from benchmarks.results.timeline import show_times
+
     board = experiment.board_of(result.evaluations)
+    writing = WritingTables(root)
     page = write_outputs(board, root, console, experiment.config.report.queries)
     counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
     console.print(
@@ -228,6 +232,9 @@ def _conclude(
             f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
             "Running the command again does not try them again."
         )
+    if result.traced:
+        writing.end(console.print)
+        show_times(root, console)
     if result.interrupted:
         console.print("Stopped. Run the same command again to continue.")
     console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)

@@ -14,8 +14,9 @@ from cluster.placement import Resources
 from cluster.records import Item
 from cluster.stage_queue import Batch, StageQueue
 from cluster.store import read_blob
+from cluster.tracing.journal import SpanJournal, WorkerLane
 from cluster.watcher import FailureKind, WorkerFailure
-from cluster.worker import WorkerInfo
+from cluster.worker import Receipt, WorkerInfo
 from generators.base import Fault, ServerCommand
 from generators.document import Blob, with_blobs
 
@@ -51,10 +52,49 @@ class Replica:
     """How long its last batch computed."""
     exclusive: bool = False
     """It has a batch that must not share the worker with another."""
+    lane: WorkerLane = field(default_factory=lambda: WorkerLane(SpanJournal(), 0))
+    """Where the journal of the run notes what it does."""
 
     def enter(self, state: State) -> None:
         """Enter a state."""
         self.state, self.since = state, time.monotonic()
+        self.lane.enter(state)
+
+    def placed(self, info: WorkerInfo, *, shared: bool) -> None:
+        """Its process runs and begins to load."""
+        self.info, self.shared = info, shared
+        self.lane.placed(info.host)
+        self.enter("loading")
+
+    def send(self, batch: Batch) -> Any:
+        """Have it compute a batch; the reference to its receipt."""
+        if not self.in_flight:
+            self.last_heard = time.monotonic()
+        self.exclusive = batch.alone
+        self.lane.sent(batch)
+        ref = self.handle.call("run", self.items_of(batch))
+        self.in_flight[ref] = batch
+        return ref
+
+    def received(self, batch: Batch, receipt: Receipt) -> None:
+        """Note that it has answered."""
+        self.last_heard = time.monotonic()
+        self.exclusive = self.exclusive and not batch.alone
+        self.lane.received(
+            batch,
+            receipt.spans,
+            records=len(batch.jobs),
+            status=receipt.status,
+            joules=receipt.joules,
+        )
+
+    def withdraw(self) -> list[Batch]:
+        """The batches in flight, which it will never answer."""
+        batches = list(self.in_flight.values())
+        for batch in batches:
+            self.lane.lost(batch, len(batch.jobs))
+        self.in_flight.clear()
+        return batches
 
     @property
     def need(self) -> Resources:
@@ -127,6 +167,19 @@ class Replica:
             reason=reason,
             records=sum(len(batch.jobs) for batch in batches),
         )
+
+
+def lane_of(journal: SpanJournal, queue: StageQueue, node: str) -> WorkerLane:
+    """The lane of a new worker of a stage."""
+    placement = queue.spec.placement
+    return journal.lane(
+        queue.spec.name,
+        node,
+        gpus=placement.num_gpus,
+        cpus=placement.num_cpus,
+        slots=placement.concurrency,
+        remote=placement.endpoint is not None and placement.server is None,
+    )
 
 
 def _inlining(shared: bool) -> Callable[[Blob], Blob]:

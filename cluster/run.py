@@ -24,6 +24,9 @@ from cluster.plan import (
 )
 from cluster.store import DamagedPart, Store, StoreError
 from cluster.timing import TIMING, former_timing, timing
+from cluster.tracing.journal import SpanJournal
+from cluster.tracing.results import traced
+from cluster.tracing.sessions import MAKING, STARTING_RAY
 from cluster.usage import usage_of
 from cluster.walks import Pending
 from cluster.watcher import RunLog, Watcher
@@ -48,6 +51,8 @@ class RunResult:
     interrupted: bool = False
     evaluations: Sequence[Evaluation | Pending] = field(default=(), repr=False)
     """The evaluation of every planned document, in the plan's order."""
+    traced: bool = False
+    """Whether this command added a session to the trace of the run."""
 
 
 @dataclass
@@ -93,15 +98,16 @@ def execute(
     `notes`, the documents of the result carry what their stages noted.
     """
     began = time.monotonic()
-    with RunLock(root) as lock, RunLog(root, watcher) as log:
+    with RunLock(root) as lock, RunLog(root, watcher) as log, SpanJournal(root) as journal:
         store = Store(root, repairs=True, on_notice=log.notice)
         store.sweep()
         earlier = former_timing(root / MANIFEST)
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
         manifest |= {TIMING: earlier} if earlier else {}
         write_json(root / MANIFEST, manifest)
-        work = _Work(plan, store, options, log, lock)
+        work = _Work(plan, store, options, log, lock, journal)
         work.finish(notes=notes)
+        journal.close("interrupted" if work.interrupted else "finished")
         totals = totals_of([*work.evaluations, *work.comparisons])
         manifest |= {
             "finished": now(),
@@ -111,10 +117,19 @@ def execute(
             TIMING: timing(earlier, time.monotonic() - began, work.scheduling_s, log.loads),
         }
         manifest["status"] = "interrupted" if work.interrupted else "finished"
+        manifest |= traced(root, log.notice)
         write_json(root / MANIFEST, manifest)
     failed = totals["failed"] + totals["failed_scores"]
     seconds = time.monotonic() - began
-    return RunResult(totals, failed, work.made, seconds, work.interrupted, work.evaluations)
+    return RunResult(
+        totals,
+        failed,
+        work.made,
+        seconds,
+        work.interrupted,
+        work.evaluations,
+        journal.active,
+    )
 
 
 @dataclass
@@ -126,6 +141,7 @@ class _Work:
     options: EngineOptions
     watcher: Watcher
     lock: RunLock
+    journal: SpanJournal
     made: int = 0
     scheduling_s: float = 0.0
     """Seconds between the start of Ray and its end."""
@@ -162,25 +178,35 @@ class _Work:
 
     def _make_missing(self, *, announce: bool) -> None:
         only_scorers = self.options.only_scorers
-        counts = count(self.plan, self.store, only_scorers=only_scorers)
+        with self.journal.phase("counting what is missing"):
+            counts = count(self.plan, self.store, only_scorers=only_scorers)
         if announce:
             self.watcher.starting(counts)
         if any(c.to_run for c in counts) and not self.interrupted:
             self._on_ray()
-        for spec in self.plan.stages:
-            self.store.compact(spec)
+        with self.journal.phase("compacting parts"):
+            for spec in self.plan.stages:
+                self.store.compact(spec)
 
     def _read_back(self, *, notes: bool) -> None:
-        self.evaluations = list(evaluations(self.plan, self.store, notes=notes))
-        self.comparisons = list(compared(self.plan, self.store))
-        self.usage = usage_of(self.plan, self.store)
+        with self.journal.phase("reading results"):
+            self.evaluations = list(evaluations(self.plan, self.store, notes=notes))
+            self.comparisons = list(compared(self.plan, self.store))
+            self.usage = usage_of(self.plan, self.store)
 
     def _on_ray(self) -> None:
         from cluster import actors
         from cluster.schedule import Interrupted, Scheduler
 
-        stopper = _Stopper()
-        with _signals(stopper), actors.connected(self.options.address):
+        stopper, journal = _Stopper(), self.journal
+        journal.activate()
+        with (
+            _signals(stopper),
+            journal.phase(STARTING_RAY) as starting,
+            actors.connected(self.options.address),
+            journal.phase(MAKING),
+        ):
+            starting.end()
             scheduler = Scheduler(
                 self.plan,
                 self.store,
@@ -190,6 +216,7 @@ class _Work:
                 on_failure=self.watcher.worker_failed,
                 on_ready=self.watcher.worker_ready,
                 should_stop=lambda: stopper.requested or self.lock.lost,
+                journal=journal,
             )
             stopper.on_stop = lambda: self.watcher.notice(
                 "stopping after the batches in flight; interrupt again to stop at once"

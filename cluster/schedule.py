@@ -17,6 +17,7 @@ from cluster.plan import DocumentRequest, EngineOptions, Plan, final_lookup, out
 from cluster.records import Item, decode, encode
 from cluster.stage_queue import FailedJobs, StageQueue
 from cluster.store import Store
+from cluster.tracing.journal import SpanJournal
 from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
 from cluster.watcher import StageProgress, WorkerFailure
@@ -51,6 +52,7 @@ class Scheduler:
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
         on_ready: Callable[[str, float], None] = lambda folder, seconds: None,
         should_stop: Callable[[], bool] = lambda: False,
+        journal: SpanJournal | None = None,
     ) -> None:
         self.plan = plan
         self.store = store
@@ -74,8 +76,15 @@ class Scheduler:
         self._spending = Spending(options.max_cost)
         self._spending.count_records(store, plan.stages)
         probe = _probe_of(plan)
+        self._journal = journal or SpanJournal()
         self._pool = WorkerPool(
-            store.root, options, probe, self._notice, on_failure, on_ready
+            store.root,
+            options,
+            probe,
+            self._notice,
+            on_failure,
+            on_ready,
+            self._journal,
         )
         self._allocator = Allocator(self._pool, self._growing)
         self._shown = 0.0
@@ -116,6 +125,7 @@ class Scheduler:
     def _show(self) -> None:
         if time.monotonic() - self._shown > _TURN_S:
             self._shown = time.monotonic()
+            self._journal.queued({q.spec.name: q.pending for q in self._queues.values()})
             self.on_turn(self.progress())
 
     def _notice(self, text: str) -> None:

@@ -11,7 +11,6 @@ import hashlib
 import os
 import socket
 import tempfile
-import threading
 import time
 import traceback
 from collections.abc import Mapping, Sequence
@@ -22,12 +21,21 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from cluster.energy import EnergyMeter
 from cluster.local import load_stage
 from cluster.parts import Committer
 from cluster.records import Item, RecordRow, encode, rows_of
 from cluster.server_process import ServerProcess, bypass_proxies, log_path
+from cluster.stage_call import (
+    OverdueBatch,
+    ServerEnded,
+    TimedCall,
+    is_unanswered,
+    meter_of,
+)
 from cluster.stage_errors import error_text, stage_fault
 from cluster.store import DamagedPart, StoreError, read_blob
+from cluster.tracing.spans import Span, SpanList
 from cluster.watcher import redirect_stderr
 from generators.base import (
     Failure,
@@ -73,6 +81,10 @@ class Receipt:
     """Parts that inputs should have been read from and that are damaged."""
     usage: Mapping[str, float] = field(default_factory=dict)
     """The total usage of its records: tokens, images, cost."""
+    spans: Sequence[Span] = ()
+    """When it was read, computed and written; of the first batch, loading too."""
+    joules: float | None = None
+    """Energy that the worker's GPUs have used since it was loaded, where it is known."""
 
 
 _NOTICED_S = 0.5
@@ -98,6 +110,8 @@ class Worker:
         self._stage: Any = None
         self._shared = True
         self._server: ServerProcess | None = None
+        self._loading = SpanList()
+        self._meter: EnergyMeter | None = None
         self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
         calls = spec.placement.concurrency
         self._calls = ThreadPoolExecutor(calls, thread_name_prefix="call")
@@ -142,7 +156,10 @@ class Worker:
 
     def _build(self) -> Any:
         os.environ.update(self._secrets)
-        stage = load_stage(self.spec, **self._served())
+        self._meter = meter_of(self.spec.placement)
+        served = self._served()
+        with self._loading.phase("load"):
+            stage = load_stage(self.spec, **served)
         if self._used and hasattr(stage, "continue_from"):
             stage.continue_from(self._used)
         return stage
@@ -155,25 +172,36 @@ class Worker:
         bypass_proxies()
         folder = self.root if self._shared else Path(tempfile.gettempdir()) / "plait"
         log = log_path(folder, command.name)
-        self._server = ServerProcess(command, log, self._secrets)
-        self._server.wait_ready()
+        with self._loading.phase("server"):
+            self._server = ServerProcess(command, log, self._secrets)
+            self._server.wait_ready()
         return {"base_url": self._server.url}
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
-        inputs, outcomes, damaged = self._read_inputs(items)
+        spans = SpanList()
+        receipt = self._run(items, spans)
+        joules = None if self._meter is None else self._meter.joules()
+        times = (*self._loading.take(), *spans.take())
+        return replace(receipt, spans=times, joules=joules)
+
+    def _run(self, items: list[Item], spans: SpanList) -> Receipt:
+        with spans.phase("read"):
+            inputs, outcomes, damaged = self._read_inputs(items)
         try:
-            computed, busy_s = self._computed(inputs)
-        except _Overdue as error:
+            computed, busy_s = self._computed(inputs, spans)
+        except OverdueBatch as error:
             return Receipt("timeout", str(error))
-        except _ServerEnded as error:
+        except ServerEnded as error:
             return Receipt("broken", str(error))
         except Exception as error:
             return _receipt_of(error)
         for (position, _), outcome in zip(inputs, computed, strict=True):
             outcomes[position] = outcome
         ordered = [outcomes[i] for i in range(len(items))]
-        return replace(self._committed(items, ordered, busy_s), damaged=damaged)
+        with spans.phase("write"):
+            receipt = self._committed(items, ordered, busy_s)
+        return replace(receipt, damaged=damaged)
 
     def _read_inputs(
         self, items: list[Item]
@@ -195,37 +223,36 @@ class Worker:
         return inputs, failed, tuple(damaged)
 
     def _computed(
-        self, inputs: list[tuple[int, StageInput]]
+        self, inputs: list[tuple[int, StageInput]], spans: SpanList
     ) -> tuple[list[Outcome[Any]], float]:
         if not inputs:
             return [], 0.0
-        call = _TimedCall(self._stage, [value for _, value in inputs])
+        call = TimedCall(self._stage, [value for _, value in inputs], spans)
         if self._server is not None:
             return self._asked(call, self._server)
         if getattr(self._stage, "concurrent", False):
             return call(), call.busy_s
+        call.meter = self._meter  # batches that overlap cannot tell their shares
         future: Future[list[Outcome[Any]]] = self._compute.submit(call)
         call.started.wait()
         limit = self.spec.placement.batch_timeout_s
         if wait([future], limit).not_done:
-            raise _Overdue(f"took longer than {limit:g} s")
+            raise OverdueBatch(f"took longer than {limit:g} s")
         return future.result(), call.busy_s
 
     def _asked(
-        self, call: _TimedCall, server: ServerProcess
+        self, call: TimedCall, server: ServerProcess
     ) -> tuple[list[Outcome[Any]], float]:
-        """As `_computed`, of a stage that asks its own server; `_ServerEnded`.
+        """As `_computed`, of a stage that asks its own server; `ServerEnded`.
 
         Without its server no request can succeed, however often it is sent.
         """
         future: Future[list[Outcome[Any]]] = self._calls.submit(call)
         either: list[Future[Any]] = [future, server.ended]
         wait(either, return_when=FIRST_COMPLETED)
-        unanswered = not future.done() or any(map(_is_unanswered, future.result()))
+        unanswered = not future.done() or any(map(is_unanswered, future.result()))
         if unanswered and server.has_ended(within_s=_NOTICED_S):
-            raise _ServerEnded(
-                f"{server.ended.result()}. Its log ends:\n{server.log_end()}"
-            )
+            raise ServerEnded(f"{server.ended.result()}. Its log ends:\n{server.log_end()}")
         return future.result(), call.busy_s
 
     def _committed(
@@ -244,39 +271,6 @@ class Worker:
             return _receipt_of(error)
         rows = rows_of(kind, table, part, first)
         return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
-
-
-class _Overdue(Exception):
-    """A batch is still computing; not a TimeoutError, which a stage may raise itself."""
-
-
-class _ServerEnded(Exception):
-    """The stage's own server has ended while it was asked."""
-
-
-def _is_unanswered(outcome: Outcome[Any]) -> bool:
-    return isinstance(outcome, Failure) and outcome.fault is Fault.ENDPOINT
-
-
-class _TimedCall:
-    """One call of the stage, which says when it began and how long it took."""
-
-    def __init__(self, stage: Any, inputs: list[StageInput]) -> None:
-        self.stage = stage
-        self.inputs = inputs
-        self.started = threading.Event()
-        self.busy_s = 0.0
-
-    def __call__(self) -> list[Outcome[Any]]:
-        self.started.set()
-        began = time.perf_counter()
-        outcomes: list[Outcome[Any]] = self.stage(self.inputs)
-        self.busy_s = time.perf_counter() - began
-        if len(outcomes) != len(self.inputs):
-            raise ValueError(
-                f"the stage returned {len(outcomes)} outcomes for {len(self.inputs)} inputs"
-            )
-        return outcomes
 
 
 def _with_bytes(blob: Blob) -> Blob:

@@ -10,9 +10,10 @@ from typing import Any
 from cluster import actors
 from cluster.placement import SETTLING_S, LoadingDeaths, Node, Resources, free_resources
 from cluster.plan import EngineOptions
-from cluster.replica import Replica
+from cluster.replica import Replica, lane_of
 from cluster.stage_queue import Batch, FailedJobs, StageQueue
 from cluster.store import StoreError
+from cluster.tracing.journal import SpanJournal
 from cluster.watcher import WorkerFailure
 from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from generators.base import Failure, Fault
@@ -34,12 +35,14 @@ class WorkerPool:
         notice: Callable[[str], None],
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
         on_ready: Callable[[str, float], None] = lambda folder, seconds: None,
+        journal: SpanJournal | None = None,
     ) -> None:
         self.root = root
         self.options = options
         self.notice = notice
         self._on_failure = on_failure
         self._on_ready = on_ready
+        self._journal = journal or SpanJournal()
         self.replicas: list[Replica] = []
         self.nodes: list[Node] = []
         self._probe = probe
@@ -60,7 +63,11 @@ class WorkerPool:
     def refresh_nodes(self, *, now: bool = False) -> None:
         """Read which nodes are alive; at most once a second unless it must be `now`."""
         if now or time.monotonic() - self._nodes_read_at > _NODES_AGE_S:
-            self.nodes, self._nodes_read_at = actors.nodes(), time.monotonic()
+            self._nodes_read_at = time.monotonic()
+            if (nodes := actors.nodes()) != self.nodes:
+                self.nodes = nodes
+                totals = {n.id: (n.total.gpus, n.total.cpus) for n in nodes}
+                self._journal.nodes(totals)
 
     def free_for(self, queue: StageQueue) -> dict[str, Resources]:
         """The free resources of the nodes on which the stage may try a worker now."""
@@ -83,7 +90,8 @@ class WorkerPool:
         """Start one more worker of a stage."""
         queue.waiting_since = None
         handle = actors.start(queue.spec, self.root, node)
-        replica = Replica(queue, handle)
+        lane = lane_of(self._journal, queue, node)
+        replica = Replica(queue, handle, lane=lane)
         self.replicas.append(replica)
         self._refs[handle.call("describe", self._probe, control=True)] = replica
 
@@ -136,12 +144,7 @@ class WorkerPool:
             batch = queue.take(idle=idle, growing=growing, workers=workers)
             if batch is None:
                 return
-            if idle:
-                replica.last_heard = time.monotonic()
-            replica.exclusive = batch.alone
-            ref = replica.handle.call("run", replica.items_of(batch))
-            replica.in_flight[ref] = batch
-            self._refs[ref] = replica
+            self._refs[replica.send(batch)] = replica
 
     def _others_at_endpoint(self, replica: Replica) -> int:
         """Requests that other stages have in flight at the same endpoint."""
@@ -184,10 +187,8 @@ class WorkerPool:
 
     def _placed(self, replica: Replica, info: WorkerInfo) -> None:
         token = self.root / TOKEN_FOLDER / (info.token or "-")
-        replica.info = info
-        replica.shared = info.token is not None and token.exists()
+        replica.placed(info, shared=info.token is not None and token.exists())
         token.unlink(missing_ok=True)
-        replica.enter("loading")
         replica.queue.unplaced = 0
         self._refs[replica.handle.call("load", replica.shared, True)] = replica
 
@@ -211,8 +212,7 @@ class WorkerPool:
 
     def _received(self, replica: Replica, batch: Batch, receipt: Receipt) -> list[Event]:
         queue = replica.queue
-        replica.last_heard = time.monotonic()
-        replica.exclusive = replica.exclusive and not batch.alone
+        replica.received(batch, receipt)
         match receipt.status:
             case "done":
                 replica.busy_s = receipt.busy_s
@@ -240,8 +240,8 @@ class WorkerPool:
     def _lost(self, replica: Replica, message: str) -> list[Event]:
         """A worker has died: its batches are queued again, and may count as its cause."""
         replica.handle.kill()
-        self.replicas.remove(replica)
         queue, batches = replica.queue, self._withdraw(replica)
+        self._remove(replica)
         if replica.state == "stopping":
             return []
         self.refresh_nodes(now=True)
@@ -285,11 +285,14 @@ class WorkerPool:
 
     def _withdraw(self, replica: Replica) -> list[Batch]:
         """Stop waiting for a worker; the batches it had in flight."""
-        batches = list(replica.in_flight.values())
         for ref in [r for r, owner in self._refs.items() if owner is replica]:
             del self._refs[ref]
-        replica.in_flight.clear()
-        return batches
+        return replica.withdraw()
+
+    def _remove(self, replica: Replica) -> None:
+        """Its process has ended: its resources are free."""
+        self.replicas.remove(replica)
+        replica.lane.enter("ended")
 
     def _check_limits(self) -> list[Event]:
         """Act on workers that have been in one state for too long."""
@@ -310,7 +313,7 @@ class WorkerPool:
             elif replica.state == "stopping" and waited > limit:
                 replica.handle.kill()
                 self._withdraw(replica)
-                self.replicas.remove(replica)
+                self._remove(replica)
             elif replica.state in ("starting", "loading") and waited > limit:
                 events += self._stop_overdue(replica, waited)
         return events

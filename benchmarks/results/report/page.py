@@ -31,6 +31,7 @@ from benchmarks.results.report.entries import (
 )
 from benchmarks.results.report.gallery import Gallery, Read
 from benchmarks.results.report.panels import facts_of, panel_of
+from benchmarks.results.timeline import timeline_section
 from benchmarks.results.validity import checks
 from generators.files import write_whole
 
@@ -88,7 +89,7 @@ def write_report(
         _write_data(board, folder, entries, gallery)
     gallery.sweep()
     page = root / "report.html"
-    write_whole(page, _page(board, root.name, manifest, entries, gallery))
+    write_whole(page, _page(board, root, manifest, entries, gallery))
     return page
 
 
@@ -112,7 +113,7 @@ def _write_data(
 
 def _page(
     board: Board,
-    name: str,
+    root: Path,
     manifest: Mapping[str, Any],
     entries: Sequence[ReportEntry],
     gallery: Gallery,
@@ -128,7 +129,8 @@ def _page(
     queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
     return environment.get_template("report.html.j2").render(
         board=board,
-        name=name,
+        name=root.name,
+        timeline=timeline_section(root),
         rows=rows,
         panels=[panel_of(board, rows, s, queries) for s in board.scorers],
         checks=[check.as_json() for check in checks(board)],

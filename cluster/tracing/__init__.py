@@ -1,0 +1,1 @@
+"""The trace of a run: what every worker did when, on one time axis."""
