@@ -27,6 +27,7 @@ class BenchFile:
     cpus: int | None
     speeds: Sequence[Mapping[str, Any]]
     load_s: float | None
+    """Of the model alone, without the start of a worker's process."""
 
     @classmethod
     def read(cls, path: Path) -> BenchFile:
@@ -45,14 +46,13 @@ class BenchFile:
                 f"--rates {path} is not a valid file of rates: write one with "
                 "`plait bench stage … --out FILE` for one stage of a system, or a scorer"
             )
-        load_s = about.get("load_seconds")
         return cls(
             path=path,
             spec=spec,
             device=str(about.get("device", "")),
             cpus=(about.get("hardware") or {}).get("cpus"),
             speeds=speeds,
-            load_s=float(load_s) if isinstance(load_s, int | float) else None,
+            load_s=_load_s(speeds),
         )
 
     def is_of(self, spec: StageSpec) -> bool:
@@ -80,11 +80,19 @@ class BenchFile:
         return StageRates(
             seconds=predicted_seconds(rounds, new / max(records, 1)),
             origin=Origin.BENCH,
-            detail=f"{self.path.name}, batch {size}, {len(rounds)} rounds of {records}",
+            detail=f"{self.path.name}, batch {size}, {len(rounds)} rounds of {records}; "
+            "loads without the start of a process",
             load_s=None if self.load_s is None else Span.exact(self.load_s),
             usage=_usage(speed, records),
             usage_origin=Origin.BENCH,
         )
+
+
+def _load_s(speeds: Sequence[Mapping[str, Any]]) -> float | None:
+    """The longest `load_time` among the figures; None where there is none."""
+    figures = (speed.get("figures") or {} for speed in speeds)
+    loads = [f["load_time"].get("value") for f in figures if "load_time" in f]
+    return max((float(s) for s in loads if s is not None), default=None)
 
 
 def _batch_size(speed: Mapping[str, Any]) -> int | None:

@@ -118,7 +118,8 @@ def bench_file(path: Path, **about: object) -> Path:
         | about,
         "speeds": [
             {"way": "upstream", "seconds": [99.0], "records": 8, "usage": {}},
-            {"way": "batch 1", "seconds": [16.0, 16.0], "records": 8, "usage": {}},
+            {"way": "batch 1", "seconds": [16.0, 16.0], "records": 8, "usage": {}}
+            | {"figures": {"load_time": {"value": 2.5, "unit": "s"}}},
             {"way": "batch 4", "seconds": [4.0, 12.0], "records": 8}
             | {"usage": {"output_tokens": 24}},
         ],
@@ -133,6 +134,7 @@ def test_a_bench_file_tells_the_rate_at_the_nearest_batch_size(tmp_path: Path) -
     assert (rates.origin, rates.seconds.mean) == (Origin.BENCH, 1.0)
     assert (rates.seconds.low, rates.seconds.high) == (0.5, 1.5)
     assert rates.usage.output_tokens == 3
+    assert rates.load_s.mean == 2.5
     assert "batch 4" in rates.detail
 
 
