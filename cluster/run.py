@@ -114,8 +114,10 @@ def execute(
             "counts": totals,
             "usage": work.usage,
             "worker_failures": log.about_failures(),
-            TIMING: timing(earlier, time.monotonic() - began, work.scheduling_s, log.loads),
         }
+        seconds = time.monotonic() - began
+        if entry := timing(earlier, seconds, work.scheduling_s, log.loads):
+            manifest[TIMING] = entry
         manifest["status"] = "interrupted" if work.interrupted else "finished"
         manifest |= traced(root, log.notice)
         write_json(root / MANIFEST, manifest)
