@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks.runs.experiment import Experiment
-from benchmarks.runs.forecast.forecast import Forecast, StageForecast
+from benchmarks.runs.forecast.forecast import Forecast, StageForecast, gaps
 from benchmarks.runs.forecast.options import ForecastOptions
 from benchmarks.runs.forecast.table import time_text
 from generators.errors import UsageError
@@ -29,11 +29,10 @@ def refuse_over_budget(forecast: Forecast, options: ForecastOptions) -> None:
 
 def refuse_unknown(forecast: Forecast, hours: float) -> None:
     """OverBudget that names the rates without which there is no forecast."""
-    gaps = [gap for stage in forecast.stages for gap in stage.missing]
-    if gaps:
+    if unknown := gaps(forecast.stages):
         raise OverBudget(
             f"--budget-hours {hours:g} cannot be checked, since no source knows "
-            f"{', '.join(gaps)}. Run a few queries (--limit 8) into a folder beside "
+            f"{', '.join(unknown)}. Run a few queries (--limit 8) into a folder beside "
             "this run, or name files of `plait bench stage` with --rates."
         )
 

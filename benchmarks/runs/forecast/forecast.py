@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
@@ -39,14 +39,11 @@ class StageForecast:
         return self.work.jobs
 
     @property
-    def missing(self) -> list[str]:
-        """What no source knows about its time, in words."""
-        name, hint = self.spec.name, self.rates.elsewhere
-        where = f" ({hint}, not on such hardware)" if hint else ""
-        if self.rates.seconds is not None:
-            return [] if self.rates.load_s else [f"load time of {name}"]
-        load = "" if self.rates.load_s else " and load time"
-        return [f"seconds per record{load} of {name}{where}"]
+    def gap(self) -> str:
+        """What no source knows about its time; empty where all is known."""
+        names = [] if self.rates.seconds else ["seconds per record"]
+        names += [] if self.rates.load_s else ["load time"]
+        return " and ".join(names)
 
     def used(self, name: str) -> float | None:
         """How much of `input_tokens`, `output_tokens` or `disk_bytes` it will use."""
@@ -119,8 +116,7 @@ class Forecast:
             for w in work
         ]
         overhead = sources.overhead_s
-        missing = [gap for stage in stages for gap in stage.missing]
-        missing += [] if overhead else ["start of Ray"]
+        missing = [*gaps(stages), *([] if overhead else ["start of Ray"])]
         seconds = _span({end: run.seconds for end, run in runs.items()})
         held = _span({end: run.gpu_seconds / 3600 for end, run in runs.items()})
         return cls(
@@ -171,6 +167,16 @@ class Forecast:
             **{name: round(self.total(name)[0], 6) for name in names},
             "stages": {stage.spec.folder: _as_json(stage) for stage in self.stages},
         }
+
+
+def gaps(stages: Iterable[StageForecast]) -> list[str]:
+    """What no source knows about the time of stages, in words."""
+    names: dict[str, list[str]] = {}
+    for stage in stages:
+        hint = stage.rates.elsewhere
+        where = f" ({hint}, not on such hardware)" if hint else ""
+        names.setdefault(stage.gap, []).append(f"{stage.spec.name}{where}")
+    return [f"{gap} of {', '.join(known)}" for gap, known in names.items() if gap]
 
 
 def _as_json(stage: StageForecast) -> dict[str, Any]:

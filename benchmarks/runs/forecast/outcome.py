@@ -52,10 +52,10 @@ def outcome_lines(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> li
     """One or two lines for people: the times, and what the difference is made of."""
     planned, took = Span(**forecast["seconds"]), outcome["seconds"]
     if forecast["lower_bound"]:
-        missing = ", ".join(forecast["missing"])
+        unknown = sum(s["seconds_per_record"] is None for s in forecast["stages"].values())
         line = (
-            f"planned at least {span_text(planned)}, took {time_text(took)} "
-            f"(not known before: {missing})"
+            f"planned at least {span_text(planned)}, took {time_text(took)} (no rate was "
+            f"known for {unknown} of {len(forecast['stages'])} stages, or no load time)"
         )
         return [line]
     line = f"planned {span_text(planned)}, took {time_text(took)}"

@@ -12,7 +12,7 @@ from forecast_helpers import TWO_CPUS, stage, work
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import Experiment, open_experiment
 from benchmarks.runs.forecast.budget import OverBudget, refuse_over_budget, trimmed
-from benchmarks.runs.forecast.forecast import Forecast, StageForecast
+from benchmarks.runs.forecast.forecast import Forecast, StageForecast, gaps
 from benchmarks.runs.forecast.options import ForecastOptions
 from benchmarks.runs.forecast.rates import Span, StageRates
 from benchmarks.tasks.task_set import limited
@@ -33,7 +33,7 @@ def forecast(queries: float, *, known: bool = True, gpus: bool = True) -> Foreca
         stages=[one],
         seconds=Span(hours * 1800, hours * 1700, hours * 1900),
         gpu_hours=Span(hours, hours * 0.9, hours * 1.1),
-        missing=one.missing,
+        missing=gaps([one]),
     )
 
 
