@@ -54,8 +54,8 @@ def outcome_lines(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> li
     if forecast["lower_bound"]:
         unknown = sum(s["seconds_per_record"] is None for s in forecast["stages"].values())
         line = (
-            f"planned at least {span_text(planned)}, took {time_text(took)} (no rate was "
-            f"known for {unknown} of {len(forecast['stages'])} stages, or no load time)"
+            f"planned at least {span_text(planned)}, took {time_text(took)} (not all "
+            f"rates were known; {unknown} of {len(forecast['stages'])} stages had none)"
         )
         return [line]
     line = f"planned {span_text(planned)}, took {time_text(took)}"
