@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.forecast.machine import Machine, same_gpu
-from benchmarks.runs.forecast.rates import BatchTime, Origin, Span, StageRates, Usage
+from benchmarks.runs.forecast.rates import (
+    FigureRange,
+    MeasuredBatch,
+    Origin,
+    StageRates,
+    Usage,
+)
 from benchmarks.runs.forecast.rates import predicted as predicted_seconds
 from generators.base import StageSpec
 from generators.errors import UsageError
@@ -76,13 +82,13 @@ class BenchFile:
         size = min(batches, key=lambda n: (abs(n - spec.placement.batch_size), n))
         speed = batches[size]
         records = int(speed["records"])
-        rounds = [BatchTime(records, float(s)) for s in speed["seconds"]]
+        rounds = [MeasuredBatch(records, float(s)) for s in speed["seconds"]]
         return StageRates(
             seconds=predicted_seconds(rounds, new / max(records, 1)),
             origin=Origin.BENCH,
             detail=f"{self.path.name}, batch {size}, {len(rounds)} rounds of {records}; "
             "loads without the start of a process",
-            load_s=None if self.load_s is None else Span.exact(self.load_s),
+            load_s=None if self.load_s is None else FigureRange.exact(self.load_s),
             usage=_usage(speed, records),
             usage_origin=Origin.BENCH,
         )

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, get_args
 
 from benchmarks.runs.forecast.machine import Machine
-from benchmarks.runs.forecast.rates import Span, StageRates
-from benchmarks.runs.forecast.simulation import Simulated, Speed, simulate
+from benchmarks.runs.forecast.rates import FigureRange, StageRates
+from benchmarks.runs.forecast.simulation import Simulated, WorkerSpeed, simulate
 from benchmarks.runs.forecast.sources import Sources
 from benchmarks.runs.forecast.work import StageWork, work_of
 from cluster.counts import StageCount
@@ -83,9 +83,9 @@ class Forecast:
 
     machine: Machine
     stages: Sequence[StageForecast]
-    seconds: Span
+    seconds: FigureRange
     """Wall time; a lower bound where `missing` names something."""
-    gpu_hours: Span
+    gpu_hours: FigureRange
     """Held by workers, loading and idling included."""
     missing: Sequence[str] = ()
     """What no source knows about its time."""
@@ -122,7 +122,9 @@ class Forecast:
         return cls(
             machine=sources.machine,
             stages=stages,
-            seconds=seconds + (overhead or Span.exact(0.0)) if work else Span.exact(0.0),
+            seconds=seconds + (overhead or FigureRange.exact(0.0))
+            if work
+            else FigureRange.exact(0.0),
             gpu_hours=held,
             missing=missing if work else (),
             notes=[*_notes(stages, sources, max_cost), *_unplaced(runs["mean"], sources)],
@@ -139,7 +141,7 @@ class Forecast:
         return any(stage.spec.placement.num_gpus for stage in self.stages)
 
     @property
-    def hours(self) -> Span:
+    def hours(self) -> FigureRange:
         """What a budget counts: GPU-hours where a stage takes a GPU, else hours."""
         return self.gpu_hours if self.on_gpus else self.seconds * (1 / 3600)
 
@@ -198,18 +200,18 @@ def _simulated(
     machine: Machine,
     end: End,
 ) -> Simulated:
-    nothing = Span.exact(0.0)
+    nothing = FigureRange.exact(0.0)
     speeds = {
-        digest: Speed((r.seconds or nothing).at(end), (r.load_s or nothing).at(end))
+        digest: WorkerSpeed((r.seconds or nothing).at(end), (r.load_s or nothing).at(end))
         for digest, r in rates.items()
     }
     return simulate(work, speeds, machine.resources)
 
 
-def _span(values: Mapping[End, float]) -> Span:
+def _span(values: Mapping[End, float]) -> FigureRange:
     # Another order of stages may make a slower rate finish earlier, by a little.
     low, high = min(values.values()), max(values.values())
-    return Span(values["mean"], low, high)
+    return FigureRange(values["mean"], low, high)
 
 
 def _notes(
@@ -221,6 +223,11 @@ def _notes(
         notes.append(
             f"no run tells how many records follow for {', '.join(names)}: their most "
             "are counted"
+        )
+    if once := [s.spec.name for s in stages if s.rates.load_s and not s.rates.load_s.wide]:
+        notes.append(
+            f"one load of {', '.join(once)} was measured, so the range leaves out how "
+            "loads differ"
         )
     if sources.address is not None and not sources.machine.described:
         notes.append(

@@ -19,7 +19,7 @@ import typer
 
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.runs.forecast.keeping import FORECAST, OUTCOME
-from benchmarks.runs.forecast.rates import Span
+from benchmarks.runs.forecast.rates import FigureRange
 from benchmarks.runs.forecast.table import span_text, time_text
 from benchmarks.runs.run_directory import read_manifest
 from cluster.manifest import CHECKOUT, write_json
@@ -123,7 +123,7 @@ def _jobs_table(manifests: Sequence[Mapping[str, Any]]) -> ResultTable:
     rows = []
     for job, manifest in zip(JOBS, manifests, strict=True):
         planned, came = manifest[FORECAST], manifest[OUTCOME]["seconds"]
-        span = Span(**planned["seconds"])
+        span = FigureRange(**planned["seconds"])
         least = "at least " if planned["lower_bound"] else ""
         within = "yes" if span.low <= came <= span.high else "no"
         change = f"{came / span.mean - 1:+.0%}" if span.mean else ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.forecast.machine import Machine, machine_of
-from benchmarks.runs.forecast.rates import BatchTime, Span, Usage
+from benchmarks.runs.forecast.rates import FigureRange, MeasuredBatch, Usage
 from benchmarks.runs.run_directory import read_manifest
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
 from cluster.timing import TIMING
@@ -53,14 +53,16 @@ class MeasuredRun:
         timing, hardware = _table(manifest, TIMING), _table(manifest, "hardware")
         counts, seconds = _table(manifest, "counts"), timing.get("seconds")
         scheduling = timing.get("scheduling_seconds")
-        known = seconds is not None and scheduling is not None
+        overhead = (
+            None if seconds is None or scheduling is None else max(0, seconds - scheduling)
+        )
         return cls(
             root=root,
             machine=machine_of(hardware.get("cpus"), hardware.get("gpus") or []),
             address=manifest["config"].get("address"),
             stages=_table(manifest, "stages"),
             loads=timing.get("load_seconds") or {},
-            overhead_s=max(0.0, seconds - scheduling) if known else None,
+            overhead_s=overhead,
             documents=counts.get("planned", 0) - counts.get("missing", 0),
             pictures=_table(manifest, "pictures_per_document"),
         )
@@ -110,7 +112,7 @@ def _modified(path: Path) -> float:
 class StageRecords:
     """What the records of one stage say, failures left out."""
 
-    batches: Sequence[BatchTime] = ()
+    batches: Sequence[MeasuredBatch] = ()
     records: int = 0
     amounts: Mapping[str, float] = field(default_factory=dict)
     """Sums of usage over all records, by name."""
@@ -178,7 +180,7 @@ def records_made(root: Path, folder: str, since_us: int) -> StageMade | None:
     return StageMade(records, seconds)
 
 
-def _batches(rows: Iterable[Mapping[str, Any]]) -> list[BatchTime]:
+def _batches(rows: Iterable[Mapping[str, Any]]) -> list[MeasuredBatch]:
     """The batches in the order in which they were computed.
 
     Records of one batch have the same time and the same share of its seconds.
@@ -186,10 +188,10 @@ def _batches(rows: Iterable[Mapping[str, Any]]) -> list[BatchTime]:
     grouped: dict[tuple[int, float], int] = defaultdict(int)
     for row in rows:
         grouped[row["at"], row["seconds"] or 0.0] += 1
-    return [BatchTime(n, n * share) for (_, share), n in sorted(grouped.items())]
+    return [MeasuredBatch(n, n * share) for (_, share), n in sorted(grouped.items())]
 
 
-def _without_warm_up(batches: list[BatchTime]) -> tuple[list[BatchTime], float]:
+def _without_warm_up(batches: list[MeasuredBatch]) -> tuple[list[MeasuredBatch], float]:
     """The batches after a slow first one, and by how much that was slower."""
     if len(batches) < 3:
         return batches, 0.0
@@ -231,7 +233,7 @@ def loads_of(runs: Iterable[MeasuredRun], spec: StageSpec) -> Iterator[float]:
         yield from run.loads.get(folder or "", ())
 
 
-def load_span(loads: Iterable[float], warm_up_s: float) -> Span | None:
+def load_span(loads: Iterable[float], warm_up_s: float) -> FigureRange | None:
     """The range of loads, with the slower first batch that follows one."""
-    span = Span.over(loads)
-    return None if span is None else span + Span.exact(warm_up_s)
+    span = FigureRange.over(loads)
+    return None if span is None else span + FigureRange.exact(warm_up_s)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.forecast.measured import records_made
-from benchmarks.runs.forecast.rates import Span
+from benchmarks.runs.forecast.rates import FigureRange
 from benchmarks.runs.forecast.table import span_text, time_text
 from cluster.plan import Evaluation
 from cluster.walks import Pending
@@ -50,7 +50,7 @@ def outcome_of(
 
 def outcome_lines(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
     """One or two lines for people: the times, and what the difference is made of."""
-    planned, took = Span(**forecast["seconds"]), outcome["seconds"]
+    planned, took = FigureRange(**forecast["seconds"]), outcome["seconds"]
     if forecast["lower_bound"]:
         unknown = sum(s["seconds_per_record"] is None for s in forecast["stages"].values())
         line = (
@@ -66,8 +66,8 @@ def outcome_lines(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> li
 
 
 def _causes(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
-    """Stages whose busy time differs most from the plan, at most two."""
-    differences = []
+    """What differs most from the plan, at most two of work and loads of all stages."""
+    differences = [*_loads(forecast, outcome)]
     for folder, planned in forecast["stages"].items():
         came = outcome["stages"].get(folder, {"jobs": 0, "seconds_per_record": 0.0})
         each = (planned["seconds_per_record"] or {}).get("mean", 0.0)
@@ -82,3 +82,17 @@ def _causes(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str
     worst = sorted(differences, reverse=True)[:2]
     named = [words for difference, words in worst if difference > least]
     return ["; ".join(named)] if named else []
+
+
+def _loads(
+    forecast: Mapping[str, Any], outcome: Mapping[str, Any]
+) -> Iterator[tuple[float, str]]:
+    """By how much the last load of each stage differs from the plan, in words too."""
+    for folder, planned in forecast["stages"].items():
+        loads, load = outcome["load_seconds"].get(folder), planned["load_seconds"]
+        if loads and load:
+            words = (
+                f"{folder.rpartition('-')[0]} loaded in {loads[-1]:.3g} s, planned "
+                f"{load['mean']:.3g} s"
+            )
+            yield abs(loads[-1] - load["mean"]), words

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.runs.forecast.machine import Machine, same_gpu
-from benchmarks.runs.forecast.rates import Origin, Span, StageRates, Usage
+from benchmarks.runs.forecast.rates import FigureRange, Origin, StageRates, Usage
 from generators.base import StageSpec
 
 _SDXL = "stabilityai/stable-diffusion-xl-base-1.0"
@@ -101,7 +101,7 @@ def published_rates(spec: StageSpec, machine: Machine) -> StageRates | None:
     steps, height, width = (int(size or 0) for size in sizes)
     exact = [f for f in figures if f.steps == steps and f.side**2 == height * width]
     figures = exact or figures
-    seconds = Span.over(f.seconds_at(steps, height * width) for f in figures)
+    seconds = FigureRange.over(f.seconds_at(steps, height * width) for f in figures)
     first = figures[0]
     return StageRates(
         seconds=seconds,

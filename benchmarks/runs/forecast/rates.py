@@ -18,7 +18,7 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FigureRange:
     """A figure and the range in which it is expected."""
 
     mean: float
@@ -26,23 +26,30 @@ class Span:
     high: float
 
     @classmethod
-    def exact(cls, value: float) -> Span:
+    def exact(cls, value: float) -> FigureRange:
         """A figure without a spread."""
         return cls(value, value, value)
 
     @classmethod
-    def over(cls, values: Iterable[float]) -> Span | None:
+    def over(cls, values: Iterable[float]) -> FigureRange | None:
         """The mean of `values`, from the least to the largest; None without any."""
         known = list(values)
         if not known:
             return None
         return cls(sum(known) / len(known), min(known), max(known))
 
-    def __add__(self, other: Span) -> Span:
-        return Span(self.mean + other.mean, self.low + other.low, self.high + other.high)
+    def __add__(self, other: FigureRange) -> FigureRange:
+        return FigureRange(
+            self.mean + other.mean, self.low + other.low, self.high + other.high
+        )
 
-    def __mul__(self, factor: float) -> Span:
-        return Span(self.mean * factor, self.low * factor, self.high * factor)
+    def __mul__(self, factor: float) -> FigureRange:
+        return FigureRange(self.mean * factor, self.low * factor, self.high * factor)
+
+    @property
+    def wide(self) -> bool:
+        """Whether there is a range around the figure."""
+        return self.low < self.high
 
     def at(self, end: str) -> float:
         """The figure at one `end`: mean, low or high."""
@@ -50,7 +57,7 @@ class Span:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchTime:
+class MeasuredBatch:
     """One batch as a worker computed it."""
 
     records: int
@@ -62,7 +69,7 @@ _T95 = (6.31, 2.92, 2.35, 2.13, 2.02, 1.94, 1.89, 1.86, 1.83)
 _Z95 = 1.645
 
 
-def predicted(batches: Iterable[BatchTime], new: float) -> Span | None:
+def predicted(batches: Iterable[MeasuredBatch], new: float) -> FigureRange | None:
     """Seconds per record over `new` further batches, from those that were measured.
 
     The range is a 90 % prediction interval of the mean from the spread between batches,
@@ -75,12 +82,12 @@ def predicted(batches: Iterable[BatchTime], new: float) -> Span | None:
     mean = sum(batch.seconds for batch in known) / records
     rates = [batch.seconds / batch.records for batch in known]
     if len(known) < 2:
-        return Span.exact(mean)
+        return FigureRange.exact(mean)
     squares = sum(b.records * (b.seconds / b.records - mean) ** 2 for b in known)
     deviation = (squares / records * len(known) / (len(known) - 1)) ** 0.5
     t = _T95[len(known) - 2] if len(known) - 2 < len(_T95) else _Z95
     half = t * deviation * (1 / len(known) + 1 / max(new, 1.0)) ** 0.5
-    return Span(mean, max(mean - half, min(rates)), min(mean + half, max(rates)))
+    return FigureRange(mean, max(mean - half, min(rates)), min(mean + half, max(rates)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,13 +106,13 @@ class Usage:
 class StageRates:
     """What is known of one stage."""
 
-    seconds: Span | None = None
+    seconds: FigureRange | None = None
     """Seconds of one worker for one record; None where no source knows it."""
     origin: Origin = Origin.UNKNOWN
     """Of `seconds`."""
     detail: str = ""
     """The source in words: how many records, which run, file or page."""
-    load_s: Span | None = None
+    load_s: FigureRange | None = None
     """Seconds from the start of a worker until it is ready."""
     usage: Usage = field(default_factory=Usage)
     usage_origin: Origin = Origin.UNKNOWN

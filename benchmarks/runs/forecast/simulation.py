@@ -27,7 +27,7 @@ _ROUNDING = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
-class Speed:
+class WorkerSpeed:
     """How fast one worker of a stage is."""
 
     seconds: float
@@ -64,7 +64,7 @@ class _Worker:
 @dataclass(eq=False)
 class _Queue:
     work: StageWork
-    speed: Speed
+    speed: WorkerSpeed
     chunk: float
     need: Resources
     pending: float
@@ -86,7 +86,7 @@ class _Queue:
 
 
 def simulate(
-    work: Sequence[StageWork], speeds: Mapping[str, Speed], nodes: Sequence[Node]
+    work: Sequence[StageWork], speeds: Mapping[str, WorkerSpeed], nodes: Sequence[Node]
 ) -> Simulated:
     """Let the stages run on `nodes`; `speeds` are by the stage's digest."""
     return _Simulation(work, speeds, nodes).run()
@@ -94,7 +94,10 @@ def simulate(
 
 class _Simulation:
     def __init__(
-        self, work: Sequence[StageWork], speeds: Mapping[str, Speed], nodes: Sequence[Node]
+        self,
+        work: Sequence[StageWork],
+        speeds: Mapping[str, WorkerSpeed],
+        nodes: Sequence[Node],
     ) -> None:
         self.nodes = nodes
         self.now = self.gpu_seconds = 0.0
@@ -104,7 +107,7 @@ class _Simulation:
         for queue in self.queues.values():
             self._connect(queue)
 
-    def _queue(self, work: StageWork, speeds: Mapping[str, Speed]) -> _Queue:
+    def _queue(self, work: StageWork, speeds: Mapping[str, WorkerSpeed]) -> _Queue:
         placement = work.spec.placement
         need = Resources.of_placement(placement)
         batch = max(placement.batch_size, placement.concurrency, 1)
@@ -112,7 +115,7 @@ class _Simulation:
         chunks = max(_CHUNKS, _CHUNKS_PER_WORKER * slots)
         return _Queue(
             work=work,
-            speed=speeds.get(work.spec.digest, Speed(0.0)),
+            speed=speeds.get(work.spec.digest, WorkerSpeed(0.0)),
             chunk=batch * max(1, math.ceil(work.jobs / batch / chunks)),
             need=need,
             pending=work.known,

@@ -19,8 +19,8 @@ from benchmarks.runs.forecast.measured import (
 )
 from benchmarks.runs.forecast.published import elsewhere, published_rates
 from benchmarks.runs.forecast.rates import (
+    FigureRange,
     Origin,
-    Span,
     StageRates,
     Usage,
     predicted,
@@ -143,10 +143,10 @@ class Sources:
     # -------------------------------------------------------------------- of a run
 
     @property
-    def overhead_s(self) -> Span | None:
+    def overhead_s(self) -> FigureRange | None:
         """Seconds of a command without workers: Ray's start and end, reading back."""
         runs = (r for r in self._runs() if same_hardware(0.0, r.machine, self.machine))
-        return Span.over(r.overhead_s for r in runs if r.overhead_s is not None)
+        return FigureRange.over(r.overhead_s for r in runs if r.overhead_s is not None)
 
     def pictures(self, system: str) -> float | None:
         """Pictures of one document of `system`; None where no run knows."""

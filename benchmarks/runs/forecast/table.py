@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.forecast.forecast import Forecast, StageForecast
-from benchmarks.runs.forecast.rates import Origin, Span
+from benchmarks.runs.forecast.rates import FigureRange, Origin
 
 _HEAD = (
     *("stage", "records", "s each", "load s", "workers", "tokens in", "tokens out"),
@@ -61,7 +61,7 @@ def _least(known: bool) -> str:
     return "" if known else "at least "
 
 
-def span_text(span: Span) -> str:
+def span_text(span: FigureRange) -> str:
     """`41 s (35 to 50)`, or hours and minutes."""
     if span.low == span.high:
         return time_text(span.mean)
@@ -102,7 +102,7 @@ def _row(stage: StageForecast) -> list[str]:
     ]
 
 
-def _figure(span: Span | None) -> str:
+def _figure(span: FigureRange | None) -> str:
     if span is None:
         return "?"
     if f"{span.low:.2g}" == f"{span.high:.2g}":

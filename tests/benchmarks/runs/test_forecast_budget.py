@@ -14,7 +14,7 @@ from benchmarks.runs.experiment import Experiment, open_experiment
 from benchmarks.runs.forecast.budget import OverBudget, refuse_over_budget, trimmed
 from benchmarks.runs.forecast.forecast import Forecast, StageForecast, gaps
 from benchmarks.runs.forecast.options import ForecastOptions
-from benchmarks.runs.forecast.rates import Span, StageRates
+from benchmarks.runs.forecast.rates import FigureRange, StageRates
 from benchmarks.tasks.task_set import limited
 from generators.errors import UsageError
 
@@ -24,15 +24,15 @@ DRAW = stage("draw", num_gpus=1.0)
 def forecast(queries: float, *, known: bool = True, gpus: bool = True) -> Forecast:
     """A GPU-hour for every query, a fixed one for loading, half of it in wall time."""
     spec = DRAW if gpus else stage("draw")
-    seconds = Span.exact(3600.0) if known else None
-    rates = StageRates(seconds=seconds, load_s=Span.exact(3600.0))
+    seconds = FigureRange.exact(3600.0) if known else None
+    rates = StageRates(seconds=seconds, load_s=FigureRange.exact(3600.0))
     one = StageForecast(work=work(spec, 0, queries), rates=rates, workers=2)
     hours = 1.0 + queries
     return Forecast(
         machine=TWO_CPUS,
         stages=[one],
-        seconds=Span(hours * 1800, hours * 1700, hours * 1900),
-        gpu_hours=Span(hours, hours * 0.9, hours * 1.1),
+        seconds=FigureRange(hours * 1800, hours * 1700, hours * 1900),
+        gpu_hours=FigureRange(hours, hours * 0.9, hours * 1.1),
         missing=gaps([one]),
     )
 

@@ -11,7 +11,7 @@ from forecast_helpers import TWO_CPUS, forecast_of, measured, stage, write_manif
 
 from benchmarks.runs.forecast.machine import Machine, described, same_gpu
 from benchmarks.runs.forecast.published import PUBLISHED, published_rates
-from benchmarks.runs.forecast.rates import BatchTime, Origin, predicted
+from benchmarks.runs.forecast.rates import MeasuredBatch, Origin, predicted
 from benchmarks.runs.forecast.sources import Sources
 from benchmarks.runs.forecast.table import forecast_notes
 from generators.base import Placement
@@ -27,14 +27,14 @@ def sources(root: Path, machine: Machine = TWO_CPUS, *files: Path) -> Sources:
 
 
 def test_the_range_narrows_with_more_batches_and_stays_among_them() -> None:
-    few = [BatchTime(4, 4.0), BatchTime(4, 8.0)]
+    few = [MeasuredBatch(4, 4.0), MeasuredBatch(4, 8.0)]
     span = predicted(few, 1)
     assert (span.mean, span.low, span.high) == (1.5, 1.0, 2.0)
     many = predicted(few * 50, 100)
     assert many.mean == 1.5
     assert 1.3 < many.low < 1.5 < many.high < 1.7
     assert predicted([], 1) is None
-    alone = predicted([BatchTime(2, 3.0)], 5)
+    alone = predicted([MeasuredBatch(2, 3.0)], 5)
     assert (alone.low, alone.mean, alone.high) == (1.5, 1.5, 1.5)
 
 

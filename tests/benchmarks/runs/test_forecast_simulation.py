@@ -8,7 +8,7 @@ import pytest
 from forecast_helpers import stage, work
 
 from benchmarks.runs.forecast.machine import Machine
-from benchmarks.runs.forecast.simulation import Simulated, Speed, simulate
+from benchmarks.runs.forecast.simulation import Simulated, WorkerSpeed, simulate
 from benchmarks.runs.forecast.work import StageWork
 from generators.base import Kind
 
@@ -19,7 +19,7 @@ PIPELINE = (work(WRITE, 0, 10), work(DRAW, 1, 0, (WRITE, 10)))
 def simulated(
     stages: tuple[StageWork, ...], machine: Machine, seconds: float = 1.0, load: float = 0.0
 ) -> Simulated:
-    speeds = {w.spec.digest: Speed(seconds, load) for w in stages}
+    speeds = {w.spec.digest: WorkerSpeed(seconds, load) for w in stages}
     return simulate(stages, speeds, machine.resources)
 
 
