@@ -15,6 +15,7 @@ from rich.markup import escape
 
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import (
     OFFICIAL,
     RunConfig,
@@ -34,7 +35,7 @@ from cluster.counts import count
 from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
-from cluster.tracing.results import WritingTables
+from cluster.tracing.results import WritingTables, traced
 from generators.base import Failure, Fault
 from generators.errors import UsageError
 from pipelines.presets import retirements
@@ -218,8 +219,6 @@ def _refuse_unless_writable(root: Path) -> None:
 def _conclude(
     experiment: Experiment, root: Path, result: RunResult, console: Console
 ) -> None:
-    from benchmarks.results.timeline import show_times
-
     board = experiment.board_of(result.evaluations)
     writing = WritingTables(root)
     page = write_outputs(board, root, console, experiment.config.report.queries)
@@ -345,6 +344,8 @@ def report(root: Path, console: Console, queries: int | None = None) -> int:
     experiment = reopen(root)
     limit = queries or experiment.config.report.queries
     page = write_outputs(experiment.board(Store(root)), root, console, limit)
+    traced(root, console.print)
+    show_times(root, console)
     console.print(f"report {escape(str(page))}", soft_wrap=True)
     return FINISHED
 

@@ -80,6 +80,10 @@ class Replica:
         """Note that it has answered."""
         self.last_heard = time.monotonic()
         self.exclusive = self.exclusive and not batch.alone
+        computed = any(span.phase == "compute" for span in receipt.spans)
+        if receipt.status in ("timeout", "broken") and not computed:
+            self.lane.lost(batch, len(batch.jobs))  # it still computes, or never did
+            return
         self.lane.received(
             batch,
             receipt.spans,

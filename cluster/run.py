@@ -198,7 +198,6 @@ class _Work:
 
     def _on_ray(self) -> None:
         from cluster import actors
-        from cluster.schedule import Interrupted, Scheduler
 
         stopper, journal = _Stopper(), self.journal
         journal.activate()
@@ -206,30 +205,35 @@ class _Work:
             _signals(stopper),
             journal.phase(STARTING_RAY) as starting,
             actors.connected(self.options.address),
-            journal.phase(MAKING),
         ):
             starting.end()
-            scheduler = Scheduler(
-                self.plan,
-                self.store,
-                self.options,
-                on_turn=self.watcher.turn,
-                on_notice=self.watcher.notice,
-                on_failure=self.watcher.worker_failed,
-                on_ready=self.watcher.worker_ready,
-                should_stop=lambda: stopper.requested or self.lock.lost,
-                journal=journal,
-            )
-            stopper.on_stop = lambda: self.watcher.notice(
-                "stopping after the batches in flight; interrupt again to stop at once"
-            )
-            began = time.monotonic()
-            try:
-                scheduler.run()
-            except (Interrupted, KeyboardInterrupt):
-                if self.lock.lost:
-                    raise RunInUse(f"another process took over {self.store.root}") from None
-                self.interrupted = True
-            finally:
-                self.made += scheduler.made
-                self.scheduling_s += time.monotonic() - began
+            with journal.phase(MAKING):
+                self._schedule(stopper)
+
+    def _schedule(self, stopper: _Stopper) -> None:
+        from cluster.schedule import Interrupted, Scheduler
+
+        scheduler = Scheduler(
+            self.plan,
+            self.store,
+            self.options,
+            on_turn=self.watcher.turn,
+            on_notice=self.watcher.notice,
+            on_failure=self.watcher.worker_failed,
+            on_ready=self.watcher.worker_ready,
+            should_stop=lambda: stopper.requested or self.lock.lost,
+            journal=self.journal,
+        )
+        stopper.on_stop = lambda: self.watcher.notice(
+            "stopping after the batches in flight; interrupt again to stop at once"
+        )
+        began = time.monotonic()
+        try:
+            scheduler.run()
+        except (Interrupted, KeyboardInterrupt):
+            if self.lock.lost:
+                raise RunInUse(f"another process took over {self.store.root}") from None
+            self.interrupted = True
+        finally:
+            self.made += scheduler.made
+            self.scheduling_s += time.monotonic() - began

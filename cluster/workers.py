@@ -118,6 +118,7 @@ class WorkerPool:
         finally:
             for replica in self.replicas:
                 replica.handle.kill()
+                replica.lane.enter("ended")
 
     def give_up(
         self, queue: StageQueue, reason: str, fault: Fault = Fault.NOT_LOADED

@@ -28,7 +28,8 @@ class Activity:
     @property
     def ready(self) -> Shares:
         """For which share of each bin it was there to take batches."""
-        return np.sum([self.states[s] for s in STATES if s != "load"], axis=0)
+        shares: Shares = np.sum([self.states[s] for s in STATES if s != "load"], axis=0)
+        return shares
 
     @property
     def held(self) -> Shares:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -101,11 +102,19 @@ class Session:
 
 def read_sessions(root: Path) -> list[Session]:
     """The sessions of the run at `root`, oldest first; none where there is no trace."""
+    path = root / JOURNAL
     try:
-        with (root / JOURNAL).open(encoding="utf-8", errors="replace") as file:
-            return _sessions(file)
+        about = path.stat()
     except FileNotFoundError:
         return []
+    return list(_read(path, about.st_mtime_ns, about.st_size))
+
+
+@lru_cache(maxsize=1)
+def _read(path: Path, changed_ns: int, size: int) -> list[Session]:
+    # Page, words and trace are made one after the other, from the same file.
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return _sessions(file)
 
 
 def _sessions(lines: Iterable[str]) -> list[Session]:

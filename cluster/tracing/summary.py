@@ -5,10 +5,11 @@ whose workers were busiest, as far as they were busy; what they left, to the nex
 what all left, to loading where a model was being loaded; the rest is waiting.
 
 What one more worker would save is a work-conserving replay of the same windows: while all
-workers of the stage are busy, its work is shared by one more; other stages may fill their
-own idle time but not more; the order of work and the size of batches stay; the new worker
-has resources of its own and is ready when the first one was. A stage that is never busy on
-all its workers at a time gains nothing.
+workers of the stage are busy, its work is shared by one more. Other stages may fill their
+own idle time but not more; where they have none, the new worker does what waited for its
+stage, which later windows then need not do. The size of batches stays; the new worker has
+resources of its own and is ready when the first one was. A stage that is never busy on all
+its workers at a time gains nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +26,13 @@ from cluster.tracing.activity import Activity, Grid, Shares, activities
 from cluster.tracing.sessions import MAKING, STARTING_RAY, Interval, Session
 
 _MOST_WINDOWS, _FEWEST_WINDOWS = 200, 8
+_BINS = 1000
+"""For the totals: what is read while something is computed is told apart within a bin."""
 _HOUR_US = 3600e6
+_ALIKE = 0.05
+"""Stages whose shares of a window differ by less are equally busy."""
+_THERE = 0.5
+"""Share of a window for which a worker must be ready to count in it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +98,10 @@ def summarise(session: Session) -> TraceSummary:
     bounds, loading, waiting = stages.bounds()
     ever_busy = (stage for stage in bounds if bounds[stage] > 0)
     bounding = max(ever_busy, key=bounds.__getitem__, default=None)
-    whole = Grid(0, session.end, 1)
+    saved = None
+    if bounding is not None:
+        saved = stages.saved(bounding, _backlog(session, bounding, grid))
+    whole = Grid(0, session.end, _BINS)
     uses = activities(session, whole)
     gpus = any(w.gpus for w in session.workers)
     starting = session.phase_us(STARTING_RAY) / 1e6
@@ -105,7 +115,7 @@ def summarise(session: Session) -> TraceSummary:
         load_bound_s=loading,
         wait_bound_s=waiting,
         bounding=bounding,
-        one_more_saves_s=None if bounding is None else stages.saved(bounding),
+        one_more_saves_s=saved,
         hours_unit="GPU" if gpus else "worker",
         held_hours=hours[0],
         idle_hours=hours[1],
@@ -160,7 +170,7 @@ class _Windows:
         load = _highest([a.states["load"] for a in self._all])
         for i in range(len(load)):
             left = 1.0
-            for name in sorted(bound, key=lambda n: -self._mean[n][i]):
+            for name in sorted(bound, key=lambda n: self._order(n, i)):
                 taken = min(left, float(self._mean[name][i]))
                 bound[name] += taken * self._width_s
                 left -= taken
@@ -169,30 +179,62 @@ class _Windows:
             waiting += (left - loaded) * self._width_s
         return bound, loading, waiting
 
-    def saved(self, stage: str) -> float | None:
-        """Seconds that one more worker of a stage would save; None for an endpoint."""
+    def _order(self, stage: str, i: int) -> tuple[int, float]:
+        """The busiest stage of a window first; of equally busy ones, that of the run."""
+        mean = self._mean[stage]
+        return -round(float(mean[i]) / _ALIKE), -float(mean.sum())
+
+    def saved(self, stage: str, backlog: Shares) -> float | None:
+        """Seconds that one more worker of a stage would save; None for an endpoint.
+
+        `backlog` is the work that waited for the stage at the end of each window.
+        """
         workers = self.of(stage)
         if any(a.worker.remote for a in workers):
             return None
+        slots = workers[0].worker.slots
         batches = sum(b.batches for a in workers for b in a.worker.batches)
-        others = _highest([m for n, m in self._mean.items() if n != stage])
-        present = np.array([a.ready for a in workers])
-        use = np.array([_quotient(a.busy, a.ready) for a in workers])
-        total = 0.0
-        for i in range(present.shape[1]):
-            there = present[:, i] >= 0.5
-            if there.any():
-                full = float(use[there, i].min())
-                slots = int(there.sum()) * workers[0].worker.slots
-                rest = full * (1 - _relief(batches, slots, workers[0].worker.slots))
-                other = float(others[i]) if len(others) else 0.0
-                total += max(0.0, full - max(rest, other)) * self._width_s
+        others = [m for n, m in self._mean.items() if n != stage]
+        other = _highest([*others, np.zeros(len(backlog))])
+        total = early = 0.0
+        for i, (full, there) in enumerate(zip(*_all_busy(workers), strict=True)):
+            relief = _relief(batches, there * slots, slots)
+            capacity = there * slots / (1 - relief)
+            work = full * there * slots * self._width_s
+            needed = max(0.0, work - early)
+            least = float(other[i]) * self._width_s
+            lasts = max(needed / capacity, least) if there else 0.0
+            lasts = min(lasts, full * self._width_s)
+            total += full * self._width_s - lasts
+            early = max(0.0, early - work) + lasts * capacity - needed
+            early = min(max(0.0, early), float(backlog[i]))
         return total
+
+
+def _all_busy(workers: Sequence[Activity]) -> tuple[list[float], list[int]]:
+    """For which share of each window all workers there were busy, and their number."""
+    ready = np.array([a.ready for a in workers])
+    use = np.array([_quotient(a.busy, a.ready) for a in workers])
+    there = ready >= _THERE
+    least = np.where(there, use, 1.0).min(axis=0)
+    return np.where(there.any(axis=0), least, 0.0).tolist(), there.sum(axis=0).tolist()
+
+
+def _backlog(session: Session, stage: str, grid: Grid) -> Shares:
+    """Work that waited for a stage at the end of each window, in seconds of one slot."""
+    times = [q[0] for q in session.queues]
+    batches = [b for w in session.workers if w.stage == stage for b in w.batches]
+    busy = sum(p.busy for b in batches if (p := b.phases[1]) is not None) / 1e6
+    each = busy / max(1, sum(b.records for b in batches))
+    ends = grid.begin + grid.width * np.arange(1, grid.bins + 1)
+    before = np.searchsorted(times, ends, side="right") - 1
+    jobs = [session.queues[i][1].get(stage, 0) if i >= 0 else 0 for i in before]
+    return each * np.array(jobs, dtype=np.float64)
 
 
 def _relief(batches: int, slots: int, more: int) -> float:
     """Which share of a stage's time another worker takes off, batches being whole."""
-    if not batches:
+    if not batches or not slots:
         return 0.0
     rounds = math.ceil(batches / slots)
     return min(more / (slots + more), 1 - math.ceil(batches / (slots + more)) / rounds)
@@ -210,11 +252,13 @@ def _mean_use(workers: Sequence[Activity]) -> Shares:
 
 
 def _quotient(amount: Shares, of: Shares) -> Shares:
-    return np.divide(amount, of, out=np.zeros_like(amount), where=of > 1e-9)
+    shares: Shares = np.divide(amount, of, out=np.zeros_like(amount), where=of > 1e-9)
+    return shares
 
 
 def _highest(rows: Sequence[Shares]) -> Shares:
-    return np.max(rows, axis=0) if len(rows) else np.zeros(0)
+    highest: Shares = np.max(rows, axis=0) if len(rows) else np.zeros(0)
+    return highest
 
 
 def _hours(uses: Sequence[Activity], whole: Grid, *, gpus: bool) -> tuple[float, ...]:
@@ -223,9 +267,9 @@ def _hours(uses: Sequence[Activity], whole: Grid, *, gpus: bool) -> tuple[float,
     for use in uses:
         weight = use.worker.gpus if gpus else float(not use.worker.remote)
         hours = whole.width / _HOUR_US * weight
-        held += hours * float(use.held[0])
-        idle += hours * float(use.held[0] - use.states["compute"][0])
-        load += hours * float(use.states["load"][0])
+        held += hours * float(use.held.sum())
+        idle += hours * float((use.held - use.states["compute"]).sum())
+        load += hours * float(use.states["load"].sum())
     return held, idle, load
 
 
@@ -233,7 +277,7 @@ def _use(
     windows: Sequence[Activity], uses: Sequence[Activity], whole: Grid, bound_s: float
 ) -> StageUse:
     def seconds(state: str) -> float:
-        return sum(float(u.states[state][0]) for u in uses) * whole.width / 1e6
+        return sum(float(u.states[state].sum()) for u in uses) * whole.width / 1e6
 
     traces = [u.worker for u in uses]
     present = np.sum([a.ready for a in windows], axis=0)
@@ -243,7 +287,7 @@ def _use(
         remote=traces[0].remote,
         batches=sum(b.batches for w in traces for b in w.batches),
         records=sum(b.records for w in traces for b in w.batches if b.status == "done"),
-        held_s=sum(float(u.held[0]) for u in uses) * whole.width / 1e6,
+        held_s=sum(float(u.held.sum()) for u in uses) * whole.width / 1e6,
         load_s=seconds("load"),
         compute_s=seconds("compute"),
         transfer_s=seconds("transfer"),

@@ -25,6 +25,18 @@ def test_the_next_stage_limits_what_one_more_worker_saves() -> None:
     assert summary.one_more_saves_s == pytest.approx(20, abs=1)
 
 
+def test_work_that_waits_is_done_early_where_another_stage_is_the_limit() -> None:
+    """60 s of A and 80 s of B side by side: two of B are done when A is.
+
+    Without a word on what waited for B, only the 20 s in which it was alone can be halved.
+    """
+    stages = worker("a", each(1, 60)), worker("b", each(1, 80), number=1)
+    whole = session(*stages)
+    assert summarise(whole).one_more_saves_s == pytest.approx(10, abs=1)
+    whole.queues = [(t * SECOND, {"b": 4 * min(t // 3, (80 - t))}) for t in range(80)]
+    assert summarise(whole).one_more_saves_s == pytest.approx(20, abs=1)
+
+
 def test_a_third_worker_takes_a_third() -> None:
     workers = [worker("a", each(1, 90), number=i, end=90) for i in range(2)]
     summary = summarise(session(*workers, end=90))

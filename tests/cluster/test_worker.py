@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from trial import LIGHT, writer
@@ -16,6 +18,7 @@ from trial import LIGHT, writer
 from cluster import stage_errors
 from cluster.local import load_class
 from cluster.records import Item
+from cluster.stage_call import meter_of
 from cluster.worker import Receipt, Worker
 from generators.base import Result
 from generators.document import Draft, Image, Request, Text, Turn
@@ -74,6 +77,50 @@ def test_a_batch_that_overstays_its_limit_is_said_so(tmp_path: Path) -> None:
 )
 def test_errors_are_told_apart(tmp_path: Path, error: Exception, status: str) -> None:
     assert receipt_of(tmp_path, Acting(raising(error))).status == status
+
+
+def test_a_receipt_tells_when_a_batch_was_read_computed_and_written(tmp_path: Path) -> None:
+    draft = Result(Draft(()), {"tokens": 3.0})
+    receipt = receipt_of(tmp_path, Acting(lambda: time.sleep(0.05) or draft))
+    spans = {span.phase: span for span in receipt.spans}
+    assert list(spans) == ["read", "compute", "write"]
+    assert spans["read"].end <= spans["compute"].begin
+    assert spans["compute"].end <= spans["write"].begin
+    assert spans["compute"].end - spans["compute"].begin >= 50_000_000
+    assert (receipt.joules, "joules" in receipt.usage) == (None, False)
+
+
+def test_a_batch_that_raises_has_spans_too(tmp_path: Path) -> None:
+    receipt = receipt_of(tmp_path, Acting(raising(ValueError("no"))))
+    assert [span.phase for span in receipt.spans] == ["read", "compute"]
+
+
+def test_records_share_the_energy_of_their_batch(tmp_path: Path) -> None:
+    class Meter:
+        """Advances by 5 J with every reading."""
+
+        reading = 0.0
+
+        def joules(self) -> float:
+            self.reading += 5.0
+            return self.reading
+
+    hosted = Worker(writer(), str(tmp_path))
+    hosted._stage = Acting(lambda: Result(Draft(()), {"tokens": 3.0}))
+    hosted._meter = Meter()  # type: ignore[assignment]
+    items = [*ITEMS, Item("k2", "label", Request(()))]
+    receipt = hosted.run(items)
+    assert receipt.usage == {"tokens": 6.0, "joules": pytest.approx(5.0)}
+    assert receipt.joules == 15.0
+
+
+@pytest.mark.parametrize(("gpus", "metered"), [(0, False), (0.5, False), (2, True)])
+def test_only_workers_with_whole_gpus_are_metered(
+    monkeypatch: pytest.MonkeyPatch, gpus: float, metered: bool
+) -> None:
+    """A counter is of a whole device: two workers that share one cannot tell."""
+    monkeypatch.setattr("cluster.stage_call.EnergyMeter", lambda: Mock(reason=None))
+    assert (meter_of(replace(LIGHT, num_gpus=gpus)) is not None) == metered
 
 
 def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(

@@ -16,8 +16,11 @@ _LEAST_SHARE = 0.01
 
 
 def show_times(root: Path, console: Console) -> None:
-    """Print what the last session of a run waited for; nothing where it has no trace."""
-    for session in read_sessions(root)[-1:]:
+    """Print what the last session of a run waited for, or that it has no trace."""
+    sessions = read_sessions(root)
+    if not sessions:
+        console.print("The run has no trace of its time: it was made without one.")
+    for session in sessions[-1:]:
         for text in words_of(summarise(session)):
             console.print(escape(text), soft_wrap=True)
 
