@@ -105,6 +105,8 @@ def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
     remarks = (
         "Each job was foretold when it began, from the records and load times of the run "
         "before it; nothing was fitted afterwards.",
+        "Other work on the machine during one run of a pair and not during the other "
+        "lengthens its loads and batches: the stages' tables tell them apart.",
         f"Machine: {about['platform']}, {about['hardware']['cpus']} CPUs, GPUs: "
         f"{', '.join(about['hardware']['gpus']) or 'none'}.",
         "Versions: " + ", ".join(f"{k} {v}" for k, v in about["packages"].items()) + ".",
