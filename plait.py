@@ -45,6 +45,7 @@ from generators.errors import PlaitError
 if TYPE_CHECKING:
     from benchmarks.api import *  # noqa: F403
     from benchmarks.runs.config import RunConfig
+    from benchmarks.runs.forecast.options import ForecastOptions
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the machine when files cannot be written: not defects of plait."""
@@ -84,7 +85,7 @@ def program(
 
 @app.command("run")
 @with_run_options
-def run_command(config: RunConfig, remake: bool) -> int:
+def run_command(config: RunConfig, remake: bool, forecast: ForecastOptions) -> int:
     """Answer queries, score the answers, write tables and page.
 
     Without arguments: queries about a miniature world, answered and judged by the small
@@ -95,21 +96,22 @@ def run_command(config: RunConfig, remake: bool) -> int:
     """
     from benchmarks import commands
 
-    return commands.run(config, _console(), remake=remake)
+    return commands.run(config, _console(), remake=remake, options=forecast)
 
 
 @app.command("plan")
 @with_run_options
-def plan_command(config: RunConfig, remake: bool) -> int:
-    """Show what `run` would do, and what it needs.
+def plan_command(config: RunConfig, remake: bool, forecast: ForecastOptions) -> int:
+    """Show what `run` would do, what it needs and what it will take.
 
     Jobs by stage, with those that are shared or done; GPUs and memory; missing API keys
-    and weights. Nothing is started or written. Exit status 2 where `run` would refuse to
-    start.
+    and weights. Wall time, GPU-hours, tokens, costs and disk are foretold from rates that
+    runs in the same folder or `bench stage` measured, else from published ones. Nothing is
+    started or written. Exit status 2 where `run` would refuse to start.
     """
     from benchmarks import commands
 
-    return commands.plan(config, _console(), remake=remake)
+    return commands.plan(config, _console(), remake=remake, options=forecast)
 
 
 @app.command()
@@ -231,12 +233,12 @@ def agreement(
 
     Correlations, errors and kappa, with intervals by query.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
     settings = {"human_scale": scale, "rescale": rescale}
     console = _console()
     raise typer.Exit(
-        commands.agreement(scores, human, scorer or (), settings, out, console)
+        study_commands.agreement(scores, human, scorer or (), settings, out, console)
     )
 
 
@@ -266,7 +268,7 @@ def compare(
     By a published protocol, in both orders. No document is made, and pairs that are judged
     already are not asked about again.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
     values = {
         "protocol": protocol,
@@ -280,7 +282,7 @@ def compare(
         "address": address,
         "settings": tuple(set_ or ()),
     }
-    raise typer.Exit(commands.compare(run.resolve(), values, _console()))
+    raise typer.Exit(study_commands.compare(run.resolve(), values, _console()))
 
 
 @app.command()
@@ -299,10 +301,10 @@ def diff(
 
     The second run minus the first, paired by query.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
     pair = (system, against)
-    raise typer.Exit(commands.diff(first, second, pair, out, _console()))
+    raise typer.Exit(study_commands.diff(first, second, pair, out, _console()))
 
 
 @app.command()
@@ -311,9 +313,9 @@ def bias(run: Run, rubric: Rubric = None) -> None:
 
     Position, length, own family, repeatability and wording.
     """
-    from benchmarks import commands
+    from benchmarks import study_commands
 
-    raise typer.Exit(commands.bias(run.resolve(), rubric, _console()))
+    raise typer.Exit(study_commands.bias(run.resolve(), rubric, _console()))
 
 
 @app.command("list")

@@ -20,6 +20,7 @@ Example:
 
     options = {"systems": ["gt"], "scorers": [], "weights": "tiny", "limit": 3}
     planned = plait.plan(**options)         # the options of the command, as in a config
+    planned.forecast_table              # wall time, GPU-hours, tokens, costs and disk
     if planned.ready():
         summary = plait.run(**options)      # quiet; called again, it resumes
         print(summary.counts["done"], summary.results.root)
@@ -47,12 +48,15 @@ from rich.console import Console
 from benchmarks import commands
 from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
 from benchmarks.runs.config import RunConfig, load_config
+from benchmarks.runs.forecast.foretelling import NO_OPTIONS
+from benchmarks.runs.forecast.options import ForecastOptions
 from benchmarks.runs.planning import RunPlan
 from benchmarks.runs.run_data import RunData
 from generators.base import WeightsName
 from generators.errors import PlaitError, UsageError
 
 __all__ = [
+    "ForecastOptions",
     "NoDocument",
     "PlaitError",
     "RunOptions",
@@ -128,6 +132,7 @@ def run(
     *,
     remake: bool = False,
     quiet: bool = True,
+    forecast: ForecastOptions = NO_OPTIONS,
     **options: Unpack[RunOptions],
 ) -> RunSummary:
     """Answer queries with systems and score the answers, as `plait run` does.
@@ -136,6 +141,7 @@ def run(
         config: TOML file; `options` override it.
         remake: Make records of an earlier version of a stage again.
         quiet: Print nothing; otherwise what the command prints.
+        forecast: Sources of rates, and a budget.
         **options: As in a config file.
 
     Raises:
@@ -143,7 +149,7 @@ def run(
     """
     asked, printed = _config(config, options), io.StringIO()
     console = _silent(printed) if quiet else Console(highlight=False)
-    result = commands.execute_config(asked, console, remake=remake)
+    result = commands.execute_config(asked, console, remake=remake, options=forecast)
     return RunSummary(
         results=RunData.at(asked.root),
         counts=dict(result.counts),
@@ -159,11 +165,13 @@ def plan(
     config: str | PathLike[str] | None = None,
     *,
     remake: bool = False,
+    forecast: ForecastOptions = NO_OPTIONS,
     **options: Unpack[RunOptions],
 ) -> RunPlan:
     """What `run` would do with the same arguments. Starts nothing and writes nothing."""
-    console = _silent(io.StringIO())
-    return commands.plan_config(_config(config, options), console, remake=remake)
+    return commands.plan_config(
+        _config(config, options), _silent(io.StringIO()), remake=remake, options=forecast
+    )
 
 
 def _config(config: str | PathLike[str] | None, options: RunOptions) -> RunConfig:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -18,6 +19,10 @@ from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import OFFICIAL, RunConfig, load_config, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
+from benchmarks.runs.forecast.foretelling import NO_OPTIONS, Foretold, foretold
+from benchmarks.runs.forecast.keeping import concluded, kept_forecast
+from benchmarks.runs.forecast.options import ForecastOptions
+from benchmarks.runs.forecast.table import headline
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import RunPlan, show_plan
 from cluster.counts import count
@@ -25,35 +30,42 @@ from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, Store
 from cluster.tracing.results import WritingTables, traced
-from generators.base import Failure, Fault, WeightsName
+from generators.base import Failure, Fault
 from generators.errors import UsageError
-from generators.files import write_whole
-from generators.names import unknown
 from pipelines.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
-from scorers.judging.sources import parse_mode, parse_rubric
 
 FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
 _LONG = 500
 """More pictures than this are counted on the terminal."""
 
 
-def run(config: RunConfig, console: Console, *, remake: bool = False) -> int:
+def run(
+    config: RunConfig,
+    console: Console,
+    *,
+    remake: bool = False,
+    options: ForecastOptions = NO_OPTIONS,
+) -> int:
     """Answer, score, report. Exit status 1 when records failed.
 
     With `remake`, records of an earlier version of a stage are made again.
     """
-    return exit_status(execute_config(config, console, remake=remake))
+    return exit_status(execute_config(config, console, remake=remake, options=options))
 
 
 def execute_config(
-    config: RunConfig, console: Console, *, remake: bool = False
+    config: RunConfig,
+    console: Console,
+    *,
+    remake: bool = False,
+    options: ForecastOptions = NO_OPTIONS,
 ) -> RunResult:
     """Do what `run` does; the result as a value."""
     experiment = _opened(config, console, remake=remake)
     if not remake:
         _refuse_to_remake(experiment)
-    return _execute(experiment, console, only_scorers=False)
+    return _execute(foretold(experiment, options), console, only_scorers=False)
 
 
 def exit_status(result: RunResult) -> int:
@@ -89,7 +101,8 @@ def score(
         values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, values, flags["set"]), console)
     _refuse_to_score_as_before(experiment)
-    return exit_status(_execute(experiment, console, only_scorers=True))
+    plan = foretold(experiment, only_scorers=True)
+    return exit_status(_execute(plan, console, only_scorers=True))
 
 
 def _refuse_to_score_as_before(experiment: Experiment) -> None:
@@ -139,8 +152,11 @@ def _judge_changes(
     return {"models": dict.fromkeys(judges, values)}
 
 
-def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) -> RunResult:
+def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> RunResult:
+    experiment = plan.experiment
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
+    if plan.over_budget:
+        raise UsageError(plan.over_budget)
     root = experiment.config.root
     _refuse_unless_writable(root)
     for rubric in experiment.config.rubrics:
@@ -148,6 +164,10 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)
     for text in retirements(experiment.plan.stages, date.today()):
         console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
+    if plan.remark:
+        console.print(f"[yellow]trimmed[/yellow] {plan.remark}", soft_wrap=True)
+    if plan.forecast.stages:
+        console.print(f"forecast: {headline(plan.forecast)}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
         address=experiment.config.address,
@@ -157,18 +177,23 @@ def _execute(experiment: Experiment, console: Console, *, only_scorers: bool) ->
         only_scorers=only_scorers,
     )
     display = Display(console)
+    about = experiment.about() | kept_forecast(plan.forecast, root)
+    since_us = time.time_ns() // 1000
     try:
         result = execute(
             experiment.plan,
             root,
             options,
-            experiment.about(),
+            about,
             display,
             notes=experiment.notes,
         )
     finally:
         display.close()
+    lines = concluded(root, plan.forecast, result, since_us)
     _conclude(experiment, root, result, console)
+    for line in lines:
+        console.print(escape(line), soft_wrap=True)
     return result
 
 
@@ -273,20 +298,32 @@ def _progress(console: Console, what: str) -> Callable[[int, int], None]:
 # -------------------------------------------------------------------------- plan
 
 
-def plan(config: RunConfig, console: Console, *, remake: bool = False) -> int:
+def plan(
+    config: RunConfig,
+    console: Console,
+    *,
+    remake: bool = False,
+    options: ForecastOptions = NO_OPTIONS,
+) -> int:
     """Show what `run` would do. Starts nothing and writes nothing.
 
-    Exit status 2 where `run` would refuse to start: keys or weights are missing, or
-    records would be made again and `remake` is not given.
+    Exit status 2 where `run` would refuse to start: keys or weights are missing, the
+    budget is exceeded, or records would be made again and `remake` is not given.
     """
-    planned = plan_config(config, console, remake=remake)
+    planned = plan_config(config, console, remake=remake, options=options)
     show_plan(planned, console)
     return FINISHED if planned.ready(remake=remake) else WRONG_USE
 
 
-def plan_config(config: RunConfig, console: Console, *, remake: bool = False) -> RunPlan:
+def plan_config(
+    config: RunConfig,
+    console: Console,
+    *,
+    remake: bool = False,
+    options: ForecastOptions = NO_OPTIONS,
+) -> RunPlan:
     """What `run` would do, as a value."""
-    return RunPlan.of(_opened(config, console, remake=remake))
+    return RunPlan.of(_opened(config, console, remake=remake), options)
 
 
 # ------------------------------------------------------------- report and export
@@ -324,68 +361,3 @@ def show(root: Path, sample: str, system: str | None, console: Console) -> int:
     for line in describe(reopen(root), Store(root), sample, system):
         console.print(line, soft_wrap=True)
     return FINISHED
-
-
-# --------------------------------------------------------------- people and judges
-
-
-def agreement(
-    scores: Path,
-    human: Path,
-    scorers: Sequence[str],
-    settings: Mapping[str, Any],
-    out: Path | None,
-    console: Console,
-) -> int:
-    """Show how far scores agree with people's; write it as JSON to `out`."""
-    from benchmarks.studies.agreement import AgreementSettings, agreement_report
-
-    report = agreement_report(
-        scores, human, scorers=scorers, settings=AgreementSettings(**settings)
-    )
-    for table in report.tables:
-        console.print(table)
-    if out is not None:
-        write_whole(out, json.dumps(report.content, indent=2, ensure_ascii=False) + "\n")
-        console.print(f"written to {escape(str(out))}", soft_wrap=True)
-    return FINISHED
-
-
-def diff(
-    first: Path,
-    second: Path,
-    systems: tuple[str | None, str | None],
-    out: Path | None,
-    console: Console,
-) -> int:
-    """Show the paired differences between two runs; write them as JSON to `out`."""
-    from benchmarks.studies.differences import remarks, run_difference
-
-    difference = run_difference(first, second, *systems)
-    console.print(difference.table.rich)
-    for line in remarks(difference):
-        console.print(escape(line), soft_wrap=True)
-    if out is not None:
-        write_whole(
-            out, json.dumps(difference.as_json(), indent=2, ensure_ascii=False) + "\n"
-        )
-        console.print(f"written to {escape(str(out))}", soft_wrap=True)
-    return FINISHED
-
-
-def compare(root: Path, values: Mapping[str, Any], console: Console) -> int:
-    """Have pairs of a run's documents judged; `values` are fields of `CompareOptions`."""
-    from benchmarks.studies import pairwise
-
-    if values["weights"] not in (None, *get_args(WeightsName)):
-        raise unknown("weights", values["weights"], get_args(WeightsName))
-    rubric, mode = parse_rubric(values["rubric"]).absolute, parse_mode(values["mode"])
-    options = pairwise.CompareOptions(**{**values, "rubric": rubric, "mode": mode})
-    return pairwise.compare(root, options, console)
-
-
-def bias(root: Path, rubric: str | None, console: Console) -> int:
-    """Show the bias of a run's judges."""
-    from benchmarks.studies.bias import bias as show_bias
-
-    return show_bias(root, console, rubric=parse_rubric(rubric))

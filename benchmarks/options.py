@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,6 +13,7 @@ from generators.base import WeightsName
 
 if TYPE_CHECKING:
     from benchmarks.runs.config import RunConfig
+    from benchmarks.runs.forecast.options import ForecastOptions
 
 Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override it.")]
 Data = Annotated[
@@ -95,6 +96,35 @@ Remake = Annotated[
     bool,
     typer.Option("--remake", help="Make records of an earlier version of a stage again."),
 ]
+RateFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--rates",
+        help="File that `plait bench stage --out` wrote, for rates; may be repeated.",
+    ),
+]
+Machines = Annotated[
+    str | None,
+    typer.Option(
+        "--on",
+        help="Machines the forecast is for, such as 8xH100 or 2x8xA100,64cpu; by default "
+        "this one.",
+    ),
+]
+BudgetHours = Annotated[
+    float | None,
+    typer.Option(
+        help="Refuse where the forecast exceeds so many GPU-hours; hours of wall time "
+        "where no stage takes a GPU."
+    ),
+]
+Trim = Annotated[
+    bool,
+    typer.Option(
+        "--trim",
+        help="With --budget-hours: answer as many queries as fit, stratified by category.",
+    ),
+]
 Run = Annotated[Path, typer.Argument(help="A run directory.")]
 RunOrAnswers = Annotated[
     Path,
@@ -123,15 +153,22 @@ def _declared(
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
+    rates: RateFiles = None,
+    on: Machines = None,
+    budget_hours: BudgetHours = None,
+    trim: Trim = False,
 ) -> None:
     """The options of `run` and `plan`, declared once."""
 
 
-def with_run_options(command: Callable[[RunConfig, bool], int]) -> Callable[..., None]:
+def with_run_options(
+    command: Callable[[RunConfig, bool, ForecastOptions], int],
+) -> Callable[..., None]:
     """`command` as the command line calls it: with every option of a run."""
 
     def called(**options: Any) -> None:
-        raise typer.Exit(command(_config(options), options["remake"]))
+        asked = _config(options), options["remake"], forecast_options(options)
+        raise typer.Exit(command(*asked))
 
     called.__name__, called.__doc__ = command.__name__, command.__doc__
     called.__annotations__ = _declared.__annotations__
@@ -179,6 +216,18 @@ def with_pairing_options(command: Callable[[dict[str, Any]], int]) -> Callable[.
     called.__annotations__ = {name: p.annotation for name, p in parameters.items()}
     called.__signature__ = inspect.Signature(list(parameters.values()))  # type: ignore[attr-defined]
     return called
+
+
+def forecast_options(arguments: Mapping[str, Any]) -> "ForecastOptions":
+    """The options of a run that change its forecast and its budget."""
+    from benchmarks.runs.forecast.options import ForecastOptions
+
+    return ForecastOptions(
+        rates=tuple(arguments["rates"] or ()),
+        on=arguments["on"],
+        budget_hours=arguments["budget_hours"],
+        trim=arguments["trim"],
+    )
 
 
 def _config(arguments: dict[str, Any]) -> "RunConfig":

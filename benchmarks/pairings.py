@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from benchmarks import commands
-from benchmarks.options import flags_of
+from benchmarks.options import flags_of, forecast_options
 from benchmarks.results.board import Board
 from benchmarks.results.pairings import FILES, write_pairings
 from benchmarks.results.pairings.matrix import matrices_of
@@ -49,7 +49,9 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
     config = matrix_config(options)
-    result = commands.execute_config(config, console, remake=options["remake"])
+    result = commands.execute_config(
+        config, console, remake=options["remake"], options=forecast_options(options)
+    )
     _show(reopen(config.root).board(Store(config.root)), config.root, console)
     return commands.exit_status(result)
 

@@ -6,16 +6,18 @@ import time
 from collections.abc import Callable, Iterable
 
 from cluster import actors
-from cluster.placement import Resources, best_node
+from cluster.placement import (
+    IDLE_BEFORE_EVICTION_S,
+    Resources,
+    best_node,
+    worth_another,
+)
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
 from cluster.workers import Event, WorkerPool
 
-_IDLE_BEFORE_EVICTION_S = 1.0
 _QUIET_WAIT_S = 30.0
 """How long a stage waits for resources before a notice says so."""
-_BATCHES_PER_WORKER = 16
-"""Batches that must wait for each worker before another one is worth starting."""
 
 
 class Allocator:
@@ -41,7 +43,8 @@ class Allocator:
                 events += self._free_resources(queue)
         if not any(self._fits_somewhere(q) for q in starved):
             for queue in filter(self._is_worth_another, waiting):
-                self._start(queue)
+                if not self._start(queue):
+                    self._stop_finished(queue)
         return events
 
     def _start(self, queue: StageQueue) -> bool:
@@ -53,15 +56,10 @@ class Allocator:
 
     def _is_worth_another(self, queue: StageQueue) -> bool:
         """Whether enough work waits to start another worker."""
-        placement = queue.spec.placement
-        workers, most = len(self.pool.of(queue)), placement.workers
-        limits = (n for n in (most, queue.max_workers) if n is not None)
-        remote = placement.endpoint is not None and placement.server is None
-        if remote or any(workers >= n for n in limits):
+        workers, most = len(self.pool.of(queue)), queue.max_workers
+        if most is not None and workers >= most:
             return False
-        batches = _BATCHES_PER_WORKER if most is None else 1
-        at_once = queue.limit * placement.concurrency
-        return queue.pending > batches * at_once * workers
+        return worth_another(queue.spec.placement, queue.pending, workers, queue.limit)
 
     def _free_resources(self, queue: StageQueue) -> list[Event]:
         """Stop idle workers for a stage that fits nowhere now; give it up in the end."""
@@ -71,7 +69,7 @@ class Allocator:
             return self._explain(queue, need, waited)
         if any(r.state == "stopping" for r in self.pool.replicas):
             return []
-        if to_stop := self._to_stop_for(queue, need):
+        if to_stop := self._to_stop_for(queue, need, self._may_stop):
             for replica in to_stop:
                 self.pool.stop(replica)
             return []
@@ -79,12 +77,21 @@ class Allocator:
             return []
         return self._explain(queue, need, waited)
 
-    def _to_stop_for(self, queue: StageQueue, need: Resources) -> list[Replica]:
-        """The fewest idle workers of one node whose end frees `need`."""
+    def _stop_finished(self, queue: StageQueue) -> None:
+        """Stop workers whose stages have no more work, for one more worker of `queue`."""
+        if not any(r.state == "stopping" for r in self.pool.replicas):
+            need = Resources.of_placement(queue.spec.placement)
+            for replica in self._to_stop_for(queue, need, self._is_finished):
+                self.pool.stop(replica)
+
+    def _to_stop_for(
+        self, queue: StageQueue, need: Resources, may_stop: Callable[[Replica], bool]
+    ) -> list[Replica]:
+        """The fewest workers of one node that `may_stop` and whose end frees `need`."""
         candidates: list[list[Replica]] = []
         for node, free in self.pool.free_for(queue).items():
             selected: list[Replica] = []
-            for replica in filter(self._may_stop, self.pool.replicas):
+            for replica in filter(may_stop, self.pool.replicas):
                 if replica.handle.node == node and need.gains(free, replica.need):
                     selected.append(replica)
                     free += replica.need
@@ -94,8 +101,11 @@ class Allocator:
 
     def _may_stop(self, replica: Replica) -> bool:
         idle_s = time.monotonic() - replica.last_heard
-        settled = not self._growing(replica.queue) or idle_s > _IDLE_BEFORE_EVICTION_S
+        settled = not self._growing(replica.queue) or idle_s > IDLE_BEFORE_EVICTION_S
         return replica.idle and settled
+
+    def _is_finished(self, replica: Replica) -> bool:
+        return replica.idle and not self._growing(replica.queue)
 
     def _fits_somewhere(self, queue: StageQueue) -> bool:
         need = Resources.of_placement(queue.spec.placement)

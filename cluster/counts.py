@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from cluster.plan import Evaluation, Plan, final_lookup, outcome_name
@@ -29,7 +30,15 @@ class StageCount:
     """Of these, the ones with a final record."""
     later: int = 0
     """Upper bound of jobs that depend on records still missing."""
+    later_of: Counter[tuple[str, str]] = field(default_factory=Counter, repr=False)
+    """`later` by system ("" for a judgement) and digest of the stage that is waited for."""
     keys: set[str] = field(default_factory=set, repr=False)
+
+    def add_later(self, jobs: int, system: str, feeder: str) -> None:
+        """Count at most `jobs` that follow records of the stage with digest `feeder`."""
+        if jobs:
+            self.later += jobs
+            self.later_of[system, feeder] += jobs
 
     @property
     def to_run(self) -> int:
@@ -100,7 +109,8 @@ def _count_walk(
         reached = _reached(judge.stages, outcome)
         left = judge.rounds - _times(judge.stages[0], steps)
         for i, stage in enumerate(judge.stages):
-            counts[stage.digest].later += left + (i > reached)
+            feeder = judge.stages[max(i - 1, 0)].digest
+            counts[stage.digest].add_later(left + (i > reached), "", feeder)
 
 
 def _count_later(
@@ -117,10 +127,13 @@ def _count_later(
     for i, stage in enumerate(system.stages):
         left = missing + (i > reached)
         each = 1 if stage is system.draft else system.max_images
-        counts[stage.digest].later += left * each
+        feeder = system.stages[i - 1].digest
+        counts[stage.digest].add_later(left * each, system.name, feeder)
     for scorer in plan.scorers:
-        for stage in scorer.stages:
-            counts[stage.digest].later += scorer.rounds
+        chain = (system.stages[-1], *scorer.stages)
+        for feeder_stage, stage in pairwise(chain):
+            tally = counts[stage.digest]
+            tally.add_later(scorer.rounds, system.name, feeder_stage.digest)
 
 
 def _reached(chain: Sequence[StageSpec], pending: Pending) -> int:

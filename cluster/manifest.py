@@ -42,8 +42,13 @@ def environment() -> dict[str, Any]:
         "platform": platform.platform(),
         "packages": {name: v for name in _PACKAGES if (v := _version(name))},
         "git": _git(),
-        "hardware": {"cpus": os.cpu_count(), "gpus": _gpus()},
+        "hardware": hardware(),
     }
+
+
+def hardware() -> dict[str, Any]:
+    """CPUs, and GPUs by name and driver, of this process's machine."""
+    return {"cpus": os.cpu_count(), "gpus": _gpus()}
 
 
 def _version(package: str) -> str | None:

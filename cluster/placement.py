@@ -9,6 +9,11 @@ from cluster.stage_queue import StageQueue
 from generators.base import Placement
 
 _ROUNDING = 1e-6
+_BATCHES_PER_WORKER = 16
+"""Batches that must wait for each worker before another one is worth starting."""
+IDLE_BEFORE_EVICTION_S = 1.0
+"""How long a worker that may get more work is idle before it gives way to a stage that
+has none."""
 MOST_DEATHS = 3
 """Deaths while loading, on one node that lives on, after which a stage is not loadable."""
 SETTLING_S = 45.0
@@ -90,6 +95,17 @@ def best_node(need: Resources, free: Mapping[str, Resources]) -> str | None:
     """The fullest node on which `need` fits, to keep wide gaps for wide models."""
     fitting = [node for node, resources in free.items() if need.fits(resources)]
     return min(fitting, key=lambda n: (free[n].gpus, free[n].cpus, n), default=None)
+
+
+def worth_another(
+    placement: Placement, pending: float, workers: int, batch_size: int
+) -> bool:
+    """Whether `pending` jobs are enough for one more worker beside `workers`."""
+    remote = placement.endpoint is not None and placement.server is None
+    if remote or (placement.workers is not None and workers >= placement.workers):
+        return False
+    batches = _BATCHES_PER_WORKER if placement.workers is None else 1
+    return pending > batches * batch_size * placement.concurrency * workers
 
 
 @dataclass

@@ -40,6 +40,8 @@ class Replica:
     state: State = "starting"
     since: float = field(default_factory=time.monotonic)
     """When it entered its state."""
+    started: float = field(default_factory=time.monotonic)
+    """When it was asked for."""
     last_heard: float = field(default_factory=time.monotonic)
     """When it last returned a receipt, or received a batch after being idle."""
     info: WorkerInfo | None = None

@@ -23,6 +23,7 @@ from cluster.plan import (
     evaluations,
 )
 from cluster.store import DamagedPart, Store, StoreError
+from cluster.timing import TIMING, former_timing, timing
 from cluster.tracing.journal import SpanJournal
 from cluster.tracing.results import traced
 from cluster.tracing.sessions import MAKING, STARTING_RAY
@@ -100,7 +101,9 @@ def execute(
     with RunLock(root) as lock, RunLog(root, watcher) as log, SpanJournal(root) as journal:
         store = Store(root, repairs=True, on_notice=log.notice)
         store.sweep()
+        earlier = former_timing(root / MANIFEST)
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
+        manifest |= {TIMING: earlier} if earlier else {}
         write_json(root / MANIFEST, manifest)
         work = _Work(plan, store, options, log, lock, journal)
         work.finish(notes=notes)
@@ -112,6 +115,9 @@ def execute(
             "usage": work.usage,
             "worker_failures": log.about_failures(),
         }
+        seconds = time.monotonic() - began
+        if entry := timing(earlier, seconds, work.scheduling_s, log.loads):
+            manifest[TIMING] = entry
         manifest["status"] = "interrupted" if work.interrupted else "finished"
         manifest |= traced(root, log.notice)
         write_json(root / MANIFEST, manifest)
@@ -139,6 +145,8 @@ class _Work:
     lock: RunLock
     journal: SpanJournal
     made: int = 0
+    scheduling_s: float = 0.0
+    """Seconds between the start of Ray and its end."""
     interrupted: bool = False
     usage: Mapping[str, Any] = field(default_factory=dict)
     evaluations: Sequence[Evaluation | Pending] = ()
@@ -212,12 +220,14 @@ class _Work:
             on_turn=self.watcher.turn,
             on_notice=self.watcher.notice,
             on_failure=self.watcher.worker_failed,
+            on_ready=self.watcher.worker_ready,
             should_stop=lambda: stopper.requested or self.lock.lost,
             journal=self.journal,
         )
         stopper.on_stop = lambda: self.watcher.notice(
             "stopping after the batches in flight; interrupt again to stop at once"
         )
+        began = time.monotonic()
         try:
             scheduler.run()
         except (Interrupted, KeyboardInterrupt):
@@ -226,3 +236,4 @@ class _Work:
             self.interrupted = True
         finally:
             self.made += scheduler.made
+            self.scheduling_s += time.monotonic() - began

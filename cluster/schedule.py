@@ -50,6 +50,7 @@ class Scheduler:
         on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
         on_notice: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
+        on_ready: Callable[[str, float], None] = lambda folder, seconds: None,
         should_stop: Callable[[], bool] = lambda: False,
         journal: SpanJournal | None = None,
     ) -> None:
@@ -77,7 +78,13 @@ class Scheduler:
         probe = _probe_of(plan)
         self._journal = journal or SpanJournal()
         self._pool = WorkerPool(
-            store.root, options, probe, self._notice, on_failure, self._journal
+            store.root,
+            options,
+            probe,
+            self._notice,
+            on_failure,
+            on_ready,
+            self._journal,
         )
         self._allocator = Allocator(self._pool, self._growing)
         self._shown = 0.0

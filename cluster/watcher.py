@@ -83,6 +83,12 @@ class Watcher:
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Called when a worker died or timed out; it is replaced where possible."""
 
+    def worker_ready(self, folder: str, seconds: float) -> None:
+        """Called when a worker of the stage in `folder` has loaded.
+
+        `seconds` is the time since it was started.
+        """
+
 
 LOG = "run.log"
 STDERR_FOLDER = ".stderr"
@@ -113,6 +119,8 @@ class RunLog(Watcher):
         self.path = root / LOG
         self.watcher = watcher
         self.failures: list[WorkerFailure] = []
+        self.loads: dict[str, list[float]] = {}
+        """Seconds that workers took until they were ready, by the stage's folder."""
         self._folder = root / STDERR_FOLDER
         self._offsets: dict[Path, int] = {}
         self._guard = threading.Lock()
@@ -156,6 +164,11 @@ class RunLog(Watcher):
         self._write(str(failure))
         self.failures.append(failure)
         self.watcher.worker_failed(failure)
+
+    def worker_ready(self, folder: str, seconds: float) -> None:
+        """Keep for the manifest, and pass on."""
+        self.loads.setdefault(folder, []).append(seconds)
+        self.watcher.worker_ready(folder, seconds)
 
     def about_failures(self) -> dict[str, Any]:
         """The manifest's entry on failed workers."""

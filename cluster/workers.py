@@ -34,12 +34,14 @@ class WorkerPool:
         probe: list[tuple[str, str]],
         notice: Callable[[str], None],
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
+        on_ready: Callable[[str, float], None] = lambda folder, seconds: None,
         journal: SpanJournal | None = None,
     ) -> None:
         self.root = root
         self.options = options
         self.notice = notice
         self._on_failure = on_failure
+        self._on_ready = on_ready
         self._journal = journal or SpanJournal()
         self.replicas: list[Replica] = []
         self.nodes: list[Node] = []
@@ -195,6 +197,7 @@ class WorkerPool:
         if error is None:
             self._loading_deaths.clear(replica.queue)
             replica.enter("ready")
+            self._on_ready(replica.queue.spec.folder, replica.since - replica.started)
             return []
         self.stop(replica)
         return self._never_ready(replica.queue, error)

@@ -83,6 +83,23 @@ class Experiment:
             return ""
         return f"{len(self.samples):,} of {len(self.task.samples):,} queries"
 
+    def limited_to(self, queries: int) -> Experiment:
+        """The same with at most `queries` queries, in the same run directory."""
+        values = {"limit": queries, "out": self.config.root}
+        config = self.config.model_copy(update=values)
+        samples = _selection(config, self.task, self.ids)
+        return replace(self, config=config, samples=samples)
+
+    @property
+    def recorded_queries(self) -> int:
+        """How many queries the run in the run directory has; 0 where there is none."""
+        root = self.config.root
+        if not is_run(root):
+            return 0
+        manifest = read_manifest(root)
+        former = former_config(root, manifest)
+        return len(_selection(former, self.task, manifest.get("ids")))
+
     def about(self) -> dict[str, Any]:
         """The manifest's entries about the run, without the environment."""
         stages = {s.folder: stage_facts(s) for s in self.plan.stages}

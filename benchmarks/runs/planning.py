@@ -14,7 +14,11 @@ from rich.table import Table
 
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, superseded
-from cluster.counts import StageCount, count
+from benchmarks.runs.forecast.forecast import Forecast
+from benchmarks.runs.forecast.foretelling import NO_OPTIONS, foretold
+from benchmarks.runs.forecast.options import ForecastOptions
+from benchmarks.runs.forecast.table import forecast_table
+from cluster.counts import StageCount
 from cluster.store import Store
 from pipelines.presets import retirements
 
@@ -41,12 +45,19 @@ class RunPlan:
     """Rows of the task set that count as failed."""
     shared: Sequence[str] = ()
     """Stages whose records serve several systems."""
+    forecast: Forecast
+    """What the run will take."""
+    trimmed: str = ""
+    """That queries were left out to fit a budget; empty where none were."""
+    over_budget: str = ""
+    """Why the run does not fit into the budget that was given; empty where it does."""
 
     @classmethod
-    def of(cls, experiment: Experiment) -> "RunPlan":
-        """What running `experiment` would do."""
+    def of(cls, experiment: Experiment, options: ForecastOptions = NO_OPTIONS) -> "RunPlan":
+        """What running `experiment` would do; UsageError for options not to be used."""
+        plan = foretold(experiment, options)
+        experiment, counts = plan.experiment, plan.counts
         store = Store(experiment.config.root)
-        counts = count(experiment.plan, store)
         return cls(
             root=experiment.config.root,
             extent=_extent(experiment),
@@ -56,6 +67,9 @@ class RunPlan:
             retired=list(retirements(experiment.plan.stages, date.today())),
             malformed=list(_malformed(experiment)),
             shared=[_sharing(c) for c in counts if c.requests > c.distinct],
+            forecast=plan.forecast,
+            trimmed=plan.remark,
+            over_budget=plan.over_budget,
         )
 
     @property
@@ -65,7 +79,8 @@ class RunPlan:
 
     def ready(self, *, remake: bool = False) -> bool:
         """Whether `run` would start."""
-        return not self.missing and (remake or not self.made_again)
+        refused = self.missing or self.over_budget
+        return not refused and (remake or not self.made_again)
 
     @property
     def table(self) -> ResultTable:
@@ -76,7 +91,13 @@ class RunPlan:
         notes += [f"retired model: {text}" for text in self.retired]
         notes += [f"malformed rows: {text}" for text in self.malformed]
         rows = [_row(tally) for tally in self.counts]
+        notes += [f"over budget: {self.over_budget}"] if self.over_budget else []
         return ResultTable.of(self.extent, head, rows, (*notes, *self.shared))
+
+    @property
+    def forecast_table(self) -> ResultTable:
+        """What the run will take, by stage, with where each rate comes from."""
+        return forecast_table(self.forecast)
 
     def _repr_html_(self) -> str:
         return self.table.html
@@ -156,11 +177,16 @@ def show_plan(plan: RunPlan, console: Console) -> None:
         ("made again", "yellow", plan.made_again),
         ("retired model", "yellow", plan.retired),
         ("malformed rows", "yellow", plan.malformed),
+        ("over budget", "red", (plan.over_budget,) if plan.over_budget else ()),
+        ("trimmed", "yellow", (plan.trimmed,) if plan.trimmed else ()),
     ):
         for line in lines:
             console.print(f"[{colour}]{heading}[/{colour}] {escape(line)}", soft_wrap=True)
     for line in plan.shared:
         console.print(escape(line), soft_wrap=True)
+    if plan.forecast.stages:
+        console.print()
+        console.print(plan.forecast_table.rich)
 
 
 def _terminal_table(counts: Sequence[StageCount]) -> Table:

@@ -103,6 +103,26 @@ def test_a_stage_with_much_work_grows_only_when_no_other_waits_for_room() -> Non
     assert workers(pool, long) == 1
 
 
+def test_a_stage_with_much_work_gets_the_room_of_stages_that_have_ended() -> None:
+    pool, ended, long = PaperPool(node(gpus=3)), stage(0), stage(1, jobs=400)
+    for _ in range(2):
+        pool.working(ended)
+    pool.working(long)
+    place(pool, ended, long)
+    assert stopping(pool) == [0]
+    pool.replicas = [r for r in pool.replicas if r.state != "stopping"]
+    place(pool, ended, long)
+    assert workers(pool, long) == 2
+
+
+def test_a_stage_that_may_get_more_work_keeps_its_workers_while_another_grows() -> None:
+    pool, idle, long = PaperPool(node(gpus=2)), stage(0), stage(1, jobs=400)
+    pool.working(idle).last_heard -= 60
+    pool.working(long)
+    place(pool, idle, long, growing=True)
+    assert stopping(pool) == []
+
+
 def test_a_stage_that_fits_on_no_node_does_not_keep_others_small() -> None:
     pool = PaperPool(node(gpus=2), address="auto")
     long, huge = stage(0, jobs=400), stage(1, replace(GPU, num_gpus=8), jobs=1)

@@ -84,6 +84,7 @@ def facts_of(manifest: Mapping[str, Any]) -> Facts:
         "status": _text(manifest.get("status")),
         "started": _text(manifest.get("started")),
         "finished": _text(manifest.get("finished")),
+        "forecast": "; ".join(_mapping(manifest.get("forecast_outcome")).get("lines", ())),
         "data": _data(manifest.get("data")),
         "seed": _text(_mapping(manifest.get("config")).get("seed")),
         "code": _code(_mapping(manifest.get("git"))),

@@ -1,0 +1,166 @@
+"""Forecasts of real jobs beside what came of them, as a page.
+
+    python -m benchmarks.runs.forecast.jobs --folder runs/forecast --page forecast.md
+
+Each job runs after a smaller one that measures its rates. Jobs that are there already are
+not run again, so the page can be written anew from an existing folder.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.runs.forecast.keeping import FORECAST, OUTCOME
+from benchmarks.runs.forecast.rates import FigureRange
+from benchmarks.runs.forecast.table import span_text, time_text
+from benchmarks.runs.run_directory import read_manifest
+from cluster.manifest import CHECKOUT, write_json
+from cluster.run import MANIFEST
+from generators.files import write_whole
+
+_TINY = ("--data", "sample", "--weights", "tiny")
+_SYSTEMS = tuple(
+    word
+    for name in ("anole", "qwen2-vl-72b+sdxl-turbo", "qwen2-vl-72b+openjourney", "gt")
+    for word in ("--system", name)
+)
+_JUDGED = ("--scorer", "clipscore", "--scorer", "judge:mmie-score")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForecastJob:
+    """A job, and the one that measured its rates before."""
+
+    name: str
+    folder: str
+    words: tuple[str, ...]
+    before: tuple[tuple[str, tuple[str, ...]], ...]
+    """Folders and arguments of the runs that come first."""
+
+
+JOBS: tuple[ForecastJob, ...] = (
+    ForecastJob(
+        name="four tiny systems over 24 sample queries, after one of 6",
+        folder="tiny-24",
+        words=(*_TINY, *_SYSTEMS, "--limit", "24"),
+        before=(("tiny-6", (*_TINY, *_SYSTEMS, "--limit", "6")),),
+    ),
+    ForecastJob(
+        name="40 miniature queries on mini weights, of which 24 are answered",
+        folder="mini",
+        words=("--limit", "40"),
+        before=(("mini", ("--limit", "24")),),
+    ),
+    ForecastJob(
+        name="a judge added to the 24 tiny sample queries, after one over 6",
+        folder="tiny-24",
+        words=(*_TINY, *_SYSTEMS, *_JUDGED, "--limit", "24"),
+        before=(("tiny-6", (*_TINY, *_SYSTEMS, *_JUDGED, "--limit", "6")),),
+    ),
+)
+
+
+def main(
+    folder: Annotated[Path, typer.Option(help="Folder for the runs.")],
+    page: Annotated[
+        Path | None, typer.Option(help="Markdown file; else it is printed.")
+    ] = None,
+) -> None:
+    """Run all jobs, and set their forecasts beside what came."""
+    root = folder.resolve()
+    for number, job in enumerate(JOBS):
+        _run_once(root, number, job)
+    text = page_of(root, [read_manifest(root / f"job-{n}") for n in range(len(JOBS))])
+    if page is None:
+        print(text)
+    else:
+        write_whole(page, text)
+
+
+def _run_once(root: Path, number: int, job: ForecastJob) -> None:
+    """Run a job after those that come before it, and keep the manifest it leaves."""
+    record = root / f"job-{number}"
+    if (record / MANIFEST).exists():
+        return
+    for folder, words in (*job.before, (job.folder, job.words)):
+        command = [sys.executable, str(CHECKOUT / "plait.py"), "run", *words]
+        done = subprocess.run([*command, "--out", str(root / folder)], check=False)
+        if done.returncode not in (0, 1):
+            raise typer.Exit(done.returncode)
+    record.mkdir()
+    write_json(record / MANIFEST, read_manifest(root / job.folder))
+
+
+def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
+    """The page: all jobs in one table, then the stages of each."""
+    about = manifests[0]
+    remarks = (
+        "Each job was foretold when it began, from the records and load times of the run "
+        "before it; nothing was fitted afterwards.",
+        "Other work on the machine during one run of a pair and not during the other "
+        "lengthens its loads and batches: the stages' tables tell them apart.",
+        f"Machine: {about['platform']}, {about['hardware']['cpus']} CPUs, GPUs: "
+        f"{', '.join(about['hardware']['gpus']) or 'none'}.",
+        "Versions: " + ", ".join(f"{k} {v}" for k, v in about["packages"].items()) + ".",
+        f"Commit {about['git']['commit'][:12]}; started {about['started']}.",
+        "Command: python -m benchmarks.runs.forecast.jobs --folder FOLDER --page FILE",
+        "Range: every stage at the fast, then at the slow end of its rates (a 90 % "
+        "prediction interval from the spread between batches; load times from the least "
+        "to the largest that was measured).",
+    )
+    tables = [_jobs_table(manifests)]
+    tables += [_stages_table(j, m) for j, m in zip(JOBS, manifests, strict=True)]
+    return markdown_page("Forecasts beside what came", remarks, tables)
+
+
+def _jobs_table(manifests: Sequence[Mapping[str, Any]]) -> ResultTable:
+    rows = []
+    for job, manifest in zip(JOBS, manifests, strict=True):
+        planned, came = manifest[FORECAST], manifest[OUTCOME]["seconds"]
+        span = FigureRange(**planned["seconds"])
+        least = "at least " if planned["lower_bound"] else ""
+        within = "yes" if span.low <= came <= span.high else "no"
+        change = f"{came / span.mean - 1:+.0%}" if span.mean else ""
+        rows.append(
+            [job.name, f"{least}{span_text(span)}", time_text(came), change, within]
+        )
+    head = ("job", "planned", "took", "difference", "in the range")
+    return ResultTable.of("Wall time", head, rows)
+
+
+def _stages_table(job: ForecastJob, manifest: Mapping[str, Any]) -> ResultTable:
+    outcome = manifest[OUTCOME]["stages"]
+    rows = []
+    for folder, planned in manifest[FORECAST]["stages"].items():
+        came = outcome.get(folder, {"jobs": 0, "seconds_per_record": 0.0})
+        each, load = planned["seconds_per_record"], planned["load_seconds"]
+        loads = manifest[OUTCOME]["load_seconds"].get(folder, [])
+        rows.append(
+            [
+                folder.rpartition("-")[0],
+                f"{planned['jobs']:,.0f}",
+                f"{came['jobs']:,}",
+                f"{each['mean']:.3g}" if each else "?",
+                f"{came['seconds_per_record']:.3g}",
+                f"{load['mean']:.3g}" if load else "?",
+                f"{loads[-1]:.3g}" if loads else "?",
+                planned["origin"],
+            ]
+        )
+    head = (
+        *("stage", "records planned", "made", "s each planned", "came"),
+        *("load s planned", "last load s", "rate from"),
+    )
+    return ResultTable.of(job.name, head, rows)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,285 @@
+"""A run on paper: stages take turns on nodes by the scheduler's rules, on a clock.
+
+It has the rules of `cluster.allocation`: every stage with work gets a worker where one
+fits, then more of them; where not all fit, idle workers give way. Jobs are counted in
+chunks of whole batches, so that a large plan takes no longer than a small one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.runs.forecast.work import StageWork
+from cluster.placement import (
+    IDLE_BEFORE_EVICTION_S,
+    Node,
+    Resources,
+    best_node,
+    worth_another,
+)
+
+_CHUNKS = 150
+"""Chunks of a stage's jobs, about."""
+_CHUNKS_PER_WORKER = 8
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSpeed:
+    """How fast one worker of a stage is."""
+
+    seconds: float
+    """For one record; 0 where it is not known."""
+    load_s: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Simulated:
+    """What came of a run on paper."""
+
+    seconds: float
+    gpu_seconds: float
+    """Seconds for which workers held GPUs, loading and idling included."""
+    busy_seconds: Mapping[str, float]
+    """Of all workers of a stage, by its digest."""
+    workers: Mapping[str, int]
+    """Most workers of a stage at a time."""
+    unplaced: Sequence[str] = ()
+    """Names of stages of which no worker fits on any node."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    queue: _Queue
+    node: str
+    started: float
+    free_at: float
+    """When it has loaded, or finished its chunk; in the past while it is idle."""
+    jobs: float = 0.0
+    """In its chunk."""
+
+
+@dataclass(eq=False)
+class _Queue:
+    work: StageWork
+    speed: WorkerSpeed
+    chunk: float
+    need: Resources
+    pending: float
+    left: float
+    """Jobs that are not done, later ones included."""
+    feeds: list[tuple[_Queue, float]] = field(default_factory=list)
+    """Stages that get jobs from this one, and how many per job done."""
+    workers: list[_Worker] = field(default_factory=list)
+    busy_s: float = 0.0
+    most_workers: int = 0
+
+    @property
+    def has_work(self) -> bool:
+        return self.pending > _ROUNDING
+
+    @property
+    def busy(self) -> bool:
+        return self.has_work or any(worker.jobs for worker in self.workers)
+
+
+def simulate(
+    work: Sequence[StageWork], speeds: Mapping[str, WorkerSpeed], nodes: Sequence[Node]
+) -> Simulated:
+    """Let the stages run on `nodes`; `speeds` are by the stage's digest."""
+    return _Simulation(work, speeds, nodes).run()
+
+
+class _Simulation:
+    def __init__(
+        self,
+        work: Sequence[StageWork],
+        speeds: Mapping[str, WorkerSpeed],
+        nodes: Sequence[Node],
+    ) -> None:
+        self.nodes = nodes
+        self.now = self.gpu_seconds = 0.0
+        self.queues = {w.spec.digest: self._queue(w, speeds) for w in work}
+        self.unplaced = [q for q in self.queues.values() if not self._fits(q)]
+        self._free = {node.id: node.total for node in nodes}
+        for queue in self.queues.values():
+            self._connect(queue)
+
+    def _queue(self, work: StageWork, speeds: Mapping[str, WorkerSpeed]) -> _Queue:
+        placement = work.spec.placement
+        need = Resources.of_placement(placement)
+        batch = max(placement.batch_size, placement.concurrency, 1)
+        slots = sum(_slots(need, node.total) for node in self.nodes)
+        chunks = max(_CHUNKS, _CHUNKS_PER_WORKER * slots)
+        return _Queue(
+            work=work,
+            speed=speeds.get(work.spec.digest, WorkerSpeed(0.0)),
+            chunk=batch * max(1, math.ceil(work.jobs / batch / chunks)),
+            need=need,
+            pending=work.known,
+            left=work.jobs,
+        )
+
+    def _connect(self, queue: _Queue) -> None:
+        for flow in queue.work.flows:
+            feeder = self.queues.get(flow.feeder)
+            if feeder is None or feeder is queue or not feeder.left:
+                queue.pending += flow.jobs
+            else:
+                feeder.feeds.append((queue, flow.jobs / feeder.left))
+
+    def _fits(self, queue: _Queue) -> bool:
+        return any(queue.need.fits(node.total) for node in self.nodes)
+
+    # --------------------------------------------------------------------- the clock
+
+    def run(self) -> Simulated:
+        """Turn until nothing is left; a stage that fits nowhere takes no time."""
+        for queue in self.unplaced:
+            self._finish(queue, queue.pending)
+        while any(queue.busy for queue in self.queues.values()):
+            self._allocate()
+            self._dispatch()
+            if not self._advance():
+                break
+        for worker in list(self._workers()):
+            self._stop(worker)
+        return Simulated(
+            seconds=self.now,
+            gpu_seconds=self.gpu_seconds,
+            busy_seconds={d: q.busy_s for d, q in self.queues.items()},
+            workers={d: q.most_workers for d, q in self.queues.items()},
+            unplaced=[q.work.spec.name for q in self.unplaced],
+        )
+
+    def _workers(self) -> Iterator[_Worker]:
+        for queue in self.queues.values():
+            yield from queue.workers
+
+    def _advance(self) -> bool:
+        """Go to the next moment at which something changes; False where there is none."""
+        moments = [
+            moment
+            for worker in self._workers()
+            for moment in (worker.free_at, worker.free_at + IDLE_BEFORE_EVICTION_S)
+            if moment > self.now
+        ]
+        if not moments:
+            return False
+        self.now = min(moments)
+        for worker in list(self._workers()):
+            if worker.jobs and worker.free_at <= self.now:
+                done, worker.jobs = worker.jobs, 0.0
+                self._finish(worker.queue, done)
+        return True
+
+    def _finish(self, queue: _Queue, jobs: float) -> None:
+        queue.left -= jobs
+        if queue in self.unplaced:
+            queue.pending = 0.0
+        for fed, each in queue.feeds:
+            fed.pending += jobs * each
+            if fed in self.unplaced:
+                self._finish(fed, jobs * each)
+
+    # -------------------------------------------------------------------- allocation
+
+    def _allocate(self) -> None:
+        waiting = [q for q in self.queues.values() if q.has_work and self._fits(q)]
+        waiting.sort(key=lambda q: q.work.rank)
+        starved = [q for q in waiting if not q.workers]
+        for queue in starved:
+            if not self._start(queue):
+                self._room(queue, self._may_stop)
+        if any(not q.workers for q in waiting):
+            return
+        grown = True
+        while grown:
+            growing = [q for q in waiting if self._is_worth_another(q)]
+            grown = sum(map(self._grow, growing)) > 0
+
+    def _grow(self, queue: _Queue) -> bool:
+        return self._start(queue) or self._room(queue, self._is_finished)
+
+    def _is_worth_another(self, queue: _Queue) -> bool:
+        placement = queue.work.spec.placement
+        workers = len(queue.workers)
+        return worth_another(placement, queue.pending, workers, placement.batch_size)
+
+    def _start(self, queue: _Queue) -> bool:
+        node = best_node(queue.need, self._free)
+        if node is None:
+            return False
+        self._free[node] -= queue.need
+        ready = self.now + queue.speed.load_s
+        queue.workers.append(_Worker(queue, node, self.now, ready))
+        queue.most_workers = max(queue.most_workers, len(queue.workers))
+        return True
+
+    def _room(self, queue: _Queue, may_stop: Callable[[_Worker], bool]) -> bool:
+        """Start a worker in place of the fewest of one node that `may_stop`."""
+        candidates: list[list[_Worker]] = []
+        for node, free in self._free.items():
+            selected: list[_Worker] = []
+            for worker in filter(may_stop, list(self._workers())):
+                if worker.node == node and queue.need.gains(free, worker.queue.need):
+                    selected.append(worker)
+                    free += worker.queue.need
+            if queue.need.fits(free):
+                candidates.append(selected)
+        for worker in min(candidates, key=len, default=[]):
+            self._stop(worker)
+        return bool(candidates) and self._start(queue)
+
+    def _is_idle(self, worker: _Worker) -> bool:
+        return not (worker.jobs or worker.queue.has_work or worker.free_at > self.now)
+
+    def _is_finished(self, worker: _Worker) -> bool:
+        return self._is_idle(worker) and not self._growing(worker.queue)
+
+    def _may_stop(self, worker: _Worker) -> bool:
+        settled = self.now - worker.free_at >= IDLE_BEFORE_EVICTION_S - _ROUNDING
+        return self._is_idle(worker) and (settled or not self._growing(worker.queue))
+
+    def _stop(self, worker: _Worker) -> None:
+        worker.queue.workers.remove(worker)
+        self._free[worker.node] += worker.queue.need
+        self.gpu_seconds += worker.queue.need.gpus * (self.now - worker.started)
+
+    def _growing(self, queue: _Queue) -> bool:
+        feeders = (self.queues.get(digest) for digest in queue.work.feeders)
+        return any(feeder is not None and feeder.busy for feeder in feeders)
+
+    # --------------------------------------------------------------------- computing
+
+    def _dispatch(self) -> None:
+        for queue in self.queues.values():
+            idle = [w for w in queue.workers if not w.jobs and w.free_at <= self.now]
+            for worker in idle:
+                if queue.has_work:
+                    self._take(queue, worker)
+
+    def _take(self, queue: _Queue, worker: _Worker) -> None:
+        placement = queue.work.spec.placement
+        size = queue.chunk
+        if not self._growing(queue):
+            share = math.ceil(queue.pending / len(queue.workers))
+            size = min(size, max(share, math.ceil(placement.batch_size / 2)))
+        worker.jobs = min(size, queue.pending)
+        queue.pending = max(0.0, queue.pending - worker.jobs)
+        asked = placement.endpoint is not None or placement.server is not None
+        at_once = placement.concurrency if asked else 1
+        seconds = worker.jobs * queue.speed.seconds / at_once
+        if at_once > 1:
+            seconds = max(seconds, queue.speed.seconds)
+        queue.busy_s += worker.jobs * queue.speed.seconds
+        worker.free_at = self.now + max(seconds, _ROUNDING)
+
+
+def _slots(need: Resources, total: Resources) -> int:
+    """How many workers fit on a node; at most 64 count."""
+    pairs = ((total.gpus, need.gpus), (total.cpus, need.cpus))
+    counts = [int(has / takes) for has, takes in pairs if takes > 0]
+    return min([64, *counts])

@@ -1,0 +1,46 @@
+"""How long a run's engine took to start and its workers to load, for later forecasts."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+TIMING = "timing"
+"""The manifest's entry."""
+_MOST_LOADS = 8
+"""Loads of one stage that the manifest keeps, the latest ones."""
+
+Loads = Mapping[str, Sequence[float]]
+"""Seconds from the start of a worker until it was ready, by the stage's folder."""
+
+
+def former_timing(manifest: Path) -> dict[str, Any]:
+    """The entry of the run's earlier commands; empty where there is none."""
+    try:
+        former = json.loads(manifest.read_text())[TIMING]
+    except (OSError, ValueError, LookupError, TypeError):
+        return {}
+    return former if isinstance(former, dict) else {}
+
+
+def timing(
+    former: Mapping[str, Any], seconds: float, scheduling_s: float, loads: Loads
+) -> dict[str, Any]:
+    """The entry after a command of `seconds`, of which `scheduling_s` had workers.
+
+    A command that started no worker leaves the entry as it is.
+    """
+    if not scheduling_s:
+        return dict(former)
+    known: Loads = former.get("load_seconds", {})
+    merged = {
+        folder: [*known.get(folder, ()), *loads.get(folder, ())][-_MOST_LOADS:]
+        for folder in sorted({*known, *loads})
+    }
+    return {
+        "seconds": round(seconds, 3),
+        "scheduling_seconds": round(scheduling_s, 3),
+        "load_seconds": {f: [round(s, 3) for s in all_] for f, all_ in merged.items()},
+    }

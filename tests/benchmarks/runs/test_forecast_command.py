@@ -1,0 +1,119 @@
+"""The forecast on the command line: `plan` shows it, `run` keeps it and compares."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_helpers import plait
+from paths import CHECKOUT
+
+PAIR = ("--data", "sample", "--weights", "tiny", "--system", "qwen2-vl-72b+sdxl-turbo")
+PAIR = (*PAIR, "--set", "scorers=[]")
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((root / "manifest.json").read_text())
+    return content
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A run of four queries, and what its command printed."""
+    root = tmp_path_factory.mktemp("runs") / "small"
+    done = plait("run", *PAIR, "--limit", "4", "--out", str(root))
+    assert done.returncode == 0, done.stderr
+    return root, done.stdout
+
+
+@pytest.mark.ray
+def test_a_first_run_says_what_was_not_known_before(small: tuple[Path, str]) -> None:
+    root, printed = small
+    assert "forecast: at least 0 s" in printed
+    assert "planned at least 0 s, took" in printed
+    kept = manifest(root)
+    assert kept["forecast"]["lower_bound"]
+    assert "start of Ray" in kept["forecast"]["missing"]
+    loads = kept["timing"]["load_seconds"]
+    assert sorted(f.rpartition("-")[0] for f in loads) == ["qwen2-vl-72b", "sdxl-turbo"]
+    assert kept["timing"]["seconds"] > kept["timing"]["scheduling_seconds"] > 0
+    assert kept["pictures_per_document"] == {"qwen2-vl-72b+sdxl-turbo": 1.0}
+
+
+@pytest.mark.ray
+def test_a_further_run_is_foretold_from_it_and_compared(small: tuple[Path, str]) -> None:
+    root, _ = small
+    words = ("--limit", "6", "--out", str(root))
+    planned = plait("plan", *PAIR, *words).stdout
+    assert "this run: 4 records of small" in planned
+    assert "at least" not in planned
+    done = plait("run", *PAIR, *words)
+    assert done.returncode == 0, done.stderr
+    assert ", took " in done.stdout
+    assert "planned at least" not in done.stdout
+    kept = manifest(root)
+    stages = kept["forecast"]["stages"].values()
+    assert [stage["jobs"] for stage in stages] == [2, 2]
+    made = kept["forecast_outcome"]["stages"].values()
+    assert [stage["jobs"] for stage in made] == [2, 2]
+    assert not kept["forecast"]["lower_bound"]
+    assert len(next(iter(kept["timing"]["load_seconds"].values()))) == 2
+
+    again = plait("run", *PAIR, *words)
+    assert (
+        "planned"
+        not in again.stdout.partition("nothing is missing")[2].partition("planned,")[0]
+    )
+    assert ", took " not in again.stdout
+    assert manifest(root)["forecast_outcome"] == kept["forecast_outcome"]
+    assert manifest(root)["timing"] == kept["timing"]
+
+
+@pytest.mark.ray
+def test_a_budget_refuses_a_run_or_trims_it(small: tuple[Path, str]) -> None:
+    root, _ = small
+    new = ("--out", str(root.parent / "new"))
+    refused = plait("run", *PAIR, *new, "--budget-hours", "0.0001")
+    assert refused.returncode == 2
+    assert "more than --budget-hours 0.0001" in refused.stderr
+    assert not (root.parent / "new").exists()
+    planned = plait("plan", *PAIR, *new, "--budget-hours", "0.0001")
+    assert planned.returncode == 2
+    assert "over budget" in planned.stdout
+    hours = _hours_of(plait("plan", *PAIR, *new, "--limit", "20").stdout)
+    fitting = plait("plan", *PAIR, *new, "--budget-hours", f"{hours:.6f}", "--trim")
+    assert fitting.returncode == 0, fitting.stdout
+    assert "of 40 queries, drawn by category, to fit the budget" in fitting.stdout
+
+
+def _hours_of(printed: str) -> float:
+    """Of a forecast in seconds, rounded up."""
+    line = next(line for line in printed.splitlines() if "tokens read" in line)
+    return (float(line.split()[0]) + 0.6) / 3600
+
+
+def test_a_budget_without_rates_is_refused(tmp_path: Path) -> None:
+    done = plait("run", *PAIR, "--out", str(tmp_path / "x"), "--budget-hours", "9")
+    assert done.returncode == 2
+    assert "no source knows seconds per record and load time of qwen2-vl-72b" in done.stderr
+
+
+def test_planning_with_a_forecast_imports_nothing_heavy(tmp_path: Path) -> None:
+    heavy = {"torch", "transformers", "diffusers", "ray", "openai", "pandas"}
+    words = ["plait", "plan", *PAIR, "--out", str(tmp_path / "x"), "--on", "8xH100"]
+    code = (
+        "import sys, plait\n"
+        f"sys.argv = {words!r}\n"
+        "try:\n    plait.app()\nexcept SystemExit as end:\n    assert not end.code\n"
+        f"loaded = {heavy!r} & set(sys.modules)\n"
+        "assert not loaded, loaded\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Forecast for 8 x H100" in done.stdout
