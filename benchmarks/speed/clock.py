@@ -41,8 +41,8 @@ class Clock:
             for device in range(self._devices):
                 torch.cuda.synchronize(device)
             return self.now()
-        event = torch.cuda.Event(enable_timing=True)
-        event.record()
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()  # type: ignore[no-untyped-call]
         return event
 
     def seconds(self, begin: Any, end: Any) -> float:

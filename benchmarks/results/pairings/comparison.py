@@ -203,7 +203,7 @@ def _left_out(
             own = outcomes.setdefault(key_of(e.sample), {})
             # A query that one repeat has a score of has a value.
             own[e.system] = min(own.get(e.system, "~"), _outcome(e, scorer))
-    absent = np.isnan(values).any(axis=(1, 2))
+    absent = [bool(np.isnan(row).any()) for row in values]
     reasons = Counter(
         _reason(outcomes.get(key, {}), names)
         for key, lost in zip(board.keys, absent, strict=True)

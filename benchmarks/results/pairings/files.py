@@ -31,8 +31,11 @@ def write_pairings(board: Board, root: Path) -> list[Pairings]:
     """Write the files where there is a matrix; what they hold. Equal in, equal bytes."""
     pairings = pairings_of(board)
     if pairings:
-        content = {"weights": board.weights, "warning": board.warning}
-        content |= {"matrices": [as_json(p) for p in pairings]}
+        content = {
+            "weights": board.weights,
+            "warning": board.warning,
+            "matrices": [as_json(p) for p in pairings],
+        }
         plain = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
         write_whole(root / "pairings.json", plain + "\n")
         write_whole(root / "pairings.md", _markdown(board, pairings))

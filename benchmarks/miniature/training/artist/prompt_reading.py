@@ -139,7 +139,7 @@ def truth_of(scenes: Sequence[Scene]) -> torch.Tensor:
     0 stands for an empty place.
     """
     labels = torch.tensor([labels_of(scene) for scene in scenes])
-    by_look = labels[:, :-1].unflatten(1, (len(PLACES), len(LOOKS))).transpose(1, 2)
+    by_look = labels[:, :-1].reshape(-1, len(PLACES), len(LOOKS)).transpose(1, 2)
     return torch.cat([by_look.flatten(1), labels[:, -1:]], dim=1)
 
 
