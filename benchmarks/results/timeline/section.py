@@ -132,8 +132,8 @@ def _key() -> Markup:
 
 
 def _table(summary: TraceSummary) -> Markup:
-    columns = ("stage", "workers", "records", "batches", "limit for")
-    columns += ("computing", "waiting", "loading")
+    columns = ["stage", "workers", "records", "batches", "limit for"]
+    columns += ["computing", "waiting", "loading"]
     joules = any(use.joules is not None for use in summary.stages.values())
     head = [*columns, *(["energy, kJ"] if joules else [])]
     rows = []

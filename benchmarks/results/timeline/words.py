@@ -33,8 +33,7 @@ def words_of(summary: TraceSummary) -> list[str]:
 
 
 def _time_words(summary: TraceSummary) -> str:
-    """The stage that bounds the run first, then the other parts by their length."""
-    first = f"limited by {summary.bounding}"
+    """The longest parts of the time, the longest first."""
     parts = {f"limited by {name}": use.bound_s for name, use in summary.stages.items()}
     parts |= {
         "with nothing to do but load models": summary.load_bound_s,
@@ -42,7 +41,7 @@ def _time_words(summary: TraceSummary) -> str:
         "starting Ray": summary.start_ray_s,
         "counting, compacting and reading results": summary.driver_s,
     }
-    order = sorted(parts, key=lambda p: (p != first, -parts[p]))
+    order = sorted(parts, key=lambda p: -parts[p])
     named = [p for p in order if parts[p] >= _LEAST_SHARE * summary.seconds][:_MOST_NAMED]
     texts = [f"{_part(parts[p], summary.seconds)} {p}" for p in named]
     return f"Time: {duration(summary.seconds)}, of which {', '.join(texts)}."
