@@ -144,9 +144,18 @@ class Sources:
 
     @property
     def overhead_s(self) -> FigureRange | None:
-        """Seconds of a command without workers: Ray's start and end, reading back."""
-        runs = (r for r in self._runs() if same_hardware(0.0, r.machine, self.machine))
-        return FigureRange.over(r.overhead_s for r in runs if r.overhead_s is not None)
+        """Seconds of a command without workers: Ray's start and end, reading back.
+
+        Of the run itself where it is known, else of those beside it.
+        """
+        if self.own is not None and self.own.overhead_s is not None:
+            return FigureRange.exact(self.own.overhead_s)
+        alike = (
+            run.overhead_s
+            for run in self.beside
+            if run.address == self.address and same_hardware(0.0, run.machine, self.machine)
+        )
+        return FigureRange.over(seconds for seconds in alike if seconds is not None)
 
     def pictures(self, system: str) -> float | None:
         """Pictures of one document of `system`; None where no run knows."""

@@ -12,6 +12,8 @@ import pytest
 from cli_helpers import plait
 from paths import CHECKOUT
 
+from benchmarks.api import plan
+
 PAIR = ("--data", "sample", "--weights", "tiny", "--system", "qwen2-vl-72b+sdxl-turbo")
 PAIR = (*PAIR, "--set", "scorers=[]")
 
@@ -41,12 +43,14 @@ def test_a_first_run_says_what_was_not_known_before(small: tuple[Path, str]) -> 
     loads = kept["timing"]["load_seconds"]
     assert sorted(f.rpartition("-")[0] for f in loads) == ["qwen2-vl-72b", "sdxl-turbo"]
     assert kept["timing"]["seconds"] > kept["timing"]["scheduling_seconds"] > 0
-    assert kept["pictures_per_document"] == {"qwen2-vl-72b+sdxl-turbo": 1.0}
+    # Two of the four queries may be answered by text alone.
+    assert 0.5 <= kept["pictures_per_document"]["qwen2-vl-72b+sdxl-turbo"] <= 1.0
 
 
 @pytest.mark.ray
 def test_a_further_run_is_foretold_from_it_and_compared(small: tuple[Path, str]) -> None:
     root, _ = small
+    before = manifest(root)
     words = ("--limit", "6", "--out", str(root))
     planned = plait("plan", *PAIR, *words).stdout
     assert "this run: 4 records of small" in planned
@@ -56,10 +60,11 @@ def test_a_further_run_is_foretold_from_it_and_compared(small: tuple[Path, str])
     assert ", took " in done.stdout
     assert "planned at least" not in done.stdout
     kept = manifest(root)
-    stages = kept["forecast"]["stages"].values()
-    assert [stage["jobs"] for stage in stages] == [2, 2]
+    written, drawn = (s["jobs"] for s in kept["forecast"]["stages"].values())
+    assert written == 2
+    assert drawn == 2 * before["pictures_per_document"]["qwen2-vl-72b+sdxl-turbo"]
     made = kept["forecast_outcome"]["stages"].values()
-    assert [stage["jobs"] for stage in made] == [2, 2]
+    assert next(iter(made))["jobs"] == 2
     assert not kept["forecast"]["lower_bound"]
     assert len(next(iter(kept["timing"]["load_seconds"].values()))) == 2
 
@@ -84,16 +89,12 @@ def test_a_budget_refuses_a_run_or_trims_it(small: tuple[Path, str]) -> None:
     planned = plait("plan", *PAIR, *new, "--budget-hours", "0.0001")
     assert planned.returncode == 2
     assert "over budget" in planned.stdout
-    hours = _hours_of(plait("plan", *PAIR, *new, "--limit", "20").stdout)
-    fitting = plait("plan", *PAIR, *new, "--budget-hours", f"{hours:.6f}", "--trim")
+    options: Any = {"data": "sample", "weights": "tiny", "scorers": []}
+    options |= {"systems": ["qwen2-vl-72b+sdxl-turbo"], "out": root.parent / "new"}
+    hours = plan(**options, limit=20).forecast.hours.mean
+    fitting = plait("plan", *PAIR, *new, "--budget-hours", f"{hours:.9f}", "--trim")
     assert fitting.returncode == 0, fitting.stdout
     assert "of 40 queries, drawn by category, to fit the budget" in fitting.stdout
-
-
-def _hours_of(printed: str) -> float:
-    """Of a forecast in seconds, rounded up."""
-    line = next(line for line in printed.splitlines() if "tokens read" in line)
-    return (float(line.split()[0]) + 0.6) / 3600
 
 
 def test_a_budget_without_rates_is_refused(tmp_path: Path) -> None:

@@ -19,6 +19,15 @@ from generators.errors import UsageError
 from pipelines.presets import T2IS
 
 WRITE = stage("write", batch_size=4)
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path) -> Path:
+    """A folder of which no other test's runs are beside."""
+    (tmp_path / "runs" / "one").mkdir(parents=True)
+    return tmp_path / "runs" / "one"
+
+
 TIMES = {"seconds": 30.0, "scheduling_seconds": 26.0, "load_seconds": {}}
 
 

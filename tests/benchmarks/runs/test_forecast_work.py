@@ -62,9 +62,10 @@ def test_what_follows_waits_for_what_feeds_it(tmp_path: Path) -> None:
 
 
 def test_records_that_are_there_are_not_made_again(tmp_path: Path) -> None:
-    filled(plan(4), tmp_path, Kind.DRAFT)
-    work = expected(plan(4), tmp_path)
+    root = tmp_path / "run"
+    filled(plan(4), root, Kind.DRAFT)
+    work = expected(plan(4), root)
     assert "writer" not in work
     assert (work["painter0"].known, work["painter0"].jobs) == (4, 4)
-    filled(plan(4), tmp_path)
-    assert expected(plan(4), tmp_path) == {}
+    filled(plan(4), root)
+    assert expected(plan(4), root) == {}
