@@ -164,7 +164,8 @@ def whole_pass(model, inputs, written) -> torch.Tensor:
 
 @pytest.mark.parametrize("name", ["qwen2", "llava"])
 def test_an_answer_that_ends_makes_room_for_the_next(folders, name, monkeypatch):
-    asked = [replace(r, max_tokens=n) for r, n in zip(ASKED[name], (9, 1, 5, 2, 7, 3))]
+    limits = zip(ASKED[name], (9, 1, 5, 2, 7, 3), strict=True)
+    asked = [replace(request, max_tokens=limit) for request, limit in limits]
     expected = loaded(folders[name])(asked)
     open_at_once: list[int] = []
     usual = Streams.step
@@ -172,7 +173,7 @@ def test_an_answer_that_ends_makes_room_for_the_next(folders, name, monkeypatch)
         Streams, "step", lambda self: open_at_once.append(len(self)) or usual(self)
     )
     assert loaded(folders[name], rows=2)(asked) == expected
-    assert open_at_once == [2] * 13 + [1], "9 + 1 + 5 + 2 + 7 + 3 tokens, two at a time"
+    assert open_at_once == [2] * 12 + [1] * 3, "9 and 3 tokens beside 1, 5, 2 and 7"
 
 
 def test_beginnings_are_read_once_and_nothing_is_padded_on_the_left(folders, monkeypatch):
