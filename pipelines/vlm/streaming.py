@@ -19,20 +19,22 @@ from pipelines.vlm.decoding import Completion, Sampling, draw, end_ids, required
 from pipelines.vlm.reading import PromptReader, ReadPrompt
 
 _FAMILIES = frozenset({"qwen2_vl", "qwen2_5_vl", "llava_next"})
+_DECODERS = frozenset({"qwen2_vl_text", "qwen2_5_vl_text", "llama", "mistral", "qwen2"})
 _CHANGING_ROPE = frozenset({"dynamic", "longrope"})
 """Rules whose frequencies depend on the longest text of a batch."""
-_NO_LIMIT = 2**31
 
 
 def is_streamable(config: Any) -> bool:
     """Whether streams write what `generate` would, by the model's configuration.
 
-    They hold every position of a text, so they serve no sliding windows.
+    They attend over every position of a text, by masks that transformers' `sdpa` reads.
     """
     text = config.get_text_config()
     rope = getattr(text, "rope_parameters", None) or {}
     return (
         config.model_type in _FAMILIES
+        and text.model_type in _DECODERS
+        and text._attn_implementation == "sdpa"
         and getattr(text, "sliding_window", None) is None
         and "sliding_attention" not in (getattr(text, "layer_types", None) or ())
         and rope.get("rope_type") not in _CHANGING_ROPE
@@ -47,8 +49,6 @@ class StreamedModel:
         self._model = model
         self._rows = rows
         self._reader = PromptReader(model)
-        text = model.config.get_text_config()
-        self._context: int = getattr(text, "max_position_embeddings", None) or _NO_LIMIT
 
     @torch.inference_mode()
     def complete(
@@ -65,9 +65,8 @@ class StreamedModel:
         pictures; `seeds`, one a row, are needed when the temperature is above 0.
         """
         prompts = self._reader(inputs, pictures)
-        streams = Streams(
-            self._model.model.language_model, self._context, self._reader.axes
-        )
+        longest = max(len(p.ids) + n for p, n in zip(prompts, limits, strict=True))
+        streams = Streams(self._model.model.language_model, longest, self._reader.axes)
 
         def opened(records: list[int]) -> list[Stream]:
             new = [prompts[record] for record in records]

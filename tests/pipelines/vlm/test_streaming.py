@@ -260,6 +260,8 @@ def test_answers_end_at_the_models_token_and_count_it(folders):
     [
         {"layer_types": ["full_attention", "sliding_attention"]},
         {"sliding_window": 8},
+        {"model_type": "bloom"},
+        {"_attn_implementation": "eager"},
         {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
     ],
 )
