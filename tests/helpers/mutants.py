@@ -40,6 +40,8 @@ COMPOSING = ("tests/pipelines/test_composition.py", "tests/generators/test_syste
 COMPARING = ("tests/scorers/clip",)
 JUDGING = ("tests/scorers/judging", "tests/scorers/internvl")
 TRUTH = ("tests/scorers/truth",)
+DECODING = ("tests/generators/decoding", "tests/generators/anole/test_loop.py")
+CODES = ("tests/generators/anole",)
 
 MUTANTS = (
     Mutant(
@@ -178,6 +180,20 @@ MUTANTS = (
         "                )\n"
         "            ),",
         JUDGING,
+    ),
+    Mutant(
+        "positions of decoded tokens are shifted by one",
+        "generators/decoding/streams.py",
+        "position_ids=positions,",
+        "position_ids=positions + (embeddings.shape[1] == 1),",
+        DECODING,
+    ),
+    Mutant(
+        "codes of a picture are laid out by columns",
+        "generators/anole/codec.py",
+        "scaled = (self.values(codes).clamp",
+        "scaled = (self.values(np.swapaxes(codes, 1, 2)).clamp",
+        CODES,
     ),
     Mutant(
         "truth takes left for right",
