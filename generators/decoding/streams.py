@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from generators.decoding.places import counted, following, position_ids
 from generators.decoding.prefixes import PrefixPart, levels, marks, passes
 from generators.decoding.rows import KeyValueRows
 
@@ -28,67 +29,80 @@ class Stream:
 
 
 class Streams:
-    """The streams in flight over one decoder of transformers (LLaMA, OPT, Chameleon).
+    """The streams in flight over one decoder of transformers (LLaMA, OPT, Qwen2-VL, ...).
 
     Streams are driven by embeddings, so that ids, image features and regressed vectors
     are all alike to them.
     """
 
-    def __init__(self, decoder: Any, context: int) -> None:
+    def __init__(self, decoder: Any, context: int, axes: int = 1) -> None:
+        """`context` is the most tokens of a stream; `axes` is 3 under M-RoPE."""
         self._decoder = decoder
+        self._axes = axes
         weight = decoder.get_input_embeddings().weight
         self._device, self._dtype = weight.device, weight.dtype
         self._cache = KeyValueRows(context)
         self._open: list[Stream] = []
         self._pending = torch.empty(0, weight.shape[1], device=self._device)
         self._pending = self._pending.to(self._dtype)
+        self._places = torch.empty(0, axes, dtype=torch.long, device=self._device)
+        """Of the pending token of each stream: (streams, axes)."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     @torch.inference_mode()
-    def open(self, prompts: Sequence[Tensor]) -> list[Stream]:
+    def open(
+        self, prompts: Sequence[Tensor], places: Sequence[Tensor] | None = None
+    ) -> list[Stream]:
         """New streams for prompts of embeddings (positions, width), in rows of that order.
 
-        All positions but each prompt's last are computed, those that prompts share once;
-        the next `step` computes the last ones, together with whatever other streams are
-        fed.
+        `places` (positions, axes) are where each prompt's tokens stand: by default they
+        count from 0. All positions but each prompt's last are computed, those that prompts
+        share once; the next `step` computes the last ones, together with whatever other
+        streams are fed.
         """
         if not prompts:
             return []
+        if places is None:
+            places = [counted(len(prompt), self._axes) for prompt in prompts]
+        places = [place.to(self._device) for place in places]
         first = len(self._open)
         befores = [prompt[:-1].to(self._pending) for prompt in prompts]
         new = [Stream(first + i, len(before)) for i, before in enumerate(befores)]
         self._open += new
         if any(len(before) for before in befores):
-            self._prefill(first, befores)
+            self._prefill(first, befores, [place[:-1] for place in places])
         lasts = torch.stack([prompt[-1] for prompt in prompts]).to(self._pending)
         self._pending = torch.cat([self._pending[:first], lasts])
+        stand = torch.stack([place[-1] for place in places])
+        self._places = torch.cat([self._places[:first], stand])
         return new
 
-    def _prefill(self, first: int, prompts: list[Tensor]) -> None:
+    def _prefill(self, first: int, prompts: list[Tensor], places: list[Tensor]) -> None:
         self._cache.reserve(len(self._open), max(map(len, prompts)) + 1)
-        for level in levels([marks(prompt) for prompt in prompts]):
+        for level in levels([*map(marks, prompts, places)]):
             for parts in passes(level):
-                texts = [prompts[part.members[0]][part.start : part.end] for part in parts]
-                self._read(first, parts, pad_sequence(texts, batch_first=True))
+                self._read(first, parts, _padded(prompts, parts), _padded(places, parts))
             self._copy(first, [part for part in level if len(part.members) > 1])
 
-    def _read(self, first: int, parts: Sequence[PrefixPart], padded: Tensor) -> None:
+    def _read(
+        self, first: int, parts: Sequence[PrefixPart], padded: Tensor, places: Tensor
+    ) -> None:
         # Padded on the right: no real position attends to padding, and later ones
         # overwrite what padding leaves in the cache before they could see it.
         rows = self._rows(first, (part.members[0] for part in parts))
         starts = torch.tensor([part.start for part in parts], device=self._device)
-        positions = torch.arange(padded.shape[1], device=self._device) + starts[:, None]
+        stored_at = torch.arange(padded.shape[1], device=self._device) + starts[:, None]
         columns = max(part.start for part in parts) + padded.shape[1]
         if columns == padded.shape[1]:
             self._cache.begin_prefill(rows)
-            self._forward(padded, positions, None)
+            self._forward(padded, places, None)
             return
         self._cache.reserve(len(self._open), columns)
-        self._cache.begin_after(rows, positions, columns)
-        visible = torch.arange(columns, device=self._device) <= positions[..., None]
-        self._forward(padded, positions, visible[:, None])
+        self._cache.begin_after(rows, stored_at, columns)
+        visible = torch.arange(columns, device=self._device) <= stored_at[..., None]
+        self._forward(padded, places, visible[:, None])
 
     def _copy(self, first: int, parts: Sequence[PrefixPart]) -> None:
         """What was read for the first member of each part, to its other members."""
@@ -114,10 +128,12 @@ class Streams:
         columns = max(stream.length for stream in self._open) + 1
         self._cache.reserve(len(self._open), columns)
         lengths = torch.tensor([s.length for s in self._open], device=self._device)
-        positions = lengths[:, None]
-        self._cache.begin_step(positions, columns)
-        visible = torch.arange(columns, device=self._device) <= positions
-        hidden = self._forward(self._pending[:, None], positions, visible[:, None, None])
+        stored_at = lengths[:, None]
+        self._cache.begin_step(stored_at, columns)
+        visible = torch.arange(columns, device=self._device) <= stored_at
+        pending, places = self._pending[:, None], self._places[:, None]
+        hidden = self._forward(pending, places, visible[:, None, None])
+        self._places = following(self._places)
         for stream in self._open:
             stream.length += 1
         return hidden[:, -1]
@@ -128,20 +144,26 @@ class Streams:
         last = self._open.pop()
         if last is not stream:
             self._cache.move(last.row, stream.row)
-            self._pending[stream.row] = self._pending[last.row]
+            for waiting in (self._pending, self._places):
+                waiting[stream.row] = waiting[last.row]
             self._open[stream.row] = last
             last.row = stream.row
         self._pending = self._pending[: len(self._open)]
+        self._places = self._places[: len(self._open)]
 
-    def _forward(
-        self, embeddings: Tensor, positions: Tensor, mask: Tensor | None
-    ) -> Tensor:
+    def _forward(self, embeddings: Tensor, places: Tensor, mask: Tensor | None) -> Tensor:
         outputs = self._decoder(
             inputs_embeds=embeddings,
-            position_ids=positions,
+            position_ids=position_ids(places),
             attention_mask=mask,
             past_key_values=self._cache,
             use_cache=True,
         )
         hidden: Tensor = outputs.last_hidden_state
         return hidden
+
+
+def _padded(prompts: Sequence[Tensor], parts: Sequence[PrefixPart]) -> Tensor:
+    """What parts hold of their first members (parts, positions, ...), zeros after it."""
+    of_parts = [prompts[part.members[0]][part.start : part.end] for part in parts]
+    return pad_sequence(of_parts, batch_first=True)

@@ -60,6 +60,9 @@ class ChatSettings(EngineModelSettings):
     """Larger pictures are scaled down; None for the checkpoint's own limit."""
     max_input_tokens: int | None = Field(default=None, ge=1)
     """Longer requests fail; by default they may fill the model's context."""
+    rows: int = unkeyed(64, ge=1)
+    """Most answers of a batch written at a time by models that streams serve (Qwen2-VL,
+    LLaVA-NeXT); others of the batch take the place of those that end."""
     device_map: Literal["auto", "none"] = unkeyed("auto")
     """`auto` spreads the model over all visible GPUs where there are several."""
 

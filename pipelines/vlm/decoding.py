@@ -6,7 +6,7 @@ penalty to padding; both would make an answer depend on its neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -68,7 +68,7 @@ def complete(
         do_sample=False,
         logits_processor=_processors(inputs["attention_mask"], sampling, seeds),
     )
-    ends = _end_ids(model.generation_config)
+    ends = end_ids(model.generation_config)
     rows = written[:, start:].tolist()
     return [_completion(r[:n], ends) for r, n in zip(rows, limits, strict=True)]
 
@@ -79,7 +79,7 @@ def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
     The sampling settings of a published `generation_config.json` would apply silently
     wherever plait's settings are at their defaults.
     """
-    ends = _end_ids(model.generation_config) | _end_ids(tokenizer)
+    ends = end_ids(model.generation_config) | end_ids(tokenizer)
     return GenerationConfig(
         eos_token_id=sorted(ends) or None,
         pad_token_id=tokenizer.pad_token_id,
@@ -87,7 +87,8 @@ def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
     )
 
 
-def _end_ids(holder: Any) -> set[int]:
+def end_ids(holder: Any) -> set[int]:
+    """The tokens that end a text, of a generation config or a tokenizer."""
     ends = holder.eos_token_id
     return set(ends) if isinstance(ends, list | tuple) else {ends} - {None}
 
@@ -99,6 +100,13 @@ def _completion(row: list[int], ends: set[int]) -> Completion:
     return Completion(tuple(row[:end]), "stop", end + 1)
 
 
+def required(seeds: Sequence[int] | None) -> Sequence[int]:
+    """The seeds; ValueError where there are none."""
+    if seeds is None:
+        raise ValueError("sampling needs a seed for each record")
+    return seeds
+
+
 def _processors(
     attention_mask: torch.Tensor, sampling: Sampling, seeds: Sequence[int] | None
 ) -> LogitsProcessorList:
@@ -107,15 +115,21 @@ def _processors(
         processors.append(RepetitionPenalty(sampling.repetition_penalty, attention_mask))
     if sampling.temperature == 0:
         return processors
-    if seeds is None:
-        raise ValueError("sampling needs a seed for each record")
     processors.append(TemperatureLogitsWarper(sampling.temperature))
     if sampling.top_k:
         processors.append(TopKLogitsWarper(sampling.top_k))
     if sampling.top_p < 1:
         processors.append(TopPLogitsWarper(sampling.top_p))
-    processors.append(DrawToken(seeds))
+    processors.append(DrawToken(required(seeds)))
     return processors
+
+
+def draw(scores: torch.Tensor, generators: Iterable[torch.Generator]) -> torch.Tensor:
+    """A token for each row of scores (rows, vocabulary), by the row's own generator.
+
+    It inverts the cumulative distribution over the vocabulary, in vocabulary order.
+    """
+    return drawn(scores.double().softmax(-1), uniforms(generators))
 
 
 class RepetitionPenalty(LogitsProcessor):  # type: ignore[misc]
@@ -140,15 +154,12 @@ class RepetitionPenalty(LogitsProcessor):  # type: ignore[misc]
 
 
 class DrawToken(LogitsProcessor):  # type: ignore[misc]
-    """Samples each row's token with the row's own generator and leaves no other choice.
-
-    It inverts the cumulative distribution over the vocabulary, in vocabulary order.
-    """
+    """Samples each row's token with the row's own generator and leaves no other choice."""
 
     def __init__(self, seeds: Sequence[int]) -> None:
         self._generators = [torch.Generator().manual_seed(seed) for seed in seeds]
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores (rows, vocabulary) that are 0 at the sampled token and -inf elsewhere."""
-        columns = drawn(scores.double().softmax(-1), uniforms(self._generators))
+        columns = draw(scores, self._generators)
         return torch.full_like(scores, -torch.inf).scatter(1, columns[:, None], 0.0)

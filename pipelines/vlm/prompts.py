@@ -33,6 +33,8 @@ class ChatPrompt:
     """Control tokens that were broken in the user's text."""
     max_tokens: int | None = None
     """Longest answer, where it is shorter than the settings allow."""
+    digests: tuple[str, ...] = ()
+    """Of the pictures' files, in order."""
 
 
 class ChatPromptWriter:
@@ -65,7 +67,10 @@ class ChatPromptWriter:
             return Failure(str(error))
         except jinja2.TemplateError as error:
             return Failure(f"the chat template refuses the conversation: {error}")
-        return ChatPrompt(text, pictures, request.seed, tuple(broken), request.max_tokens)
+        digests = tuple(image.digest for image in request.images)
+        return ChatPrompt(
+            text, pictures, request.seed, tuple(broken), request.max_tokens, digests
+        )
 
     def _render(self, turns: Sequence[Turn]) -> tuple[str, list[str]]:
         plain, broken = self._control.neutralise(turns)

@@ -19,6 +19,7 @@ from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import Completion, Sampling, complete, plain_generation
 from pipelines.vlm.prompts import ChatPrompt, ChatPromptWriter
+from pipelines.vlm.streaming import StreamedModel, is_streamable
 
 _SHOWN_KEYS = 8
 
@@ -26,8 +27,9 @@ _SHOWN_KEYS = 8
 class VisionLanguageModel:
     """Request -> Draft of one text, by any `AutoModelForImageTextToText`.
 
-    An answer does not depend on the other requests of its batch: padding is on the left
-    and masked, and sampled text comes from the record's own seed.
+    An answer does not depend on the other requests of its batch, and sampled text comes
+    from the record's own seed. Models that streams serve are decoded by them; others by
+    `generate`, with padding on the left that is masked.
     """
 
     takes_max_tokens: ClassVar[bool] = True
@@ -43,6 +45,9 @@ class VisionLanguageModel:
         self._tokenizer = loaded.processor.tokenizer
         self._prompts = ChatPromptWriter(loaded.processor, self.settings)
         self._new_tokens = self.settings.new_tokens(weights)
+        self._streamed: StreamedModel | None = None
+        if is_streamable(self._model.config):
+            self._streamed = StreamedModel(self._model, self.settings.rows)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)
 
@@ -95,13 +100,15 @@ class VisionLanguageModel:
         self, prompts: list[ChatPrompt], inputs: Any, lengths: list[int]
     ) -> list[Outcome[Draft]]:
         s = self.settings
-        completions = complete(
-            self._model,
-            inputs.to(self._model.device, dtype=self._model.dtype),
-            [self._room(p, length) for p, length in zip(prompts, lengths, strict=True)],
-            Sampling(s.temperature, s.top_p, s.top_k, s.repetition_penalty),
-            [p.seed or 0 for p in prompts] if s.is_seeded() else None,
-        )
+        limits = [self._room(p, length) for p, length in zip(prompts, lengths, strict=True)]
+        sampling = Sampling(s.temperature, s.top_p, s.top_k, s.repetition_penalty)
+        seeds = [p.seed or 0 for p in prompts] if s.is_seeded() else None
+        if self._streamed is not None:
+            pictures = [p.digests for p in prompts]
+            completions = self._streamed.complete(inputs, pictures, limits, sampling, seeds)
+        else:
+            moved = inputs.to(self._model.device, dtype=self._model.dtype)
+            completions = complete(self._model, moved, limits, sampling, seeds)
         parts = zip(prompts, completions, lengths, strict=True)
         return [self._result(p, c, length) for p, c, length in parts]
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +18,7 @@ from generators.base import Weights
 from generators.document import Image
 from generators.errors import CheckpointError
 from generators.loading.strict import fill, identical
+from generators.memo import Memo
 from generators.pictures import PictureError, decode
 from scorers.clip.checkpoints import read_checkpoint
 from scorers.clip.text import TokenIds
@@ -190,40 +190,6 @@ def _finished(
 
 Features = npt.NDArray[np.float64]
 """(width,), of length 1."""
-
-K = TypeVar("K")
-V = TypeVar("V")
-F = TypeVar("F")
-
-
-class Memo(Generic[K, V, F]):
-    """A function of batches that remembers its latest results."""
-
-    def __init__(
-        self, compute: Callable[[list[V]], list[F]], group: int, size: int
-    ) -> None:
-        self._compute = compute
-        self._group = group
-        self._size = size
-        self._recent: OrderedDict[K, F] = OrderedDict()
-
-    def __call__(self, inputs: Mapping[K, V]) -> dict[K, F]:
-        """The result of every key; those not remembered are computed in groups."""
-        results = {k: self._recent[k] for k in inputs if k in self._recent}
-        missing = [k for k in inputs if k not in results]
-        for first in range(0, len(missing), self._group):
-            keys = missing[first : first + self._group]
-            computed = self._compute([inputs[k] for k in keys])
-            results.update(zip(keys, computed, strict=True))
-        self._remember(results)
-        return results
-
-    def _remember(self, results: Mapping[K, F]) -> None:
-        for key, result in results.items():
-            self._recent[key] = result
-            self._recent.move_to_end(key)
-        while len(self._recent) > self._size:
-            self._recent.popitem(last=False)
 
 
 class ClipEncoder:

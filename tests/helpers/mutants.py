@@ -118,10 +118,10 @@ MUTANTS = (
         WRITING,
     ),
     Mutant(
-        "prompts are padded on the right",
-        "pipelines/vlm/stage.py",
-        'tokenizer.padding_side = "left"',
-        'tokenizer.padding_side = "right"',
+        "the answer stands as if the question's picture were a line of text",
+        "generators/decoding/streams.py",
+        "self._places = following(self._places)",
+        "self._places = following(lengths[:, None].expand_as(self._places))",
         WRITING,
     ),
     Mutant(

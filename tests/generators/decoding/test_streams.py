@@ -12,6 +12,8 @@ from transformers import (
     LlamaModel,
     OPTConfig,
     OPTModel,
+    Qwen2VLTextConfig,
+    Qwen2VLTextModel,
 )
 
 from generators.decoding import prefixes
@@ -35,6 +37,10 @@ def decoder(kind: str):
         case "llama":
             sizes = SIZES | {"num_key_value_heads": 2, "intermediate_size": 64}
             model = LlamaModel(LlamaConfig(**sizes))
+        case "qwen2-vl":
+            rope = {"rope_type": "default", "rope_theta": 100.0, "mrope_section": [1, 1, 2]}
+            sizes = SIZES | {"num_key_value_heads": 2, "intermediate_size": 64}
+            model = Qwen2VLTextModel(Qwen2VLTextConfig(**sizes, rope_parameters=rope))
         case "opt":
             model = OPTModel(OPTConfig(**SIZES, ffn_dim=64, word_embed_proj_dim=32))
         case "chameleon":
@@ -54,11 +60,12 @@ def decoder(kind: str):
     return model.eval().requires_grad_(False)
 
 
-def last_state(model, sequence: torch.Tensor) -> torch.Tensor:
-    return model(inputs_embeds=sequence[None], use_cache=False).last_hidden_state[0, -1]
+def last_state(model, sequence: torch.Tensor, **options) -> torch.Tensor:
+    outputs = model(inputs_embeds=sequence[None], use_cache=False, **options)
+    return outputs.last_hidden_state[0, -1]
 
 
-@pytest.mark.parametrize("kind", ["llama", "opt", "chameleon"])
+@pytest.mark.parametrize("kind", ["llama", "opt", "chameleon", "qwen2-vl"])
 def test_streams_join_and_leave_without_disturbing_others(kind):
     model = decoder(kind)
     random = np.random.default_rng(3)
@@ -93,7 +100,7 @@ def begun(random: np.random.Generator, head: torch.Tensor, lengths) -> list[torc
     return [torch.cat([head, end]) for end in ends]
 
 
-@pytest.mark.parametrize("kind", ["llama", "opt", "chameleon"])
+@pytest.mark.parametrize("kind", ["llama", "opt", "chameleon", "qwen2-vl"])
 def test_prompts_that_begin_alike_share_the_reading_and_nothing_else(kind, monkeypatch):
     monkeypatch.setattr(prefixes, "WORTH", 8)
     model = decoder(kind)
@@ -123,6 +130,85 @@ def test_prompts_that_begin_alike_share_the_reading_and_nothing_else(kind, monke
         if len(fed) > 7:
             streams.close(gone := list(fed)[2])
             del fed[gone]
+
+
+def pictured(*runs: int | tuple[int, int]) -> torch.Tensor:
+    """Places (tokens, 3) of runs of text and of pictures (rows, columns), by the rule."""
+    places, start = [], 0
+    for run in runs:
+        if isinstance(run, int):
+            places += [(start + i,) * 3 for i in range(run)]
+            start += run
+        else:
+            rows, columns = run
+            places += [
+                (start, start + r, start + c) for r in range(rows) for c in range(columns)
+            ]
+            start += max(run)
+    return torch.tensor(places)
+
+
+def after(places: torch.Tensor, count: int) -> torch.Tensor:
+    """Places with those of text that follows."""
+    more = places.max() + 1 + torch.arange(count)
+    return torch.cat([places, more[:, None].repeat(1, 3)])
+
+
+RUNS = [
+    (5, (4, 2), 3),
+    (5, (2, 4), 3),
+    (9,),
+    (1, (3, 3), 1, (2, 5), 2),
+    (2, (4, 6)),
+    (5, (4, 2), 1, (1, 2), 1),
+]
+
+
+@pytest.mark.parametrize("worth", [8, 10**6])
+def test_tokens_of_pictures_stand_in_rows_and_columns(worth, monkeypatch):
+    """Against a pass without cache at explicit places; with beginnings shared or not."""
+    monkeypatch.setattr(prefixes, "WORTH", worth)
+    model = decoder("qwen2-vl")
+    random = np.random.default_rng(8)
+    (head,) = begun(random, torch.empty(0, 32), (13,))
+    places = [pictured(*runs) for runs in RUNS]
+    asked = [
+        torch.cat([head, *begun(random, torch.empty(0, 32), (40,))])[: len(p)]
+        for p in places
+    ]
+    streams = Streams(model, context=64, axes=3)
+    fed = dict(zip(streams.open(asked[:4], places[:4]), asked, strict=False))
+    stand = dict(zip(fed, places, strict=False))
+    for step in range(8):
+        if step == 2:
+            late = streams.open(asked[4:], places[4:])
+            fed |= zip(late, asked[4:], strict=True)
+            stand |= zip(late, places[4:], strict=True)
+        states = streams.step()
+        for stream, sequence in fed.items():
+            begin = stand[stream]
+            at = after(begin, len(sequence) - len(begin)).T[:, None]
+            expected = last_state(model, sequence, position_ids=at)
+            assert (states[stream.row] - expected).abs().max() < 1e-4
+        if step in (1, 3):
+            streams.close(gone := list(fed)[step - 1])
+            del fed[gone]
+        (following,) = begun(random, torch.empty(0, 32), (len(fed),))
+        streams.feed(list(fed), following)
+        fed = {s: torch.cat([fed[s], x[None]]) for s, x in zip(fed, following, strict=True)}
+
+
+def test_equal_features_of_pictures_of_other_shapes_are_not_shared(monkeypatch):
+    """As of two pictures of one colour, upright and across."""
+    monkeypatch.setattr(prefixes, "WORTH", 8)
+    model = decoder("qwen2-vl")
+    (prompt,) = begun(np.random.default_rng(9), torch.empty(0, 32), (17,))
+    places = [pictured(5, (4, 2), 4), pictured(5, (2, 4), 4)]
+    streams = Streams(model, context=64, axes=3)
+    streams.open([prompt, prompt], places)
+    for state, place in zip(streams.step(), places, strict=True):
+        expected = last_state(model, prompt, position_ids=place.T[:, None])
+        assert (state - expected).abs().max() < 1e-4
 
 
 def test_what_is_shared_is_read_once(monkeypatch):
