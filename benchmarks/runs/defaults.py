@@ -20,6 +20,7 @@ class DefaultRun:
 QUICKSTART = DefaultRun(
     data="miniature",
     systems=(
+        "anole",
         "qwen2-vl-7b+openjourney@outline",
         "qwen2-vl-7b+openjourney-early@outline",
         "qwen2-vl-7b+openjourney",
