@@ -22,10 +22,11 @@ from generators.mini.table import folder_of
 
 NAMES = ("config", "data", "scorer", "weights", "out", "limit", "ids", "seed", "repeats")
 NAMES += ("address", "mode", "rubric", "set_", "lvlm", "t2i", "protocol")
+NAMES += ("rates", "on", "budget_hours")
 
 
 def options(**given: Any) -> dict[str, Any]:
-    return dict.fromkeys(NAMES) | {"remake": False} | given
+    return dict.fromkeys(NAMES) | {"remake": False, "trim": False} | given
 
 
 def run(given: Mapping[str, Any]) -> tuple[int, str]:

@@ -119,15 +119,17 @@ def test_a_holder_notices_that_it_was_robbed(
 def _try(
     root: str,
     barrier: "multiprocessing.synchronize.Barrier",
+    tried: "multiprocessing.synchronize.Barrier",
     won: "multiprocessing.Queue[int]",
 ) -> None:
     barrier.wait()
     try:
         with RunLock(Path(root)):
             won.put(os.getpid())
-            time.sleep(1.0)
+            # However slow the machine, none may find the lock released.
+            tried.wait()
     except RunInUse:
-        pass
+        tried.wait()
 
 
 def test_of_many_that_try_at_once_one_wins_even_over_a_stale_lock(tmp_path: Path) -> None:
@@ -135,9 +137,10 @@ def test_of_many_that_try_at_once_one_wins_even_over_a_stale_lock(tmp_path: Path
     path.write_text(json.dumps({"host": "elsewhere", "pid": 1}))
     os.utime(path, (1.0, 1.0))
     context = multiprocessing.get_context("fork")
-    barrier, won = context.Barrier(6), context.Queue()
+    barrier, tried, won = context.Barrier(6), context.Barrier(6), context.Queue()
     tries = [
-        context.Process(target=_try, args=(str(tmp_path), barrier, won)) for _ in range(6)
+        context.Process(target=_try, args=(str(tmp_path), barrier, tried, won))
+        for _ in range(6)
     ]
     for process in tries:
         process.start()

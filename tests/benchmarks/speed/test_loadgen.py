@@ -85,7 +85,7 @@ class Sleeper:
         return [Failure("no") if i == "bad" else Result(i) for i in inputs]
 
 
-def tested(scenario: Scenario, stage, inputs, size: int) -> loadgen.LoadGenRun:
+def measured(scenario: Scenario, stage, inputs, size: int) -> loadgen.LoadGenRun:
     pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is not installed")
     speed = {"min_duration_s": 0.5, "expected_per_s": size / SLEEP}
     return loadgen.run(scenario, stage, inputs, size, **speed)
@@ -93,7 +93,7 @@ def tested(scenario: Scenario, stage, inputs, size: int) -> loadgen.LoadGenRun:
 
 def test_single_stream_sends_one_input_at_a_time() -> None:
     stage = Sleeper()
-    made = tested(Scenario.SINGLE_STREAM, stage, ["a", "b", "c"], 1)
+    made = measured(Scenario.SINGLE_STREAM, stage, ["a", "b", "c"], 1)
     assert {len(batch) for batch in stage.batches} == {1}
     assert {batch[0] for batch in stage.batches} == {"a", "b", "c"}
     read = loadgen.parsed(made.summary)
@@ -106,7 +106,7 @@ def test_single_stream_sends_one_input_at_a_time() -> None:
 
 def test_offline_sends_all_at_once_and_they_are_answered_in_batches() -> None:
     stage = Sleeper()
-    made = tested(Scenario.OFFLINE, stage, ["a", "bad"], 4)
+    made = measured(Scenario.OFFLINE, stage, ["a", "bad"], 4)
     assert max(len(batch) for batch in stage.batches) == 4
     read = loadgen.parsed(made.summary)
     assert read["Scenario"] == "Offline"
@@ -121,7 +121,7 @@ def test_what_the_stage_raises_is_raised_after_loadgen_has_ended() -> None:
         raise ZeroDivisionError("the model is broken")
 
     with pytest.raises(ZeroDivisionError, match="the model is broken"):
-        tested(Scenario.SINGLE_STREAM, broken, ["a"], 1)
+        measured(Scenario.SINGLE_STREAM, broken, ["a"], 1)
 
 
 @pytest.mark.models

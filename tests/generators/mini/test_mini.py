@@ -15,7 +15,7 @@ from benchmarks.runs.defaults import QUICKSTART
 from generators.base import StageSpec
 from generators.checkpoints import on_this_machine, pinning
 from generators.errors import CheckpointError, UsageError
-from generators.mini.digests import DIGESTS, present, size_of, verified
+from generators.mini.digests import DIGESTS, present, verified
 from generators.mini.table import MINI, SHIPPED
 from generators.system import System
 from pipelines.systems import Models, chat_spec, parts_of, resolve
@@ -231,7 +231,16 @@ shipped = pytest.mark.skipif(not SHIPPED.exists(), reason="no mini weights in th
 @shipped
 def test_the_shipped_weights_are_the_pinned_ones_and_small() -> None:
     assert present(SHIPPED) == json.loads((SHIPPED / DIGESTS).read_text())
-    assert size_of(SHIPPED) <= 40
+    own = [f for f in SHIPPED.rglob("*") if f.is_file() and not f.is_symlink()]
+    assert sum(f.stat().st_size for f in own) <= 40 * 2**20
+    assert all(f.is_file() and f.resolve().is_relative_to(SHIPPED) for f in linked())
+
+
+def linked() -> list[Path]:
+    """Files that two artists share."""
+    links = [f for f in SHIPPED.rglob("*") if f.is_symlink()]
+    assert links
+    return links
 
 
 @shipped

@@ -101,7 +101,7 @@ def test_streams_write_what_generate_writes(folders, name):
     stage = loaded(folders[name], max_new_tokens=40)
     assert stage._streamed is not None
     expected = by_generate(stage, ASKED[name])
-    assert len({text for text, *_ in expected}) > 3
+    assert len({text for text, *_ in expected}) >= 3
     assert summaries(stage(ASKED[name])) == expected
     again = ASKED[name][::-1]
     assert summaries(stage(again)) == expected[::-1], "with pictures that are remembered"
