@@ -34,7 +34,7 @@ from benchmarks.miniature.training.loop import Trainer, TrainingPlan
 from benchmarks.miniature.training.options import training_parser
 from benchmarks.miniature.training.saved import parameter_count, write_measured
 
-PLAN = TrainingPlan(steps=400, rate=1e-3, warmup=50, average=0.99, seed=4)
+PLAN = TrainingPlan(steps=900, rate=1e-3, warmup=50, average=0.99, seed=4)
 PICTURES = 4_000
 SECOND_WIDTH = 32
 """Width of the second text tower and of the vector of a whole prompt."""
