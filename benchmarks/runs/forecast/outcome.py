@@ -49,10 +49,12 @@ def outcome_of(
 
 
 def outcome_lines(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str]:
-    """One or two lines for people: the times, and what the difference is made of."""
+    """At most two lines for people: the times, and what the difference is made of."""
     planned, took = FigureRange(**forecast["seconds"]), outcome["seconds"]
     if forecast["lower_bound"]:
         unknown = sum(s["seconds_per_record"] is None for s in forecast["stages"].values())
+        if unknown == len(forecast["stages"]):
+            return []
         line = (
             f"planned at least {span_text(planned)}, took {time_text(took)} (not all "
             f"rates were known; {unknown} of {len(forecast['stages'])} stages had none)"

@@ -36,6 +36,8 @@ def forecast_notes(forecast: Forecast) -> list[str]:
 
 def headline(forecast: Forecast) -> str:
     """The totals on one line."""
+    if forecast.stages and all(s.rates.origin is Origin.UNKNOWN for s in forecast.stages):
+        return "none yet, as nothing of this run was measured here before"
     least = "" if forecast.complete else "at least "
     parts = [f"{least}{span_text(forecast.seconds)}"]
     if forecast.on_gpus:

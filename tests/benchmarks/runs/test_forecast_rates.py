@@ -254,7 +254,7 @@ def test_an_unknown_rate_is_named_and_the_total_is_a_lower_bound(tmp_path: Path)
     forecast = forecast_of(writing(WRITE, 12), tmp_path / "new")
     assert not forecast.complete
     notes = " ".join(forecast_notes(forecast))
-    assert notes.startswith("at least 0 s")
+    assert notes.startswith("none yet")
     assert "seconds per record and load time of write" in notes
     assert forecast.as_json()["lower_bound"]
 
