@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.local import LocalScorer, LocalSystem
+from benchmarks.tasks.mmie.prompts import prompts
 from generators.base import WeightsName
 from pipelines.systems import Models
 
@@ -46,7 +47,11 @@ class BenchSettings:
         return LocalScorer.named(name, weights=self.weights, models=self.models)
 
     def system(self, name: str) -> LocalSystem:
-        """A system in this process; PlaitError where it is not to be had."""
+        """A system in this process, asked as in a run; PlaitError where it is not there."""
         return LocalSystem.named(
-            name, weights=self.weights, models=self.models, seed=self.seed
+            name,
+            weights=self.weights,
+            models=self.models,
+            seed=self.seed,
+            prompt=prompts(),
         )

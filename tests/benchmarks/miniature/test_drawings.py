@@ -95,3 +95,8 @@ def test_a_scorer_blind_to_places_is_shown_to_be(
     for seen in ("colour", "shape"):
         assert shares[seen] == "1.000"
     assert part.bars[0].state == "reached"
+
+
+def test_a_system_is_asked_in_the_words_of_a_run(tmp_path: Path) -> None:
+    system = BenchSettings(weights="tiny", out=tmp_path).system("anole")
+    assert system.prompt == prompts()
