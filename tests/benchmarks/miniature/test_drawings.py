@@ -11,6 +11,7 @@ from benchmarks.miniature import captions, drawings
 from benchmarks.miniature.bars import Bar
 from benchmarks.miniature.drawings import ARTIST_AIMS, DrawnScene, bars_of, measure_artists
 from benchmarks.miniature.settings import BenchSettings
+from benchmarks.tasks.mmie.prompts import prompts
 from scorers.truth.reading import ItemReading, Reading
 from scorers.truth.scene import SceneItem
 
