@@ -26,6 +26,7 @@ pytestmark = [
     pytest.mark.skipif(not SHIPPED.exists(), reason="no mini weights in the checkout"),
 ]
 SYSTEM = "qwen2-vl-7b+openjourney@outline"
+NATIVE = "anole"
 SHUFFLED = "gt:shuffled-images"
 QUERIES = 24
 
@@ -36,7 +37,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> dict[str
     root = tmp_path_factory.mktemp("world") / "run"
     flags = {
         "data": f"miniature:{QUERIES}",
-        "systems": (SYSTEM, "gt", SHUFFLED),
+        "systems": (SYSTEM, NATIVE, "gt", SHUFFLED),
         "scorers": (
             *("clipscore", "judge:mmie-score"),
             *("truth:match", "truth:answer", "truth:text"),
@@ -71,6 +72,12 @@ def test_the_ground_truth_is_true(rows: dict[str, Any]) -> None:
 def test_pictures_show_what_their_text_says(rows: dict[str, Any]) -> None:
     assert mean(rows, SYSTEM, "truth:match") > 96
     assert mean(rows, SYSTEM, "clipscore") > 1.88
+
+
+def test_a_native_model_draws_what_it_writes(rows: dict[str, Any]) -> None:
+    assert mean(rows, NATIVE, "truth:match") > 93
+    assert mean(rows, NATIVE, "clipscore") > 1.8
+    assert mean(rows, NATIVE, "truth:answer") > 45
 
 
 def test_answers_follow_from_their_queries(rows: dict[str, Any]) -> None:
