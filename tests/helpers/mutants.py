@@ -184,8 +184,8 @@ MUTANTS = (
     Mutant(
         "positions of decoded tokens are shifted by one",
         "generators/decoding/streams.py",
-        "position_ids=positions,",
-        "position_ids=positions + (embeddings.shape[1] == 1),",
+        "position_ids=position_ids(places),",
+        "position_ids=position_ids(places) + (embeddings.shape[1] == 1),",
         DECODING,
     ),
     Mutant(
