@@ -32,7 +32,7 @@ class ReadPrompt:
     """(positions,); those of a picture's positions are all its placeholder's."""
 
 
-class PromptReader:
+class EmbeddedPromptReader:
     """Reads what a processor has encoded for Qwen2-VL, Qwen2.5-VL or LLaVA-NeXT.
 
     A picture that was read lately, with this prompt or another, is not read again.

@@ -16,7 +16,7 @@ from generators.decoding.sampling import nucleus, penalised, shortlist
 from generators.decoding.streams import Stream, Streams
 from generators.decoding.texts import TextTrack, TextWriter
 from pipelines.vlm.decoding import Completion, Sampling, draw, end_ids, required
-from pipelines.vlm.reading import PromptReader, ReadPrompt
+from pipelines.vlm.reading import EmbeddedPromptReader, ReadPrompt
 
 _FAMILIES = frozenset({"qwen2_vl", "qwen2_5_vl", "llava_next"})
 _DECODERS = frozenset({"qwen2_vl_text", "qwen2_5_vl_text", "llama", "mistral", "qwen2"})
@@ -48,7 +48,7 @@ class StreamedModel:
         """At most `rows` texts are written at a time."""
         self._model = model
         self._rows = rows
-        self._reader = PromptReader(model)
+        self._reader = EmbeddedPromptReader(model)
 
     @torch.inference_mode()
     def complete(

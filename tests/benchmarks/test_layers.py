@@ -31,6 +31,7 @@ SEEN_BY_SCORERS = {
     "files",
     "keys",
     "loading",
+    "memo",
     "mini",
     "names",
     "pictures",

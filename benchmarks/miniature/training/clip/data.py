@@ -68,7 +68,7 @@ def partial_text(scene: Scene, rng: random.Random) -> Said:
     return Said(text, said)
 
 
-class TextWriter:
+class CaptionTokens:
     """Texts of scenes as CLIPScore gives them to CLIP, most of them with its prefix."""
 
     def __init__(self) -> None:
@@ -94,7 +94,7 @@ class ScenePool:
     groups: int
     seed: int
     split: Split = "train"
-    writer: TextWriter = field(default_factory=TextWriter)
+    writer: CaptionTokens = field(default_factory=CaptionTokens)
 
     @cached_property
     def scenes(self) -> list[Scene]:

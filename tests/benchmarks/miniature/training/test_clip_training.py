@@ -11,8 +11,8 @@ from safetensors.torch import load_file
 from benchmarks.miniature.training.clip import train as clip
 from benchmarks.miniature.training.clip.data import (
     GROUP,
+    CaptionTokens,
     ScenePool,
-    TextWriter,
     full_text,
     partial_text,
 )
@@ -62,7 +62,7 @@ def test_a_partial_text_fixes_what_it_mentions() -> None:
 def test_shorter_texts_are_encoded_as_the_whole_context() -> None:
     """What follows the end of a text changes nothing."""
     model = clip.build(clip.CONFIG, "float32")
-    writer, rng = TextWriter(), random.Random(5)
+    writer, rng = CaptionTokens(), random.Random(5)
     windows = [writer(random_scene(rng, "train"), rng)[0] for _ in range(4)]
     whole = torch.zeros(4, model.context_length, dtype=torch.long)
     for row, window in zip(whole, windows, strict=True):
@@ -120,7 +120,7 @@ def test_the_folder_is_loaded_strictly_and_scores(tmp_path: Path) -> None:
     text = full_text(scene, random.Random(7)).text
     document = Document((Text(text), encode(draw(scene, 1))))
     (outcome,) = ClipScore(weights="pretrained", model=str(folder))([Candidate(document)])
-    ids = torch.from_numpy(clip.padded([TextWriter().tokens(text)]))
+    ids = torch.from_numpy(clip.padded([CaptionTokens().tokens(text)]))
     seen = loaded.model.encode_image(clip.pixels(np.array(draw(scene, 1))[None]))
     said = clip.encoded_texts(loaded.model, ids)
     cosine = torch.cosine_similarity(seen, said).item()
@@ -134,7 +134,7 @@ def test_words_that_no_text_has_are_zeros(tmp_path: Path) -> None:
     table = load_file(tmp_path / "open_clip_model.safetensors")["token_embedding.weight"]
     used = (table != 0).any(1)
     assert 40 < used.sum() < 120
-    assert used[list(TextWriter().tokens("Now there is a small red star."))].all()
+    assert used[list(CaptionTokens().tokens("Now there is a small red star."))].all()
 
 
 def test_auc_counts_ties_as_half() -> None:
