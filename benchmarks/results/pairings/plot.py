@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
+from benchmarks.results.axis import Axis, axis_of
 from benchmarks.results.pairings.comparison import Pairings, PairingScores
 from benchmarks.results.pairings.tables import amount, interval, number
-from benchmarks.results.report.plots import Axis, axis_of
 from scorers.statistics.estimate import Estimate
 
 _HEIGHT = 300

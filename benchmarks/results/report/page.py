@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.results import wording
 from benchmarks.results.board import Board, key_of
 from benchmarks.results.leaderboard import leaderboard
+from benchmarks.results.pairings.page import pairings_section, pairings_style
 from benchmarks.results.reasons import FAILURES
 from benchmarks.results.report.entries import (
     CHUNK,
@@ -117,9 +118,6 @@ def _page(
     gallery: Gallery,
 ) -> str:
     environment = page_environment(REPORT)
-    # Imported here because the section draws its plots as this package does.
-    from benchmarks.results.pairings.page import pairings_section, pairings_style
-
     rows = leaderboard(board)
     queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
     return environment.get_template("report.html.j2").render(

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from benchmarks.results import wording
+from benchmarks.results.axis import axis_of
 from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import differences
 from benchmarks.results.leaderboard_tables import scorer_table
-from benchmarks.results.report.plots import axis_of, disagreements_of, distributions_of
+from benchmarks.results.report.plots import disagreements_of, distributions_of
 from benchmarks.results.standings import profiles
 from scorers.base import Scorer
 

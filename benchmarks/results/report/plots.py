@@ -1,4 +1,4 @@
-"""Plots of one scorer: an axis, histograms, and the largest disagreements."""
+"""Plots of one scorer: histograms, and the largest disagreements."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 from urllib.parse import quote
 
 import numpy as np
@@ -16,56 +15,10 @@ from benchmarks.tasks.controls import TRUTH, is_control
 from scorers.base import bounds
 from scorers.statistics.estimate import Floats
 
-_TICKS = 6
-"""At most this many ticks on an axis."""
-_ROOM = 24
-"""Characters that fit below an axis, with two between labels."""
 _BINS = 12
 _MOST_WHOLE = 20
 """Widest scale on which whole numbers have a bar each."""
 _DISAGREEMENTS = 10
-
-
-@dataclass(frozen=True, slots=True)
-class Axis:
-    """The range that holds all means and intervals, for drawing them side by side."""
-
-    low: float
-    high: float
-    ticks: tuple[float, ...]
-
-    def percent(self, value: float) -> str:
-        """Position of a value on the axis."""
-        return f"{100 * (value - self.low) / (self.high - self.low):.2f}%"
-
-
-def axis_of(cells: Sequence[Mapping[str, Any]]) -> Axis | None:
-    """The axis of a column of means; None where all are equal."""
-    ends = [
-        end for c in cells for end in (c["mean"], *(c["ci95"] or ())) if end is not None
-    ]
-    if not ends or min(ends) == max(ends) or math.isinf(max(ends) - min(ends)):
-        return None
-    margin = (max(ends) - min(ends)) * 0.04
-    low, high = min(ends) - margin, max(ends) + margin
-    return Axis(low, high, _ticks(low, high))
-
-
-def _ticks(low: float, high: float) -> tuple[float, ...]:
-    """Round numbers within a range, 1, 2 or 5 times a power of ten apart."""
-    power = 10 ** math.floor(math.log10((high - low) / _TICKS))
-    ticks: tuple[float, ...] = ()
-    for step in (k * power for k in (1, 2, 5, 10, 20, 50)):
-        first, last = math.ceil(low / step), math.floor(high / step)
-        ticks = tuple(float(f"{k * step:.10g}") for k in range(first, last + 1))
-        if sum(len(tick_text(t)) + 2 for t in ticks) <= _ROOM:
-            break
-    return ticks[:_TICKS]
-
-
-def tick_text(tick: float) -> str:
-    """A tick's label."""
-    return f"{tick:.6g}"
 
 
 @dataclass(frozen=True, slots=True)

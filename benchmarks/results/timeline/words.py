@@ -7,6 +7,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
+from benchmarks.durations import in_words
 from cluster.tracing.sessions import read_sessions
 from cluster.tracing.summary import TraceSummary, summarise
 
@@ -86,10 +87,4 @@ def _hours(hours: float) -> str:
 
 def duration(seconds: float) -> str:
     """`0.4 s`, `12 s`, `2 min 05 s` or `3 h 10 min`."""
-    if seconds < 9.95:
-        return f"{seconds:.1f} s"
-    minutes, second = divmod(round(seconds), 60)
-    if not minutes:
-        return f"{second} s"
-    hours, minute = divmod(minutes, 60)
-    return f"{hours} h {minute:02} min" if hours else f"{minutes} min {second:02} s"
+    return f"{seconds:.1f} s" if seconds < 9.95 else in_words(seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from benchmarks.durations import in_words
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.forecast.forecast import Forecast, StageForecast
 from benchmarks.runs.forecast.rates import FigureRange, Origin
@@ -71,13 +72,8 @@ def span_text(span: FigureRange) -> str:
 
 
 def time_text(seconds: float) -> str:
-    """`41 s`, `12 min 5 s` or `3 h 20 min`."""
-    whole = round(seconds)
-    if whole < 120:
-        return f"{whole} s"
-    minutes, second = divmod(whole, 60)
-    hours, minute = divmod(minutes, 60)
-    return f"{hours} h {minute:02} min" if hours else f"{minutes} min {second:02} s"
+    """`93 s`, `12 min 05 s` or `3 h 20 min`."""
+    return in_words(seconds, seconds_below=120)
 
 
 def bytes_text(amount: float) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 from report_helpers import Judge, board, board_of, evaluation, sample, system
 
+from benchmarks.results.axis import axis_of
 from benchmarks.results.report import write_report
-from benchmarks.results.report.plots import axis_of, disagreements_of, distributions_of
+from benchmarks.results.report.plots import disagreements_of, distributions_of
 from generators.base import Unscored
 
 
