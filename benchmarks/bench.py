@@ -40,6 +40,14 @@ def stage_command(context: typer.Context) -> None:
     raise typer.Exit(measured.main(context.args))
 
 
+@bench.command("decoding", **_PASSED_ON)
+def decoding_command(context: typer.Context) -> None:
+    """Measure how fast a small LVLM decodes, beside generate and a real server."""
+    from benchmarks.speed import decoding as measured
+
+    raise typer.Exit(measured.main(context.args, console()))
+
+
 @bench.command("fidelity", **_PASSED_ON)
 def fidelity_command(context: typer.Context) -> None:
     """Measure how answers change with the way a model is run.

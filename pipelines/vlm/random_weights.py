@@ -171,10 +171,23 @@ def tiny(name: str) -> tuple[Any, Any]:
     A model whose architecture is not known gets that of Qwen2-VL.
     """
     recipe = RECIPES.get(name, RECIPES["Qwen/Qwen2-VL-7B-Instruct"])
-    words = recipe.tokenizer(tiny=True)
-    config = recipe.tiny_config(words)
-    config.get_text_config().initializer_range = TINY_SPREAD
     seed = zlib.crc32(name.encode())
+    return toy(recipe, recipe.tiny_config, TINY_SPREAD, seed)
+
+
+def toy(
+    recipe: Recipe,
+    config_of: Callable[[PreTrainedTokenizerFast], PreTrainedConfig],
+    spread: float,
+    seed: int,
+) -> tuple[Any, Any]:
+    """A model of a configuration of one's own, as `tiny`, and its processor.
+
+    `spread` is the standard deviation of the language model's weights.
+    """
+    words = recipe.tokenizer(tiny=True)
+    config = config_of(words)
+    config.get_text_config().initializer_range = spread
     # On the CPU, since another device draws other numbers from the same seed.
     model = _random_model(recipe, config, torch.float32, {"": "cpu"}, seed)
     _write_words_only(model, words)

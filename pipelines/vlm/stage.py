@@ -33,6 +33,8 @@ class VisionLanguageModel:
     """
 
     takes_max_tokens: ClassVar[bool] = True
+    streams: ClassVar[bool] = True
+    """Whether models are decoded by streams where these serve them."""
 
     def __init__(self, weights: Weights = "pretrained", **settings: Any) -> None:
         """Load the model; `settings` are the fields of `ChatSettings`.
@@ -46,7 +48,7 @@ class VisionLanguageModel:
         self._prompts = ChatPromptWriter(loaded.processor, self.settings)
         self._new_tokens = self.settings.new_tokens(weights)
         self._streamed: StreamedModel | None = None
-        if is_streamable(self._model.config):
+        if self.streams and is_streamable(self._model.config):
             self._streamed = StreamedModel(self._model, self.settings.rows)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)
