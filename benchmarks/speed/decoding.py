@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 app = bench_program()
 _WARM_UP = 16
-"""Requests that every way answers before the timed rounds."""
+"""Most requests that every way answers before the timed rounds."""
 
 
 def main(arguments: Sequence[str], console: Console) -> int:
@@ -115,7 +115,7 @@ def measured(
     try:
         ways = ways_of(folder, asked.tokens, asked.requests, server)
         seeds = range(1, 1 + asked.rounds)
-        for _ in timed(ways, [requests_of(_WARM_UP, seed=0)]):
+        for _ in timed(ways, [requests_of(min(_WARM_UP, asked.requests), seed=0)]):
             console.print("warmed up", style="dim")
         for times in timed(ways, (requests_of(asked.requests, seed) for seed in seeds)):
             latest = ", ".join(f"{t.way} {t.rates[-1]:.0f}" for t in times)

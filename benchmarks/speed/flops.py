@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -44,7 +45,12 @@ def _attention(
     return int(sdpa_flop_count(query, key, value))  # type: ignore[no-untyped-call]
 
 
+def _linear(inputs: Any, weight: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
+    return 2 * math.prod(inputs) * int(weight[0])
+
+
 _ON_CPU: dict[Any, Any] = {
-    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention
+    torch.ops.aten._scaled_dot_product_flash_attention_for_cpu: _attention,
+    torch.ops.mkldnn._linear_pointwise: _linear,
 }
-"""Attention on a CPU, which torch's own table leaves out."""
+"""Attention and packed weights on a CPU, which torch's own table leaves out."""

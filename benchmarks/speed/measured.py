@@ -67,6 +67,7 @@ JOBS: Mapping[str, Measured] = {
     "gill-render": _stage("gill", "--part", "render", "--weights", "tiny"),
     "clipscore": _stage("--scorer", "clipscore", "--weights", "mini"),
     "mmie-score": _stage("--scorer", "judge:mmie-score", "--weights", "tiny"),
+    "decoding": Measured(("decoding", "--requests", "16", "--rounds", "3", *_OUTPUTS)),
     "orchestration": Measured(("orchestration", "--batches", "40", "--out", "{json}")),
 }
 """Name -> command. A further command of `plait bench` that writes JSON is one more line."""

@@ -6,7 +6,7 @@ called at once, so that the first token's time runs from the call of the batch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -63,14 +63,19 @@ class TokenTimes:
             yield
 
     def _replacements(self) -> list[tuple[Any, str, Any]]:
-        step, feed, close = Streams.step, Streams.feed, Streams.close
+        feed, close = Streams.feed, Streams.close
         generate = GenerationMixin.generate
 
-        def stepped(streams: Streams) -> torch.Tensor:
-            self._deliver()
-            hidden = step(streams)
-            self._wait_for(streams)
-            return hidden
+        def stepping(
+            step: Callable[[Streams], torch.Tensor],
+        ) -> Callable[[Streams], torch.Tensor]:
+            def stepped(streams: Streams) -> torch.Tensor:
+                self._deliver()
+                hidden = step(streams)
+                self._wait_for(streams)
+                return hidden
+
+            return stepped
 
         def fed(streams: Streams, *arguments: Any) -> None:
             self._deliver()
@@ -87,8 +92,11 @@ class TokenTimes:
                 named.setdefault("streamer", _Arrivals(self, _end_ids(model, named)))
             return generate(model, *arguments, **named)
 
-        replacements = [(Streams, "step", stepped), (Streams, "feed", fed)]
-        replacements.append((Streams, "close", closed))
+        replacements = [
+            (Streams, name, stepping(getattr(Streams, name)))
+            for name in ("step", "step_run")
+        ]
+        replacements += [(Streams, "feed", fed), (Streams, "close", closed)]
         return [*replacements, (GenerationMixin, "generate", generated)]
 
     def _wait_for(self, streams: Streams) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -21,7 +22,8 @@ class KeyValueRows:
         self._rows = self._columns = 0
         self._new_rows: Tensor | None = None
         self._columns_in_use = 0
-        self._at: tuple[Tensor, Tensor] | None = None
+        self._at: tuple[Tensor, Tensor] | int | None = None
+        """Rows and columns of the new states, or their first column if it is the same."""
         self._read: Tensor | slice = slice(0)
 
     def reserve(self, rows: int, columns: int) -> None:
@@ -55,12 +57,20 @@ class KeyValueRows:
         self._at = (rows[:, None], positions)
         self._read, self._columns_in_use = rows, columns
 
-    def begin_step(self, positions: Tensor, columns: int) -> None:
-        """The next forward pass adds one token to every row, at `positions` (rows, 1)."""
-        rows = torch.arange(len(positions), device=positions.device)
-        self.begin_after(rows, positions, columns)
-        # The first rows, which a slice reads without a copy.
-        self._read = slice(len(positions))
+    def begin_step(self, positions: Tensor, columns: int, same: int | None = None) -> None:
+        """The next forward pass adds tokens to the first rows.
+
+        `positions` (rows, tokens) are their columns; `same` is the first of these where
+        all rows have the same ones.
+        """
+        self._new_rows = None
+        if same is None:
+            rows = torch.arange(len(positions), device=positions.device)
+            self._at = (rows[:, None], positions)
+        else:
+            self._at = same
+        # A slice reads rows without a copy.
+        self._read, self._columns_in_use = slice(len(positions)), columns
 
     def move(self, source: int, target: int) -> None:
         """Copy one row over another."""
@@ -87,16 +97,26 @@ class KeyValueRows:
             for stored, new in zip(layer, (keys, values), strict=True):
                 stored[rows, :, : new.shape[2]] = new
             return keys, values
-        assert self._at is not None
-        # Layers may live on several devices; indices have to follow them.
-        rows_at, columns_at = (index.to(keys.device) for index in self._at)
-        for stored, new in zip(layer, (keys, values), strict=True):
-            stored[rows_at, :, columns_at] = new.transpose(1, 2)
+        self._store(layer, (keys, values))
         read = self._read
         if isinstance(read, Tensor):
             read = read.to(keys.device)
         all_keys, all_values = (s[read, :, : self._columns_in_use] for s in layer)
         return all_keys, all_values
+
+    def _store(self, layer: Sequence[Tensor], states: Sequence[Tensor]) -> None:
+        """Write new keys and values of a layer to where the pass adds them."""
+        at = self._at
+        assert at is not None
+        if isinstance(at, int):
+            for stored, new in zip(layer, states, strict=True):
+                rows, _, tokens, _ = new.shape
+                stored[:rows, :, at : at + tokens] = new
+            return
+        # Layers may live on several devices; indices have to follow them.
+        rows_at, columns_at = (index.to(states[0].device) for index in at)
+        for stored, new in zip(layer, states, strict=True):
+            stored[rows_at, :, columns_at] = new.transpose(1, 2)
 
     def _empty(self, states: Tensor) -> Tensor:
         _, heads, _, size = states.shape

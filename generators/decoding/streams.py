@@ -47,6 +47,8 @@ class Streams:
         self._pending = self._pending.to(self._dtype)
         self._places = torch.empty(0, axes, dtype=torch.long, device=self._device)
         """Of the pending token of each stream: (streams, axes)."""
+        self._runs: dict[Stream, Tensor] = {}
+        """What follows the pending token of a stream: (tokens, width)."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -123,25 +125,67 @@ class Streams:
         self._pending[rows] = embeddings.to(self._pending)
 
     @torch.inference_mode()
+    def feed_run(self, stream: Stream, embeddings: Tensor) -> None:
+        """What the next steps compute for one stream: (tokens, width)."""
+        self.feed([stream], embeddings[:1])
+        if len(embeddings) > 1:
+            self._runs[stream] = embeddings[1:].to(self._pending)
+
+    @torch.inference_mode()
     def step(self) -> Tensor:
         """Hidden states (streams, width) after the last norm, by row of the streams."""
-        columns = max(stream.length for stream in self._open) + 1
+        return self._computed(1)[:, -1]
+
+    @torch.inference_mode()
+    def step_run(self) -> Tensor:
+        """As `step`, of as many tokens as all streams were fed: (streams, tokens, width).
+
+        That is one token where any stream was fed only one: nothing is padded.
+        """
+        runs = [len(self._runs.get(stream, ())) for stream in self._open]
+        return self._computed(1 + min(runs))
+
+    def _computed(self, tokens: int) -> Tensor:
+        """Compute the next tokens of every stream: states (streams, tokens, width)."""
+        lengths = [stream.length for stream in self._open]
+        longest = max(lengths)
+        columns = longest + tokens
         self._cache.reserve(len(self._open), columns)
-        lengths = torch.tensor([s.length for s in self._open], device=self._device)
-        stored_at = lengths[:, None]
-        self._cache.begin_step(stored_at, columns)
-        visible = torch.arange(columns, device=self._device) <= stored_at
-        pending, places = self._pending[:, None], self._places[:, None]
-        hidden = self._forward(pending, places, visible[:, None, None])
-        self._places = following(self._places)
+        stored_at = torch.tensor(lengths, device=self._device)[:, None]
+        if tokens > 1:
+            stored_at = stored_at + torch.arange(tokens, device=self._device)
+        same = longest if longest == min(lengths) else None
+        self._cache.begin_step(stored_at, columns, same)
+        visible = torch.arange(columns, device=self._device) <= stored_at[..., None]
+        pending, places = self._next(tokens)
+        hidden = self._forward(pending, places, visible[:, None])
+        self._places = following(places[:, -1])
         for stream in self._open:
-            stream.length += 1
-        return hidden[:, -1]
+            stream.length += tokens
+        return hidden
+
+    def _next(self, tokens: int) -> tuple[Tensor, Tensor]:
+        """The next tokens of every stream, and their places; pending is what follows."""
+        pending, places = self._pending[:, None], self._places[:, None]
+        if tokens > 1:
+            more = torch.stack([self._runs[s][: tokens - 1] for s in self._open])
+            pending = torch.cat([pending, more], dim=1)
+            after = torch.arange(tokens - 1, device=self._device)[:, None]
+            places = torch.cat([places, following(self._places)[:, None] + after], dim=1)
+        runs = {stream: run[tokens - 1 :] for stream, run in self._runs.items()}
+        self._runs = {stream: run[1:] for stream, run in runs.items() if len(run) > 1}
+        waiting = {stream: run for stream, run in runs.items() if len(run)}
+        if waiting:
+            # Apart from `pending`, which is to be computed first.
+            self._pending = self._pending.clone()
+            self.feed(list(waiting), torch.stack([run[0] for run in waiting.values()]))
+        return pending, places
 
     @torch.inference_mode()
     def close(self, stream: Stream) -> None:
         """Let a stream leave; the last row takes its place."""
         last = self._open.pop()
+        self._runs.pop(stream, None)
         if last is not stream:
             self._cache.move(last.row, stream.row)
             for waiting in (self._pending, self._places):

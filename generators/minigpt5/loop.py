@@ -1,13 +1,14 @@
 """The interleaved loop of MiniGPT-5: one record's track, and many records in one batch.
 
-Upstream runs one record at a time and feeds the eight vokens of a picture in one pass.
-Fed one by one they have the same states, because no voken attends to a later one. Records
-that write text and records inside a picture share every pass; finished ones leave.
+Upstream runs one record at a time and feeds the eight vokens of a picture in one pass, as
+is done here where all records are inside a picture. Fed one by one they have the same
+states, because no voken attends to a later one: records that write text and records inside
+a picture share every pass. Finished ones leave.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -175,11 +176,9 @@ class MiniGPT5Interleaver:
         records = open_records(_Record, tracks, streams, prompts, seeds)
         generated = self._initial_mask(len(records))
         while records:
-            next_ids = self._advance(records, streams.step(), generated)
+            chosen = self._advance(records, streams.step_run(), generated)
             records = close_stopped(records, streams)
-            if records:
-                ids = [next_ids[record.index] for record in records]
-                streams.feed([r.stream for r in records], self.embed(ids))
+            self._feed({r: chosen[r.index] for r in records if r.index in chosen}, streams)
         return tracks
 
     def embed(self, ids: Sequence[int]) -> Tensor:
@@ -196,25 +195,39 @@ class MiniGPT5Interleaver:
         generated[:, self._rules.leading_id] = True
         return generated
 
+    def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
+        """Feed the ids to the records that have taken them; a picture is fed as a whole."""
+        plain = [record for record in chosen if not record.track.drawing]
+        if plain:
+            ids = [chosen[record] for record in plain]
+            streams.feed([record.stream for record in plain], self.embed(ids))
+        for record in chosen:
+            if record.track.drawing:
+                streams.feed_run(record.stream, self.embed(self._vocabulary.vokens))
+
     def _advance(
         self, records: list[_Record], hidden: Tensor, generated: Tensor
     ) -> dict[int, int]:
-        """Advance every record by one step; record index -> the id to feed it."""
-        writing = [r for r in records if not r.track.drawing]
-        next_ids = {
-            r.index: r.track.collect(hidden[r.stream.row])
-            for r in records
-            if r.track.drawing
-        }
+        """Take the states (streams, tokens, width); record index -> its new id.
+
+        Records inside a picture have none: they were fed all of it.
+        """
+        for record in records:
+            _collect(record.track, hidden[record.stream.row, :-1])
+        writing = [r for r in records if not r.track.drawing and r.track.stop is None]
+        for record in records:
+            _collect(record.track, hidden[record.stream.row, -1:])
         if not writing:
-            return next_ids
-        states = hidden[torch.tensor([r.stream.row for r in writing], device=self._device)]
+            return {}
+        rows = torch.tensor([r.stream.row for r in writing], device=self._device)
+        states = hidden[rows, -1]
         indices = torch.tensor([r.index for r in writing], device=self._device)
         tokens = self._sampled(writing, states, generated[indices])
         generated[indices, tokens] = True
-        for record, state, token in zip(writing, states, tokens.tolist(), strict=True):
-            next_ids[record.index] = record.track.take(token, state)
-        return next_ids
+        ids: list[int] = tokens.tolist()
+        for record, state, token in zip(writing, states, ids, strict=True):
+            record.track.take(token, state)
+        return {r.index: token for r, token in zip(writing, ids, strict=True)}
 
     def _sampled(self, records: list[_Record], states: Tensor, generated: Tensor) -> Tensor:
         """The next id of each record that writes text."""
@@ -227,3 +240,10 @@ class MiniGPT5Interleaver:
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
         return self._rules.sampler.sample(logits, (record.generator for record in records))
+
+
+def _collect(track: MiniGPT5Track, states: Iterable[Tensor]) -> None:
+    """Give the picture of a record the states that it lacks."""
+    for state in states:
+        if track.drawing:
+            track.collect(state)

@@ -15,6 +15,7 @@ from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.checkpoints import looks_like_path
 from generators.document import Draft, Request, Text
 from generators.errors import CheckpointError
+from generators.loading.packed import pack
 from pipelines.chat.settings import ChatSettings
 from pipelines.vlm import random_weights
 from pipelines.vlm.decoding import Completion, Sampling, complete, plain_generation
@@ -49,6 +50,7 @@ class VisionLanguageModel:
         self._new_tokens = self.settings.new_tokens(weights)
         self._streamed: StreamedModel | None = None
         if self.streams and is_streamable(self._model.config):
+            pack(self._model)
             self._streamed = StreamedModel(self._model, self.settings.rows)
         text_config = self._model.config.get_text_config()
         self._context: int | None = getattr(text_config, "max_position_embeddings", None)

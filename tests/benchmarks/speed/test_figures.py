@@ -18,6 +18,7 @@ from benchmarks.speed.measure import InBatches, measure
 from benchmarks.speed.speeds import Speed, Timings
 from generators.base import Kind, Result
 from generators.document import Draft, Text
+from generators.loading.packed import PackedLinear, pack
 from generators.pictures import Drawing
 
 
@@ -124,6 +125,16 @@ def test_operations_of_known_layers() -> None:
     with torch.inference_mode():
         _, flops = counted(lambda: attend(query, query, query))
     assert flops.count == 2 * (2 * 2 * 5 * 5 * 8), "two products of two heads"
+
+
+@pytest.mark.models
+def test_products_of_packed_weights_are_counted() -> None:
+    layer = torch.nn.Sequential(torch.nn.Linear(512, 512))
+    pack(layer)
+    assert isinstance(layer[0], PackedLinear)
+    with torch.inference_mode():
+        _, flops = counted(lambda: layer(torch.ones(3, 5, 512)))
+    assert flops.count == 2 * 3 * 5 * 512 * 512
 
 
 def test_operations_that_cannot_be_counted_say_why() -> None:
