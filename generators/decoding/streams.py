@@ -199,12 +199,17 @@ class Streams:
         outputs = self._decoder(
             inputs_embeds=embeddings,
             position_ids=position_ids(places),
-            attention_mask=mask,
+            attention_mask=None if mask is None else self._added(mask),
             past_key_values=self._cache,
             use_cache=True,
         )
         hidden: Tensor = outputs.last_hidden_state
         return hidden
+
+    def _added(self, visible: Tensor) -> Tensor:
+        """A mask that is added to scores: made once, not by the kernel of every layer."""
+        added = torch.zeros(visible.shape, dtype=self._dtype, device=self._device)
+        return added.masked_fill_(~visible, -torch.inf)
 
 
 def _padded(prompts: Sequence[Tensor], parts: Sequence[PrefixPart]) -> Tensor:

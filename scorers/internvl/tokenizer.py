@@ -88,6 +88,7 @@ def spelled_controls(turns: Iterable[Turn], names: Iterable[str]) -> list[str]:
     return [n for n in (*names, PLACEHOLDER) if any(n in text for text in texts)]
 
 
+_REMEMBERED_TEXTS = 512
 _SPACE = "\u2581"
 """How SentencePiece writes a space."""
 _NO_DUMMY_PREFIX = b"\x1a\x02\x18\x00"
@@ -108,6 +109,7 @@ class PhiTokenizer(LlamaTokenizer):
         self._legacy = config.get("legacy") is not False
         proto = model if self._legacy else model + _NO_DUMMY_PREFIX
         super().__init__(LlamaPieces.parsed(proto, "tokenizer.model"), added)
+        self._chunk = functools.lru_cache(_REMEMBERED_TEXTS)(self._encoded)
         self._name_of = {token.id: token.name for token in self.added.values()}
         self._special = _special_names(config)
         ends = (("bos_token", "add_bos_token", True), ("eos_token", "add_eos_token", False))
@@ -141,7 +143,10 @@ class PhiTokenizer(LlamaTokenizer):
         return super().stripped(text, before, after)
 
     def chunk(self, text: str) -> list[int]:
-        """Ids of a text between control tokens."""
+        """Ids of a text between control tokens; answers to a question share most."""
+        return list(self._chunk(text))
+
+    def _encoded(self, text: str) -> list[int]:
         if self._legacy:
             return super().chunk(text)
         text = text.replace(_SPACE, " ")

@@ -41,7 +41,7 @@ def test_products_are_the_same(shape):
         strided = layers.wide(inputs.transpose(0, -2).contiguous().transpose(0, -2))
         assert torch.allclose(strided, layers.wide(inputs), atol=1e-5)
     assert after.shape == before.shape
-    assert (after - before).abs().max() < 1e-5
+    assert (after - before).abs().max() < 1e-4
 
 
 def test_only_layers_that_gain_are_replaced_and_none_is_held_twice():
