@@ -15,7 +15,8 @@ from generators.memo import Memo
 PictureInput = dict[str, Tensor]
 """The vision model's inputs for one picture, by the names of the processor."""
 
-_PICTURES_AT_ONCE = 64
+_PICTURES_AT_ONCE = 16
+"""More at once take longer on a CPU, where their states then exceed its caches."""
 _REMEMBERED_BYTES = 2**30
 """Of pictures' features, kept in the host's memory."""
 

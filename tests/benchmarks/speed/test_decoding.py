@@ -92,7 +92,7 @@ def test_a_server_is_asked_the_same_and_measured_beside(tmp_path: Path) -> None:
     folder, out = tmp_path / "model", tmp_path / "decoding.json"
     words = ["--requests", "3", "--tokens", "4", "--rounds", "1", "--model", str(folder)]
     with serving() as server:
-        server.script = lambda body: Answer(completion("something else"))
+        server.script = lambda body: Answer(completion("something else"), hold_s=0.3)
         assert measured([*words, "--base-url", server.url, "--out", str(out)]) == 0
         asked = [body for body in server.bodies if body["max_tokens"] == 4]
         assert server.most_in_flight > 1
