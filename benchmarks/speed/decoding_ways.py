@@ -99,7 +99,7 @@ def _spec(name: str, settings: Mapping[str, Any]) -> StageSpec:
 
 
 class GenerateStage(VisionLanguageModel):
-    """The same stage without streams: transformers' `generate`, padded on the left."""
+    """The same stage as transformers runs it: `generate`, padded on the left."""
 
     streams = False
 

@@ -13,20 +13,22 @@ from rich.console import Console
 
 from benchmarks.speed import decoding, decoding_workload
 from benchmarks.speed.decoding_rounds import DecodingTimes, as_data, table_of, timed
-from benchmarks.speed.decoding_ways import DecodingWay
-from benchmarks.speed.decoding_workload import requests_of
+from benchmarks.speed.decoding_ways import DecodingWay, GenerateStage
+from benchmarks.speed.decoding_workload import requests_of, save_model
 from benchmarks.speed.measured import JOBS, summary
 from generators.base import Failure, Outcome, Result
 from generators.document import Draft, Request, Text
 from generators.errors import UsageError
+from generators.loading.packed import PackedLinear
+from pipelines.vlm.stage import VisionLanguageModel
 
 SMALL_TEXT = {
     "max_position_embeddings": 4096,
-    "hidden_size": 128,
-    "intermediate_size": 128,
+    "hidden_size": 512,
+    "intermediate_size": 512,
     "num_hidden_layers": 1,
-    "num_attention_heads": 2,
-    "num_key_value_heads": 1,
+    "num_attention_heads": 8,
+    "num_key_value_heads": 2,
 }
 SMALL_VISION = {"depth": 1, "embed_dim": 32, "num_heads": 2, "mlp_ratio": 2}
 ABOUT = {"measured": "a model", "device": "CPU", "packages": {"torch": "2.10"}}
@@ -84,6 +86,22 @@ def test_all_ways_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "plait bench decoding --requests 5" in page
     assert "| generate, batch 16 |" in page
     assert "output_token_throughput (median, tokens/s)" in summary(tmp_path)
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("small")
+def test_generate_runs_the_model_as_transformers_loads_it(tmp_path: Path) -> None:
+    save_model(tmp_path)
+    settings: dict[str, Any] = {"model": str(tmp_path), "dtype": "float32", "device": "cpu"}
+    streams, generate = (kind(**settings) for kind in (VisionLanguageModel, GenerateStage))
+    packed = [
+        sum(isinstance(module, PackedLinear) for module in stage._model.modules())
+        for stage in (streams, generate)
+    ]
+    # Queries and outputs of the attention, and three of the perceptron.
+    assert packed == [5, 0]
+    assert streams._streamed is not None
+    assert generate._streamed is None
 
 
 @pytest.mark.models

@@ -10,12 +10,13 @@ import torch
 from minigpt5_upstream_helpers import upstream_loop
 
 from generators.decoding.sampling import Sampler
+from generators.decoding.streams import Streams
 from generators.document import Request, Text, Turn
 from generators.minigpt5.draft import MiniGPT5Draft
 from generators.minigpt5.loop import MiniGPT5Interleaver, MiniGPT5Limits, MiniGPT5Rules
 from generators.minigpt5.models import random_writer
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.sizes import TINY
+from generators.minigpt5.sizes import TINY, VOKENS
 
 pytestmark = pytest.mark.models
 
@@ -172,3 +173,19 @@ def test_every_sample_takes_one_number_of_its_records_generator():
     first, other, again = stage(requests)
     assert first.value == again.value
     assert first.value != other.value
+
+
+def test_a_picture_of_a_record_alone_takes_one_pass(monkeypatch):
+    settings = MiniGPT5DraftSettings(force_image=True, max_images=2, max_new_tokens=30)
+    passes = []
+    compute = Streams._computed
+    monkeypatch.setattr(
+        Streams, "_computed", lambda s, n: [passes.append(n), compute(s, n)][1]
+    )
+    (track,) = answered(settings, prompts()[:1], [70])
+    assert len(track.pictures) >= 1
+    # The last id is never fed, unless it begins a picture whose states are still to come.
+    last = track.ids[-1] == writer().vocabulary.begin_image
+    assert len(passes) == len(track.ids) + last
+    assert passes.count(VOKENS) == len(track.pictures)
+    assert set(passes) == {1, VOKENS}
