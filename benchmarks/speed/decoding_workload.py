@@ -68,7 +68,7 @@ def requests_of(count: int, seed: int) -> list[Request]:
 def _request(pictures: Sequence[Image], source: random.Random) -> Request:
     length = source.randint(*_QUESTION_WORDS)
     question = " ".join(source.choice(WORDS) for _ in range(length))
-    content = (Text(_INSTRUCTION), *pictures, Text(question))
+    content: tuple[Text | Image, ...] = (Text(_INSTRUCTION), *pictures, Text(question))
     return Request((Turn("user", content),))
 
 

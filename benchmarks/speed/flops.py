@@ -46,7 +46,8 @@ def _attention(
 
 
 def _linear(inputs: Any, weight: Any, *_: Any, out_shape: Any = None, **__: Any) -> int:
-    return 2 * math.prod(inputs) * int(weight[0])
+    products: int = math.prod(inputs) * weight[0]
+    return 2 * products
 
 
 _ON_CPU: dict[Any, Any] = {

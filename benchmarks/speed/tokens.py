@@ -92,7 +92,7 @@ class TokenTimes:
                 named.setdefault("streamer", _Arrivals(self, _end_ids(model, named)))
             return generate(model, *arguments, **named)
 
-        replacements = [
+        replacements: list[tuple[Any, str, Any]] = [
             (Streams, name, stepping(getattr(Streams, name)))
             for name in ("step", "step_run")
         ]

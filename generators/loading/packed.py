@@ -43,7 +43,7 @@ def pack(model: nn.Module) -> None:
     For inference only. A weight that is also another module's, as tied embeddings are, is
     left alone.
     """
-    if not torch.backends.mkldnn.is_available():
+    if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return
     modules = list(model.modules())
     owners = Counter(id(p) for module in modules for p in module._parameters.values())
