@@ -98,8 +98,8 @@ def test_generate_runs_the_model_as_transformers_loads_it(tmp_path: Path) -> Non
         sum(isinstance(module, PackedLinear) for module in stage._model.modules())
         for stage in (streams, generate)
     ]
-    # Queries and outputs of the attention, and three of the perceptron.
-    assert packed == [5, 0]
+    # Queries and outputs of the attention, three of the perceptron, the head.
+    assert packed == [6, 0]
     assert streams._streamed is not None
     assert generate._streamed is None
 
