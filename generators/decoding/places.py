@@ -19,6 +19,8 @@ def counted(length: int, axes: int) -> Tensor:
 
 def following(places: Tensor) -> Tensor:
     """Where text goes on after tokens at `places` (rows, axes): one after their largest."""
+    if places.shape[-1] == 1:
+        return places + 1
     return (places.amax(dim=-1, keepdim=True) + 1).repeat(1, places.shape[-1])
 
 

@@ -212,10 +212,11 @@ class MiniGPT5Interleaver:
 
         Records inside a picture have none: they were fed all of it.
         """
-        for record in records:
+        drawing = [record for record in records if record.track.drawing]
+        for record in drawing:
             _collect(record.track, hidden[record.stream.row, :-1])
         writing = [r for r in records if not r.track.drawing and r.track.stop is None]
-        for record in records:
+        for record in drawing:
             _collect(record.track, hidden[record.stream.row, -1:])
         if not writing:
             return {}
