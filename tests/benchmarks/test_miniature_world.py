@@ -87,6 +87,14 @@ def test_answers_follow_from_their_queries(rows: dict[str, Any]) -> None:
     assert mean(rows, SYSTEM, "truth:answer") > 65
 
 
+def test_stories_and_projects_go_on_from_the_picture_of_the_query(
+    rows: dict[str, Any],
+) -> None:
+    by_category = rows[SYSTEM]["scores"]["truth:text"]["categories"]
+    means = {name: by_category[name]["mean"] for name in ("SA", "PBL")}
+    assert sum(means.values()) / 2 > 87, means
+
+
 def test_the_judge_knows_the_ground_truth_from_an_answer_with_mistakes(
     rows: dict[str, Any],
 ) -> None:
