@@ -150,11 +150,11 @@ def _write(
 ) -> None:
     from benchmarks.speed.decoding_rounds import as_data, table_of
 
-    speeds = [as_data(t, times) for t in times]
+    ways = [as_data(t, times) for t in times]
     table = table_of(times, about)
     command = f"plait bench decoding {' '.join(about['command'])}"
     forms = {
-        ".json": lambda: as_json({"about": about, "speeds": speeds}),
+        ".json": lambda: as_json({"about": about, "ways": ways}),
         ".md": lambda: markdown_page("Decoding", [command], [table]),
     }
     for path in outs:

@@ -84,7 +84,7 @@ def server_of(times: Sequence[DecodingTimes]) -> DecodingTimes | None:
 
 
 def as_data(times: DecodingTimes, every: Sequence[DecodingTimes]) -> dict[str, Any]:
-    """One way's entry of `speeds`, with figures named as those of `plait bench stage`."""
+    """One way's entry of `ways`, with figures named as those of `plait bench stage`."""
     server, first = server_of(every), every[0]
     rates = times.rates
     throughput = {"median": times.rate, "min": min(rates), "max": max(rates)}

@@ -15,7 +15,8 @@ from benchmarks.speed import decoding, decoding_workload
 from benchmarks.speed.decoding_rounds import DecodingTimes, as_data, table_of, timed
 from benchmarks.speed.decoding_ways import DecodingWay, GenerateStage
 from benchmarks.speed.decoding_workload import requests_of, save_model
-from benchmarks.speed.measured import JOBS, summary
+from benchmarks.speed.measured import JOBS
+from benchmarks.speed.measured_pages import summary
 from generators.base import Failure, Outcome, Result
 from generators.document import Draft, Request, Text
 from generators.errors import UsageError
@@ -47,7 +48,7 @@ def measured(words: Sequence[str]) -> int:
 
 
 def speeds_of(path: Path) -> dict[str, dict[str, Any]]:
-    return {speed["way"]: speed for speed in json.loads(path.read_text())["speeds"]}
+    return {speed["way"]: speed for speed in json.loads(path.read_text())["ways"]}
 
 
 def answering(*texts: str | None, tokens: int = 3) -> DecodingWay:
@@ -66,7 +67,7 @@ def answering(*texts: str | None, tokens: int = 3) -> DecodingWay:
 @pytest.mark.usefixtures("small")
 def test_all_ways_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["--requests", "5", "--tokens", "6", "--rounds", "2"]
-    outs = [tmp_path / "qwen2-vl.json", tmp_path / "d.md"]
+    outs = [tmp_path / "decoding.json", tmp_path / "decoding.md"]
     assert measured([*words, *(w for out in outs for w in ("--out", str(out)))]) == 0
     speeds = speeds_of(outs[0])
     assert list(speeds) == [
@@ -85,7 +86,7 @@ def test_all_ways_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str
     page = outs[1].read_text()
     assert "plait bench decoding --requests 5" in page
     assert "| generate, batch 16 |" in page
-    assert "output_token_throughput (median, tokens/s)" in summary(tmp_path)
+    assert "| generate, batch 16 |" in summary(tmp_path, ["decoding"])
 
 
 @pytest.mark.models
