@@ -15,7 +15,13 @@ from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings import FILES, pairings_of
 from benchmarks.results.pairings.costs import RecordCost
 from benchmarks.results.pairings.matrix import matrices_of
-from benchmarks.results.pairings.tables import frontier_texts, tables_of
+from benchmarks.results.pairings.page import _matrix
+from benchmarks.results.pairings.tables import (
+    against_best,
+    cost_table,
+    frontier_texts,
+    tables_of,
+)
 from benchmarks.results.report import write_report
 from generators.base import Kind, NotApplicable
 from generators.system import System
@@ -152,6 +158,23 @@ def test_differences_say_how_many_queries_they_need():
         assert (abs(d.estimate.value) > d.detectable) == (d.needed <= 40)
 
 
+def test_the_best_cell_comes_first_in_each_difference():
+    scores = scores_of(2, 2, 40)
+    for direction, pick in (("higher", max), ("lower", min)):
+        made = pairing_board(scores, scorers=(Judge("judge", "0-6", direction),))
+        (pairings,) = pairings_of(made)
+        (judged,) = pairings.scores
+        means = scores.mean(axis=0)
+        best = pick(np.ndindex(2, 2), key=lambda at: means[at])
+        against = against_best(pairings, judged)
+        assert [d.a for d in against] == ["writer-{}+artist-{}".format(*best)] * 3
+        for d in against:
+            other = tuple(int(part[-1]) for part in d.b.split("+"))
+            expected = mean(scores[:, *best] - scores[:, *other])
+            assert d.estimate.value == pytest.approx(expected.value)
+            assert d.estimate.ci95 == pytest.approx(expected.ci95)
+
+
 def test_a_document_costs_its_text_and_its_pictures():
     (pairings,) = pairings_of(pairing_board(scores_of(2, 3, 8)))
     assert pairings.costs is not None
@@ -277,6 +300,46 @@ def test_files_hold_every_number(tmp_path):
     assert "40 texts served 120 requests of 6 cells" in page
 
 
+def test_costs_are_shown_with_their_intervals():
+    made = pairing_board(scores_of(2, 2, 6))
+    records = dict(made.costs.records)
+    for q, seconds in enumerate((0.5, 1.0, 1.0, 1.5, 2.0, 3.0)):
+        old = records[f"t{q}-0"]
+        records[f"t{q}-0"] = replace(old, amounts={**old.amounts, "seconds": seconds})
+    made = replace(made, costs=replace(made.costs, records=records))
+    (pairings,) = pairings_of(made)
+    table = cost_table(pairings)
+    column = [c.heading for c in table.columns].index("seconds")
+    low, high = mean([4.5, 5.0, 5.0, 5.5, 6.0, 7.0]).ci95
+    assert table.rows[0][column].full == f"5.50 [{low:.2f}, {high:.2f}]"
+
+
+def test_a_mean_without_an_interval_says_why(tmp_path):
+    scores = scores_of(2, 2, 8)
+    scores[:, 0, 0] = [1, 1, 1, 1, 2, 1, 1, 1]
+    made = pairing_board(scores)
+    write_leaderboard(made, tmp_path)
+    why = "No interval: only two different values"
+    assert (tmp_path / "pairings.md").read_text().count(why) == 1
+    assert write_report(made, tmp_path, MANIFEST, at_hand).read_text().count(why) >= 1
+    assert "No interval" not in str(
+        next(tables_of(pairings_of(pairing_board(scores_of(2, 2, 8)))[0])).notes
+    )
+
+
+def test_small_interactions_are_drawn_pale_beside_large_effects():
+    scores = np.full((8, 2, 2), 3.0) + np.arange(8).reshape(-1, 1, 1) / 10
+    scores[:, 1] += 2
+    scores[:, 0, 0] += 0.04
+    (pairings,) = pairings_of(pairing_board(scores))
+    (panel,) = _matrix(pairings)["panels"]
+    assert {abs(cell.tint) for row in panel["interaction"] for cell in row} == {0}
+    scores[:, 0, 0] += 3
+    (pairings,) = pairings_of(pairing_board(scores))
+    (panel,) = _matrix(pairings)["panels"]
+    assert max(cell.tint for row in panel["interaction"] for cell in row) > 30
+
+
 def test_no_matrix_no_files(tmp_path):
     write_leaderboard(board_of({"a": [1, 2], "b+c": [3, 4]}), tmp_path)
     assert not any((tmp_path / name).exists() for name in FILES)
@@ -290,6 +353,9 @@ def test_a_single_row_says_that_it_has_no_interaction(tmp_path):
     assert "interaction," not in page.replace("no interaction", "")
     html = write_report(made, tmp_path, MANIFEST, at_hand).read_text()
     assert "main effects only" in html
+    assert "LVLM's effect" not in html
+    assert "T2I model's effect" in html
+    assert [c.heading for c in next(tables_of(pairings_of(made)[0])).columns][-1] == "mean"
     assert "Interaction:" not in html
 
 
