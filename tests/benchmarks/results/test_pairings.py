@@ -201,6 +201,27 @@ def test_what_is_shared_is_spent_once():
     assert sharing.unshared["seconds"] == pytest.approx(3 * texts + pictures)
 
 
+def test_repeats_of_a_document_count_by_their_mean_and_have_seeds_of_their_own():
+    made = pairing_board(scores_of(2, 2, 6))
+    records = dict(made.costs.records)
+    again = []
+    for document in made.costs.documents:
+        # The second answer takes three times as long for its text; other seeds draw it.
+        (text,) = (key for key in document.records if key.startswith("t"))
+        old = records[text]
+        amounts = {**old.amounts, "seconds": 3 * old.amounts["seconds"]}
+        records[f"again-{text}"] = RecordCost(old.stage, old.kind, amounts)
+        keys = document.records - {text} | {f"again-{text}"}
+        seeds = {place: seed + 10**6 for place, seed in document.seeds.items()}
+        again.append(replace(document, repeat=1, records=keys, seeds=seeds))
+    documents = [*made.costs.documents, *again]
+    twice = replace(made.costs, records=records, documents=documents)
+    costs = pairings_of(replace(made, costs=twice))[0].costs
+    seconds = costs.cells["writer-0+artist-0"]["seconds"]
+    assert (seconds.value, seconds.n) == (pytest.approx((1 + 3) / 2 + 2 * 2), 6)
+    assert (costs.sharing.seeds, costs.sharing.same_seeds) == (24, 24)
+
+
 def test_other_seeds_are_counted_as_such():
     made = pairing_board(scores_of(2, 2, 6))
     assert made.costs is not None
@@ -292,6 +313,15 @@ def test_files_hold_every_number(tmp_path):
     )
     assert float(cell["mean"]) == pytest.approx(model.cells[1][0].value, abs=1e-5)
     assert (cell["protocol"], cell["n"]) == ("mmie", "20")
+    low, high = model.cells[1][0].ci95
+    ends = [float(cell["ci95_low"]), float(cell["ci95_high"])]
+    assert ends == pytest.approx([low, high], abs=1e-5)
+    (paid,) = (
+        float(n["mean"])
+        for n in lines
+        if (n["part"], n["lvlm"], n["t2i"]) == ("cost: seconds", "writer-1", "artist-2")
+    )
+    assert paid == pytest.approx(2 + 2 * 8)
     latex = (tmp_path / "pairings.tex").read_text()
     assert latex.count(r"\toprule") == len(list(tables_of(pairings)))
     page = (tmp_path / "pairings.md").read_text()
