@@ -16,6 +16,7 @@ from benchmarks.results.pairings import FILES, pairings_of
 from benchmarks.results.pairings.costs import RecordCost
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.results.pairings.page import _matrix
+from benchmarks.results.pairings.plot import plot_of
 from benchmarks.results.pairings.tables import (
     against_best,
     cost_table,
@@ -287,6 +288,31 @@ def test_the_frontier_holds_what_nothing_beats():
     assert frontier == ["writer-0+artist-0", "writer-1+artist-0"]
 
 
+def test_the_plot_has_the_better_above_and_the_dearer_to_the_right():
+    scores = np.full((6, 2, 2), 3.0) + np.arange(6).reshape(-1, 1, 1) / 10
+    scores[:, 1, 0] -= 1
+    scores[:, 1, 1] += 1
+    (pairings,) = pairings_of(pairing_board(scores))
+    plot = plot_of(pairings, pairings.scores[0], "seconds")
+    cheap, worse, dear, best = (
+        next(p for p in plot.points if p.name == f"writer-{w}+artist-{a}")
+        for a in (0, 1)
+        for w in (0, 1)
+    )
+    assert cheap.x < worse.x < dear.x < best.x
+    # Pixels from the top: the best is highest.
+    assert best.y < cheap.y == dear.y < worse.y
+    assert best.top < best.y < best.bottom
+    assert [p.best for p in (cheap, worse, dear, best)] == [True, False, False, True]
+    # Across at the score of the cheaper one, then up to the better one.
+    assert plot.steps == (
+        (cheap.x, cheap.y, best.x, cheap.y),
+        (best.x, cheap.y, best.x, best.y),
+    )
+    ticks = [y for y, _ in plot.up]
+    assert ticks == sorted(ticks, reverse=True)
+
+
 def test_files_hold_every_number(tmp_path):
     made = pairing_board(scores_of(2, 3, 20), others=["native"])
     write_leaderboard(made, tmp_path)
@@ -302,6 +328,10 @@ def test_files_hold_every_number(tmp_path):
         model.interaction[1][2].value, abs=1e-5
     )
     assert sum(judged["variance_shares"].values()) == pytest.approx(1)
+    first, known = judged["differences"][0], pairings.scores[0].differences[0]
+    about = (known.sd, known.detectable, known.needed)
+    assert (first["sd"], first["detectable"], first["queries_needed"]) == about
+    assert first["mean"] == pytest.approx(known.estimate.value, abs=1e-5)
     assert judged["frontier"]["against"] == "gpu_seconds"
     lines = list(csv.DictReader((tmp_path / "pairings.csv").open()))
     parts = {line["part"] for line in lines}
@@ -328,6 +358,9 @@ def test_files_hold_every_number(tmp_path):
     assert "16 places" not in page
     assert "40 of 40 places of pictures" in page
     assert "40 texts served 120 requests of 6 cells" in page
+    # Texts of 1 and 2 s by query for 3 artists, two pictures of 2, 5 and 8 s for 2 LVLMs.
+    spent, alone = 20 * 3 + 20 * 2 * 2 * 15, 20 * 3 * 3 + 20 * 2 * 2 * 15
+    assert f"taken {alone:,} ({1 - spent / alone:.0%} saved)" in page
 
 
 def test_costs_are_shown_with_their_intervals():
@@ -355,6 +388,18 @@ def test_a_mean_without_an_interval_says_why(tmp_path):
     assert "No interval" not in str(
         next(tables_of(pairings_of(pairing_board(scores_of(2, 2, 8)))[0])).notes
     )
+
+
+@pytest.mark.parametrize(("direction", "pick"), [("higher", max), ("lower", min)])
+def test_the_best_mean_has_the_most_colour_and_a_mark(direction, pick):
+    scores = scores_of(2, 2, 12)
+    made = pairing_board(scores, scorers=(Judge("judge", "0-6", direction),))
+    (panel,) = _matrix(pairings_of(made)[0])["panels"]
+    means = scores.mean(axis=0)
+    cells = {at: panel["cells"][at[0]][at[1]] for at in np.ndindex(2, 2)}
+    best = pick(cells, key=lambda at: means[at])
+    assert max(cells, key=lambda at: cells[at].tint) == best
+    assert [at for at, cell in cells.items() if cell.marked] == [best]
 
 
 def test_small_interactions_are_drawn_pale_beside_large_effects():
