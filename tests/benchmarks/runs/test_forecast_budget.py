@@ -92,6 +92,15 @@ def test_trimming_to_nothing_is_refused(experiment: Experiment) -> None:
         trimmed(experiment, budget(1.5, trim=True), of)
 
 
+def test_queries_of_the_run_directory_are_not_trimmed(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Experiment, "recorded_queries", property(lambda _: 20))
+    with pytest.raises(OverBudget, match=r"even 20 queries would take 1"):
+        trimmed(experiment, budget(0.5, trim=True), of)
+    assert len(trimmed(experiment, budget(3.0, trim=True), of).samples) == 22
+
+
 def test_trimming_needs_known_rates(experiment: Experiment) -> None:
     with pytest.raises(OverBudget, match=r"no source knows"):
         trimmed(

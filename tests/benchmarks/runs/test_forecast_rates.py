@@ -74,10 +74,15 @@ def test_failures_are_no_rates(tmp_path: Path) -> None:
     from generators.base import Failure
     from generators.document import Request
 
-    store = measured(tmp_path, WRITE, [(4, 4.0)])
+    store = measured(tmp_path, WRITE, [(4, 4.0)], {"input_tokens": 10})
     failed = [Item("f", "query f", Request(()))]
     store.commit(WRITE, encode(WRITE.kind, failed, [Failure("no")], 0.0))
-    assert sources(tmp_path).rates(WRITE, 4).seconds.mean == 1.0
+    rates = sources(tmp_path).rates(WRITE, 4)
+    assert rates.seconds.mean == 1.0
+    assert rates.usage.input_tokens == 10
+    # Each of the five takes its share of the disk.
+    size = sum(part.stat().st_size for part in store.parts(WRITE))
+    assert rates.usage.disk_bytes == pytest.approx(size / 5)
 
 
 def test_rates_are_read_from_runs_beside_on_the_same_hardware(tmp_path: Path) -> None:
@@ -243,6 +248,20 @@ def test_a_forecast_adds_start_load_and_work(tmp_path: Path) -> None:
     assert forecast.seconds.low < forecast.seconds.mean < forecast.seconds.high
     assert forecast.total("input_tokens") == (120, True)
     assert forecast.hours.mean == pytest.approx(21.0 / 3600, rel=0.01)
+
+
+def test_gpu_hours_are_of_the_gpus_that_workers_hold_not_of_all_nodes(
+    tmp_path: Path,
+) -> None:
+    draw = stage("draw", num_gpus=2.0, workers=1)
+    timing = TIMES | {"load_seconds": {draw.folder: [5.0]}}
+    hardware = {"cpus": 16, "gpus": ["NVIDIA H100, 550"] * 2}
+    measured(tmp_path / "a", draw, [(1, 3.0)] * 4, timing=timing, hardware=hardware)
+    machine = Machine(nodes=3, cpus=16, gpus=2, gpu="NVIDIA H100")
+    forecast = forecast_of(writing(draw, 12), tmp_path / "new", machine)
+    assert forecast.on_gpus
+    assert forecast.gpu_hours.mean == pytest.approx(2 * (5 + 12 * 3) / 3600, rel=0.02)
+    assert forecast.hours == forecast.gpu_hours
 
 
 def test_what_is_done_is_not_foretold(tmp_path: Path) -> None:
