@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forecast_helpers import TWO_CPUS, forecast_of, measured, stage, write_manifest, writing
+from scipy import stats
 
 from benchmarks.runs.forecast.machine import Machine, described, same_gpu
 from benchmarks.runs.forecast.published import PUBLISHED, published_rates
@@ -45,6 +46,15 @@ def test_the_range_narrows_with_more_batches_and_stays_among_them() -> None:
     assert predicted([], 1) is None
     alone = predicted([MeasuredBatch(2, 3.0)], 5)
     assert (alone.low, alone.mean, alone.high) == (1.5, 1.5, 1.5)
+
+
+def test_the_range_of_few_batches_is_by_students_t() -> None:
+    batches = [MeasuredBatch(1, s) for s in (1.0, 3.0, 3.0, 3.0, 5.0)]
+    span = predicted(batches, 10**9)
+    half = stats.t.ppf(0.95, 4) * 2**0.5 / 5**0.5
+    assert (span.low, span.high) == pytest.approx((3 - half, 3 + half), rel=2e-3)
+    other = predicted(batches, 5)
+    assert other.high - 3 == pytest.approx(min(2.0, half * 2**0.5), rel=2e-3)
 
 
 def test_rates_are_read_from_the_run_itself(tmp_path: Path) -> None:
@@ -157,6 +167,17 @@ def test_a_bench_file_of_another_device_is_not_used(tmp_path: Path) -> None:
     rates = sources(tmp_path / "new", TWO_CPUS, file).rates(WRITE, 8)
     assert rates.seconds is None
     assert rates.elsewhere == "measured on NVIDIA H100 80GB HBM3"
+
+
+def test_a_bench_file_of_a_gpu_holds_for_that_gpu_alone(tmp_path: Path) -> None:
+    draw = replace(WRITE, placement=replace(WRITE.placement, num_gpus=1.0))
+    file = bench_file(tmp_path / "bench.json", device="NVIDIA H100 80GB HBM3")
+    ours = Machine(cpus=2, gpus=1, gpu="NVIDIA H100 80GB HBM3")
+    assert sources(tmp_path / "new", ours, file).rates(draw, 8).seconds.mean == 1.0
+    other = Machine(cpus=2, gpus=1, gpu="NVIDIA A100-SXM4-80GB")
+    assert sources(tmp_path / "new", other, file).rates(draw, 8).seconds is None
+    on_cpu = bench_file(tmp_path / "cpu.json")
+    assert sources(tmp_path / "new", ours, on_cpu).rates(draw, 8).seconds is None
 
 
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
