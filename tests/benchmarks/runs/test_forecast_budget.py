@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from benchmarks.runs.experiment import Experiment, open_experiment
 from benchmarks.runs.forecast.budget import OverBudget, refuse_over_budget, trimmed
 from benchmarks.runs.forecast.forecast import Forecast, StageForecast, gaps
 from benchmarks.runs.forecast.options import ForecastOptions
-from benchmarks.runs.forecast.rates import FigureRange, StageRates
+from benchmarks.runs.forecast.rates import FigureRange, Origin, StageRates
+from benchmarks.runs.forecast.table import headline
 from benchmarks.tasks.task_set import limited
 from generators.errors import UsageError
 
@@ -54,6 +56,15 @@ def budget(hours: float, *, trim: bool = False) -> ForecastOptions:
 def test_a_forecast_within_the_budget_passes() -> None:
     refuse_over_budget(forecast(9), budget(10))
     refuse_over_budget(forecast(9), ForecastOptions())
+
+
+def test_the_headline_has_ranges_and_no_amounts_that_nobody_knows() -> None:
+    made = forecast(9)
+    (stage,) = made.stages
+    known = replace(stage, rates=replace(stage.rates, origin=Origin.OWN))
+    text = headline(replace(made, stages=[known]))
+    assert text.startswith("5 h 00 min (4 h 43 min to 5 h 17 min); 10 GPU-hours (9 to 11)")
+    assert "tokens" not in text
 
 
 def test_a_forecast_beyond_the_budget_is_refused_with_its_figures() -> None:

@@ -254,6 +254,7 @@ def test_gpus_are_alike_by_model() -> None:
     assert not same_gpu("L4", "NVIDIA L40S")
     assert not same_gpu("H100", "NVIDIA H200")
     assert not same_gpu("", "NVIDIA H200")
+    assert not same_gpu("NVIDIA RTX A6000", "NVIDIA GeForce RTX 4090")
 
 
 # ------------------------------------------------------------------------- forecasts
