@@ -54,7 +54,8 @@ def headline(forecast: Forecast) -> str:
             f"{written:,.0f} written"
         )
     disk, knows_disk = forecast.total("disk_bytes")
-    parts.append(f"{_least(knows_disk)}{bytes_text(disk)} of records")
+    if disk or knows_disk:
+        parts.append(f"{_least(knows_disk)}{bytes_text(disk)} of records")
     money, knows_money = forecast.total("money")
     if money or not knows_money:
         parts.append(f"{_least(knows_money)}{money:,.4g} in the unit of the prices")
