@@ -149,7 +149,8 @@ def run(
     """
     asked, printed = _config(config, options), io.StringIO()
     console = _silent(printed) if quiet else Console(highlight=False)
-    result = commands.execute_config(asked, console, remake=remake, options=forecast)
+    finished = commands.execute_config(asked, console, remake=remake, options=forecast)
+    result = finished.result
     return RunSummary(
         results=RunData.at(asked.root),
         counts=dict(result.counts),

@@ -6,6 +6,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,17 @@ def run(
 
     With `remake`, records of an earlier version of a stage are made again.
     """
-    return exit_status(execute_config(config, console, remake=remake, options=options))
+    finished = execute_config(config, console, remake=remake, options=options)
+    return exit_status(finished.result)
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedRun:
+    """What a command that executed a plan did."""
+
+    result: RunResult
+    board: Board
+    """What tables and page were made of."""
 
 
 def execute_config(
@@ -60,7 +71,7 @@ def execute_config(
     *,
     remake: bool = False,
     options: ForecastOptions = NO_OPTIONS,
-) -> RunResult:
+) -> ExecutedRun:
     """Do what `run` does; the result as a value."""
     experiment = _opened(config, console, remake=remake)
     if not remake:
@@ -102,7 +113,7 @@ def score(
         experiment = _opened(load_config(None, values, flags["set"]), console)
     _refuse_to_score_as_before(experiment)
     plan = foretold(experiment, only_scorers=True)
-    return exit_status(_execute(plan, console, only_scorers=True))
+    return exit_status(_execute(plan, console, only_scorers=True).result)
 
 
 def _refuse_to_score_as_before(experiment: Experiment) -> None:
@@ -152,7 +163,7 @@ def _judge_changes(
     return {"models": dict.fromkeys(judges, values)}
 
 
-def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> RunResult:
+def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> ExecutedRun:
     experiment = plan.experiment
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
     if plan.over_budget:
@@ -178,6 +189,7 @@ def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> RunResu
     )
     display = Display(console)
     about = experiment.about() | kept_forecast(plan.forecast, root)
+    costs = experiment.cost_notes()
     since_us = time.time_ns() // 1000
     try:
         result = execute(
@@ -187,14 +199,16 @@ def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> RunResu
             about,
             display,
             notes=experiment.notes,
+            on_answer=costs,
         )
     finally:
         display.close()
     lines = concluded(root, plan.forecast, result, since_us)
-    _conclude(experiment, root, result, console)
+    board = experiment.board_of(result.evaluations, costs)
+    _conclude(board, experiment.config, result, console)
     for line in lines:
         console.print(escape(line), soft_wrap=True)
-    return result
+    return ExecutedRun(result, board)
 
 
 def _refuse_unless_writable(root: Path) -> None:
@@ -209,12 +223,9 @@ def _refuse_unless_writable(root: Path) -> None:
         ) from None
 
 
-def _conclude(
-    experiment: Experiment, root: Path, result: RunResult, console: Console
-) -> None:
-    board = experiment.board_of(result.evaluations)
-    writing = WritingTables(root)
-    page = write_outputs(board, root, console, experiment.config.report.queries)
+def _conclude(board: Board, config: RunConfig, result: RunResult, console: Console) -> None:
+    root, writing = config.root, WritingTables(config.root)
+    page = write_outputs(board, root, console, config.report.queries)
     counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
     console.print(
         f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"

@@ -188,7 +188,8 @@ Composition = Annotated[
     Literal["mmie", "outline"] | None,
     typer.Option(
         "--protocol",
-        help="How texts become documents; mmie, or outline where no model is named.",
+        help="How texts become documents; mmie, or outline where mini models are taken "
+        "without names.",
     ),
 ]
 

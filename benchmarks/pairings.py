@@ -16,7 +16,7 @@ from rich.markup import escape
 from benchmarks import commands
 from benchmarks.options import flags_of, forecast_options
 from benchmarks.results.board import Board
-from benchmarks.results.pairings import FILES, write_pairings
+from benchmarks.results.pairings import FILES, Pairings, pairings_of, write_pairings
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.results.pairings.tables import tables_of
 from benchmarks.runs.config import RunConfig, is_run, load_config
@@ -42,18 +42,25 @@ def main(options: Mapping[str, Any], console: Console) -> int:
     place: Path | None = options["config"]
     if place is not None and is_run(place):
         _refuse_options(options, place)
-        _show(
-            reopen(place.resolve()).board(Store(place.resolve())), place.resolve(), console
-        )
-        return commands.FINISHED
+        return _of_existing(place.resolve(), console)
     if place is not None and place.is_dir():
         raise UsageError(f"{place} holds no run; name a run directory or a TOML file")
     config = matrix_config(options)
-    result = commands.execute_config(
+    finished = commands.execute_config(
         config, console, remake=options["remake"], options=forecast_options(options)
     )
-    _show(reopen(config.root).board(Store(config.root)), config.root, console)
-    return commands.exit_status(result)
+    _show(pairings_of(finished.board), finished.board, config.root, console)
+    return commands.exit_status(finished.result)
+
+
+def _of_existing(root: Path, console: Console) -> int:
+    """Write and show the tables of a run that is there."""
+    board = reopen(root).board(Store(root))
+    pairings = write_pairings(board, root)
+    if not pairings:
+        raise _no_matrix(str(root))
+    _show(pairings, board, root, console)
+    return commands.FINISHED
 
 
 def _refuse_options(options: Mapping[str, Any], root: Path) -> None:
@@ -77,7 +84,8 @@ def matrix_config(options: Mapping[str, Any]) -> RunConfig:
         return config
     if not writers and not artists:
         flags, (writers, artists) = _with_defaults(flags)
-        protocol = protocol or "outline"
+        # Mini models have learnt to mark places of pictures; random ones never mark any.
+        protocol = protocol or ("outline" if flags["weights"] == "mini" else "mmie")
     _refuse_half(writers, artists)
     flags["systems"] = systems_of(writers, artists, protocol or "mmie")
     return load_config(options["config"], flags, options["set_"] or ())
@@ -152,11 +160,8 @@ def _no_matrix(where: str) -> UsageError:
     )
 
 
-def _show(board: Board, root: Path, console: Console) -> None:
-    """Write the files and print the tables."""
-    pairings = write_pairings(board, root)
-    if not pairings:
-        raise _no_matrix(str(root))
+def _show(pairings: Sequence[Pairings], board: Board, root: Path, console: Console) -> None:
+    """Print the tables, and where the files are."""
     for one in pairings:
         for table in tables_of(one):
             console.print(table.rich)

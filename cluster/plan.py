@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cluster.records import decode
 from cluster.store import Store, notes_of
-from cluster.walks import Lookup, Pending, read, together
+from cluster.walks import Lookup, Pending, noted, read, together
 from generators.base import (
     Failure,
     Fault,
@@ -50,6 +50,24 @@ class Evaluation:
     def verdicts(self) -> tuple[Outcome[Score], ...]:
         """The outcome of every scorer."""
         return tuple(self.scores.values())
+
+
+@dataclass(slots=True)
+class AnswerLog:
+    """What one document asked for while its evaluation was read."""
+
+    steps: list[list[Job]] = field(default_factory=list)
+    outcome: Outcome[Document] | None = None
+    """None where the document still waits for records."""
+
+    def follow(self, walk: Walk[Document]) -> Walk[Document]:
+        """The same walk, noted here."""
+        self.outcome = yield from noted(walk, self.steps)
+        return self.outcome
+
+
+OnAnswer = Callable[[DocumentRequest, AnswerLog], None]
+"""Is told of every document that is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,10 +134,15 @@ class Plan:
         yield from (comparison.walk() for comparison in self.comparisons)
 
     def evaluation(
-        self, system: System, sample: Sample | Malformed, repeat: int
+        self,
+        system: System,
+        sample: Sample | Malformed,
+        repeat: int,
+        log: AnswerLog | None = None,
     ) -> Walk[Evaluation]:
-        """The whole walk: an answer, and where there is one, its scores."""
-        document = yield from self.answer(system, sample, repeat)
+        """The whole walk: an answer, noted in `log`, and where there is one, its scores."""
+        walk = self.answer(system, sample, repeat)
+        document = yield from (walk if log is None else log.follow(walk))
         scores: Scores = {}
         if isinstance(document, Result) and isinstance(sample, Sample):
             judging = [s.judge(sample, document.value) for s in self.scorers]
@@ -180,7 +203,7 @@ def final_lookup(store: Store) -> Lookup:
 
 
 def evaluations(
-    plan: Plan, store: Store, *, notes: bool = False
+    plan: Plan, store: Store, *, notes: bool = False, on_answer: OnAnswer | None = None
 ) -> Iterator[Evaluation | Pending]:
     """The evaluation of every (sample, repeat, system), in the plan's order.
 
@@ -188,7 +211,10 @@ def evaluations(
     """
     lookup = lookup_in(store, notes=notes)
     for request in plan.requests():
-        outcome = read(plan.evaluation(*request), lookup)
+        log = None if on_answer is None else AnswerLog()
+        outcome = read(plan.evaluation(*request, log), lookup)
+        if on_answer is not None and log is not None:
+            on_answer(request, log)
         if isinstance(outcome, Pending):
             yield outcome
         elif isinstance(outcome, Result):

@@ -18,6 +18,7 @@ from cluster.manifest import environment, now, write_json
 from cluster.plan import (
     EngineOptions,
     Evaluation,
+    OnAnswer,
     Plan,
     compared,
     evaluations,
@@ -91,11 +92,13 @@ def execute(
     watcher: Watcher,
     *,
     notes: bool = False,
+    on_answer: OnAnswer | None = None,
 ) -> RunResult:
     """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
 
     `about` goes to the manifest unchanged: resolved config, data revision, digests. With
-    `notes`, the documents of the result carry what their stages noted.
+    `notes`, the documents of the result carry what their stages noted. `on_answer` is told
+    of every document of the result, again where a part had to be repaired meanwhile.
     """
     began = time.monotonic()
     with RunLock(root) as lock, RunLog(root, watcher) as log, SpanJournal(root) as journal:
@@ -105,7 +108,7 @@ def execute(
         manifest = dict(about) | environment() | {"started": now(), "status": "started"}
         manifest |= {TIMING: earlier} if earlier else {}
         write_json(root / MANIFEST, manifest)
-        work = _Work(plan, store, options, log, lock, journal)
+        work = _Work(plan, store, options, log, lock, journal, on_answer)
         work.finish(notes=notes)
         journal.close("interrupted" if work.interrupted else "finished")
         totals = totals_of([*work.evaluations, *work.comparisons])
@@ -144,6 +147,7 @@ class _Work:
     watcher: Watcher
     lock: RunLock
     journal: SpanJournal
+    on_answer: OnAnswer | None = None
     made: int = 0
     scheduling_s: float = 0.0
     """Seconds between the start of Ray and its end."""
@@ -192,7 +196,8 @@ class _Work:
 
     def _read_back(self, *, notes: bool) -> None:
         with self.journal.phase("reading results"):
-            self.evaluations = list(evaluations(self.plan, self.store, notes=notes))
+            read = evaluations(self.plan, self.store, notes=notes, on_answer=self.on_answer)
+            self.evaluations = list(read)
             self.comparisons = list(compared(self.plan, self.store))
             self.usage = usage_of(self.plan, self.store)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.board import Board
-from benchmarks.results.pairings.costs import RunCosts, costs_of
+from benchmarks.results.pairings.costs import CostNotes, RunCosts
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.run_directory import (
@@ -148,18 +148,28 @@ class Experiment:
 
     def board(self, store: Store) -> Board:
         """The results in the store, ready for tables and the page."""
-        results = list(evaluations(self.plan, store, notes=self.notes))
-        return self._board(results, self._costs(store))
+        costs = self.cost_notes()
+        read = evaluations(self.plan, store, notes=self.notes, on_answer=costs)
+        return self.board_of(list(read), costs, store)
 
-    def board_of(self, results: Sequence[Evaluation | Pending]) -> Board:
-        """The same of results that have been read already."""
-        return self._board(results, self._costs(Store(self.config.root)))
-
-    def _costs(self, store: Store) -> RunCosts | None:
-        """What documents of pairings cost; None where no systems form a matrix."""
+    def cost_notes(self) -> CostNotes | None:
+        """Notes the documents of pairings; None where no systems form a matrix."""
         paired = [s for m in matrices_of(self.systems) for s in m.cells]
+        return CostNotes(paired) if paired else None
+
+    def board_of(
+        self,
+        results: Sequence[Evaluation | Pending],
+        costs: CostNotes | None,
+        store: Store | None = None,
+    ) -> Board:
+        """The board of results that have been read, and whose documents `costs` noted."""
+        return self._board(results, self._costs(costs, store or Store(self.config.root)))
+
+    def _costs(self, notes: CostNotes | None, store: Store) -> RunCosts | None:
+        """What documents of pairings cost; None where no systems form a matrix."""
         try:
-            return costs_of(self.plan, paired, store) if paired else None
+            return None if notes is None else notes.costs(store)
         except (DamagedPart, FileNotFoundError) as error:
             store.on_notice(f"{error}. What pairings cost is not shown.")
             return None

@@ -135,7 +135,9 @@ class Figures:
         memory = SERVER if around.server else "the system does not tell"
         gib = None if around.server else speed.peak_memory_gib
         self._value("peak_memory", gib, f"GiB, {around.memory_kind}", memory)
-        self._value("load_time", around.load_s, "s", "stages load in the first round")
+        loading = SERVER if around.server else "stages load in the first round"
+        load_s = None if around.server else around.load_s
+        self._value("load_time", load_s, "s", loading)
         self._value("warm_up_time", timings.warm_up, "s", "no round warmed up")
         self._value("compile_time", self._compile_s, "s", "the stage is not compiled")
         flops = None if speed.flops is None else speed.flops / 1e9

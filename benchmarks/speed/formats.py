@@ -116,19 +116,30 @@ class Measurement:
         ]
         return "\n".join(lines).rstrip() + "\n"
 
+    @property
+    def place(self) -> str:
+        """The device, or from where a server was asked."""
+        device = str(self.about["device"])
+        return f"a server, asked from {device}" if self.report.around.server else device
+
     def conditions(self) -> list[str]:
         """How the figures were taken, for people."""
         about = self.about
         rates = about["matrix_rates"].items()
         lines = [
-            f"{about['device']}; {machine_of(about)}",
+            f"{self.place}; {machine_of(about)}",
             f"{about['inputs']} inputs, {about['rounds']} timed rounds after 1 that warms "
             f"up, ways interleaved; timed by {about['timer']}",
+        ]
+        if self.report.around.server:
+            # What this machine can do says nothing about the server's.
+            return lines
+        lines.append(
             f"a copy reads and writes {about['bandwidth'] / 1e9:.1f} GB/s"
             + "".join(
                 f"; a {t} matrix product does {r / 1e9:.1f} GFLOP/s" for t, r in rates
-            ),
-        ]
+            )
+        )
         if about["weights"] in ("dummy", "tiny"):
             lines.append(f"the weights are random ({about['weights']})")
         return lines

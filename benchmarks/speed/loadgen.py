@@ -22,8 +22,12 @@ from generators.errors import UsageError
 SUMMARY = "mlperf_log_summary.txt"
 _NS = 1e6
 """Nanoseconds in a millisecond."""
+_FEWEST_SINGLE = 64
+"""Queries of SingleStream without which LoadGen calls a run invalid: fewer cannot tell the
+90th percentile (its early stopping rule), however long they take."""
 _MARGIN = 1.5
 """How much faster than measured the stage may turn out."""
+_ADVICE = "Recommendations"
 _LINE = re.compile(r"^(?P<name>[^:*]+?)\s*:\s*(?P<value>\S.*?)\s*$")
 
 
@@ -71,7 +75,7 @@ def run(
     min_duration_s: float,
     expected_per_s: float,
 ) -> LoadGenRun:
-    """Let LoadGen test the stage for at least so long.
+    """Let LoadGen test the stage for at least so long, and on every input at least once.
 
     `expected_per_s` decides how many samples the one query of Offline has. What the stage
     raises is raised once LoadGen has ended.
@@ -111,7 +115,8 @@ def _settings(
     settings.scenario = kinds[scenario]
     settings.mode = loadgen.TestMode.PerformanceOnly
     settings.min_duration_ms = int(min_duration_s * 1000)
-    settings.min_query_count = count
+    single = scenario is Scenario.SINGLE_STREAM
+    settings.min_query_count = max(count, _FEWEST_SINGLE) if single else count
     # Both only decide how many queries LoadGen makes ready; with too few it ends early.
     settings.offline_expected_qps = per_s * _MARGIN
     settings.single_stream_expected_latency_ns = max(1, int(1e9 / per_s / _MARGIN))
@@ -160,16 +165,24 @@ class _Subject:
 
 
 def parsed(summary: str) -> dict[str, Any]:
-    """The figures of a LoadGen summary by LoadGen's own names; no test parameters."""
+    """The figures of a LoadGen summary by LoadGen's own names; no test parameters.
+
+    What it recommends, where a run is not valid, is one text.
+    """
     figures: dict[str, Any] = {}
+    advice: list[str] = []
     for line in summary.splitlines():
         if line.startswith("Test Parameters Used"):
             break
-        if match := _LINE.match(line.strip()):
+        if line.startswith(f"{_ADVICE}:"):
+            advice = [""]
+        elif advice and line.startswith(" "):
+            advice.append(line.strip(" *"))
+        elif match := _LINE.match(line.strip()):
             figures[match["name"].strip()] = _number(match["value"])
     if "Result is" not in figures:
         raise ValueError(f"LoadGen's summary names no result: {summary[:200]!r}")
-    return figures
+    return figures | ({_ADVICE: " ".join(advice).strip()} if advice else {})
 
 
 def _number(text: str) -> Any:

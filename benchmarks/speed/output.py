@@ -78,17 +78,22 @@ class Report:
             ("s", lambda s: f"{s.median_s:.3f}"),
             ("records/s", lambda s: f"{s.per_s(s.records):.2f}"),
             *((_head(name), _rate(name)) for name in amounts),
-            ("peak GiB", lambda s: f"{s.peak_memory_gib:.2f}"),
+            ("peak GiB", self._peak),
             ("of bandwidth", lambda s: _percent(self.fraction(s))),
             (f"x {self.speeds[0].way}", lambda s: _times(self.ratio(s))),
             ("same answers", lambda s: f"{self.agreement(s)}/{len(s.answers)}"),
             ("failed", lambda s: "; ".join(f"{n} x {r}" for r, n in s.failures.items())),
         ]
 
+    def _peak(self, speed: Speed) -> str:
+        """Empty for a server: this process only asks it."""
+        return "" if self.around.server else f"{speed.peak_memory_gib:.2f}"
+
     def data(self) -> list[dict[str, Any]]:
         """All figures as plain data."""
         return [
             _plain(speed)
+            | ({"peak_memory_gib": None} if self.around.server else {})
             | self.figures(speed).data()
             | {
                 "batch_size": speed.batch_size,

@@ -132,7 +132,7 @@ def _report(request: Any, outs: Sequence[Path], command: Sequence[str]) -> int:
     from benchmarks.speed.taking import taken
 
     measurement = taken(request, command)
-    print(f"{measurement.title} on {measurement.about['device']}")
+    print(f"{measurement.title} on {measurement.place}")
     print(*measurement.conditions()[1:], sep="\n")
     print(measurement.report.table(), columns(measurement.figure_rows()), sep="\n\n")
     for name, reason in measurement.absent().items():

@@ -85,7 +85,7 @@ def taken(request: StageMeasurement, command: Sequence[str]) -> Measurement:
     about = environment() | {
         "device": device_name(),
         "measured": subject.title,
-        "weights": request.weights,
+        "weights": None if around.server else request.weights,
         "settings": subject.settings,
         "inputs": len(subject.inputs),
         "rounds": request.rounds,

@@ -124,10 +124,15 @@ def _opening(worker: WorkerTrace) -> Iterator[Slice]:
     yield Slice("start process", worker.begin, loading, {})
     if not worker.opening and ready > loading:
         yield Slice("load", loading, ready, {})
+    loaded = loading
     for part in worker.opening:
         name = {"server": "start server"}.get(part.name, part.name)
         begin = max(part.begin, loading)
-        yield Slice(name, begin, max(begin, min(part.end, ready)), {})
+        loaded = max(begin, min(part.end, ready))
+        yield Slice(name, begin, loaded, {})
+    if worker.opening and ready - loaded >= _SHORTEST_WAIT_US:
+        # It imports what its first table needs, and the driver hears of it.
+        yield Slice("get ready", loaded, ready, {})
 
 
 def _working(worker: WorkerTrace) -> Iterator[Slice]:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 import plait
 from benchmarks import pairings
 from benchmarks.runs.experiment import reopen
+from cluster.plan import Plan
 from cluster.store import Store
 from generators.base import Kind, Skip
 from generators.errors import UsageError
@@ -58,6 +59,10 @@ def test_without_names_all_mini_models_are_paired():
 def test_other_data_without_names_gets_tiny_models():
     config = pairings.matrix_config(options(data="sample"))
     assert (config.weights, len(config.systems)) == ("tiny", 4)
+    # Random text marks no place of a picture, so that outlines would have none.
+    assert config.systems[0] == "qwen2-vl-7b+openjourney@mmie"
+    outlined = pairings.matrix_config(options(data="sample", protocol="outline"))
+    assert outlined.systems[0] == "qwen2-vl-7b+openjourney@outline"
 
 
 @pytest.mark.parametrize(
@@ -102,7 +107,10 @@ def finished(
 ) -> tuple[Path, str]:
     """A tiny 2 x 2 matrix, one of whose LVLMs skips queries with several pictures."""
     root = tmp_path_factory.mktemp("pairings") / "run"
-    status, text = run(options(weights="tiny", limit=12, out=root, protocol="mmie"))
+    with pytest.MonkeyPatch.context() as patch:
+        # What the run has just read is not read again for its tables.
+        patch.setattr(pairings, "reopen", lambda *_: pytest.fail("read again"))
+        status, text = run(options(weights="tiny", limit=12, out=root))
     assert status == 0, text
     return root, text
 
@@ -151,6 +159,18 @@ def test_costs_are_those_of_the_records(finished):
     for own in matrix["cost"]["per_document"].values():
         assert own["seconds"]["mean"] > 0
         assert own["output_tokens"]["mean"] > 0
+
+
+@pytest.mark.ray
+@pytest.mark.models
+@pytest.mark.timeout(600)
+def test_a_document_and_its_costs_are_read_in_one_walk(finished, monkeypatch):
+    answers, answer = [], Plan.answer
+    monkeypatch.setattr(
+        Plan, "answer", lambda *request: answers.append(request) or answer(*request)
+    )
+    board = reopen(finished[0]).board(Store(finished[0]))
+    assert len(answers) == len(board.costs.documents) == 48
 
 
 @pytest.mark.ray

@@ -69,6 +69,17 @@ def test_queues_are_counters_and_lost_batches_and_loading_are_slices() -> None:
     assert counters == [7, 0]
 
 
+def test_no_time_between_loading_and_the_first_batch_is_left_blank() -> None:
+    trace = worker("a", each(1, 2, begin=6), ready=5, end=9)
+    trace.states["loading"] = SECOND
+    trace.opening = [Interval("load", SECOND, 3 * SECOND)]
+    chrome = read_chrome(trace_text([session(trace, end=9)]))
+    own = [e for e in chrome["traceEvents"] if e["ph"] == "X" and e["pid"] > 1]
+    names = {(e["name"], e["ts"] // SECOND, e["dur"] // SECOND) for e in own}
+    assert {("load", 1, 2), ("get ready", 3, 2), ("wait", 5, 1)} <= names
+    assert sum(e["dur"] for e in own) == 9 * SECOND
+
+
 def test_names_of_any_script_are_written() -> None:
     chrome = read_chrome(trace_text([session(worker('писатель "1"\n', each(1, 1)))]))
     assert 'писатель "1"\n #0' in threads_of(chrome)

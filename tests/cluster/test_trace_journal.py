@@ -128,6 +128,25 @@ def test_clocks_that_may_agree_are_left_alone(tmp_path: Path) -> None:
     assert (session.skews_us, session.workers[0].joules) == ({}, 2.5)
 
 
+def test_batches_that_raised_are_never_merged_with_those_that_are_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal_module, "FINE", 1)
+    with SpanJournal(tmp_path) as journal:
+        journal.activate()
+        lane, begin = lane_of(journal), CLOCK.now()
+        for i in range(9):
+            sent, at = object(), begin + i * 10_000_000
+            lane.sent(sent)
+            spans = [Span("compute", at, at + 9_000_000)]
+            status = "raised" if i == 5 else "done"
+            lane.received(sent, spans, records=2, status=status, joules=None)
+    batches = read_sessions(tmp_path)[0].workers[0].batches
+    made = [(b.status, b.records) for b in batches]
+    # The first has a line of its own, before lines are made coarser.
+    assert made == [("done", 2), ("done", 8), ("raised", 2), ("done", 6)]
+
+
 def test_a_long_run_has_few_lines_and_loses_no_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from trace_helpers import SECOND, batch, each, session, worker
 
-from cluster.tracing.sessions import Interval
+from cluster.tracing.sessions import MAKING, STARTING_RAY, Interval
 from cluster.tracing.summary import summarise
 
 
@@ -68,6 +68,19 @@ def test_time_goes_to_stages_loading_and_waiting_and_adds_up() -> None:
     assert summary.load_bound_s == pytest.approx(20, abs=0.1)
     assert summary.wait_bound_s == pytest.approx(20, abs=0.1)
     assert summary.making_s == 100
+
+
+def test_the_drivers_own_time_is_neither_making_records_nor_starting_ray() -> None:
+    """3 s until Ray is there, 80 s of making, and 17 s before and after both."""
+    whole = session(worker("a", each(1, 80, begin=10), begin=10, ready=10, end=90))
+    whole.phases = [
+        Interval(STARTING_RAY, 2 * SECOND, 5 * SECOND),
+        Interval(MAKING, 10 * SECOND, 90 * SECOND),
+    ]
+    summary = summarise(whole)
+    assert (summary.seconds, summary.making_s, summary.start_ray_s) == (100, 80, 3)
+    assert summary.driver_s == pytest.approx(17)
+    assert summary.stages["a"].bound_s == pytest.approx(80, abs=0.1)
 
 
 def test_loading_behind_another_stages_work_bounds_nothing() -> None:

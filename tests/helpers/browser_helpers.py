@@ -34,6 +34,23 @@ _SWITCHES = [
     "--window-size=1400,1000",
 ]
 _PATIENCE_S = 10.0
+CONTRAST = """
+    const canvas = document.createElement("canvas").getContext("2d");
+    const rgba = (colour) => {
+      canvas.clearRect(0, 0, 1, 1);
+      canvas.fillStyle = colour;
+      canvas.fillRect(0, 0, 1, 1);
+      return [...canvas.getImageData(0, 0, 1, 1).data];
+    };
+    const light = (c) => c.slice(0, 3).map((v) => v / 255)
+      .map((v) => v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+      .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+    const contrast = (one, other) => {
+      const [a, b] = [light(one), light(other)].sort((x, y) => y - x);
+      return (a + 0.05) / (b + 0.05);
+    };
+"""
+"""For scripts: `contrast` of two colours that `rgba` has read, by WCAG."""
 
 
 class Browser:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import combinations, pairwise
 
@@ -36,6 +36,17 @@ class CellDifference:
     """The smallest difference that as many queries find at power 0.8."""
     needed: int | None
     """Queries that find a difference as large as the one seen, at power 0.8."""
+
+    def with_first(self, system: str) -> CellDifference:
+        """The same with `system` as `a`: b - a where it is the second."""
+        if system == self.a:
+            return self
+        e = self.estimate
+        ends = None if e.ci95 is None else (0.0 - e.ci95[1], 0.0 - e.ci95[0])
+        value = None if e.value is None else 0.0 - e.value
+        return replace(
+            self, a=self.b, b=self.a, estimate=replace(e, value=value, ci95=ends)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,14 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.results.board import key_of
-from cluster.plan import Plan, lookup_in
+from cluster.plan import AnswerLog, DocumentRequest
 from cluster.store import Store
-from cluster.walks import Lookup, noted, read
-from generators.base import Job, Kind, Result, StageSpec
-from generators.document import ImageRequest, Malformed, Sample
+from generators.base import Kind, Result, StageSpec
+from generators.document import ImageRequest
 from generators.system import System
 
 MEASURES: Mapping[str, str] = {
@@ -84,27 +83,38 @@ class RunCosts:
         return {name: amount for name, amount in total.items() if name not in unknown}
 
 
-def costs_of(plan: Plan, systems: Sequence[System], store: Store) -> RunCosts:
-    """The costs of the documents of `systems`, as far as their records are there."""
-    stages = {spec.digest: spec for system in systems for spec in system.stages}
-    records: dict[str, RecordCost] = {}
-    for spec in stages.values():
-        for record in store.columns(spec, ["usage", "seconds"]):
-            usage = json.loads(record["usage"])
-            amounts = _amounts(spec, usage, record["seconds"] or 0.0)
-            records[record["key"]] = RecordCost(spec.name, spec.kind, amounts)
-    lookup = lookup_in(store)
-    names = {system.name for system in systems}
-    documents = [
-        _document(plan, system, sample, repeat, lookup, records)
-        for system, sample, repeat in plan.requests()
-        if system.name in names
-    ]
-    return RunCosts(
-        records=records,
-        documents=documents,
-        unmeasured=_unmeasured(stages.values(), records),
-    )
+class CostNotes:
+    """Notes which records each document is made of, while evaluations are read."""
+
+    def __init__(self, systems: Sequence[System]) -> None:
+        self._systems = systems
+        self._names = frozenset(system.name for system in systems)
+        self._documents: dict[tuple[str, str, int], DocumentCost] = {}
+
+    def __call__(self, request: DocumentRequest, log: AnswerLog) -> None:
+        """Note one document; read again, the later reading counts."""
+        if request[0].name in self._names:
+            document = _document(request, log)
+            key = document.system, document.query, document.repeat
+            self._documents[key] = document
+
+    def costs(self, store: Store) -> RunCosts:
+        """What the noted documents cost, as far as their records are there."""
+        stages = {spec.digest: spec for system in self._systems for spec in system.stages}
+        records: dict[str, RecordCost] = {}
+        for spec in stages.values():
+            for record in store.columns(spec, ["usage", "seconds"]):
+                usage = json.loads(record["usage"])
+                amounts = _amounts(spec, usage, record["seconds"] or 0.0)
+                records[record["key"]] = RecordCost(spec.name, spec.kind, amounts)
+        return RunCosts(
+            records=records,
+            documents=[
+                replace(d, records=d.records & records.keys())
+                for d in self._documents.values()
+            ],
+            unmeasured=_unmeasured(stages.values(), records),
+        )
 
 
 def _amounts(spec: StageSpec, usage: Mapping[str, float], seconds: float) -> Amounts:
@@ -131,17 +141,9 @@ def _unmeasured(
     return {name: frozenset(names) for name, names in silent.items()}
 
 
-def _document(
-    plan: Plan,
-    system: System,
-    sample: Sample | Malformed,
-    repeat: int,
-    lookup: Lookup,
-    records: Mapping[str, RecordCost],
-) -> DocumentCost:
-    steps: list[list[Job]] = []
-    outcome = read(noted(plan.answer(system, sample, repeat), steps), lookup)
-    jobs = [job for step in steps for job in step]
+def _document(request: DocumentRequest, log: AnswerLog) -> DocumentCost:
+    system, sample, repeat = request
+    jobs = [job for step in log.steps for job in step]
     requests: dict[Kind, int] = {}
     for job in jobs:
         requests[job.spec.kind] = requests.get(job.spec.kind, 0) + 1
@@ -150,8 +152,8 @@ def _document(
         system=system.name,
         query=key_of(sample),
         repeat=repeat,
-        done=isinstance(outcome, Result),
-        records=frozenset(job.key for job in jobs if job.key in records),
+        done=isinstance(log.outcome, Result),
+        records=frozenset(job.key for job in jobs),
         requests=requests,
         seeds={
             i: request.seed

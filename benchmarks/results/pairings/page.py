@@ -77,6 +77,7 @@ def _panel(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
     return {
         "scores": scores,
         "shared": tables.shared_text(pairings, scores),
+        "absent": tables.absent_intervals(scores),
         "cells": _heat(model.cells, scores),
         "writers": [_effect(e, scale) for e in model.writers],
         "artists": [_effect(e, scale) for e in model.artists],
@@ -123,9 +124,14 @@ def _excludes_zero(e: Estimate) -> bool:
 def _diverging(
     rows: Sequence[Sequence[Estimate]], scores: PairingScores
 ) -> list[list[HeatCell]]:
-    """Effects; one colour for what helps, another for what harms."""
+    """Effects; one colour for what helps, another for what harms.
+
+    The strongest colour is that of the largest effect of any kind, so that interactions
+    which are small beside the main effects look small.
+    """
     sign = 1 if scores.direction == "higher" else -1
-    most = max((abs(e.value) for row in rows for e in row if e.value), default=0.0)
+    every = [*rows, scores.model.writers, scores.model.artists]
+    most = max((abs(e.value) for row in every for e in row if e.value), default=0.0)
 
     def cell(e: Estimate) -> HeatCell:
         own = _effect(e, scores.scale)

@@ -37,12 +37,13 @@ ABOUT_INTERACTION = (
 )
 ABOUT_SHARES = (
     "Of a random query answered by a random pairing of this matrix. What chance adds is "
-    "taken off, so a share that is truly 0 may come out slightly below 0."
+    "taken off, so a share that is truly 0 comes out below 0 as often as above, and the "
+    "further the fewer queries there are."
 )
 ABOUT_COST = (
-    "Mean per document of what it takes to make it alone: its text and its pictures. "
-    "Seconds are those that stages were busy; failed attempts, loading and scoring are not "
-    "counted."
+    "Mean per document, with its 95% interval by query, of what it takes to make it alone: "
+    "its text and its pictures. Seconds are those that stages were busy; failed attempts, "
+    "loading and scoring are not counted."
 )
 ABOUT_NEEDED = (
     "Detectable: the smallest true difference that as many queries find at power "
@@ -75,6 +76,20 @@ def _is_first(pairings: Pairings, scores: PairingScores) -> bool:
     """Whether notes that hold for all scorers stand here: at the first with a score."""
     scored = [s for s in pairings.scores if s.model.n] or pairings.scores
     return scores is scored[0]
+
+
+def absent_intervals(scores: PairingScores) -> list[str]:
+    """Why some means or effects have no interval, each reason once."""
+    model = scores.model
+    rows = [*model.cells, model.writers, model.artists, *model.interaction]
+    return sorted(
+        {
+            e.reason
+            for row in rows
+            for e in row
+            if e.value is not None and e.ci95 is None and e.reason
+        }
+    )
 
 
 def title_of(pairings: Pairings, what: str) -> str:
@@ -142,11 +157,16 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
         for w, writer in enumerate(pairings.matrix.writers)
     ]
     effects = [estimate_cell(e, scale, signed=True) for e in model.artists]
-    rows.append([TableCell("effect"), *effects, TableCell(number(model.mean.value, scale))])
+    last = TableCell("effect" if len(model.artists) > 1 else "mean")
+    rows.append([last, *effects, TableCell(number(model.mean.value, scale))])
     columns = [TableColumn("LVLM", numeric=False)]
     columns += [TableColumn(name, numeric=True) for name in pairings.matrix.artists]
-    columns.append(TableColumn("effect", numeric=True))
+    # A single LVLM has no effect: the column holds the mean of all cells alone.
+    columns.append(
+        TableColumn("effect" if len(model.writers) > 1 else "mean", numeric=True)
+    )
     notes = [shared_text(pairings, scores)]
+    notes += [f"No interval: {reason}." for reason in absent_intervals(scores)]
     if _is_first(pairings, scores):
         notes += [*notes_of(pairings), f"{ABOUT_EFFECTS} The last cell: mean of all cells."]
     title = title_of(pairings, better)
@@ -207,7 +227,9 @@ def cost_table(pairings: Pairings) -> ResultTable:
 
 
 def _cost_cell(estimate: Estimate) -> TableCell:
-    return TableCell(amount(estimate.value), value=estimate.value)
+    ends = "" if estimate.ci95 is None else ", ".join(map(amount, estimate.ci95))
+    detail = ends and f"[{ends}]"
+    return TableCell(amount(estimate.value), detail, value=estimate.value)
 
 
 def amount(value: float | None) -> str:
@@ -265,7 +287,7 @@ def cost_measure(pairings: Pairings) -> str | None:
 
 
 def against_best(pairings: Pairings, scores: PairingScores) -> list[CellDifference]:
-    """The differences of the best cell and every other one."""
+    """The best cell less every other one."""
     names = [s.name for s in pairings.matrix.cells]
     values = [e.value for row in scores.model.cells for e in row]
     known = [(v, n) for v, n in zip(values, names, strict=True) if v is not None]
@@ -273,7 +295,7 @@ def against_best(pairings: Pairings, scores: PairingScores) -> list[CellDifferen
         return []
     pick = max if scores.direction == "higher" else min
     best = pick(known, key=lambda one: one[0])[1]
-    return [d for d in scores.differences if best in (d.a, d.b)]
+    return [d.with_first(best) for d in scores.differences if best in (d.a, d.b)]
 
 
 def needed_table(

@@ -40,7 +40,7 @@ def _time_words(summary: TraceSummary) -> str:
         "with nothing to do but load models": summary.load_bound_s,
         "without work for any worker": summary.wait_bound_s,
         "starting Ray": summary.start_ray_s,
-        "counting, compacting and reading results": summary.driver_s,
+        "stopping Ray, counting, compacting and reading results": summary.driver_s,
     }
     order = sorted(parts, key=lambda p: -parts[p])
     named = [p for p in order if parts[p] >= _LEAST_SHARE * summary.seconds][:_MOST_NAMED]

@@ -48,12 +48,14 @@ def headline(forecast: Forecast) -> str:
         )
     read, knows_read = forecast.total("input_tokens")
     written, knows_written = forecast.total("output_tokens")
-    parts.append(
-        f"{_least(knows_read and knows_written)}{read:,.0f} tokens read and "
-        f"{written:,.0f} written"
-    )
+    if read or written or (knows_read and knows_written):
+        parts.append(
+            f"{_least(knows_read and knows_written)}{read:,.0f} tokens read and "
+            f"{written:,.0f} written"
+        )
     disk, knows_disk = forecast.total("disk_bytes")
-    parts.append(f"{_least(knows_disk)}{bytes_text(disk)} of records")
+    if disk or knows_disk:
+        parts.append(f"{_least(knows_disk)}{bytes_text(disk)} of records")
     money, knows_money = forecast.total("money")
     if money or not knows_money:
         parts.append(f"{_least(knows_money)}{money:,.4g} in the unit of the prices")

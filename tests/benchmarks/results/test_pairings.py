@@ -15,7 +15,14 @@ from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings import FILES, pairings_of
 from benchmarks.results.pairings.costs import RecordCost
 from benchmarks.results.pairings.matrix import matrices_of
-from benchmarks.results.pairings.tables import frontier_texts, tables_of
+from benchmarks.results.pairings.page import _matrix
+from benchmarks.results.pairings.plot import plot_of
+from benchmarks.results.pairings.tables import (
+    against_best,
+    cost_table,
+    frontier_texts,
+    tables_of,
+)
 from benchmarks.results.report import write_report
 from generators.base import Kind, NotApplicable
 from generators.system import System
@@ -152,6 +159,23 @@ def test_differences_say_how_many_queries_they_need():
         assert (abs(d.estimate.value) > d.detectable) == (d.needed <= 40)
 
 
+def test_the_best_cell_comes_first_in_each_difference():
+    scores = scores_of(2, 2, 40)
+    for direction, pick in (("higher", max), ("lower", min)):
+        made = pairing_board(scores, scorers=(Judge("judge", "0-6", direction),))
+        (pairings,) = pairings_of(made)
+        (judged,) = pairings.scores
+        means = scores.mean(axis=0)
+        best = pick(np.ndindex(2, 2), key=lambda at: means[at])
+        against = against_best(pairings, judged)
+        assert [d.a for d in against] == ["writer-{}+artist-{}".format(*best)] * 3
+        for d in against:
+            other = tuple(int(part[-1]) for part in d.b.split("+"))
+            expected = mean(scores[:, *best] - scores[:, *other])
+            assert d.estimate.value == pytest.approx(expected.value)
+            assert d.estimate.ci95 == pytest.approx(expected.ci95)
+
+
 def test_a_document_costs_its_text_and_its_pictures():
     (pairings,) = pairings_of(pairing_board(scores_of(2, 3, 8)))
     assert pairings.costs is not None
@@ -176,6 +200,27 @@ def test_what_is_shared_is_spent_once():
     texts, pictures = 8 * (1 + 2), 8 * 2 * 2 * (2 + 5 + 8)
     assert sharing.spent["seconds"] == pytest.approx(texts + pictures)
     assert sharing.unshared["seconds"] == pytest.approx(3 * texts + pictures)
+
+
+def test_repeats_of_a_document_count_by_their_mean_and_have_seeds_of_their_own():
+    made = pairing_board(scores_of(2, 2, 6))
+    records = dict(made.costs.records)
+    again = []
+    for document in made.costs.documents:
+        # The second answer takes three times as long for its text; other seeds draw it.
+        (text,) = (key for key in document.records if key.startswith("t"))
+        old = records[text]
+        amounts = {**old.amounts, "seconds": 3 * old.amounts["seconds"]}
+        records[f"again-{text}"] = RecordCost(old.stage, old.kind, amounts)
+        keys = document.records - {text} | {f"again-{text}"}
+        seeds = {place: seed + 10**6 for place, seed in document.seeds.items()}
+        again.append(replace(document, repeat=1, records=keys, seeds=seeds))
+    documents = [*made.costs.documents, *again]
+    twice = replace(made.costs, records=records, documents=documents)
+    costs = pairings_of(replace(made, costs=twice))[0].costs
+    seconds = costs.cells["writer-0+artist-0"]["seconds"]
+    assert (seconds.value, seconds.n) == (pytest.approx((1 + 3) / 2 + 2 * 2), 6)
+    assert (costs.sharing.seeds, costs.sharing.same_seeds) == (24, 24)
 
 
 def test_other_seeds_are_counted_as_such():
@@ -243,6 +288,31 @@ def test_the_frontier_holds_what_nothing_beats():
     assert frontier == ["writer-0+artist-0", "writer-1+artist-0"]
 
 
+def test_the_plot_has_the_better_above_and_the_dearer_to_the_right():
+    scores = np.full((6, 2, 2), 3.0) + np.arange(6).reshape(-1, 1, 1) / 10
+    scores[:, 1, 0] -= 1
+    scores[:, 1, 1] += 1
+    (pairings,) = pairings_of(pairing_board(scores))
+    plot = plot_of(pairings, pairings.scores[0], "seconds")
+    cheap, worse, dear, best = (
+        next(p for p in plot.points if p.name == f"writer-{w}+artist-{a}")
+        for a in (0, 1)
+        for w in (0, 1)
+    )
+    assert cheap.x < worse.x < dear.x < best.x
+    # Pixels from the top: the best is highest.
+    assert best.y < cheap.y == dear.y < worse.y
+    assert best.top < best.y < best.bottom
+    assert [p.best for p in (cheap, worse, dear, best)] == [True, False, False, True]
+    # Across at the score of the cheaper one, then up to the better one.
+    assert plot.steps == (
+        (cheap.x, cheap.y, best.x, cheap.y),
+        (best.x, cheap.y, best.x, best.y),
+    )
+    ticks = [y for y, _ in plot.up]
+    assert ticks == sorted(ticks, reverse=True)
+
+
 def test_files_hold_every_number(tmp_path):
     made = pairing_board(scores_of(2, 3, 20), others=["native"])
     write_leaderboard(made, tmp_path)
@@ -258,6 +328,10 @@ def test_files_hold_every_number(tmp_path):
         model.interaction[1][2].value, abs=1e-5
     )
     assert sum(judged["variance_shares"].values()) == pytest.approx(1)
+    first, known = judged["differences"][0], pairings.scores[0].differences[0]
+    about = (known.sd, known.detectable, known.needed)
+    assert (first["sd"], first["detectable"], first["queries_needed"]) == about
+    assert first["mean"] == pytest.approx(known.estimate.value, abs=1e-5)
     assert judged["frontier"]["against"] == "gpu_seconds"
     lines = list(csv.DictReader((tmp_path / "pairings.csv").open()))
     parts = {line["part"] for line in lines}
@@ -269,12 +343,76 @@ def test_files_hold_every_number(tmp_path):
     )
     assert float(cell["mean"]) == pytest.approx(model.cells[1][0].value, abs=1e-5)
     assert (cell["protocol"], cell["n"]) == ("mmie", "20")
+    low, high = model.cells[1][0].ci95
+    ends = [float(cell["ci95_low"]), float(cell["ci95_high"])]
+    assert ends == pytest.approx([low, high], abs=1e-5)
+    (paid,) = (
+        float(n["mean"])
+        for n in lines
+        if (n["part"], n["lvlm"], n["t2i"]) == ("cost: seconds", "writer-1", "artist-2")
+    )
+    assert paid == pytest.approx(2 + 2 * 8)
     latex = (tmp_path / "pairings.tex").read_text()
     assert latex.count(r"\toprule") == len(list(tables_of(pairings)))
     page = (tmp_path / "pairings.md").read_text()
     assert "16 places" not in page
     assert "40 of 40 places of pictures" in page
     assert "40 texts served 120 requests of 6 cells" in page
+    # Texts of 1 and 2 s by query for 3 artists, two pictures of 2, 5 and 8 s for 2 LVLMs.
+    spent, alone = 20 * 3 + 20 * 2 * 2 * 15, 20 * 3 * 3 + 20 * 2 * 2 * 15
+    assert f"taken {alone:,} ({1 - spent / alone:.0%} saved)" in page
+
+
+def test_costs_are_shown_with_their_intervals():
+    made = pairing_board(scores_of(2, 2, 6))
+    records = dict(made.costs.records)
+    for q, seconds in enumerate((0.5, 1.0, 1.0, 1.5, 2.0, 3.0)):
+        old = records[f"t{q}-0"]
+        records[f"t{q}-0"] = replace(old, amounts={**old.amounts, "seconds": seconds})
+    made = replace(made, costs=replace(made.costs, records=records))
+    (pairings,) = pairings_of(made)
+    table = cost_table(pairings)
+    column = [c.heading for c in table.columns].index("seconds")
+    low, high = mean([4.5, 5.0, 5.0, 5.5, 6.0, 7.0]).ci95
+    assert table.rows[0][column].full == f"5.50 [{low:.2f}, {high:.2f}]"
+
+
+def test_a_mean_without_an_interval_says_why(tmp_path):
+    scores = scores_of(2, 2, 8)
+    scores[:, 0, 0] = [1, 1, 1, 1, 2, 1, 1, 1]
+    made = pairing_board(scores)
+    write_leaderboard(made, tmp_path)
+    why = "No interval: only two different values"
+    assert (tmp_path / "pairings.md").read_text().count(why) == 1
+    assert write_report(made, tmp_path, MANIFEST, at_hand).read_text().count(why) >= 1
+    assert "No interval" not in str(
+        next(tables_of(pairings_of(pairing_board(scores_of(2, 2, 8)))[0])).notes
+    )
+
+
+@pytest.mark.parametrize(("direction", "pick"), [("higher", max), ("lower", min)])
+def test_the_best_mean_has_the_most_colour_and_a_mark(direction, pick):
+    scores = scores_of(2, 2, 12)
+    made = pairing_board(scores, scorers=(Judge("judge", "0-6", direction),))
+    (panel,) = _matrix(pairings_of(made)[0])["panels"]
+    means = scores.mean(axis=0)
+    cells = {at: panel["cells"][at[0]][at[1]] for at in np.ndindex(2, 2)}
+    best = pick(cells, key=lambda at: means[at])
+    assert max(cells, key=lambda at: cells[at].tint) == best
+    assert [at for at, cell in cells.items() if cell.marked] == [best]
+
+
+def test_small_interactions_are_drawn_pale_beside_large_effects():
+    scores = np.full((8, 2, 2), 3.0) + np.arange(8).reshape(-1, 1, 1) / 10
+    scores[:, 1] += 2
+    scores[:, 0, 0] += 0.04
+    (pairings,) = pairings_of(pairing_board(scores))
+    (panel,) = _matrix(pairings)["panels"]
+    assert {abs(cell.tint) for row in panel["interaction"] for cell in row} == {0}
+    scores[:, 0, 0] += 3
+    (pairings,) = pairings_of(pairing_board(scores))
+    (panel,) = _matrix(pairings)["panels"]
+    assert max(cell.tint for row in panel["interaction"] for cell in row) > 30
 
 
 def test_no_matrix_no_files(tmp_path):
@@ -290,6 +428,9 @@ def test_a_single_row_says_that_it_has_no_interaction(tmp_path):
     assert "interaction," not in page.replace("no interaction", "")
     html = write_report(made, tmp_path, MANIFEST, at_hand).read_text()
     assert "main effects only" in html
+    assert "LVLM's effect" not in html
+    assert "T2I model's effect" in html
+    assert [c.heading for c in next(tables_of(pairings_of(made)[0])).columns][-1] == "mean"
     assert "Interaction:" not in html
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from browser_helpers import MISSING, browser
+from browser_helpers import CONTRAST, MISSING, browser
 from pairings_helpers import pairing_board, scores_of
 from report_helpers import MANIFEST, at_hand
 
@@ -11,22 +11,10 @@ from benchmarks.results.report import write_report
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(bool(MISSING), reason=MISSING)]
 
-CONTRAST = """
-    const canvas = document.createElement("canvas").getContext("2d");
-    const light = (color) => {
-      canvas.clearRect(0, 0, 1, 1);
-      canvas.fillStyle = color;
-      canvas.fillRect(0, 0, 1, 1);
-      const linear = [...canvas.getImageData(0, 0, 1, 1).data].slice(0, 3).map((v) =>
-        v / 255 <= 0.04045 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
-      return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2];
-    };
+OF_CELLS = """
     return [...document.querySelectorAll(".heat .cell")].flatMap((cell) =>
-      [...cell.children].map((text) => {
-        const pair = [getComputedStyle(text).color, getComputedStyle(cell).backgroundColor];
-        const [a, b] = pair.map(light).sort((x, y) => y - x);
-        return (a + 0.05) / (b + 0.05);
-      }));
+      [...cell.children].map((text) => contrast(
+        rgba(getComputedStyle(text).color), rgba(getComputedStyle(cell).backgroundColor))));
 """
 BOXES = """
     return [...document.querySelectorAll(arguments[0])].map((e) => {
@@ -58,7 +46,7 @@ def shown(chromium, page, scheme="light", width=1300, *, phone=False):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_numbers_in_coloured_cells_can_be_read(chromium, page, scheme):
     shown(chromium, page, scheme)
-    contrasts = chromium.run(CONTRAST)
+    contrasts = chromium.run(CONTRAST + OF_CELLS)
     # 12 means and 12 interactions, each with its interval; WCAG's limit for small text.
     assert len(contrasts) == 48
     assert min(contrasts) >= 4.5

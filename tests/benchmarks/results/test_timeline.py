@@ -104,6 +104,27 @@ def test_a_run_without_a_trace_has_no_such_section(tmp_path: Path) -> None:
     assert timeline_section(tmp_path) == ""
 
 
+def test_the_words_are_of_the_longest_session(tmp_path: Path) -> None:
+    short = session(worker("writer", each(1, 5), end=5), end=5)
+    later = 10**18 + 10**12
+    longer = session(worker("artist", each(1, 50)), start_ns=later)
+    write_sessions(tmp_path, short, longer)
+    section = timeline_section(tmp_path)
+    assert "session 2 of 2, the longest" in section
+    assert "(50%) limited by artist" in section
+    assert "5.0 s, finished" in section
+
+
+def test_states_of_a_column_stand_on_each_other(tmp_path: Path) -> None:
+    # In each column of a third of a second, half is computed and half is waited.
+    halves = [(i / 6, i / 6 + 1 / 12) for i in range(600)]
+    write_sessions(tmp_path, session(worker("a", halves)))
+    section = timeline_section(tmp_path)
+    paths = dict(re.findall(r'<path class="(\w+)" d="(M0 [^"]*h300[^"]*)"', section))
+    assert paths["compute"] == f"M0 10h{COLUMNS}v10h-{COLUMNS}z"
+    assert paths["wait"] == f"M0 0h{COLUMNS}v10h-{COLUMNS}z"
+
+
 def test_names_are_text_and_no_markup(tmp_path: Path) -> None:
     write_sessions(tmp_path, session(worker("<script>alert(1)</script>", each(1, 50))))
     section = timeline_section(tmp_path)

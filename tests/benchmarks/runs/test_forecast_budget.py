@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from benchmarks.runs.experiment import Experiment, open_experiment
 from benchmarks.runs.forecast.budget import OverBudget, refuse_over_budget, trimmed
 from benchmarks.runs.forecast.forecast import Forecast, StageForecast, gaps
 from benchmarks.runs.forecast.options import ForecastOptions
-from benchmarks.runs.forecast.rates import FigureRange, StageRates
+from benchmarks.runs.forecast.rates import FigureRange, Origin, StageRates
+from benchmarks.runs.forecast.table import headline
 from benchmarks.tasks.task_set import limited
 from generators.errors import UsageError
 
@@ -56,6 +58,14 @@ def test_a_forecast_within_the_budget_passes() -> None:
     refuse_over_budget(forecast(9), ForecastOptions())
 
 
+def test_the_headline_has_ranges_and_no_amounts_that_nobody_knows() -> None:
+    made = forecast(9)
+    (stage,) = made.stages
+    known = replace(stage, rates=replace(stage.rates, origin=Origin.OWN))
+    text = headline(replace(made, stages=[known]))
+    assert text == "5 h 00 min (4 h 43 min to 5 h 16 min); 10 GPU-hours (9 to 11)"
+
+
 def test_a_forecast_beyond_the_budget_is_refused_with_its_figures() -> None:
     with pytest.raises(OverBudget, match=r"10 GPU-hours \(9 to 11\).*--budget-hours 9.5"):
         refuse_over_budget(forecast(9), budget(9.5))
@@ -90,6 +100,15 @@ def test_nothing_is_trimmed_where_all_fits(experiment: Experiment) -> None:
 def test_trimming_to_nothing_is_refused(experiment: Experiment) -> None:
     with pytest.raises(OverBudget, match=r"even 1 query would take 2"):
         trimmed(experiment, budget(1.5, trim=True), of)
+
+
+def test_queries_of_the_run_directory_are_not_trimmed(
+    experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Experiment, "recorded_queries", property(lambda _: 20))
+    with pytest.raises(OverBudget, match=r"even 20 queries would take 1"):
+        trimmed(experiment, budget(0.5, trim=True), of)
+    assert len(trimmed(experiment, budget(3.0, trim=True), of).samples) == 22
 
 
 def test_trimming_needs_known_rates(experiment: Experiment) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from forecast_helpers import TWO_CPUS, forecast_of, measured, stage, write_manifest, writing
+from scipy import stats
 
 from benchmarks.runs.forecast.machine import Machine, described, same_gpu
 from benchmarks.runs.forecast.published import PUBLISHED, published_rates
@@ -47,6 +48,15 @@ def test_the_range_narrows_with_more_batches_and_stays_among_them() -> None:
     assert (alone.low, alone.mean, alone.high) == (1.5, 1.5, 1.5)
 
 
+def test_the_range_of_few_batches_is_by_students_t() -> None:
+    batches = [MeasuredBatch(1, s) for s in (1.0, 3.0, 3.0, 3.0, 5.0)]
+    span = predicted(batches, 10**9)
+    half = stats.t.ppf(0.95, 4) * 2**0.5 / 5**0.5
+    assert (span.low, span.high) == pytest.approx((3 - half, 3 + half), rel=2e-3)
+    other = predicted(batches, 5)
+    assert other.high - 3 == pytest.approx(min(2.0, half * 2**0.5), rel=2e-3)
+
+
 def test_rates_are_read_from_the_run_itself(tmp_path: Path) -> None:
     timing = TIMES | {"load_seconds": {WRITE.folder: [5.0, 7.0]}}
     usage = {"input_tokens": 10, "output_tokens": 3}
@@ -74,10 +84,15 @@ def test_failures_are_no_rates(tmp_path: Path) -> None:
     from generators.base import Failure
     from generators.document import Request
 
-    store = measured(tmp_path, WRITE, [(4, 4.0)])
+    store = measured(tmp_path, WRITE, [(4, 4.0)], {"input_tokens": 10})
     failed = [Item("f", "query f", Request(()))]
     store.commit(WRITE, encode(WRITE.kind, failed, [Failure("no")], 0.0))
-    assert sources(tmp_path).rates(WRITE, 4).seconds.mean == 1.0
+    rates = sources(tmp_path).rates(WRITE, 4)
+    assert rates.seconds.mean == 1.0
+    assert rates.usage.input_tokens == 10
+    # Each of the five takes its share of the disk.
+    size = sum(part.stat().st_size for part in store.parts(WRITE))
+    assert rates.usage.disk_bytes == pytest.approx(size / 5)
 
 
 def test_rates_are_read_from_runs_beside_on_the_same_hardware(tmp_path: Path) -> None:
@@ -154,6 +169,17 @@ def test_a_bench_file_of_another_device_is_not_used(tmp_path: Path) -> None:
     assert rates.elsewhere == "measured on NVIDIA H100 80GB HBM3"
 
 
+def test_a_bench_file_of_a_gpu_holds_for_that_gpu_alone(tmp_path: Path) -> None:
+    draw = replace(WRITE, placement=replace(WRITE.placement, num_gpus=1.0))
+    file = bench_file(tmp_path / "bench.json", device="NVIDIA H100 80GB HBM3")
+    ours = Machine(cpus=2, gpus=1, gpu="NVIDIA H100 80GB HBM3")
+    assert sources(tmp_path / "new", ours, file).rates(draw, 8).seconds.mean == 1.0
+    other = Machine(cpus=2, gpus=1, gpu="NVIDIA A100-SXM4-80GB")
+    assert sources(tmp_path / "new", other, file).rates(draw, 8).seconds is None
+    on_cpu = bench_file(tmp_path / "cpu.json")
+    assert sources(tmp_path / "new", ours, on_cpu).rates(draw, 8).seconds is None
+
+
 def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
     wrong = tmp_path / "x.json"
     wrong.write_text('{"about": {}}')
@@ -228,6 +254,7 @@ def test_gpus_are_alike_by_model() -> None:
     assert not same_gpu("L4", "NVIDIA L40S")
     assert not same_gpu("H100", "NVIDIA H200")
     assert not same_gpu("", "NVIDIA H200")
+    assert not same_gpu("NVIDIA RTX A6000", "NVIDIA GeForce RTX 4090")
 
 
 # ------------------------------------------------------------------------- forecasts
@@ -243,6 +270,20 @@ def test_a_forecast_adds_start_load_and_work(tmp_path: Path) -> None:
     assert forecast.seconds.low < forecast.seconds.mean < forecast.seconds.high
     assert forecast.total("input_tokens") == (120, True)
     assert forecast.hours.mean == pytest.approx(21.0 / 3600, rel=0.01)
+
+
+def test_gpu_hours_are_of_the_gpus_that_workers_hold_not_of_all_nodes(
+    tmp_path: Path,
+) -> None:
+    draw = stage("draw", num_gpus=2.0, workers=1)
+    timing = TIMES | {"load_seconds": {draw.folder: [5.0]}}
+    hardware = {"cpus": 16, "gpus": ["NVIDIA H100, 550"] * 2}
+    measured(tmp_path / "a", draw, [(1, 3.0)] * 4, timing=timing, hardware=hardware)
+    machine = Machine(nodes=3, cpus=16, gpus=2, gpu="NVIDIA H100")
+    forecast = forecast_of(writing(draw, 12), tmp_path / "new", machine)
+    assert forecast.on_gpus
+    assert forecast.gpu_hours.mean == pytest.approx(2 * (5 + 12 * 3) / 3600, rel=0.02)
+    assert forecast.hours == forecast.gpu_hours
 
 
 def test_what_is_done_is_not_foretold(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -50,6 +51,23 @@ def test_runs_before_tell_how_many_pictures_and_judgements_follow(tmp_path: Path
     assert work["painter0"].jobs == pytest.approx(9.0)
     assert work["measure"].jobs == pytest.approx(3.0)  # four judged of eight documents
     assert not any(w.bound for w in work.values())
+
+
+def test_judgements_of_scorers_that_share_a_stage_are_shared_between_them(
+    tmp_path: Path,
+) -> None:
+    done, next_ = plan(4), plan(6)
+    filled(done, tmp_path / "before")
+    counts = {"planned": 8, "missing": 0}
+    write_manifest(tmp_path / "before", done.stages, counts=counts)
+    (first,) = next_.scorers
+    second = copy(first)
+    second.name = "second"
+    both = replace(next_, scorers=[first, second])
+    once, twice = (expected(p, tmp_path / "new")["measure"].jobs for p in (next_, both))
+    # Four records of eight documents, whichever scorer asked for them.
+    assert once == pytest.approx(3.0)
+    assert twice == pytest.approx(3.0)
 
 
 def test_what_follows_waits_for_what_feeds_it(tmp_path: Path) -> None:

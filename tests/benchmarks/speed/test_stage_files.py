@@ -161,7 +161,7 @@ def test_text_stages_have_token_times(name: str, tmp_path: Path) -> None:
         assert spent < 1000 * sum(speed["seconds"])
 
 
-def test_a_server_is_timed_by_request_and_hides_its_device(tmp_path: Path) -> None:
+def test_a_server_is_timed_by_request_and_hides_its_device(tmp_path: Path, capsys) -> None:
     out = tmp_path / "server.json"
     with serving() as server:
         hold = 0.05
@@ -177,9 +177,18 @@ def test_a_server_is_timed_by_request_and_hides_its_device(tmp_path: Path) -> No
         assert figures["output_token_throughput"]["value"] > 0
         assert absent["time_to_first_token"] == STREAMED
         assert absent["peak_memory"] == absent["model_flops"] == SERVER
+        assert absent["load_time"] == SERVER
+        assert speed["peak_memory_gib"] is None
         assert speed["fraction_of_bandwidth"] is None
     assert sum(one["seconds"]) > 2 * 4 * hold
-    assert "server" in json.loads(out.read_text())["about"]["measured"]
+    about = json.loads(out.read_text())["about"]
+    assert "server" in about["measured"]
+    assert about["weights"] is None
+    shown = capsys.readouterr().out
+    assert "on a server, asked from" in shown
+    # The default kind of weights is of models that this process loads.
+    assert "random" not in shown
+    assert "GB/s" not in shown
 
 
 def test_one_name_is_needed() -> None:
