@@ -68,6 +68,7 @@ JOBS: Mapping[str, Measured] = {
     "clipscore": _stage("--scorer", "clipscore", "--weights", "mini"),
     "mmie-score": _stage("--scorer", "judge:mmie-score", "--weights", "tiny"),
     "orchestration": Measured(("orchestration", "--batches", "40", "--out", "{json}")),
+    "small-jobs": Measured(("small-jobs", "--queries", "40", "--rounds", "1", *_OUTPUTS)),
 }
 """Name -> command. A further command of `plait bench` that writes JSON is one more line."""
 FIGURES = (
@@ -146,6 +147,8 @@ def summary(out: Path) -> str:
 
 
 def _section(data: Mapping[str, Any]) -> list[str]:
+    if "table" in data:
+        return markdown_table(data["table"])
     if "speeds" not in data:
         return markdown_table(orchestration_rows(data))
     speeds = data["speeds"]

@@ -18,6 +18,8 @@ from benchmarks.speed.small_jobs.timing import (
 )
 from cluster.manifest import environment
 
+_HEADS = ["queries", "way", "wall s", "range", "CPU s", "x wall", "x CPU", "equal"]
+
 
 @dataclass(frozen=True)
 class SmallJobsReport:
@@ -74,7 +76,6 @@ class SmallJobsReport:
     @property
     def tables(self) -> list[ResultTable]:
         """The table of times."""
-        heads = ["queries", "way", "wall s", "range", "CPU s", "x wall", "x CPU", "equal"]
         rounds = 1 + max(t.round for t in self.measurement.times)
         title = (
             f"{len(WRITERS)} LVLMs x {len(ARTISTS)} text-to-image models, tiny weights, "
@@ -86,7 +87,7 @@ class SmallJobsReport:
             f"{SCORE_TOLERANCE}",
             f"{QUICKSTART}: plait run --data sample --weights tiny",
         )
-        return [ResultTable.of(title, heads, map(_cells, self.rows), notes=notes)]
+        return [ResultTable.of(title, _HEADS, map(_cells, self.rows), notes=notes)]
 
     @property
     def markdown(self) -> str:
@@ -103,6 +104,7 @@ class SmallJobsReport:
         """All times as plain data."""
         return {
             "about": {"command": ["plait", "bench", *self.command], **environment()},
+            "table": [_HEADS, *map(_cells, self.rows)],
             "rows": self.rows,
             "times": [asdict(t) for t in self.measurement.times],
         }
