@@ -20,7 +20,9 @@ _PASSED_ON: dict[str, Any] = {
 
 @bench.command()
 def orchestration(
-    out: Annotated[Path | None, typer.Option(help="File for the figures as JSON.")] = None,
+    out: Annotated[
+        list[Path] | None, typer.Option(help="A .json or .md file; may be repeated.")
+    ] = None,
     batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
 ) -> None:
     """Measure the engine's overhead.
@@ -29,7 +31,7 @@ def orchestration(
     """
     from benchmarks.speed import orchestration as measured
 
-    raise typer.Exit(measured.main(out, batches, console()))
+    raise typer.Exit(measured.main(out or (), batches, console()))
 
 
 @bench.command("stage", **_PASSED_ON)

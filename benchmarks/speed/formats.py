@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.provenance import machine_of, versions_of
 from benchmarks.speed.figures import Figure, Figures
 from benchmarks.speed.output import Report
 from benchmarks.speed.plot import plot
@@ -100,15 +101,13 @@ class Measurement:
     def markdown(self) -> str:
         """The figures as a table, and how they were taken."""
         about = self.about
-        packages = ", ".join(f"{n} {v}" for n, v in about["packages"].items())
         lines = [
             f"# {self.title}",
             "",
             f"`plait bench stage {' '.join(about['command'])}`",
             "",
             *(f"* {line}" for line in self.conditions()),
-            f"* plait {_commit(about['git'])}, Python {about['python']}, {packages}; "
-            f"{about['platform']}",
+            f"* {versions_of(about)}",
             "",
             *markdown_table(self.figure_rows()),
             "",
@@ -122,7 +121,7 @@ class Measurement:
         about = self.about
         rates = about["matrix_rates"].items()
         lines = [
-            f"{about['device']}; {about['hardware']['cpus']} CPUs",
+            f"{about['device']}; {machine_of(about)}",
             f"{about['inputs']} inputs, {about['rounds']} timed rounds after 1 that warms "
             f"up, ways interleaved; timed by {about['timer']}",
             f"a copy reads and writes {about['bandwidth'] / 1e9:.1f} GB/s"
@@ -174,12 +173,6 @@ class Measurement:
     def svg(self) -> str:
         """Throughput and latency of each way."""
         return plot(self.title, self.report)
-
-
-def _commit(git: Mapping[str, Any]) -> str:
-    """Of the checkout, and whether files in it were changed."""
-    changed = " with changes" if git["dirty"] else ""
-    return f"{git['commit'][:12]}{changed}" if git["commit"] else "outside a checkout"
 
 
 _SPREAD = ("median", "p90", "p95", "p99")

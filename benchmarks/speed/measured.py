@@ -11,76 +11,78 @@ named and the others continue. `benchmarks.speed.suite` is its counterpart for a
 from __future__ import annotations
 
 import importlib.util
-import json
 import subprocess
 import sys
-import time
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
+from benchmarks.speed.measured_pages import pairings_pages, summary
+from benchmarks.speed.series import conclude, make_all
 from benchmarks.speed.stage import exit_status
-from benchmarks.speed.tables import markdown_table, number
 from generators.files import write_whole
-from generators.names import unknown
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MEASURED = CHECKOUT / "benchmarks" / "results" / "measured"
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
-_OUTPUTS = ("--out", "{json}", "--out", "{md}")
 _LOADGEN = ("--scenario", "offline", "--scenario", "single-stream")
-_SHORT = ("--set", "draft.max_images=1", "--set", "draft.max_text_tokens=32")
-
-
-_LITTLE = ("--set", "max_new_tokens=32")
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One command of `plait bench`; `{json}` and `{md}` in its words are its files."""
+    """One command of `plait bench`.
+
+    In its words `{json}` and `{md}` are its files, and `{run}` is a run directory, of which
+    only the pairings are kept.
+    """
 
     words: tuple[str, ...]
     needs: str | None = None
     """A module without which it is left out, with a message."""
 
 
+_FILES = ("--out", "{json}", "--out", "{md}")
+
+
 def _stage(*words: str, needs: str | None = None) -> Measured:
+    return Measured(("stage", *words, *_FILES), needs)
+
+
+def _mini(*words: str, needs: str | None = None) -> Measured:
     sizes = ("--batches", "1,4", "--queries", "4", "--rounds", "2")
-    return Measured(("stage", *sizes, *words, *_OUTPUTS), needs)
+    return _stage(*words, "--weights", "mini", *sizes, needs=needs)
+
+
+def _beside_original(*words: str) -> Measured:
+    """A stage whose original program's loop is written, at a batch size of both ends."""
+    sizes = ("--batches", "1,16", "--queries", "16", "--rounds", "3")
+    return _stage(*words, "--weights", "tiny", *sizes)
 
 
 JOBS: Mapping[str, Measured] = {
-    "qwen2-vl": _stage("qwen2-vl-7b", "--weights", "mini", *_LITTLE),
-    "openjourney": _stage("openjourney", "--part", "render", "--weights", "mini"),
-    "openjourney-loadgen": _stage(
-        *("openjourney", "--part", "render", "--weights", "mini", *_LOADGEN),
-        needs="mlperf_loadgen",
+    "anole-draft": _beside_original("anole"),
+    "gill-draft": _beside_original("gill"),
+    "minigpt5-draft": _beside_original("minigpt5"),
+    "emu2-condition": _beside_original("emu2", "--part", "condition"),
+    "mmie-score": _beside_original("--scorer", "judge:mmie-score"),
+    "qwen2-vl": _mini("qwen2-vl-7b", "--set", "max_new_tokens=32"),
+    "openjourney": _mini("openjourney", "--part", "render"),
+    "openjourney-loadgen": _mini(
+        "openjourney", "--part", "render", *_LOADGEN, needs="mlperf_loadgen"
     ),
-    "anole-draft": _stage("anole", "--weights", "mini", *_SHORT),
-    "anole-render": _stage("anole", "--part", "render", "--weights", "mini"),
-    "gill-draft": _stage("gill", "--weights", "tiny"),
-    "gill-render": _stage("gill", "--part", "render", "--weights", "tiny"),
-    "clipscore": _stage("--scorer", "clipscore", "--weights", "mini"),
-    "mmie-score": _stage("--scorer", "judge:mmie-score", "--weights", "tiny"),
-    "orchestration": Measured(("orchestration", "--batches", "40", "--out", "{json}")),
-    "small-jobs": Measured(("small-jobs", "--queries", "40", "--rounds", "1", *_OUTPUTS)),
+    "anole-render": _mini("anole", "--part", "render"),
+    "clipscore": _mini("--scorer", "clipscore"),
+    "orchestration": Measured(("orchestration", "--batches", "40", *_FILES)),
+    "small-jobs": Measured(("small-jobs", "--queries", "40", "--rounds", "1", *_FILES)),
+    "pairings": Measured(("pairings", "--out", "{run}")),
 }
-"""Name -> command. A further command of `plait bench` that writes JSON is one more line."""
-FIGURES = (
-    "request_throughput",
-    "image_throughput",
-    "output_token_throughput",
-    "request_latency",
-    "time_to_first_token",
-    "inter_token_latency",
-    "denoise_step_latency",
-)
-"""Shown in the summary: a value, or the median of a distribution."""
+"""Name -> command. A further command that writes `{json}` and `{md}` is one more line."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -96,109 +98,33 @@ def measured(
     ] = None,
 ) -> None:
     """Make all measurements for a CPU, one after another, into one folder."""
-    names = only or list(JOBS)
-    for name in names:
-        if name not in JOBS:
-            raise unknown("measurement", name, JOBS)
-    failed = [name for name in names if not run(name, out)]
-    write_whole(out / "README.md", summary(out))
+    failed = make_all(only, JOBS, lambda name: run(name, out))
+    write_whole(out / "README.md", summary(out, list(JOBS)))
     print(f"wrote {out / 'README.md'}")
-    if failed:
-        print(f"with failures: {', '.join(failed)}", file=sys.stderr)
-    raise typer.Exit(1 if failed else 0)
+    conclude(failed)
 
 
-def run(name: str, out: Path) -> bool:
-    """Make one measurement; False where its command failed or wrote nothing."""
+def run(name: str, out: Path) -> int:
+    """Make one measurement; the exit status of its command."""
     job = JOBS[name]
     if job.needs is not None and importlib.util.find_spec(job.needs) is None:
-        print(f"== {name}: left out, {job.needs} is not installed", flush=True)
-        return True
-    paths = {"json": str(out / f"{name}.json"), "md": str(out / f"{name}.md")}
-    words = [word.format_map(paths) for word in job.words]
-    print(f"== {name}: plait bench {' '.join(words)}", flush=True)
+        print(f"{name} is left out: {job.needs} is not installed", flush=True)
+        return 0
     out.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    command = [sys.executable, str(CHECKOUT / "plait.py"), "bench", *words]
-    status = subprocess.run(command, check=False).returncode
-    print(f"== {name}: {time.monotonic() - began:.0f} s, exit status {status}", flush=True)
-    if status == 0 and not Path(paths["md"]).exists():
-        data = json.loads(Path(paths["json"]).read_text())
-        write_whole(Path(paths["md"]), orchestration_page(data, words))
-    return status == 0
-
-
-def summary(out: Path) -> str:
-    """The main figures of all measurements of a folder, and their commands."""
-    lines = [
-        "# Measured speeds",
-        "",
-        "Written by `make bench`. Each file names its command, its versions and its "
-        "machine; random weights (`tiny`) and `mini` weights are far smaller than the "
-        "published models of these names, so the figures say how fast plait is around a "
-        "model and not how fast the models are.",
-    ]
-    for name in JOBS:
-        path = out / f"{name}.json"
-        if path.exists():
-            lines += ["", f"## [{name}]({name}.md)", ""]
-            lines += _section(json.loads(path.read_text()))
-    return "\n".join(lines) + "\n"
-
-
-def _section(data: Mapping[str, Any]) -> list[str]:
-    if "table" in data:
-        return markdown_table(data["table"])
-    if "speeds" not in data:
-        return markdown_table(orchestration_rows(data))
-    speeds = data["speeds"]
-    names = [n for n in FIGURES if any(n in speed["figures"] for speed in speeds)]
-    rows = [["way", *(_headed(n, speeds) for n in names)]]
-    rows += [[s["way"], *(_shown(s["figures"].get(n)) for n in names)] for s in speeds]
-    about = data["about"]
-    return [f"{about['measured']}; {about['device']}", "", *markdown_table(rows)]
-
-
-def _headed(name: str, speeds: Sequence[Mapping[str, Any]]) -> str:
-    figure = next(s["figures"][name] for s in speeds if name in s["figures"])
-    median = "median, " if "median" in figure else ""
-    return f"{name} ({median}{figure['unit']})"
-
-
-def _shown(figure: Mapping[str, Any] | None) -> str:
-    return "–" if figure is None else number(figure.get("median", figure.get("value")))
-
-
-def orchestration_page(data: Mapping[str, Any], words: Sequence[str]) -> str:
-    """The figures of `plait bench orchestration` as Markdown."""
-    about = data["about"]
-    packages = ", ".join(f"{n} {v}" for n, v in about["packages"].items())
-    lines = [
-        "# What orchestration costs",
-        "",
-        f"`plait bench {' '.join(words[:-2])}`",
-        "",
-        f"* {about['batches']} batches of {about['batch_size']} records, "
-        f"{about['actors']} actors (the loop: none), a stage that sleeps",
-        f"* {about['hardware']['cpus']} CPUs; plait {about['git']['commit'][:12]}, Python "
-        f"{about['python']}, {packages}; {about['platform']}",
-        "",
-        *markdown_table(orchestration_rows(data)),
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def orchestration_rows(data: Mapping[str, Any]) -> list[list[str]]:
-    """A heading, and one row per sleep and method."""
-    heads = ["records/s", "ideal/wall", "CPU ms/record", "start-up s"]
-    rows = [["sleep, method", *heads]]
-    for row in data["summary"]:
-        share = f"{row['ideal_over_wall']:.1%}" if row["sleep_ms"] else "–"
-        parts = (row["records_per_s"], row["cpu_ms_per_record"], row["startup_s"])
-        rate, cpu, startup = map(number, parts)
-        name = f"{row['sleep_ms']} ms, {row['method']}"
-        rows.append([name, rate, share, cpu, startup])
-    return rows
+    with tempfile.TemporaryDirectory() as folder:
+        run_directory = Path(folder) / "run"
+        places = {
+            **{form: str(out / f"{name}.{form}") for form in ("json", "md")},
+            "run": str(run_directory),
+        }
+        words = [word.format_map(places) for word in job.words]
+        print(f"plait bench {' '.join(words)}", flush=True)
+        command = [sys.executable, str(CHECKOUT / "plait.py"), "bench", *words]
+        status = subprocess.run(command, check=False).returncode
+        if status == 0 and run_directory.exists():
+            for form, content in pairings_pages(run_directory).items():
+                write_whole(out / f"{name}.{form}", content)
+    return status
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import platform
 import statistics
 import subprocess
 import sys
@@ -28,8 +27,8 @@ from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 from rich.console import Console
-from rich.table import Table
 
+from benchmarks.speed.orchestration_table import page_of, table_of
 from cluster.manifest import environment
 from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
 from generators.document import Draft, Request, Sample, Text, Turn
@@ -267,21 +266,28 @@ def _span(root: Path) -> tuple[float, float, int]:
     return min(began), ended, len(keys)
 
 
-def main(out: Path | None, batches: int, console: Console, repeats: int = 3) -> int:
-    """Measure every method at every duration, each repeat in its own process."""
+def main(out: Sequence[Path], batches: int, console: Console, repeats: int = 3) -> int:
+    """Measure every method at every duration, each repeat in its own process.
+
+    Each file of `out` gets the table in Markdown where its name ends so, else all figures
+    as JSON.
+    """
     timings: list[Timing] = []
     for repeat in range(repeats):
         for method in METHODS:
             if console.is_terminal:
                 console.print(f"repeat {repeat + 1} of {repeats}: {method}", end="\r")
             timings += _in_own_process(method, batches)
-    summary = [_summary(m, s, timings) for s in SLEEPS_MS for m in METHODS]
-    console.print(_table(summary, batches, repeats))
-    if out is not None:
-        about = {"batches": batches, "batch_size": BATCH_SIZE, "actors": ACTORS}
-        content = {"about": about | environment(), "summary": summary}
-        content["measurements"] = [asdict(m) for m in timings]
-        write_whole(out, json.dumps(content, indent=1) + "\n")
+    about = {"batches": batches, "batch_size": BATCH_SIZE, "actors": ACTORS}
+    content = {
+        "about": about | {"repeats": repeats} | environment(),
+        "summary": [_summary(m, s, timings) for s in SLEEPS_MS for m in METHODS],
+        "measurements": [asdict(timing) for timing in timings],
+    }
+    console.print(table_of(content).rich)
+    for file in out:
+        whole = json.dumps(content, indent=1) + "\n"
+        write_whole(file, page_of(content) if file.suffix == ".md" else whole)
     return 0
 
 
@@ -307,32 +313,6 @@ def _summary(method: str, sleep_ms: int, timings: Sequence[Timing]) -> dict[str,
         "cpu_ms_per_record": statistics.median(1000 * m.cpu_s / m.records for m in same),
         "startup_s": statistics.median(m.startup_s for m in same),
     }
-
-
-def _table(summary: Sequence[dict[str, Any]], batches: int, repeats: int) -> Table:
-    cores = environment()["hardware"]["cpus"]
-    title = (
-        f"{batches} batches of {BATCH_SIZE} records, {ACTORS} actors (the loop: none), "
-        f"median of {repeats}; Python {platform.python_version()}, {cores} cores"
-    )
-    table = Table(title=title, box=None, padding=(0, 1), title_justify="left")
-    for name in ("sleep", "method"):
-        table.add_column(name)
-    for name in ("records/s", "range", "ideal/wall", "CPU ms/record", "start-up s"):
-        table.add_column(name, justify="right")
-    for row in summary:
-        low, high = row["records_per_s_range"]
-        share = f"{row['ideal_over_wall']:.1%}" if row["sleep_ms"] else "-"
-        table.add_row(
-            f"{row['sleep_ms']} ms",
-            row["method"],
-            f"{row['records_per_s']:,.0f}",
-            f"{low:,.0f}-{high:,.0f}",
-            share,
-            f"{row['cpu_ms_per_record']:.2f}",
-            f"{row['startup_s']:.1f}",
-        )
-    return table
 
 
 if __name__ == "__main__":

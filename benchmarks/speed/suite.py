@@ -18,8 +18,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchmarks.speed.series import conclude, make_all
 from benchmarks.speed.stage import exit_status
-from generators.names import unknown
 
 Random = Literal["dummy", "tiny"]
 app = typer.Typer(
@@ -70,7 +70,7 @@ MEASUREMENTS: Mapping[str, Sequence[str]] = {
 def run(name: str, weights: str, out: Path) -> int:
     """Make one measurement; the exit status of its process."""
     words = [*MEASUREMENTS[name], "--weights", weights, "--out", str(out / f"{name}.json")]
-    print(f"== {name}: {' '.join(words)}", flush=True)
+    print(" ".join(words), flush=True)
     command = [sys.executable, "-m", "benchmarks.speed.stage", *words]
     return subprocess.run(command, check=False).returncode
 
@@ -91,15 +91,8 @@ def suite(
     ] = None,
 ) -> None:
     """Make all measurements for a GPU, one after another, into one folder."""
-    names = only or list(MEASUREMENTS)
-    for name in names:
-        if name not in MEASUREMENTS:
-            raise unknown("measurement", name, MEASUREMENTS)
     out.mkdir(parents=True, exist_ok=True)
-    failed = [name for name in names if run(name, weights, out)]
-    if failed:
-        print(f"with failures: {', '.join(failed)}", file=sys.stderr)
-    raise typer.Exit(1 if failed else 0)
+    conclude(make_all(only, MEASUREMENTS, lambda name: run(name, weights, out)))
 
 
 if __name__ == "__main__":

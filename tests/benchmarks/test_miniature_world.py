@@ -27,6 +27,8 @@ pytestmark = [
 ]
 SYSTEM = "qwen2-vl-7b+openjourney@outline"
 NATIVE = "anole"
+OVERGUIDED = "qwen2-vl-7b+openjourney-early@outline"
+"""Its pictures are drawn with far more guidance than its training allows for."""
 SHUFFLED = "gt:shuffled-images"
 QUERIES = 24
 
@@ -37,7 +39,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> dict[str
     root = tmp_path_factory.mktemp("world") / "run"
     flags = {
         "data": f"miniature:{QUERIES}",
-        "systems": (SYSTEM, NATIVE, "gt", SHUFFLED),
+        "systems": (SYSTEM, NATIVE, OVERGUIDED, "gt", SHUFFLED),
         "scorers": (
             *("clipscore", "judge:mmie-score"),
             *("truth:match", "truth:answer", "truth:text"),
@@ -46,7 +48,8 @@ def rows(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> dict[str
         "out": root,
     }
     said = io.StringIO()
-    status = commands.run(load_config(None, flags), Console(file=said, width=200))
+    config = load_config(None, flags, ["models.openjourney-early.guidance=6.0"])
+    status = commands.run(config, Console(file=said, width=200))
     assert status == 0, said.getvalue()
     board = json.loads((Path(root) / "leaderboard.json").read_text())
     return {row["system"]: row for row in board}
@@ -84,6 +87,14 @@ def test_answers_follow_from_their_queries(rows: dict[str, Any]) -> None:
     assert mean(rows, SYSTEM, "truth:answer") > 65
 
 
+def test_stories_and_projects_go_on_from_the_picture_of_the_query(
+    rows: dict[str, Any],
+) -> None:
+    by_category = rows[SYSTEM]["scores"]["truth:text"]["categories"]
+    means = {name: by_category[name]["mean"] for name in ("SA", "PBL")}
+    assert sum(means.values()) / 2 > 87, means
+
+
 def test_the_judge_knows_the_ground_truth_from_an_answer_with_mistakes(
     rows: dict[str, Any],
 ) -> None:
@@ -96,3 +107,8 @@ def test_pictures_of_another_answer_are_noticed(rows: dict[str, Any]) -> None:
     for scorer, difference in least.items():
         apart = mean(rows, "gt", scorer) - mean(rows, SHUFFLED, scorer)
         assert apart > difference, scorer
+
+
+def test_settings_of_an_artist_reach_its_pictures(rows: dict[str, Any]) -> None:
+    assert 60 < mean(rows, OVERGUIDED, "truth:match") < 85
+    assert mean(rows, OVERGUIDED, "clipscore") < 1.58

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from benchmarks.provenance import machine_of, versions_of
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.runs.forecast.keeping import FORECAST, OUTCOME
 from benchmarks.runs.forecast.rates import FigureRange
@@ -107,10 +108,9 @@ def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
         "before it; nothing was fitted afterwards.",
         "Other work on the machine during one run of a pair and not during the other "
         "lengthens its loads and batches: the stages' tables tell them apart.",
-        f"Machine: {about['platform']}, {about['hardware']['cpus']} CPUs, GPUs: "
-        f"{', '.join(about['hardware']['gpus']) or 'none'}.",
-        "Versions: " + ", ".join(f"{k} {v}" for k, v in about["packages"].items()) + ".",
-        f"Commit {about['git']['commit'][:12]}; started {about['started']}.",
+        f"Machine: {machine_of(about)}.",
+        f"Versions: {versions_of(about)}.",
+        f"Started {about['started']}.",
         "Command: python -m benchmarks.runs.forecast.jobs --folder FOLDER --page FILE",
         "Range: every stage at the fast, then at the slow end of its rates (a 90 % "
         "prediction interval from the spread between batches; load times from the least "

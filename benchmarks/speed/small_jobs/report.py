@@ -104,7 +104,6 @@ class SmallJobsReport:
         """All times as plain data."""
         return {
             "about": {"command": ["plait", "bench", *self.command], **environment()},
-            "table": [_HEADS, *map(_cells, self.rows)],
             "rows": self.rows,
             "times": [asdict(t) for t in self.measurement.times],
         }

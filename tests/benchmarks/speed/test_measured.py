@@ -9,12 +9,15 @@ import pytest
 from paths import CHECKOUT
 
 from benchmarks.speed import measured
+from benchmarks.speed.measured_pages import summary
+from benchmarks.speed.orchestration_table import page_of
 
 ABOUT = {
     "batches": 4,
     "batch_size": 8,
     "actors": 2,
-    "hardware": {"cpus": 2},
+    "repeats": 3,
+    "hardware": {"cpus": 2, "gpus": []},
     "git": {"commit": "abc", "dirty": False},
     "python": "3.11.7",
     "packages": {"ray": "2.60.0"},
@@ -31,11 +34,21 @@ ROW = {
 
 
 def test_orchestration_is_told_in_a_table() -> None:
-    data = {"about": ABOUT, "summary": [{**ROW, "sleep_ms": 0}, {**ROW, "sleep_ms": 50}]}
-    page = measured.orchestration_page(data, ["orchestration", "--out", "x.json"])
-    assert "`plait bench orchestration`" in page
-    assert "| 0 ms, plait | 120.5 | – | 1.25 | 2.5 |" in page
-    assert "| 50 ms, plait | 120.5 | 93.4% | 1.25 | 2.5 |" in page
+    rows = [{**ROW, "sleep_ms": 0}, {**ROW, "sleep_ms": 50}]
+    page = page_of({"about": ABOUT, "summary": rows})
+    assert "plait bench orchestration --batches 4: a stage" in page
+    assert "Linux, 2 CPUs, no GPU; commit abc, Python 3.11.7, ray 2.60.0." in page
+    assert "| 0 ms | plait | 120 | 100-130 | - | 1.25 | 2.5 |" in page
+    assert "| 50 ms | plait | 120 | 100-130 | 93.4% | 1.25 | 2.5 |" in page
+
+
+def test_the_summary_repeats_the_first_table_of_other_pages(tmp_path: Path) -> None:
+    page = "# Title\n\nWords.\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n\n| c |\n| --- |\n"
+    (tmp_path / "pairings.md").write_text(page)
+    written = summary(tmp_path, ["pairings", "absent"])
+    assert "## [pairings](pairings.md)\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n" in written
+    assert "| c |" not in written
+    assert "absent" not in written
 
 
 def test_the_summary_shows_what_each_measurement_wrote(tmp_path: Path) -> None:
@@ -52,7 +65,8 @@ def test_the_summary_shows_what_each_measurement_wrote(tmp_path: Path) -> None:
     about = {"measured": "qwen2-vl (mini)", "device": "CPU, 2 threads"}
     content = json.dumps({"about": about, "speeds": speeds})
     (tmp_path / "qwen2-vl.json").write_text(content)
-    page = measured.summary(tmp_path)
+    (tmp_path / "qwen2-vl.md").write_text("# Qwen2-VL\n")
+    page = summary(tmp_path, list(measured.JOBS))
     assert "## [qwen2-vl](qwen2-vl.md)" in page
     assert "qwen2-vl (mini); CPU, 2 threads" in page
     head = "| way | request_throughput (requests/s) | time_to_first_token (median, ms) |"
@@ -68,7 +82,7 @@ def test_a_missing_package_leaves_its_measurement_out(
     jobs = {"absent": measured.Measured(("stage", "no-such-model"), needs="no_such_module")}
     monkeypatch.setattr(measured, "JOBS", jobs)
     assert measured.main(["--out", str(tmp_path)]) == 0
-    assert "absent: left out, no_such_module is not installed" in capsys.readouterr().out
+    assert "absent is left out: no_such_module is not installed" in capsys.readouterr().out
 
 
 @pytest.mark.models
