@@ -72,6 +72,17 @@ def miniature_command(context: typer.Context) -> None:
     raise typer.Exit(measured.main(context.args, console()))
 
 
+@bench.command("small-jobs", **_PASSED_ON)
+def small_jobs_command(context: typer.Context) -> None:
+    """Time a small job beside scripts without an engine.
+
+    The same models on the same queries, as whole processes; the answers are compared.
+    """
+    from benchmarks.speed.small_jobs import command
+
+    raise typer.Exit(command.main(context.args, console()))
+
+
 @bench.command("pairings")
 @with_pairing_options
 def pairings_command(options: dict[str, Any]) -> int:

@@ -1,4 +1,9 @@
-"""Which stage gets a worker, and which idle worker is stopped to free resources for it."""
+"""Which stage gets a worker, and which idle worker gives way to it.
+
+An idle worker's process loads the next stage itself where it may (`Replica.may_become`):
+that takes a model's time to load and spares the imports, which take longer for a small
+model. Else the worker is stopped, and a new one is started in its place.
+"""
 
 from __future__ import annotations
 
@@ -48,11 +53,24 @@ class Allocator:
         return events
 
     def _start(self, queue: StageQueue) -> bool:
+        """Give the stage a worker where there is room; a process at hand is preferred."""
+        if self._take_over(queue, self._is_finished):
+            return True
         need = Resources.of_placement(queue.spec.placement)
         node = best_node(need, self.pool.free_for(queue))
         if node is not None:
             self.pool.start(queue, node)
         return node is not None
+
+    def _take_over(self, queue: StageQueue, may_leave: Callable[[Replica], bool]) -> bool:
+        """Have the process of a worker that `may_leave` load the stage."""
+        nodes = self.pool.free_for(queue)
+        candidates = (r for r in self.pool.replicas if r.may_become(queue))
+        for replica in filter(may_leave, candidates):
+            if replica.handle.node in nodes:
+                self.pool.hand_over(replica, queue)
+                return True
+        return False
 
     def _is_worth_another(self, queue: StageQueue) -> bool:
         """Whether enough work waits to start another worker."""
@@ -67,6 +85,8 @@ class Allocator:
         need = Resources.of_placement(queue.spec.placement)
         if not self._fits_somewhere(queue):
             return self._explain(queue, need, waited)
+        if self._take_over(queue, self._may_stop):
+            return []
         if any(r.state == "stopping" for r in self.pool.replicas):
             return []
         if to_stop := self._to_stop_for(queue, need, self._may_stop):

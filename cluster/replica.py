@@ -50,6 +50,8 @@ class Replica:
     in_flight: dict[Any, Batch] = field(default_factory=dict)
     busy_s: float = 1.0
     """How long its last batch computed."""
+    inherited: bool = False
+    """Its process has hosted another stage before."""
     exclusive: bool = False
     """It has a batch that must not share the worker with another."""
     lane: WorkerLane = field(default_factory=lambda: WorkerLane(SpanJournal(), 0))
@@ -65,6 +67,22 @@ class Replica:
         self.info, self.shared = info, shared
         self.lane.placed(info.host)
         self.enter("loading")
+
+    def successor(self, queue: StageQueue, lane: WorkerLane) -> "Replica":
+        """The worker of another stage in the same process, which begins to load."""
+        assert self.info is not None
+        successor = Replica(queue, self.handle, lane=lane, inherited=True)
+        successor.placed(self.info, shared=self.shared)
+        return successor
+
+    def may_become(self, queue: StageQueue) -> bool:
+        """Whether its process may load the stage of `queue` once it is idle.
+
+        Ray has reserved the resources of the process for as long as it lives.
+        """
+        own, other = self.queue.spec, queue.spec
+        shares = own.shares_process and other.shares_process and not queue.own_process
+        return shares and self.need == Resources.of_placement(other.placement)
 
     def send(self, batch: Batch) -> Any:
         """Have it compute a batch; the reference to its receipt."""

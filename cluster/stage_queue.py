@@ -53,6 +53,9 @@ class StageQueue:
     """Of the records that wait for a stage that is unusable."""
     max_workers: int | None = None
     """Number of workers beyond which another could not be started."""
+    own_process: bool = False
+    """Its next workers have processes of their own: one could not load after another
+    stage."""
     unplaced: int = 0
     """How many workers in a row were never placed although resources seemed free."""
     waiting_since: float | None = None

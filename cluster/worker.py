@@ -1,5 +1,7 @@
 """Hosts one stage in one process: reads its inputs, computes, commits the results.
 
+A process whose stage has no more work may `host` another: what it has imported stays.
+
 While one batch computes, the next one's inputs are read and the last one's results are
 written, each in its own thread; only the stage itself is never entered twice at a time
 (unless it declares itself `concurrent`, as endpoints do).
@@ -7,6 +9,9 @@ written, each in its own thread; only the stage itself is never entered twice at
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import gc
 import hashlib
 import os
 import socket
@@ -103,16 +108,25 @@ class Worker:
         used: Mapping[str, float] | None = None,
     ) -> None:
         """`used` is the usage of the records that earlier workers have committed."""
-        self.spec = spec
         self.root = Path(root)
+        self._shared = True
+        self._logs = False
+        self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        self._assign(spec, secrets, used)
+
+    def _assign(
+        self,
+        spec: StageSpec,
+        secrets: Mapping[str, str] | None = None,
+        used: Mapping[str, float] | None = None,
+    ) -> None:
+        self.spec = spec
         self._secrets = dict(secrets or {})
         self._used = dict(used or {})
         self._stage: Any = None
-        self._shared = True
         self._server: ServerProcess | None = None
         self._loading = SpanList()
         self._meter: EnergyMeter | None = None
-        self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
         calls = spec.placement.concurrency
         self._calls = ThreadPoolExecutor(calls, thread_name_prefix="call")
         self._committer = Committer(self.root / "stages" / spec.folder)
@@ -137,7 +151,7 @@ class Worker:
 
         With `logs`, the process writes its stderr for the run's log from now on.
         """
-        self._shared = shared
+        self._shared, self._logs = shared, logs
         if logs and shared:
             redirect_stderr(self.root, self.spec.name)
         try:
@@ -148,6 +162,24 @@ class Worker:
         # Arrow imports what it needs for its first table; not while a batch waits.
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
         return None
+
+    def host(self, spec: StageSpec) -> str | None:
+        """Drop the stage, free its memory, and load `spec` instead; as `load`.
+
+        For stages that share a process (`StageSpec.shares_process`).
+        """
+        self._calls.shutdown()
+        self._compute.submit(self._drop).result()
+        self._assign(spec)
+        return self.load(self._shared, self._logs)
+
+    def _drop(self) -> None:
+        """Forget the stage, and give its memory back to the system."""
+        getattr(self._stage, "close", lambda: None)()
+        self._stage = None
+        gc.collect()  # models refer to themselves
+        with contextlib.suppress(AttributeError, OSError):
+            ctypes.CDLL(None).malloc_trim(0)  # of glibc; others trim by themselves
 
     def close(self) -> None:
         """End the stage's own server, if it has one, and wait until it has ended."""

@@ -95,6 +95,18 @@ class WorkerPool:
         self.replicas.append(replica)
         self._refs[handle.call("describe", self._probe, control=True)] = replica
 
+    def hand_over(self, replica: Replica, queue: StageQueue) -> None:
+        """Have the process of an idle worker load another stage of the same needs.
+
+        Its resources stay taken throughout, and no process has to import anything again.
+        """
+        queue.waiting_since = None
+        self._remove(replica)
+        lane = lane_of(self._journal, queue, replica.handle.node)
+        successor = replica.successor(queue, lane)
+        self.replicas.append(successor)
+        self._refs[successor.handle.call("host", queue.spec)] = successor
+
     def stop(self, replica: Replica) -> None:
         """Stop a worker; its resources count as taken until its process has ended."""
         replica.enter("stopping")
@@ -200,6 +212,9 @@ class WorkerPool:
             self._on_ready(replica.queue.spec.folder, replica.since - replica.started)
             return []
         self.stop(replica)
+        if replica.inherited:
+            replica.queue.own_process = True  # a process of its own may succeed
+            return []
         return self._never_ready(replica.queue, error)
 
     def _never_ready(self, queue: StageQueue, reason: str) -> list[Event]:
@@ -291,7 +306,7 @@ class WorkerPool:
         return replica.withdraw()
 
     def _remove(self, replica: Replica) -> None:
-        """Its process has ended: its resources are free."""
+        """Its process has ended, or hosts another stage."""
         self.replicas.remove(replica)
         replica.lane.enter("ended")
 

@@ -230,6 +230,17 @@ class StageSpec:
         return digest(SCHEMA_VERSION, *about, self.settings)
 
     @property
+    def shares_process(self) -> bool:
+        """Whether its process may host another stage before or after it.
+
+        A user's class may change what all code of a process shares, a device's memory is
+        surely free only when a process has ended, and nobody else may read secrets.
+        """
+        placed = self.placement
+        alone = placed.num_gpus or placed.endpoint or placed.server or self.secrets
+        return bool(self.stage) and not alone
+
+    @property
     def folder(self) -> str:
         """Folder of the stage's records, `<name>-<digest>`."""
         safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in self.name)

@@ -80,6 +80,7 @@ JOBS: Mapping[str, Measured] = {
     "clipscore": _mini("--scorer", "clipscore"),
     "decoding": Measured(("decoding", "--requests", "16", "--rounds", "3", *_FILES)),
     "orchestration": Measured(("orchestration", "--batches", "40", *_FILES)),
+    "small-jobs": Measured(("small-jobs", "--queries", "40", "--rounds", "1", *_FILES)),
     "pairings": Measured(("pairings", "--out", "{run}")),
 }
 """Name -> command. A further command that writes `{json}` and `{md}` is one more line."""

@@ -14,6 +14,7 @@ from cluster.placement import Node, Resources
 from cluster.plan import EngineOptions
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
+from cluster.worker import WorkerInfo
 from cluster.workers import WorkerPool
 from generators.base import Job, Placement
 from generators.document import Request, Text, Turn
@@ -50,12 +51,14 @@ class PaperPool(WorkerPool):
     def working(self, queue: StageQueue, node: str = "n") -> Replica:
         """One more worker of a stage, ready, and idle for long enough to leave."""
         replica = Replica(queue, PaperHandle(node), "ready")  # type: ignore[arg-type]
+        replica.info = WorkerInfo("host", 1, None, False)
         replica.last_heard = time.monotonic() - 60
         self.replicas.append(replica)
         return replica
 
 
 GPU = replace(LIGHT, num_gpus=1, num_cpus=1)
+CPU = replace(LIGHT, num_cpus=1)
 
 
 def node(gpus: float = 1, cpus: float = 8, name: str = "n") -> Node:
@@ -67,6 +70,13 @@ def stage(rank: int, placement: Placement = GPU, jobs: int = 0) -> StageQueue:
     for i in range(jobs):
         request = Request((Turn("user", (Text(str(i)),)),))
         queue.add(Job(writer(), request, str(i)))
+    return queue
+
+
+def built_in(rank: int, placement: Placement = CPU, jobs: int = 0) -> StageQueue:
+    """As `stage`, of a class of plait's own, whose process other stages may share."""
+    queue = stage(rank, placement, jobs)
+    queue.spec = replace(queue.spec, stage="painter")
     return queue
 
 
