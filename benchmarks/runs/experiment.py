@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.board import Board
-from benchmarks.results.pairings.costs import CostNotes, RunCosts
+from benchmarks.results.pairings.costs import CostNotes, readable_costs
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.run_directory import (
@@ -26,7 +26,7 @@ from benchmarks.tasks.published import is_published, published
 from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selected
 from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
-from cluster.store import DamagedPart, Store
+from cluster.store import Store
 from cluster.walks import Pending
 from generators.base import StageSpec
 from generators.checkpoints import pinning
@@ -164,19 +164,6 @@ class Experiment:
         store: Store | None = None,
     ) -> Board:
         """The board of results that have been read, and whose documents `costs` noted."""
-        return self._board(results, self._costs(costs, store or Store(self.config.root)))
-
-    def _costs(self, notes: CostNotes | None, store: Store) -> RunCosts | None:
-        """What documents of pairings cost; None where no systems form a matrix."""
-        try:
-            return None if notes is None else notes.costs(store)
-        except (DamagedPart, FileNotFoundError) as error:
-            store.on_notice(f"{error}. What pairings cost is not shown.")
-            return None
-
-    def _board(
-        self, results: Sequence[Evaluation | Pending], costs: RunCosts | None
-    ) -> Board:
         evaluated = [e for e in results if isinstance(e, Evaluation)]
         return Board(
             systems=self.systems,
@@ -188,7 +175,7 @@ class Experiment:
             selection=self.selection,
             missing=len(results) - len(evaluated),
             repeats=self.config.repeats,
-            costs=costs,
+            costs=readable_costs(costs, store or Store(self.config.root)),
         )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from benchmarks.results.board import key_of
 from cluster.plan import AnswerLog, DocumentRequest
-from cluster.store import Store
+from cluster.store import DamagedPart, Store
 from generators.base import Kind, Result, StageSpec
 from generators.document import ImageRequest
 from generators.system import System
@@ -115,6 +115,15 @@ class CostNotes:
             ],
             unmeasured=_unmeasured(stages.values(), records),
         )
+
+
+def readable_costs(notes: CostNotes | None, store: Store) -> RunCosts | None:
+    """The costs that `notes` tells; None without notes, or where a part is damaged."""
+    try:
+        return None if notes is None else notes.costs(store)
+    except (DamagedPart, FileNotFoundError) as error:
+        store.on_notice(f"{error}. What pairings cost is not shown.")
+        return None
 
 
 def _amounts(spec: StageSpec, usage: Mapping[str, float], seconds: float) -> Amounts:

@@ -28,7 +28,7 @@ ABOUT = {
     "python": "3.11.7",
     "platform": "Linux",
     "device": "H100",
-    "hardware": {"cpus": 16},
+    "hardware": {"cpus": 16, "gpus": []},
     "inputs": 4,
     "rounds": 3,
     "timer": "CUDA events",
@@ -94,7 +94,7 @@ def test_the_page_says_how_the_figures_were_taken() -> None:
     assert "`plait bench stage sdxl --part render`" in page
     assert "3 timed rounds after 1 that warms up, ways interleaved" in page
     assert "timed by CUDA events" in page
-    assert "plait abc123 with changes, Python 3.11.7, torch 2.10" in page
+    assert "commit abc123 with changes, Python 3.11.7, torch 2.10" in page
     assert "the weights are random (dummy)" in page
     assert "| request_latency median | ms | 2000 | 500 |" in page
     assert "* image_throughput: no picture was drawn" in page
