@@ -135,7 +135,7 @@ def _pixels(data: bytes) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
+class AnswerAgreement:
     """How many answers of one kind two ways have in common."""
 
     kind: str
@@ -150,7 +150,7 @@ class Agreement:
         return f"{self.equal:,} of {self.answers:,} {self.kind}"
 
 
-def agreements(one: JobAnswers, other: JobAnswers) -> tuple[Agreement, ...]:
+def agreements(one: JobAnswers, other: JobAnswers) -> tuple[AnswerAgreement, ...]:
     """Texts that are equal, pictures and scores that are equal within their tolerances."""
     pictures = _differences(one.pictures, other.pictures, _pixel_difference)
     scores = _differences(one.scores, other.scores, lambda a, b: abs(a - b))
@@ -179,6 +179,6 @@ def _pixel_difference(one: Any, other: Any) -> float:
     return float(np.abs(one.astype(np.int16) - other).max())
 
 
-def _agreement(kind: str, differences: list[float], tolerance: float) -> Agreement:
+def _agreement(kind: str, differences: list[float], tolerance: float) -> AnswerAgreement:
     equal = sum(d <= tolerance for d in differences)
-    return Agreement(kind, len(differences), equal, max(differences, default=0.0))
+    return AnswerAgreement(kind, len(differences), equal, max(differences, default=0.0))

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks.speed.orchestration import CpuClock
 from benchmarks.speed.small_jobs import job
 from benchmarks.speed.small_jobs.answers import (
-    Agreement,
+    AnswerAgreement,
     JobAnswers,
     agreements,
     answers_of_run,
@@ -67,7 +67,9 @@ class SmallJobsMeasurement:
     """All times, and how far the answers of the ways agree."""
 
     times: list[ProcessTime] = field(default_factory=list)
-    agreements: dict[int, dict[str, Sequence[Agreement]]] = field(default_factory=dict)
+    agreements: dict[int, dict[str, Sequence[AnswerAgreement]]] = field(
+        default_factory=dict
+    )
     """By number of queries and way: with the answers of the first way."""
 
 
@@ -124,7 +126,7 @@ def _timed(
     return ProcessTime(way=way, queries=queries, round=round, wall_s=wall_s, cpu_s=cpu_s)
 
 
-def _compared(places: Mapping[str, Path]) -> dict[str, Sequence[Agreement]]:
+def _compared(places: Mapping[str, Path]) -> dict[str, Sequence[AnswerAgreement]]:
     """How far the answers of each way agree with those of the first."""
     first, *others = places
     if not others:
