@@ -22,6 +22,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.bench_program import announce, as_json, bench_program
+from benchmarks.provenance import machine_of, versions_of
 from benchmarks.results.table import markdown_page
 from benchmarks.speed.stage import exit_status
 from generators.errors import UsageError
@@ -152,10 +153,11 @@ def _write(
 
     ways = [as_data(t, times) for t in times]
     table = table_of(times, about)
+    place = f"{machine_of(about)}; {versions_of(about)}."
     command = f"plait bench decoding {' '.join(about['command'])}"
     forms = {
         ".json": lambda: as_json({"about": about, "ways": ways}),
-        ".md": lambda: markdown_page("Decoding", [command], [table]),
+        ".md": lambda: markdown_page("Decoding", [command, place], [table]),
     }
     for path in outs:
         path.parent.mkdir(parents=True, exist_ok=True)

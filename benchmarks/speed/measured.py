@@ -31,6 +31,7 @@ MEASURED = CHECKOUT / "benchmarks" / "results" / "measured"
 app = typer.Typer(
     add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
 )
+_WITHOUT_NAIVE = ("--way", "careful", "--way", "plait")
 _LOADGEN = ("--scenario", "offline", "--scenario", "single-stream")
 
 
@@ -78,9 +79,11 @@ JOBS: Mapping[str, Measured] = {
     ),
     "anole-render": _mini("anole", "--part", "render"),
     "clipscore": _mini("--scorer", "clipscore"),
-    "decoding": Measured(("decoding", "--requests", "16", "--rounds", "3", *_FILES)),
+    "decoding": Measured(("decoding", "--requests", "16", "--rounds", "2", *_FILES)),
     "orchestration": Measured(("orchestration", "--batches", "40", *_FILES)),
-    "small-jobs": Measured(("small-jobs", "--queries", "40", "--rounds", "1", *_FILES)),
+    "small-jobs": Measured(
+        ("small-jobs", "--queries", "40", "--rounds", "1", *_WITHOUT_NAIVE, *_FILES)
+    ),
     "pairings": Measured(("pairings", "--out", "{run}")),
 }
 """Name -> command. A further command that writes `{json}` and `{md}` is one more line."""
@@ -107,7 +110,7 @@ def measured(
 
 def run(name: str, out: Path) -> int:
     """Make one measurement; the exit status of its command."""
-    job = JOBS[name]
+    job, folder_name = JOBS[name], _from_checkout(out)
     if job.needs is not None and importlib.util.find_spec(job.needs) is None:
         print(f"{name} is left out: {job.needs} is not installed", flush=True)
         return 0
@@ -115,17 +118,23 @@ def run(name: str, out: Path) -> int:
     with tempfile.TemporaryDirectory() as folder:
         run_directory = Path(folder) / "run"
         places = {
-            **{form: str(out / f"{name}.{form}") for form in ("json", "md")},
+            **{form: str(folder_name / f"{name}.{form}") for form in ("json", "md")},
             "run": str(run_directory),
         }
         words = [word.format_map(places) for word in job.words]
         print(f"plait bench {' '.join(words)}", flush=True)
-        command = [sys.executable, str(CHECKOUT / "plait.py"), "bench", *words]
-        status = subprocess.run(command, check=False).returncode
+        command = [sys.executable, "plait.py", "bench", *words]
+        status = subprocess.run(command, cwd=CHECKOUT, check=False).returncode
         if status == 0 and run_directory.exists():
             for form, content in pairings_pages(run_directory).items():
                 write_whole(out / f"{name}.{form}", content)
     return status
+
+
+def _from_checkout(out: Path) -> Path:
+    """A folder as commands name it that start in the checkout: pages quote them."""
+    whole = out.resolve()
+    return whole.relative_to(CHECKOUT) if whole.is_relative_to(CHECKOUT) else whole
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ def _section(file: Path, page: Path) -> list[str]:
     head = ["way", *(_headed(n, speeds) for n in names)]
     rows = [[s["way"], *(_shown(s["figures"].get(n)) for n in names)] for s in speeds]
     if beside:
-        head += ["times upstream", "same answers"]
+        head += [f"times {speeds[0]['way']}", "same answers"]
         for row, speed in zip(rows, speeds, strict=True):
             ratio, same = speed.get("ratio"), speed.get("same_answers")
             row += [f"{ratio:.2f}" if ratio else "–"]

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
+from benchmarks.provenance import machine_of, versions_of
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.speed.small_jobs.answers import GREY_LEVELS, SCORE_TOLERANCE
 from benchmarks.speed.small_jobs.job import ARTISTS, WRITERS
@@ -94,9 +95,8 @@ class SmallJobsReport:
         """The page."""
         about = environment()
         lines = (
-            f"`plait bench {' '.join(self.command)}`",
-            f"{about['hardware']['cpus']} CPUs; plait {about['git']['commit'][:12]}, "
-            f"Python {about['python']}; {about['platform']}",
+            f"plait bench {' '.join(self.command)}",
+            f"{machine_of(about)}; {versions_of(about)}.",
         )
         return markdown_page("Small jobs", lines, self.tables)
 

@@ -55,12 +55,20 @@ def test_the_summary_shows_what_each_measurement_wrote(tmp_path: Path) -> None:
     speeds = [
         {
             "way": "batch 1",
+            "records": 4,
+            "same_answers": 4,
             "figures": {
                 "request_throughput": {"value": 2.0, "unit": "requests/s"},
                 "time_to_first_token": {"mean": 9.0, "median": 8.0, "unit": "ms"},
             },
         },
-        {"way": "batch 4", "figures": {"request_throughput": {"value": 3.0, "unit": "-"}}},
+        {
+            "way": "batch 4",
+            "records": 4,
+            "ratio": 1.5,
+            "same_answers": 3,
+            "figures": {"request_throughput": {"value": 3.0, "unit": "-"}},
+        },
     ]
     about = {"measured": "qwen2-vl (mini)", "device": "CPU, 2 threads"}
     content = json.dumps({"about": about, "speeds": speeds})
@@ -70,9 +78,9 @@ def test_the_summary_shows_what_each_measurement_wrote(tmp_path: Path) -> None:
     assert "## [qwen2-vl](qwen2-vl.md)" in page
     assert "qwen2-vl (mini); CPU, 2 threads" in page
     head = "| way | request_throughput (requests/s) | time_to_first_token (median, ms) |"
-    assert head in page
-    assert "| batch 1 | 2 | 8 |" in page
-    assert "| batch 4 | 3 | – |" in page
+    assert f"{head} times batch 1 | same answers |" in page
+    assert "| batch 1 | 2 | 8 | – | 4 of 4 |" in page
+    assert "| batch 4 | 3 | – | 1.50 | 3 of 4 |" in page
     assert "clipscore" not in page
 
 
@@ -108,3 +116,22 @@ def test_what_fails_is_named_and_the_others_continue(
 def test_make_bench_runs_it() -> None:
     rule = (CHECKOUT / "Makefile").read_text().split("\nbench:")[1].split("\n\n")[0]
     assert "python -m benchmarks.speed.measured" in rule
+
+
+def test_pages_name_no_folder_of_the_machine_they_were_made_on(
+    tmp_path: Path, monkeypatch
+) -> None:
+    asked = []
+
+    def start(command, **options):
+        asked.append((command, options["cwd"]))
+        return measured.subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(measured.subprocess, "run", start)
+    measured.run("clipscore", measured.MEASURED)
+    measured.run("clipscore", tmp_path)
+    (inside, folder), (outside, _) = asked
+    assert folder == measured.CHECKOUT
+    assert inside[-1] == "benchmarks/results/measured/clipscore.md"
+    assert not [word for word in inside[1:] if word.startswith("/")]
+    assert outside[-1] == str(tmp_path / "clipscore.md")
