@@ -49,6 +49,14 @@ def test_the_summary_repeats_the_first_table_of_other_pages(tmp_path: Path) -> N
     assert "## [pairings](pairings.md)\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n" in written
     assert "| c |" not in written
     assert "absent" not in written
+    assert "Measured apart" not in written
+
+
+def test_the_summary_links_pages_of_other_commands(tmp_path: Path) -> None:
+    for name in ("README", "pairings", "forecast"):
+        (tmp_path / f"{name}.md").write_text(f"# {name}\n")
+    written = summary(tmp_path, ["pairings"])
+    assert written.endswith("by commands that the pages name: [forecast](forecast.md).\n")
 
 
 def test_the_summary_shows_what_each_measurement_wrote(tmp_path: Path) -> None:
