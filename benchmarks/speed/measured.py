@@ -4,7 +4,7 @@
     python -m benchmarks.speed.measured --out /tmp/measured --only clipscore
 
 Each measurement is a `plait bench` command in a process of its own and writes `NAME.json`
-and `NAME.md`; `README.md` beside them lists commands and main figures. One that fails is
+and `NAME.md`; `summary.md` beside them lists commands and main figures. One that fails is
 named and the others continue. `benchmarks.speed.suite` is its counterpart for a GPU.
 """
 
@@ -103,8 +103,8 @@ def measured(
 ) -> None:
     """Make all measurements for a CPU, one after another, into one folder."""
     failed = make_all(only, JOBS, lambda name: run(name, out))
-    write_whole(out / "README.md", summary(out, list(JOBS)))
-    print(f"wrote {out / 'README.md'}")
+    write_whole(out / "summary.md", summary(out, list(JOBS)))
+    print(f"wrote {out / 'summary.md'}")
     conclude(failed)
 
 

@@ -40,7 +40,7 @@ def summary(out: Path, names: Sequence[str]) -> str:
         if page.exists():
             lines += ["", f"## [{name}]({page.name})", ""]
             lines += _section(out / f"{name}.json", page)
-    others = sorted(p for p in out.glob("*.md") if p.stem not in (*names, "README"))
+    others = sorted(p for p in out.glob("*.md") if p.stem not in (*names, "summary"))
     if others:
         links = ", ".join(f"[{page.stem}]({page.name})" for page in others)
         lines += ["", f"Measured apart, by commands that the pages name: {links}."]

@@ -53,7 +53,7 @@ def test_the_summary_repeats_the_first_table_of_other_pages(tmp_path: Path) -> N
 
 
 def test_the_summary_links_pages_of_other_commands(tmp_path: Path) -> None:
-    for name in ("README", "pairings", "forecast"):
+    for name in ("summary", "pairings", "forecast"):
         (tmp_path / f"{name}.md").write_text(f"# {name}\n")
     written = summary(tmp_path, ["pairings"])
     assert written.endswith("by commands that the pages name: [forecast](forecast.md).\n")
@@ -114,7 +114,7 @@ def test_what_fails_is_named_and_the_others_continue(
     assert measured.main(["--out", str(tmp_path)]) == 1
     assert "with failures: broken" in capfd.readouterr().err
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == ["README.md", "clipscore.json", "clipscore.md"]
+    assert names == ["clipscore.json", "clipscore.md", "summary.md"]
     about = json.loads((tmp_path / "clipscore.json").read_text())["about"]
     assert about["git"].keys() == {"commit", "dirty"}
     assert about["packages"]["torch"]
