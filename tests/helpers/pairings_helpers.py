@@ -83,3 +83,8 @@ def costs_by_hand(queries: int, writers: int, artists: int) -> RunCosts:
                     )
                 )
     return RunCosts(records=records, documents=documents, unmeasured={})
+
+
+def crossed(writers: str, artists: str, protocol: str = "") -> list[str]:
+    """The names of all pairings of two rows of letters, row by row."""
+    return [f"{w}+{a}{protocol}" for w in writers for a in artists]

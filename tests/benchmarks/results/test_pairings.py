@@ -1,4 +1,4 @@
-"""Pairings of LVLM and text-to-image model: the matrix, its tables, costs and frontier."""
+"""Pairings of LVLM and text-to-image model: their tables, costs and frontier."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from pairings_helpers import costs_by_hand, pairing_board, scores_of
-from report_helpers import MANIFEST, Judge, at_hand, board_of, stage
+from pairings_helpers import costs_by_hand, crossed, pairing_board, scores_of
+from report_helpers import MANIFEST, Judge, at_hand, board_of
 
 from benchmarks.results.leaderboard import write_leaderboard
 from benchmarks.results.pairings import FILES, pairings_of
 from benchmarks.results.pairings.costs import RecordCost
-from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.results.pairings.page import _matrix
 from benchmarks.results.pairings.plot import plot_of
 from benchmarks.results.pairings.tables import (
@@ -25,74 +24,8 @@ from benchmarks.results.pairings.tables import (
 )
 from benchmarks.results.report import write_report
 from generators.base import Kind, NotApplicable
-from generators.system import System
 from scorers.statistics.means import mean
 from scorers.statistics.two_way import two_way
-
-
-def systems(*names: str) -> list[System]:
-    """Composed systems as they are resolved: `w+a`, `w+a@outline`, `w@text`, natives."""
-    made = []
-    for name in names:
-        pair, _, protocol = name.partition("@")
-        writer, _, artist = pair.partition("+")
-        label = writer + (f"@{protocol}" if protocol == "outline" else "")
-        parts = {"writer": label, "artist": artist} if artist else {}
-        if protocol == "text":
-            parts = {"writer": writer, "artist": "no pictures"}
-        made.append(System(name=name, draft=stage(writer), **parts))
-    return made
-
-
-def crossed(writers: str, artists: str, protocol: str = "") -> list[str]:
-    return [f"{w}+{a}{protocol}" for w in writers for a in artists]
-
-
-def test_a_full_matrix_is_found_among_others():
-    names = ["anole", "gt", *crossed("xy", "ab"), "gt:no-images", "x@text", "y@text"]
-    (matrix,) = matrices_of(systems(*names))
-    assert (matrix.protocol, matrix.writers) == ("mmie", ("x", "y"))
-    assert matrix.artists == ("a", "b")
-    assert [s.name for s in matrix.cells] == crossed("xy", "ab")
-    assert (matrix.left_aside, matrix.is_crossed) == ((), True)
-
-
-def test_protocols_are_never_mixed():
-    names = ["x+a", "x+b", "y+a", "y+b@outline", "x+a@outline", "y+a@outline"]
-    mmie, outline = matrices_of(systems(*names))
-    assert [s.name for s in mmie.cells] == ["x+a", "x+b"]
-    assert mmie.left_aside == ("y+a",)
-    assert (outline.writers, outline.artists) == (("y",), ("b", "a"))
-    assert outline.left_aside == ("x+a@outline",)
-
-
-def test_the_largest_part_without_holes_is_taken():
-    # Of 4 x 4 cells two are not there: 3 x 4 is larger than 4 x 2, 4 x 3 and 3 x 3.
-    names = [n for n in crossed("wxyz", "abcd") if n not in ("z+c", "z+d")]
-    (matrix,) = matrices_of(systems(*names))
-    assert (matrix.writers, matrix.artists) == (("w", "x", "y"), ("a", "b", "c", "d"))
-    assert matrix.left_aside == ("z+a", "z+b")
-
-
-def test_two_by_two_is_taken_before_a_longer_row():
-    (matrix,) = matrices_of(systems(*crossed("x", "abcdefg"), "y+c", "y+b"))
-    assert (matrix.writers, matrix.artists) == (("x", "y"), ("b", "c"))
-    assert len(matrix.left_aside) == 5
-
-
-def test_columns_that_two_rows_share_are_found():
-    names = ["x+a", "x+b", "x+c", "y+b", "y+c", "y+d"]
-    (matrix,) = matrices_of(systems(*names))
-    assert (matrix.writers, matrix.artists) == (("x", "y"), ("b", "c"))
-
-
-def test_single_rows_and_columns_are_matrices_and_single_cells_are_not():
-    assert matrices_of(systems("x+a", "anole")) == []
-    assert matrices_of(systems("x+a", "y+b")) == []
-    for names in (["x+a", "x+b"], ["x+a", "y+a"]):
-        (matrix,) = matrices_of(systems(*names))
-        assert len(matrix.cells) == 2
-        assert not matrix.is_crossed
 
 
 def test_cells_are_compared_on_shared_queries_alone():
