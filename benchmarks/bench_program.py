@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,21 @@ def bench_program() -> typer.Typer:
     return typer.Typer(
         add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
     )
+
+
+def exit_status(
+    program: typer.Typer, arguments: Sequence[str] | None, name: str, about: Any = None
+) -> int:
+    """Run `program` as the command `name`; 0 unless something failed.
+
+    Its context's object is `about`, by default the arguments.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    try:
+        program(args=words, prog_name=name, obj=words if about is None else about)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
 
 
 def as_json(content: Mapping[str, Any]) -> str:

@@ -19,11 +19,16 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.bench_program import announce, as_json, bench_program, write_forms
+from benchmarks.bench_program import (
+    announce,
+    as_json,
+    bench_program,
+    exit_status,
+    write_forms,
+)
 from benchmarks.fidelity.config import FidelityConfig, load_config
 from benchmarks.fidelity.ways import Way
 from benchmarks.runs.config import with_settings
-from benchmarks.speed.stage import exit_status
 from generators.base import Weights
 
 app = bench_program()

@@ -18,12 +18,17 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from benchmarks.bench_program import announce, as_json, bench_program, write_forms
+from benchmarks.bench_program import (
+    announce,
+    as_json,
+    bench_program,
+    exit_status,
+    write_forms,
+)
 from benchmarks.miniature.bars import BenchPart
 from benchmarks.miniature.settings import BenchSettings, Say
 from benchmarks.results.table import markdown_page
 from benchmarks.runs.config import with_settings
-from benchmarks.speed.stage import exit_status
 from generators.base import WeightsName
 from generators.errors import PlaitError
 from generators.names import unknown

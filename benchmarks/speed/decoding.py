@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.bench_program import announce, as_json, bench_program
+from benchmarks.bench_program import announce, as_json, bench_program, exit_status
 from benchmarks.provenance import machine_of, versions_of
 from benchmarks.results.table import markdown_page
-from benchmarks.speed.stage import exit_status
 from generators.errors import UsageError
 from generators.files import write_whole
 

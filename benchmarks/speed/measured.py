@@ -21,16 +21,14 @@ from typing import Annotated
 
 import typer
 
+from benchmarks.bench_program import bench_program, exit_status
 from benchmarks.speed.measured_pages import pairings_pages, summary
 from benchmarks.speed.series import conclude, make_all
-from benchmarks.speed.stage import exit_status
 from generators.files import write_whole
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 MEASURED = CHECKOUT / "benchmarks" / "results" / "measured"
-app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = bench_program()
 _WITHOUT_NAIVE = ("--way", "careful", "--way", "plait")
 _LOADGEN = ("--scenario", "offline", "--scenario", "single-stream")
 

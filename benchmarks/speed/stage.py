@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from benchmarks.bench_program import bench_program, exit_status
 from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.speed.speeds import Scenario
 from benchmarks.tasks.controls import CONTROLS
@@ -26,29 +27,12 @@ from generators.errors import UsageError
 
 Part = Literal["draft", "condition", "render", "all"]
 
-app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = bench_program()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure, print, and write JSON where `--out` says; the exit status."""
     return exit_status(app, arguments, "plait bench stage")
-
-
-def exit_status(
-    program: typer.Typer, arguments: Sequence[str] | None, name: str, about: Any = None
-) -> int:
-    """Run `program` as the command `name`; 0 unless something failed.
-
-    Its context's object is `about`, by default the arguments.
-    """
-    words = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        program(args=words, prog_name=name, obj=words if about is None else about)
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
-    return 0
 
 
 @app.command()

@@ -18,13 +18,11 @@ from typing import Annotated, Literal
 
 import typer
 
+from benchmarks.bench_program import bench_program, exit_status
 from benchmarks.speed.series import conclude, make_all
-from benchmarks.speed.stage import exit_status
 
 Random = Literal["dummy", "tiny"]
-app = typer.Typer(
-    add_completion=False, pretty_exceptions_enable=False, rich_markup_mode=None
-)
+app = bench_program()
 
 _SHORT = ("max_images=1", "max_text_tokens=64")
 

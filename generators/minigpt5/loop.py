@@ -82,22 +82,19 @@ class MiniGPT5Track:
         """Whether nothing but a picture may come next."""
         return self.limits.force_image and not self.pictures and self.may_begin_image
 
-    def take(self, token: int, state: Tensor) -> int:
-        """Append an id sampled from `state` (width,); the id to feed next."""
+    def take(self, token: int, state: Tensor) -> None:
+        """Append an id sampled from `state` (width,)."""
         self.ids.append(token)
         if token == self.vocabulary.begin_image:
             self.pictures.append([state])
         else:
             self._stop_at_limits()
-        return token
 
-    def collect(self, state: Tensor) -> int:
-        """Append a state of the current picture; the voken to feed next."""
-        states = self.pictures[-1]
-        states.append(state)
+    def collect(self, state: Tensor) -> None:
+        """Append a state of the current picture."""
+        self.pictures[-1].append(state)
         if not self.drawing:
             self._stop_at_limits()
-        return self.vocabulary.vokens[len(states) - 1]
 
     def _stop_at_limits(self) -> None:
         if self.vocabulary.mark_length(self.ids):
@@ -215,6 +212,8 @@ class MiniGPT5Interleaver:
         drawing = [record for record in records if record.track.drawing]
         for record in drawing:
             _collect(record.track, hidden[record.stream.row, :-1])
+        # Of a picture fed as a whole, the last state is not the picture's: it writes on.
+        # Beside records that write, one voken is fed, and its state is the picture's.
         writing = [r for r in records if not r.track.drawing and r.track.stop is None]
         for record in drawing:
             _collect(record.track, hidden[record.stream.row, -1:])

@@ -16,9 +16,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.bench_program import announce, as_json, bench_program
+from benchmarks.bench_program import announce, as_json, bench_program, exit_status
 from benchmarks.speed.small_jobs.timing import WAYS
-from benchmarks.speed.stage import exit_status
 from generators.errors import UsageError
 from generators.files import write_whole
 from generators.names import unknown
