@@ -30,6 +30,15 @@ def ray_address() -> Iterator[str]:
     actors.ray.shutdown()
 
 
+@pytest.fixture(scope="module")
+def worker_threads() -> Iterator[None]:
+    """Runs of this module start threads instead of Ray's processes."""
+    from thread_workers import workers_as_threads
+
+    with workers_as_threads():
+        yield
+
+
 @pytest.fixture(scope="session")
 def trial_env(ray_address: str) -> dict[str, str]:
     """Environment of a driver process that is to use the session's Ray."""

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_helpers import plait
+from cli_helpers import plait, plait_process
 from paths import CHECKOUT
 
 from benchmarks.runs.experiment import reopen
@@ -29,7 +29,7 @@ def test_help_is_light() -> None:
         check=True,
     )
     assert done.stdout.strip() == "[]"
-    shown = plait("--help")
+    shown = plait_process("--help")
     assert shown.returncode == 0
     for verb in (
         "run",
@@ -110,7 +110,7 @@ def test_what_the_machine_refuses_is_no_defect_of_ours() -> None:
 
 def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> None:
     words = ["--system", "qwen2-vl-72b+sd3", "--weights", "tiny", "--limit", "1"]
-    done = plait("run", *words, "--address", "nonsense", "--out", str(tmp_path / "run"))
+    done = plait_process("run", *words, "--address", "nonsense", "--out", str(tmp_path / "run"))
     assert done.returncode == 1
     assert "no Ray cluster can be used at 'nonsense'" in done.stderr
     assert "Traceback" not in done.stderr
@@ -131,7 +131,7 @@ def test_weights_that_cannot_be_had_are_named_before_anything_starts() -> None:
 def test_a_hub_that_does_not_answer_is_no_traceback() -> None:
     dead = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": "http://127.0.0.1:9"}
     for words in (["run", "--system", "gt"], ["fetch", "clipscore"]):
-        done = plait(*words, **dead)
+        done = plait_process(*words, **dead)
         assert done.returncode == 2
         assert "Traceback" not in done.stderr
         assert "timm/vit_base_patch32_clip_224.openai" in done.stderr
@@ -159,10 +159,10 @@ def test_plan_names_what_is_missing() -> None:
 
 @pytest.fixture(scope="module")
 def truth_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of the ground truth without scorers that need a model: no Ray needed."""
+    """A run of the ground truth, by a process of its own that starts a Ray."""
     root = tmp_path_factory.mktemp("truth") / "run"
     words = ["--system", "gt", "--scorer", "stages:Constant", "--weights", "tiny"]
-    done = plait("run", *words, "--limit", "9", "--out", str(root))
+    done = plait_process("run", *words, "--limit", "9", "--out", str(root))
     assert done.returncode == 0, done.stderr
     return root
 

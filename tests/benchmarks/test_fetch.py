@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from cli_helpers import plait
+from cli_helpers import plait_process as plait
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 FILES = {

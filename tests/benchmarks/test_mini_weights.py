@@ -58,8 +58,7 @@ def test_every_kind_of_model_is_loaded_by_its_ordinary_loader() -> None:
 
 
 @pytest.mark.models
-@pytest.mark.ray
-@pytest.mark.usefixtures("weights", "ray_address")
+@pytest.mark.usefixtures("weights", "worker_threads")
 def test_a_run_says_what_its_weights_are(tmp_path: Path, stand_ins: Path) -> None:
     root, said = tmp_path / "run", io.StringIO()
     flags = {"systems": ("gt", PAIR), "data": "miniature:3", "weights": "mini"}

@@ -103,7 +103,7 @@ def test_the_command_line_has_the_options_of_a_run():
 
 @pytest.fixture(scope="module")
 def finished(
-    tmp_path_factory: pytest.TempPathFactory, ray_address: str
+    tmp_path_factory: pytest.TempPathFactory, worker_threads: None
 ) -> tuple[Path, str]:
     """A tiny 2 x 2 matrix, one of whose LVLMs skips queries with several pictures."""
     root = tmp_path_factory.mktemp("pairings") / "run"
@@ -115,7 +115,6 @@ def finished(
     return root, text
 
 
-@pytest.mark.ray
 @pytest.mark.models
 @pytest.mark.timeout(600)
 def test_a_matrix_is_run_and_ends_with_its_tables(finished):
@@ -135,7 +134,6 @@ def test_a_matrix_is_run_and_ends_with_its_tables(finished):
     )
 
 
-@pytest.mark.ray
 @pytest.mark.models
 @pytest.mark.timeout(600)
 def test_costs_are_those_of_the_records(finished):
@@ -161,7 +159,6 @@ def test_costs_are_those_of_the_records(finished):
         assert own["output_tokens"]["mean"] > 0
 
 
-@pytest.mark.ray
 @pytest.mark.models
 @pytest.mark.timeout(600)
 def test_a_document_and_its_costs_are_read_in_one_walk(finished, monkeypatch):
@@ -173,7 +170,6 @@ def test_a_document_and_its_costs_are_read_in_one_walk(finished, monkeypatch):
     assert len(answers) == len(board.costs.documents) == 48
 
 
-@pytest.mark.ray
 @pytest.mark.models
 @pytest.mark.timeout(600)
 def test_an_existing_run_is_shown_again_without_running(finished):

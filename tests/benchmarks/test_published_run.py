@@ -20,9 +20,8 @@ from generators.emu2.sizes import TINY_CHAT, TINY_GEN
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.ray,
     pytest.mark.models,
-    pytest.mark.usefixtures("ray_address"),
+    pytest.mark.usefixtures("worker_threads"),
     pytest.mark.timeout(600),
 ]
 ON_CPU = {"device": "cpu", "dtype": "float32", "num_gpus": 0}

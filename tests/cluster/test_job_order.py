@@ -17,7 +17,7 @@ from generators.system import System
 from pipelines.chat.settings import EndpointSettings
 from pipelines.presets import LVLMS
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
+pytestmark = pytest.mark.usefixtures("worker_threads")
 
 WORDS = [3, 9, 1, 7, 5, 2]
 """Length of each question; as many of them as make one batch."""

@@ -16,7 +16,7 @@ from cluster.run import execute
 from cluster.store import Store, StoreError
 from generators.base import StageSpec
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
+pytestmark = pytest.mark.usefixtures("worker_threads")
 
 
 def finished(root: Path) -> tuple[Plan, str]:

@@ -50,8 +50,7 @@ def test_no_ceiling_is_kept_where_a_server_does_not_say_what_was_used() -> None:
     assert without.exhausted() is None
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_nothing_is_sent_once_the_budget_is_reached_until_it_is_raised(
     tmp_path: Path,
 ) -> None:

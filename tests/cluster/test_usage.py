@@ -28,8 +28,7 @@ def plan_with(stage: StageSpec, samples: int) -> Plan:
     return replace(plan, systems=[System(name="parrot", draft=stage)], scorers=[])
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_a_new_worker_goes_on_counting_where_the_last_one_stopped(tmp_path: Path) -> None:
     """A preflight and three answers are 72 tokens; the next worker may not start at 0."""
     with serving() as server:

@@ -1,17 +1,52 @@
-"""The command line in a process of its own."""
+"""The command line: in this process, and in one of its own as users start it."""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import subprocess
 import sys
+import traceback
 
+import pytest
 from paths import CHECKOUT, HELPERS
+from thread_workers import workers_as_threads
+
+Done = subprocess.CompletedProcess[str]
+_TERMINAL = {"NO_COLOR": "1", "COLUMNS": "200"}
 
 
-def plait(*words: str, **env_vars: str) -> subprocess.CompletedProcess[str]:
-    env = dict(os.environ, NO_COLOR="1", COLUMNS="200", PYTHONPATH=str(HELPERS))
-    env |= env_vars
+def plait(*words: str, **env_vars: str) -> Done:
+    """What a command prints and its exit status; the workers of a run are threads."""
+    out, err = io.StringIO(), io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, workers_as_threads():
+        for name, value in (_TERMINAL | env_vars).items():
+            patch.setenv(name, value)
+        patch.setattr(sys, "argv", ["plait", *words])
+        patch.chdir(CHECKOUT)
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            status = _status()
+    return Done(words, status, out.getvalue(), err.getvalue())
+
+
+def _status() -> int:
+    """The exit status that Python would end with."""
+    import plait
+
+    try:
+        plait.main()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except Exception:
+        traceback.print_exc()
+        return 1
+    return 0
+
+
+def plait_process(*words: str, **env_vars: str) -> Done:
+    """The same in a process of its own, which starts a Ray of its own."""
+    env = dict(os.environ, PYTHONPATH=str(HELPERS)) | _TERMINAL | env_vars
     command = [sys.executable, str(CHECKOUT / "plait.py"), *words]
     return subprocess.run(
         command, cwd=CHECKOUT, env=env, capture_output=True, text=True, check=False

@@ -56,8 +56,7 @@ def shown(document: Document) -> list[str]:
     return [getattr(s, "text", None) or s.digest for s in document.segments]  # type: ignore[union-attr]
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_the_engine_makes_what_the_stages_make_when_called_one_by_one(
     tmp_path: Path,
 ) -> None:
@@ -85,8 +84,7 @@ def test_the_engine_makes_what_the_stages_make_when_called_one_by_one(
     assert again.made == 0
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_the_engine_answers_turn_by_turn(tmp_path: Path) -> None:
     plan = plan_with(deep(rounds=1), talks=True)
     result = run(plan, tmp_path)

@@ -127,8 +127,7 @@ def test_only_systems_that_can_be_told_are_told_that_no_picture_is_wanted():
     assert modalities == ["text", None]
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_a_run_keeps_pictures_and_what_is_known_of_their_order(server, tmp_path: Path):
     server.answering(completion("look", images=[url_part(url_of(RED))]))
     overrides = {"chat-images:parrot": {"base_url": server.url}}

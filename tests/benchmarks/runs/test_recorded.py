@@ -106,9 +106,8 @@ def test_a_stage_is_only_taken_for_the_one_of_its_name(count: int) -> None:
     assert RecordedStages(manifest).former(writer()) is None
 
 
-@pytest.mark.ray
 def test_run_stops_before_it_makes_records_again(
-    tmp_path: Path, ray_address: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, worker_threads: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flags = {"systems": ("gt",), "scorers": ("bleu",), "limit": 4, "out": tmp_path / "run"}
     config = load_config(None, flags | {"weights": "tiny"})

@@ -80,8 +80,7 @@ def expected(texts: dict[str, str], raw: int | None) -> set[Any]:
     return {"unscored"} if raw is None else {(*text, raw) for text in texts.items()}
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 @pytest.mark.parametrize(("options", "texts", "raw"), CASES)
 def test_a_run_asks_and_reads_as_it_is_told(
     place: Path, options: list[str], texts: dict[str, str], raw: int | None
@@ -98,8 +97,7 @@ def test_a_run_asks_and_reads_as_it_is_told(
     assert kept["rubrics"] == {JUDGE: texts}
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_a_run_is_scored_again_as_it_is_told(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,8 +138,7 @@ def test_a_run_is_scored_again_as_it_is_told(
     assert '"rubric": "own:' in plait("show", str(root), id).output
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 @pytest.mark.slow
 def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
     root = place / "run"
@@ -164,8 +161,7 @@ def test_a_new_judge_s_options_leave_other_judges_alone(place: Path) -> None:
         plait("score", str(root), "--scorer", "bleu", "--mode", "corrected")
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_answers_of_another_tool_are_judged_as_it_is_told(place: Path) -> None:
     plait("run", *WORDS, "--out", str(place / "run"))
     plait("export", str(place / "run"), "--system", "gt", "--out", str(place / "theirs"))

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cli_helpers import plait
+from cli_helpers import plait_process as plait
 from paths import CHECKOUT, HELPERS
 
 from benchmarks.serving import cli

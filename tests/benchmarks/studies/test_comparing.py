@@ -25,7 +25,6 @@ from generators.errors import UsageError
 from generators.keys import derived_seed
 from scorers.judging.sources import parse_rubric
 
-RAY = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
 PUBLISHED = "published:gpt-4o-1120"
 SAYS = ["", "!first", "!mute", "!silent", "!refuse", ""]
@@ -68,7 +67,7 @@ def overall(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> Path:
     """A run with two systems."""
     root = tmp_path_factory.mktemp("compared") / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -83,7 +82,7 @@ def run(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path(shutil.copytree(made, tmp_path / "run"))
 
 
-pytestmark = RAY
+pytestmark = pytest.mark.usefixtures("worker_threads")
 
 
 def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:

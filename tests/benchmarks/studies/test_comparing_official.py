@@ -19,7 +19,7 @@ from typer.testing import Result as Done
 from plait import app
 from scorers.pairwise import creation
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
+pytestmark = pytest.mark.usefixtures("worker_threads")
 
 TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
 WORDS = {2: TERSE, 8: MIDDLING, 30: WORDY}

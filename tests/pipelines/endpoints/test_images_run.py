@@ -54,8 +54,7 @@ def test_a_composition_draws_by_a_server_in_this_process(server: ImagesServer) -
     assert "a poem about a question" in body["prompt"]
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_a_run_keeps_refusals_and_makes_again_what_a_dead_server_left(
     server: ImagesServer, tmp_path: Path
 ) -> None:
@@ -86,8 +85,7 @@ def documents(plan: Plan, root: Path) -> list[Document]:
     return [document.value for document in ended if isinstance(document, Result)]
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_the_budget_of_a_run_counts_pictures(server: ImagesServer, tmp_path: Path) -> None:
     stage = artist(server.url, price_per_image=0.5)
     plan = plan_with(stage, 6)

@@ -49,8 +49,7 @@ class Hasty(Corrected):
         return super().read("### Score\n6", rubric)
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_nothing_is_judged_twice(tmp_path):
     judge = judge_of(ORACLE)
     first = run(plan_of(judge, "one"), tmp_path)
@@ -71,8 +70,7 @@ def test_nothing_is_judged_twice(tmp_path):
     assert again.made == 3 + FOLLOW_UPS
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_what_the_judge_refuses_is_counted_as_failed(tmp_path):
     given = {s.id: document("!no" if s.category == "PBL" else "fair") for s in SAMPLES}
     systems = [System(name="s", draft=None, answers=given)]

@@ -20,7 +20,7 @@ from plait import app
 
 JUDGE = f"judge:openai:{MODEL}"
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
+pytestmark = pytest.mark.usefixtures("worker_threads")
 
 
 @pytest.fixture
