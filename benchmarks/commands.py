@@ -26,6 +26,7 @@ from benchmarks.runs.forecast.options import ForecastOptions
 from benchmarks.runs.forecast.table import headline
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import RunPlan, show_plan
+from cluster import local_ray
 from cluster.counts import count
 from cluster.plan import EngineOptions, Evaluation
 from cluster.run import MANIFEST, RunResult, execute
@@ -170,6 +171,8 @@ def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> Execute
         raise UsageError(plan.over_budget)
     root = experiment.config.root
     _refuse_unless_writable(root)
+    if any(c.to_run for c in plan.counts):
+        local_ray.anticipate(experiment.config.address)
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
     console.print(f"run directory {escape(str(root))}", soft_wrap=True)

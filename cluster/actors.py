@@ -20,6 +20,8 @@ from ray.util.scheduling_strategies import (
     NodeAffinitySchedulingStrategy,
 )
 
+from cluster import local_ray
+from cluster.local_ray import CHECKOUT, QUIET, import_path, inside_job, is_local
 from cluster.placement import Node, Resources
 from cluster.probe import unreachable
 from cluster.usage import committed_usage
@@ -27,15 +29,6 @@ from cluster.worker import Worker
 from generators.base import StageSpec
 from generators.errors import PlaitError
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-"""The folder of the code, which Ray ships to nodes that do not have it."""
-
-_QUIET = {
-    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-    "TQDM_DISABLE": "1",
-    "TOKENIZERS_PARALLELISM": "false",
-    "TRANSFORMERS_VERBOSITY": "error",
-}
 _NOT_SHIPPED = ["runs", "tests", ".git", ".venv", ".mypy_cache", "*.parquet"]
 _ACTOR_THREADS = 8
 
@@ -58,57 +51,37 @@ def connected(address: str | None) -> Iterator[None]:
     if is_local(address):
         start_local()
     else:
-        _join(address, ship=not _inside_job())
+        _join(address, ship=not inside_job())
     try:
         yield
     finally:
-        ray.shutdown()
+        stop_local()
 
 
-def is_local(address: str | None) -> bool:
-    """Whether a run with this address starts its own Ray, which never grows."""
-    return address is None and "RAY_ADDRESS" not in os.environ and not _inside_job()
+def start_local(**params: Any) -> Any:
+    """Start a Ray that lives as long as this process, unless `local_ray.begin` has.
 
-
-def _inside_job() -> bool:
-    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
-
-
-def start_local(**options: Any) -> Any:
-    """Start a Ray that lives as long as this process.
-
-    Workers are configured by the environment they inherit: with a `runtime_env`, Ray could
-    not use the processes that it starts in advance.
+    `params` are fields of Ray's `RayParams`, as `num_cpus`. Returns Ray's context.
     """
-    path = os.pathsep.join([*_import_path(), os.environ.get("PYTHONPATH", "")])
-    quiet = _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}
-    before = {name: os.environ.get(name) for name in quiet}
-    os.environ.update(quiet)
+    quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     try:
-        return ray.init(
-            address="local",
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            **options,
-        )
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        return ray.init(address=local_ray.begin(**params).address, **quiet)
+    except (AttributeError, ImportError, TypeError):
+        # Another release of Ray, whose parts differ from those that `local_ray` builds on.
+        os.environ.update(local_ray.worker_environment())
+        return ray.init(address="local", include_dashboard=False, **quiet, **params)
 
 
 def stop_local() -> None:
     """Stop what `start_local` has started."""
     ray.shutdown()
+    local_ray.stop()
 
 
 def _join(address: str | None, *, ship: bool) -> None:
     named = address or os.environ.get("RAY_ADDRESS", "auto")
     _refuse_unreachable(named)
-    runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
+    runtime_env: dict[str, Any] = {"env_vars": dict(QUIET)}
     if ship:
         runtime_env |= {
             "working_dir": str(CHECKOUT),
@@ -153,13 +126,6 @@ def _located(address: str) -> str:
         ) from None
 
 
-def _import_path() -> list[str]:
-    """Where this process finds code that is not installed: local workers look there."""
-    installed = (sys.prefix, sys.base_prefix)
-    folders = [p for p in sys.path if p and not p.startswith(installed)]
-    return list(dict.fromkeys([str(CHECKOUT), *folders]))
-
-
 def user_modules() -> list[str]:
     """Files and package folders of imported modules that are a user's own, as `mine.py`.
 
@@ -167,7 +133,7 @@ def user_modules() -> list[str]:
     The driver has imported every class that is named `module:Class`, and with it what
     that module needs from its folder.
     """
-    folders = {os.path.abspath(p) for p in _import_path()} - {str(CHECKOUT)}
+    folders = {os.path.abspath(p) for p in import_path()} - {str(CHECKOUT)}
     top_level = [m for name, m in sorted(sys.modules.items()) if "." not in name]
     sources = [source for m in top_level if (source := _source(m)) is not None]
     return [str(s) for s in dict.fromkeys(sources) if str(s.parent) in folders]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from cluster import actors
+from cluster.local_ray import is_local
 from cluster.placement import (
     IDLE_BEFORE_EVICTION_S,
     Resources,
@@ -144,7 +145,7 @@ class Allocator:
         if need.gpus > 0 and not any(n.total.gpus for n in nodes):
             text += " (to compute on CPUs, set models.NAME.num_gpus=0)"
         fits_nowhere = not self._fits_somewhere(queue)
-        if fits_nowhere and actors.is_local(options.address):
+        if fits_nowhere and is_local(options.address):
             return [self.pool.give_up(queue, text)]
         if waited > options.placement_timeout_s and (
             fits_nowhere or not self.pool.replicas

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cluster import actors
+from cluster.local_ray import is_local
 from cluster.placement import SETTLING_S, LoadingDeaths, Node, Resources, free_resources
 from cluster.plan import EngineOptions
 from cluster.replica import Replica, lane_of
@@ -51,7 +52,7 @@ class WorkerPool:
         self._occupied: list[tuple[float, str, Resources]] = []
         """When, where and how much turned out to be in use by other jobs."""
         # The one node of a local Ray cannot be lost without this process.
-        settling_s = 0.0 if actors.is_local(options.address) else SETTLING_S
+        settling_s = 0.0 if is_local(options.address) else SETTLING_S
         self._loading_deaths = LoadingDeaths(time.monotonic, settling_s)
 
     # ------------------------------------------------------------ starting and stopping

@@ -27,7 +27,7 @@ def ray_address() -> Iterator[str]:
 
     context = actors.start_local(num_cpus=4)
     yield context.address_info["gcs_address"]
-    actors.ray.shutdown()
+    actors.stop_local()
 
 
 @pytest.fixture(scope="module")

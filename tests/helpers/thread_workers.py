@@ -17,7 +17,7 @@ import pytest
 import ray
 from ray import cloudpickle
 
-from cluster import actors
+from cluster import actors, local_ray
 from cluster.worker import Worker
 from generators.base import StageSpec
 
@@ -114,4 +114,5 @@ def workers_as_threads() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(actors, "ray", ThreadRay())
         patch.setattr(actors, "_actor_class", ThreadActorClass())
+        patch.setattr(local_ray, "anticipate", lambda address: None)
         yield
