@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable
 
-from cluster import actors
 from cluster.local_ray import is_local
 from cluster.placement import (
     IDLE_BEFORE_EVICTION_S,

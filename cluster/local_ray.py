@@ -1,10 +1,10 @@
 """A Ray on this machine that lives as long as the command, with what its workers need.
 
-`ray.init` also starts an autoscaler, a log monitor and a server for the dashboard, which are
-of no use to one command on one machine, and its raylet starts workers only once its agents
-have imported all they need. On two cores that takes about four seconds. Here those three are
-left out, and workers start together with the agents. Ray itself is imported only in the
-thread that starts it, which a command can begin before it has anything to compute.
+`ray.init` also starts an autoscaler, a log monitor and a server for the dashboard, of no
+use to one command on one machine, and its raylet starts workers only once its agents have
+imported all they need. On two idle cores that takes three seconds more. Here those three
+are left out, and workers start together with the agents. Ray itself is imported only in
+the thread that starts it, which a command can begin before it has anything to compute.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import random
 import socket
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,7 +90,8 @@ def _started(env: Mapping[str, str], params: Mapping[str, Any]) -> Any:
 
         def start_raylet(self, *args: Any, **kwargs: Any) -> None:
             _disown_metrics(self.get_session_dir_path(), self.node_id)
-            super().start_raylet(*args, **kwargs)
+            with _minimal_agent():
+                super().start_raylet(*args, **kwargs)
 
     about = RayParams(
         include_dashboard=False,
@@ -102,13 +104,31 @@ def _started(env: Mapping[str, str], params: Mapping[str, Any]) -> Any:
 
 
 def _disown_metrics(session: str, node: str) -> None:
-    """Tell the raylet that the dashboard's agent serves nothing, as `ray` without
-    `[default]` does: otherwise it waits for the agent before it starts workers."""
+    """Tell the raylet that the dashboard's agent will serve nothing.
+
+    A minimal agent says so itself, but the raylet starts no worker before it has.
+    """
     from ray import _raylet
 
     names = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
     for name in names:
         _raylet.persist_port(session, node, getattr(_raylet, f"{name}_PORT_NAME"), -1)
+
+
+@contextmanager
+def _minimal_agent() -> Iterator[None]:
+    """The dashboard's agent starts as of `ray` without the extra `default`.
+
+    Ray finds out by importing all that the extra brings, here and in the agent.
+    """
+    from ray._private import utils
+
+    asked = utils.get_dashboard_dependency_error
+    utils.get_dashboard_dependency_error = lambda: ImportError("no dashboard is wanted")
+    try:
+        yield
+    finally:
+        utils.get_dashboard_dependency_error = asked
 
 
 def _free_port() -> int:

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 Floats = npt.NDArray[np.float64]
 
@@ -113,4 +112,6 @@ def _reason(low: float, high: float) -> str:
 
 
 def _tail(freedom: int) -> float:
+    from scipy import special
+
     return float(special.ndtr(special.stdtrit(freedom, (1 - CONFIDENCE) / 2)))

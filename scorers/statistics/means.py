@@ -18,10 +18,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
-from scipy import special
 
 from scorers.statistics.estimate import CONFIDENCE, EQUAL, LEAST, Estimate, Floats
 
@@ -32,7 +32,6 @@ occur, the coverage of Wilson's interval stays within 0.95 +- 0.03 for shares fr
 at 10."""
 STUDENT, WILSON = "Student's t", "Wilson score"
 NO_VALUE = "no scored query"
-_Z = float(special.ndtri((1 + CONFIDENCE) / 2))
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,10 +154,11 @@ def _moments(sample: Floats) -> _Moments:
 
 def _wilson(k: int, n: int) -> tuple[float, float]:
     """Squared distances from k/n to the ends of its score interval, over z squared."""
-    share, squared = k / n, _Z**2 / n
+    z = _normal_quantile()
+    share, squared = k / n, z**2 / n
     centre = (share + squared / 2) / (1 + squared)
     half = math.sqrt(squared * (share * (1 - share) + squared / 4)) / (1 + squared)
-    return (share - centre + half) ** 2 / _Z**2, (centre + half - share) ** 2 / _Z**2
+    return (share - centre + half) ** 2 / z**2, (centre + half - share) ** 2 / z**2
 
 
 def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
@@ -175,7 +175,9 @@ def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
 
 def _quantile(freedom: float) -> float:
     if math.isinf(freedom):
-        return _Z
+        return _normal_quantile()
+    from scipy import special
+
     return float(special.stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
@@ -198,3 +200,10 @@ _NEEDED = {
     "too few values": f", fewer than {LEAST}",
     "only two different values": f", fewer than {LEAST_OF_TWO}",
 }
+
+
+@cache
+def _normal_quantile() -> float:
+    from scipy import special
+
+    return float(special.ndtri((1 + CONFIDENCE) / 2))

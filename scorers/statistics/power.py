@@ -16,8 +16,6 @@ from __future__ import annotations
 
 import math
 
-from scipy import optimize, special
-
 from scorers.statistics.estimate import CONFIDENCE, LEAST
 
 POWER = 0.8
@@ -30,6 +28,8 @@ _NEAR = 8.0
 
 def paired_power(difference: float, sd: float, n: int) -> float:
     """Probability that a two-sided paired t test of `n` queries finds `difference`."""
+    from scipy import special
+
     freedom, centre = n - 1, math.sqrt(n) * abs(difference) / sd
     if centre > _FAR:
         return 1.0
@@ -65,6 +65,7 @@ def detectable(sd: float, n: int, power: float = POWER) -> float | None:
     """The smallest true difference that `n` queries find with that power; None for few."""
     if n < LEAST or not sd > 0:
         return None
+    from scipy import optimize
 
     def lacking(share: float) -> float:
         return paired_power(share, 1.0, n) - power
