@@ -190,7 +190,7 @@ def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> Execute
         max_cost=engine.max_cost,
         only_scorers=only_scorers,
     )
-    display = Display(console)
+    display = Display(console, meanwhile=_import_for_tables)
     about = experiment.about() | kept_forecast(plan.forecast, root)
     costs = experiment.cost_notes()
     since_us = time.time_ns() // 1000
@@ -212,6 +212,13 @@ def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> Execute
     for line in lines:
         console.print(escape(line), soft_wrap=True)
     return ExecutedRun(result, board)
+
+
+def _import_for_tables() -> None:
+    """What tables and page are made with, which is imported where it is used."""
+    from scipy import special  # noqa: F401
+
+    from benchmarks.results import report  # noqa: F401
 
 
 def _refuse_unless_writable(root: Path) -> None:

@@ -55,7 +55,7 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        stop_local()
+        stop_local(wait=False)
 
 
 def start_local(**params: Any) -> Any:
@@ -72,10 +72,10 @@ def start_local(**params: Any) -> Any:
         return ray.init(address="local", include_dashboard=False, **quiet, **params)
 
 
-def stop_local() -> None:
+def stop_local(*, wait: bool = True) -> None:
     """Stop what `start_local` has started."""
     ray.shutdown()
-    local_ray.stop()
+    local_ray.stop(wait=wait)
 
 
 def _join(address: str | None, *, ship: bool) -> None:

@@ -2,13 +2,15 @@
 
 An idle worker's process loads the next stage itself where it may (`Replica.may_become`):
 that takes a model's time to load and spares the imports, which take longer for a small
-model. Else the worker is stopped, and a new one is started in its place.
+model. Else the worker is stopped, and a new one is started in its place. A process at hand
+rather helps a stage with much work than that it begins one which that work will feed: else
+the last stages would wait for one worker of the stage before them.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from cluster.local_ray import is_local
 from cluster.placement import (
@@ -41,6 +43,8 @@ class Allocator:
         self.pool.refresh_nodes()
         waiting = [q for q in queues if q.pending and q.unusable is None]
         waiting.sort(key=lambda q: q.rank)
+        helped = [q for q in waiting if self.pool.of(q) and self._may_be_helped(q)]
+        waiting = [q for q in waiting if not self._comes_after(q, helped)]
         starved = [q for q in waiting if not self.pool.of(q)]
         events: list[Event] = []
         for queue in starved:
@@ -77,7 +81,34 @@ class Allocator:
         workers, most = len(self.pool.of(queue)), queue.max_workers
         if most is not None and workers >= most:
             return False
-        return worth_another(queue.spec.placement, queue.pending, workers, queue.limit)
+        return worth_another(
+            queue.spec.placement,
+            queue.pending,
+            workers,
+            queue.limit,
+            at_hand=self._is_at_hand(queue),
+        )
+
+    def _is_at_hand(self, queue: StageQueue) -> bool:
+        """Whether a process whose stage has ended may load the stage."""
+        nodes = self.pool.free_for(queue)
+        ended = filter(self._is_finished, self.pool.replicas)
+        return any(r.may_become(queue) and r.handle.node in nodes for r in ended)
+
+    def _may_be_helped(self, queue: StageQueue) -> bool:
+        """Whether a process at hand is worth being another worker of the stage."""
+        return self._is_at_hand(queue) and self._is_worth_another(queue)
+
+    def _comes_after(self, queue: StageQueue, helped: Sequence[StageQueue]) -> bool:
+        """Whether the stage has no worker, and a process first helps one before it."""
+        if self.pool.of(queue) or not self._growing(queue):
+            return False
+        own = queue.spec
+        need = Resources.of_placement(own.placement)
+        return own.shares_process and any(
+            q.rank < queue.rank and Resources.of_placement(q.spec.placement) == need
+            for q in helped
+        )
 
     def _free_resources(self, queue: StageQueue) -> list[Event]:
         """Stop idle workers for a stage that fits nowhere now; give it up in the end."""

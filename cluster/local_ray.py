@@ -41,8 +41,9 @@ class LocalRay:
         self._env, self._params = dict(env), params
         self._node: Any = None
         self._error: Exception | None = None
-        self._settled, self._ended = threading.Event(), threading.Event()
-        threading.Thread(target=self._live, name="local-ray", daemon=True).start()
+        self._settled, self._stopping = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._live, name="local-ray", daemon=True)
+        self._thread.start()
         atexit.register(self.stop)
 
     @property
@@ -53,14 +54,12 @@ class LocalRay:
             raise self._error
         return str(self._node.address)
 
-    def stop(self) -> None:
-        """End its processes; a second call changes nothing."""
-        atexit.unregister(self.stop)
-        self._settled.wait()
-        node, self._node = self._node, None
-        if node is not None:
-            node.kill_all_processes(check_alive=False, allow_graceful=True)
-        self._ended.set()
+    def stop(self, *, wait: bool = True) -> None:
+        """End its processes, and wait for that or have it happen meanwhile."""
+        self._stopping.set()
+        if wait:
+            self._thread.join()
+            atexit.unregister(self.stop)
 
     def _live(self) -> None:
         try:
@@ -70,7 +69,9 @@ class LocalRay:
         finally:
             self._settled.set()
         # Linux ends child processes together with the thread that has started them.
-        self._ended.wait()
+        self._stopping.wait()
+        if self._node is not None:
+            self._node.kill_all_processes(check_alive=False, allow_graceful=True)
 
 
 def _started(env: Mapping[str, str], params: Mapping[str, Any]) -> Any:
@@ -164,11 +165,11 @@ def anticipate(address: str | None) -> None:
         begin()
 
 
-def stop() -> None:
-    """Stop what `begin` has started."""
+def stop(*, wait: bool = True) -> None:
+    """Stop what `begin` has started; without `wait`, at the latest when Python ends."""
     global _begun
     if _begun is not None:
-        _begun.stop()
+        _begun.stop(wait=wait)
         _begun = None
 
 

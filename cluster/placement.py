@@ -11,6 +11,8 @@ from generators.base import Placement
 _ROUNDING = 1e-6
 _BATCHES_PER_WORKER = 16
 """Batches that must wait for each worker before another one is worth starting."""
+_BATCHES_AT_HAND = 2
+"""The same, where a process at hand only has to load the stage."""
 IDLE_BEFORE_EVICTION_S = 1.0
 """How long a worker that may get more work is idle before it gives way to a stage that
 has none."""
@@ -98,13 +100,23 @@ def best_node(need: Resources, free: Mapping[str, Resources]) -> str | None:
 
 
 def worth_another(
-    placement: Placement, pending: float, workers: int, batch_size: int
+    placement: Placement,
+    pending: float,
+    workers: int,
+    batch_size: int,
+    *,
+    at_hand: bool = False,
 ) -> bool:
-    """Whether `pending` jobs are enough for one more worker beside `workers`."""
+    """Whether `pending` jobs are enough for one more worker beside `workers`.
+
+    `at_hand` says that a process which has imported its libraries would become it.
+    """
     remote = placement.endpoint is not None and placement.server is None
     if remote or (placement.workers is not None and workers >= placement.workers):
         return False
-    batches = _BATCHES_PER_WORKER if placement.workers is None else 1
+    batches = _BATCHES_AT_HAND if at_hand else _BATCHES_PER_WORKER
+    if placement.workers is not None:
+        batches = 1
     return pending > batches * batch_size * placement.concurrency * workers
 
 

@@ -290,7 +290,8 @@ class Store:
                 table = as_current(spec.kind, table)
             keys = table.column("key").to_pylist()
             live = [i for i, k in enumerate(keys) if rows[k][-2:] == (str(part), i)]
-            tables.append(table.take(pa.array(live, pa.int64())))
+            whole = len(live) == len(keys)
+            tables.append(table if whole else table.take(pa.array(live, pa.int64())))
         joined = write_part(self.folder(spec), pa.concat_tables(tables))
         for part in parts:
             # Equal content has an equal name: the joined part may be one of them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -26,9 +27,17 @@ class Display(Watcher):
     """A live table on a terminal; elsewhere, lines with the progress of every stage."""
 
     def __init__(
-        self, console: Console, clock: Callable[[], float] = time.monotonic
+        self,
+        console: Console,
+        clock: Callable[[], float] = time.monotonic,
+        meanwhile: Callable[[], None] | None = None,
     ) -> None:
+        """`meanwhile` is called in a thread, once, when workers have begun to compute.
+
+        From then on the command itself has little to do.
+        """
         self.console = console
+        self._meanwhile = meanwhile
         self._clock = clock
         self._began = self._printed = clock()
         self._live: Live | None = None
@@ -50,6 +59,9 @@ class Display(Watcher):
 
     def turn(self, stages: Sequence[StageProgress]) -> None:
         """Update the table, or print the progress of every stage every 30 seconds."""
+        if self._meanwhile is not None and any(s.state == "running" for s in stages):
+            threading.Thread(target=self._meanwhile, daemon=True).start()
+            self._meanwhile = None
         if self._live is not None:
             self._live.update(Group(_table(stages), Text(self._summary(stages), "dim")))
         elif not self.console.is_terminal:

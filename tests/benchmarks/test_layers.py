@@ -126,13 +126,14 @@ def test_a_name_in_a_lazy_map_is_an_arrow_too(tmp_path: Path) -> None:
     assert wrong_arrows("generators", imports(settings)) == ["pipelines.text_to_image"]
 
 
-def test_only_the_actors_module_imports_ray() -> None:
+def test_only_two_modules_import_ray() -> None:
+    """The one that starts it on this machine, and the one that talks to it."""
     users = {
         str(p.relative_to(CHECKOUT))
         for room, p in modules()
         if room != "benchmarks" and any(n.partition(".")[0] == "ray" for n in imports(p))
     }
-    assert users == {"cluster/actors.py"}
+    assert users == {"cluster/actors.py", "cluster/local_ray.py"}
 
 
 @pytest.mark.parametrize(

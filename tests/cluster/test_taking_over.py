@@ -25,6 +25,7 @@ from allocation_helpers import (
 )
 from trial import LIGHT, Witness, as_asked, outcomes, run, sample, writer
 
+from cluster.allocation import Allocator
 from cluster.plan import Plan
 from cluster.tracing.sessions import read_sessions
 from cluster.worker import Worker
@@ -68,6 +69,44 @@ def test_a_process_that_may_get_more_work_is_taken_over_after_a_moment() -> None
     replica.last_heard -= 60
     place(pool, other, waiting, growing=True)
     assert workers(pool, waiting) == 1
+
+
+BATCH = CPU.batch_size
+
+
+@pytest.mark.parametrize(
+    ("jobs", "growing", "helps"),
+    [
+        (2 * BATCH + 1, True, True),
+        (2 * BATCH, True, False),  # too little to load the stage for
+        (2 * BATCH + 1, False, False),  # nothing comes before what the stage waits with
+    ],
+)
+def test_a_process_at_hand_first_helps_the_stage_that_feeds_the_next(
+    jobs: int, growing: bool, helps: bool
+) -> None:
+    pool = PaperPool(node(0, 2))
+    busy, ended, fed = built_in(0, jobs=jobs), built_in(1), built_in(2, jobs=1)
+    for queue in (busy, ended):
+        pool.working(queue)
+    Allocator(pool, lambda queue: queue is fed and growing).allocate([busy, ended, fed])
+    assert (workers(pool, busy), workers(pool, fed)) == ((2, 0) if helps else (1, 1))
+
+
+def test_no_process_is_started_for_as_little_work() -> None:
+    pool, busy = PaperPool(node(0, 2)), built_in(0, jobs=2 * BATCH + 1)
+    pool.working(busy)
+    place(pool, busy)
+    assert workers(pool, busy) == 1
+
+
+def test_a_stage_that_needs_other_resources_does_not_come_after() -> None:
+    pool = PaperPool(node(1, 3))
+    busy, ended, fed = built_in(0, jobs=100), built_in(1), built_in(2, GPU, jobs=1)
+    for queue in (busy, ended):
+        pool.working(queue)
+    Allocator(pool, lambda queue: queue is fed).allocate([busy, ended, fed])
+    assert workers(pool, fed) == 1
 
 
 def test_a_process_at_work_is_not_taken_over() -> None:
@@ -172,6 +211,26 @@ def test_a_stage_that_is_followed_leaves_nothing_behind(tmp_path: Path) -> None:
     assert gone() is None
     assert process.memory_info().rss - before < 50 << 20
     assert (worker.spec.settings["style"], len(rest)) == ("other", 50_000)
+
+
+def test_libraries_are_not_searched_for_garbage_again_and_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    thresholds: list[int] = []
+
+    def loaded(spec: StageSpec, **options: Any) -> object:
+        thresholds.append(gc.get_threshold()[0])
+        return object()
+
+    monkeypatch.setattr("cluster.worker.load_stage", loaded)
+    gc.unfreeze()
+    worker, usual = Worker(writer(), str(tmp_path)), gc.get_threshold()
+    worker.load(shared=True)
+    worker.host(writer(style="other"))
+    assert len(thresholds) == 2
+    assert min(thresholds) > 10 * usual[0]
+    assert gc.get_threshold() == usual
+    assert gc.get_freeze_count() > 10_000  # what stays when the first stage has gone
 
 
 # ------------------------------------------------------------------------- on Ray

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from typing import Any
 
 import pytest
@@ -54,6 +55,17 @@ def test_without_a_terminal_a_line_for_each_stage_at_work_comes_every_half_minut
     ]
     assert screen.after(29, stage()) == ""
     assert screen.after(2, stage())
+
+
+def test_what_can_wait_is_done_once_workers_compute() -> None:
+    done = threading.Semaphore(0)
+    display = Display(Console(file=io.StringIO()), meanwhile=done.release)
+    display.turn([stage(state="loading")])
+    assert not done.acquire(timeout=0.05)
+    for _ in range(2):
+        display.turn([stage(state="loading"), stage(state="running")])
+    assert done.acquire(timeout=10)
+    assert not done.acquire(timeout=0.05)
 
 
 def test_deaths_are_printed_as_they_happen() -> None:
