@@ -41,6 +41,7 @@ from benchmarks.options import (
 from benchmarks.serving.cli import serve
 from benchmarks.terminal import console as _console
 from generators.errors import PlaitError
+from generators.garbage import rarer_collections
 
 if TYPE_CHECKING:
     from benchmarks.api import *  # noqa: F403
@@ -365,7 +366,8 @@ def __dir__() -> list[str]:
 def main() -> None:
     """Entry point: errors that the user can fix are printed without a traceback."""
     try:
-        app()
+        with rarer_collections():
+            app()
     except Exception as error:
         status = _status_of(error)
         if status is None:

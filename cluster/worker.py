@@ -18,7 +18,7 @@ import socket
 import tempfile
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -52,6 +52,7 @@ from generators.base import (
     add_usage,
 )
 from generators.document import Blob, Request, with_blobs
+from generators.garbage import rarer_collections
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
@@ -94,8 +95,6 @@ class Receipt:
 
 _NOTICED_S = 0.5
 """How long after a connection was refused the end of a server may be noticed."""
-_RARELY = (50_000, 20, 100)
-"""Thresholds of the garbage collector while a stage is loaded; Python's are 700, 10, 10."""
 _NO_ITEM = Item("", "", Request(()))
 
 
@@ -307,21 +306,6 @@ class Worker:
             return _receipt_of(error)
         rows = rows_of(kind, table, part, first)
         return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
-
-
-@contextlib.contextmanager
-def rarer_collections() -> Iterator[None]:
-    """Garbage is searched for less often within.
-
-    Libraries of models are hundreds of thousands of objects that stay. Searching them again
-    and again while they grow takes a sixth of the time of their import.
-    """
-    before = gc.get_threshold()
-    gc.set_threshold(*_RARELY)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def _with_bytes(blob: Blob) -> Blob:

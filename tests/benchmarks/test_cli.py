@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import json
 import subprocess
 import sys
@@ -15,7 +16,7 @@ from paths import CHECKOUT
 
 from benchmarks.runs.experiment import reopen
 from generators.errors import UsageError
-from plait import _status_of
+from plait import _status_of, main
 
 
 def test_help_is_light() -> None:
@@ -108,9 +109,22 @@ def test_what_the_machine_refuses_is_no_defect_of_ours() -> None:
     assert _status_of(OSError(errno.EBADF, "Bad file descriptor")) is None
 
 
+def test_a_command_searches_for_garbage_less_often_and_leaves_python_as_it_was(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    thresholds: list[int] = []
+    monkeypatch.setattr("plait.app", lambda: thresholds.append(gc.get_threshold()[0]))
+    usual = gc.get_threshold()
+    main()
+    assert thresholds[0] > 10 * usual[0]
+    assert gc.get_threshold() == usual
+
+
 def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> None:
     words = ["--system", "qwen2-vl-72b+sd3", "--weights", "tiny", "--limit", "1"]
-    done = plait_process("run", *words, "--address", "nonsense", "--out", str(tmp_path / "run"))
+    done = plait_process(
+        "run", *words, "--address", "nonsense", "--out", str(tmp_path / "run")
+    )
     assert done.returncode == 1
     assert "no Ray cluster can be used at 'nonsense'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -46,6 +46,7 @@ ONLY_CONTRACTS = {
     "document",
     "errors",
     "files",
+    "garbage",
     "keys",
     "pictures",
     "system",
