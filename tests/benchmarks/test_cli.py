@@ -110,7 +110,9 @@ def test_what_the_machine_refuses_is_no_defect_of_ours() -> None:
 
 def test_an_address_where_no_cluster_answers_is_explained(tmp_path: Path) -> None:
     words = ["--system", "qwen2-vl-72b+sd3", "--weights", "tiny", "--limit", "1"]
-    done = plait_process("run", *words, "--address", "nonsense", "--out", str(tmp_path / "run"))
+    done = plait_process(
+        "run", *words, "--address", "nonsense", "--out", str(tmp_path / "run")
+    )
     assert done.returncode == 1
     assert "no Ray cluster can be used at 'nonsense'" in done.stderr
     assert "Traceback" not in done.stderr
