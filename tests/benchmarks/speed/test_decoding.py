@@ -11,10 +11,10 @@ import pytest
 from endpoint_helpers import Answer, completion, serving
 from rich.console import Console
 
-from benchmarks.speed import decoding, decoding_workload
-from benchmarks.speed.decoding_rounds import DecodingTimes, as_data, table_of, timed
-from benchmarks.speed.decoding_ways import DecodingWay, GenerateStage
-from benchmarks.speed.decoding_workload import requests_of, save_model
+from benchmarks.speed.decoding import command, workload
+from benchmarks.speed.decoding.rounds import DecodingTimes, as_data, table_of, timed
+from benchmarks.speed.decoding.ways import DecodingWay, GenerateStage
+from benchmarks.speed.decoding.workload import requests_of, save_model
 from benchmarks.speed.measured import JOBS
 from benchmarks.speed.measured_pages import summary
 from generators.base import Failure, Outcome, Result
@@ -38,13 +38,13 @@ ABOUT = {"measured": "a model", "device": "CPU", "packages": {"torch": "2.10"}}
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is made and runs at once."""
-    monkeypatch.setattr(decoding_workload, "_TEXT_SIZE", SMALL_TEXT)
-    monkeypatch.setattr(decoding_workload, "_VISION_SIZE", SMALL_VISION)
-    monkeypatch.setattr(decoding_workload, "_MOST_PIXELS", 56 * 56)
+    monkeypatch.setattr(workload, "_TEXT_SIZE", SMALL_TEXT)
+    monkeypatch.setattr(workload, "_VISION_SIZE", SMALL_VISION)
+    monkeypatch.setattr(workload, "_MOST_PIXELS", 56 * 56)
 
 
 def measured(words: Sequence[str]) -> int:
-    return decoding.main(words, Console(width=200))
+    return command.main(words, Console(width=200))
 
 
 def speeds_of(path: Path) -> dict[str, dict[str, Any]]:

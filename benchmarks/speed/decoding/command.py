@@ -28,7 +28,7 @@ from generators.errors import UsageError
 from generators.files import write_whole
 
 if TYPE_CHECKING:
-    from benchmarks.speed.decoding_rounds import DecodingTimes
+    from benchmarks.speed.decoding.rounds import DecodingTimes
 
 app = bench_program()
 _WARM_UP = 16
@@ -102,9 +102,9 @@ def measured(
     asked: DecodingBench, folder: Path, outs: Sequence[Path], console: Console
 ) -> int:
     """Measure all ways, print the table and write files; how many answers failed."""
-    from benchmarks.speed.decoding_rounds import table_of, timed
-    from benchmarks.speed.decoding_ways import DecodingServer, ways_of
-    from benchmarks.speed.decoding_workload import requests_of, save_model
+    from benchmarks.speed.decoding.rounds import table_of, timed
+    from benchmarks.speed.decoding.ways import DecodingServer, ways_of
+    from benchmarks.speed.decoding.workload import requests_of, save_model
     from cluster.local import stop_servers
 
     if not (folder / "config.json").exists():
@@ -148,7 +148,7 @@ def _about(asked: DecodingBench, server: str | None) -> dict[str, Any]:
 def _write(
     times: Sequence[DecodingTimes], about: Mapping[str, Any], outs: Sequence[Path]
 ) -> None:
-    from benchmarks.speed.decoding_rounds import as_data, table_of
+    from benchmarks.speed.decoding.rounds import as_data, table_of
 
     ways = [as_data(t, times) for t in times]
     table = table_of(times, about)

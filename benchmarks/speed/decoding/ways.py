@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.decoding_workload import CONTEXT
+from benchmarks.speed.decoding.workload import CONTEXT
 from benchmarks.speed.measure import InBatches
 from cluster.local import load_stage
 from generators.base import Outcome, StageSpec
