@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from thread_workers import workers_as_threads
 from trial import (
     LIGHT,
     Witness,
@@ -42,13 +44,15 @@ def test_a_shared_stage_runs_once_and_a_second_command_does_nothing(tmp_path: Pa
     assert sum(calls(tmp_path / "log")) == 10
 
 
-def test_batch_size_does_not_change_keys_or_results(tmp_path: Path) -> None:
+def test_neither_batch_size_nor_workers_change_keys_or_results(tmp_path: Path) -> None:
+    """Most tests run workers as threads; what they make is what processes make."""
     samples = [sample(i) for i in range(9)]
     boards = []
-    for size in (1, 4, 16):
+    for size, where in ((1, nullcontext()), (16, nullcontext()), (4, workers_as_threads())):
         placement = replace(LIGHT, batch_size=size)
         plan = plan_of(samples, write=writer(placement), paint=[painter(0, placement)])
-        run(plan, tmp_path / str(size))
+        with where:
+            run(plan, tmp_path / str(size))
         boards.append(board(plan, tmp_path / str(size)))
     assert boards[0] == boards[1] == boards[2]
 
