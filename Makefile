@@ -31,8 +31,8 @@ quickstart-tiny: $(VENV)/.installed  ## the bundled sample set with tiny random 
 test: $(VENV)/.installed-dev  ## the tests, except the slow ones
 	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not slow"
 
-test-all: test  ## the slow tests too
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m slow
+test-all: $(VENV)/.installed-dev  ## the slow tests too
+	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
 
 check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff check .

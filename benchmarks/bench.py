@@ -45,7 +45,7 @@ def stage_command(context: typer.Context) -> None:
 @bench.command("decoding", **_PASSED_ON)
 def decoding_command(context: typer.Context) -> None:
     """Measure how fast a small LVLM decodes, beside generate and a real server."""
-    from benchmarks.speed import decoding as measured
+    from benchmarks.speed.decoding import command as measured
 
     raise typer.Exit(measured.main(context.args, console()))
 

@@ -19,9 +19,8 @@ from benchmarks.runs.config import load_config
 from generators.mini.table import SHIPPED
 
 pytestmark = [
-    pytest.mark.ray,
     pytest.mark.models,
-    pytest.mark.usefixtures("ray_address"),
+    pytest.mark.usefixtures("worker_threads"),
     pytest.mark.timeout(600),
     pytest.mark.skipif(not SHIPPED.exists(), reason="no mini weights in the checkout"),
 ]
@@ -34,7 +33,7 @@ QUERIES = 24
 
 
 @pytest.fixture(scope="module")
-def rows(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> dict[str, Any]:
+def rows(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> dict[str, Any]:
     """Rows of the leaderboard by system."""
     root = tmp_path_factory.mktemp("world") / "run"
     flags = {

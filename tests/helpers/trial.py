@@ -56,6 +56,11 @@ def writer(placement: Placement = LIGHT, **settings: Any) -> StageSpec:
     )
 
 
+def calls(log: Path) -> list[int]:
+    """Batch sizes that a writer with this log was called with."""
+    return [int(x.split()[1]) for x in log.read_text().splitlines() if x.startswith("call")]
+
+
 def painter(hue: int = 0, placement: Placement = LIGHT, **options: Any) -> StageSpec:
     return StageSpec(
         name=f"painter{hue}",

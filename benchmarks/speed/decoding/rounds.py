@@ -9,7 +9,7 @@ from statistics import median
 from typing import Any
 
 from benchmarks.results.table import ResultTable
-from benchmarks.speed.decoding_ways import SERVER, DecodingWay
+from benchmarks.speed.decoding.ways import SERVER, DecodingWay
 from generators.base import Outcome, Result
 from generators.document import Draft, Request
 
