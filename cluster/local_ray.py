@@ -111,9 +111,13 @@ def _disown_metrics(session: str, node: str) -> None:
     """
     from ray import _raylet
 
-    names = ("METRICS_AGENT", "METRICS_EXPORT", "DASHBOARD_AGENT_LISTEN")
-    for name in names:
-        _raylet.persist_port(session, node, getattr(_raylet, f"{name}_PORT_NAME"), -1)
+    raylet: Any = _raylet
+    for name in (
+        raylet.METRICS_AGENT_PORT_NAME,
+        raylet.METRICS_EXPORT_PORT_NAME,
+        raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+    ):
+        raylet.persist_port(session, node, name, -1)
 
 
 @contextmanager
