@@ -10,7 +10,9 @@ from generators.base import Placement
 
 _ROUNDING = 1e-6
 _BATCHES_PER_WORKER = 16
-"""Batches that must wait for each worker before another one is worth starting."""
+"""Batches that must wait for each worker before another one is worth starting,"""
+_RECORDS_PER_WORKER = 128
+"""or fewer batches of so many records, but two."""
 IDLE_BEFORE_EVICTION_S = 1.0
 """How long a worker that may get more work is idle before it gives way to a stage that
 has none."""
@@ -104,7 +106,9 @@ def worth_another(
     remote = placement.endpoint is not None and placement.server is None
     if remote or (placement.workers is not None and workers >= placement.workers):
         return False
-    batches = _BATCHES_PER_WORKER if placement.workers is None else 1
+    batches = 1
+    if placement.workers is None:
+        batches = max(2, min(_BATCHES_PER_WORKER, _RECORDS_PER_WORKER // batch_size))
     return pending > batches * batch_size * placement.concurrency * workers
 
 
