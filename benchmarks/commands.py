@@ -273,7 +273,7 @@ def write_outputs(
         on_progress=_progress(console, "preparing pictures of the report"),
     )
     for damage in read.damage.values():
-        console.print(f"Attention: {escape(str(damage))}.", soft_wrap=True)
+        console.print(f"Warning: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
     return page
 
@@ -285,7 +285,7 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):
         console.print(
-            "Attention: mode and rubric are settings of judges, and no judge is named."
+            "Warning: mode and rubric are settings of judges, and no judge is named."
         )
     if added:
         console.print(
