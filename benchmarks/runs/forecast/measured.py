@@ -27,7 +27,7 @@ _WARM_UP = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """What the manifest of a run says that later runs can be foretold by."""
+    """What the manifest of a run says that later runs can be forecast from."""
 
     root: Path
     machine: Machine
