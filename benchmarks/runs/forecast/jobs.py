@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.provenance import provenance_line
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.runs.forecast.keeping import FORECAST, OUTCOME
 from benchmarks.runs.forecast.rates import FigureRange
@@ -108,8 +108,7 @@ def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
         "before it; nothing was fitted afterwards.",
         "Other work on the machine during one run of a pair and not during the other "
         "lengthens its loads and batches: the stages' tables tell them apart.",
-        f"Machine: {machine_of(about)}.",
-        f"Versions: {versions_of(about)}.",
+        provenance_line(about),
         f"Started {about['started']}.",
         "Command: python -m benchmarks.runs.forecast.jobs --folder FOLDER --page FILE",
         "Range: every stage at the fast, then at the slow end of its rates (a 90 % "
