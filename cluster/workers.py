@@ -212,10 +212,18 @@ class WorkerPool:
             self._on_ready(replica.queue.spec.folder, replica.since - replica.started)
             return []
         self.stop(replica)
-        if replica.inherited:
-            replica.queue.own_process = True  # a process of its own may succeed
+        if self._tries_own_process(replica, error):
             return []
         return self._never_ready(replica.queue, error)
+
+    def _tries_own_process(self, replica: Replica, reason: str) -> bool:
+        """Whether the stage failed to load after another one: alone it may succeed."""
+        if not replica.inherited:
+            return False
+        name = replica.queue.spec.name
+        self.notice(f"stage {name} will be loaded in a process of its own: {reason}")
+        replica.queue.own_process = True
+        return True
 
     def _never_ready(self, queue: StageQueue, reason: str) -> list[Event]:
         """A worker could not be made ready; without others the stage is given up."""
@@ -269,6 +277,7 @@ class WorkerPool:
         self._report(replica, Fault.DIED, actors.cause_of_death(message), batches)
         reason = f"worker died: {actors.cause_of_death(message)}"
         if replica.state in ("starting", "loading"):
+            self._tries_own_process(replica, reason)
             self._loading_deaths.add(queue, replica.handle.node, reason)
             return self._not_loadable()
         return [(queue, self._attribute(queue, batches, reason, Fault.DIED))]
@@ -342,6 +351,8 @@ class WorkerPool:
             self._report(replica, Fault.TIMEOUT, reason, [])
         self._withdraw(replica)
         self.stop(replica)
+        if self._tries_own_process(replica, reason):
+            return []
         if placed or not self._may_be_placed_later(queue):
             return self._never_ready(queue, reason)
         self._occupied.append((time.monotonic(), replica.handle.node, replica.need))

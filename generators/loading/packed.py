@@ -45,12 +45,16 @@ def pack(model: nn.Module) -> None:
     """
     if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
         return
-    modules = list(model.modules())
-    owners = Counter(id(p) for module in modules for p in module._parameters.values())
-    for parent in modules:
-        for name, child in list(parent.named_children()):
-            if _gains(child) and owners[id(child.weight)] == 1:
-                setattr(parent, name, PackedLinear(child))  # type: ignore[arg-type]
+    owners = Counter(id(p) for m in model.modules() for p in m._parameters.values())
+    places = [
+        (parent, name)
+        for parent in model.modules()
+        for name, child in parent.named_children()
+        if _gains(child) and owners[id(child.weight)] == 1
+    ]
+    # One after another, with no reference to those replaced: a model is not held twice.
+    for parent, name in places:
+        setattr(parent, name, PackedLinear(getattr(parent, name)))
 
 
 def _gains(module: nn.Module) -> bool:

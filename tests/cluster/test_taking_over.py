@@ -128,14 +128,38 @@ def test_a_stage_that_cannot_load_after_another_gets_a_process_of_its_own() -> N
     assert waiting.unusable == "no memory at all"
 
 
-def test_deaths_while_loading_count_after_another_stage_as_well() -> None:
+def test_a_stage_whose_worker_dies_loading_after_another_gets_a_process_of_its_own() -> (
+    None
+):
     pool, ended, waiting = PaperPool(node(0, 1)), built_in(0), built_in(1, jobs=1)
+    pool.working(ended)
+    place(pool, ended, waiting)
+    pool._lost(*pool.of(waiting), "the process was killed")
+    assert "a process of its own: worker died: the process was killed" in pool.notices[-1]
+    pool.working(ended)
+    place(pool, ended, waiting)
+    assert stopping(pool) == [0]  # its process is not taken over again
+
+
+def test_deaths_while_loading_after_another_stage_count_as_well() -> None:
+    pool, ended, waiting = PaperPool(node(0, 1)), built_in(0), built_in(1, jobs=1)
+    pool.working(ended)
     for _ in range(3):
         assert waiting.unusable is None
-        pool.working(ended)
         place(pool, ended, waiting)
         pool._lost(*pool.of(waiting), "the process was killed")
     assert "3 times in a row while loading" in str(waiting.unusable)
+
+
+def test_a_stage_that_takes_too_long_to_load_after_another_is_tried_alone() -> None:
+    pool, ended, waiting = PaperPool(node(0, 1)), built_in(0), built_in(1, jobs=1)
+    pool.working(ended)
+    place(pool, ended, waiting)
+    (heir,) = pool.replicas
+    heir.since -= 1e6
+    assert pool._check_limits() == []
+    assert (heir.state, waiting.own_process) == ("stopping", True)
+    assert waiting.unusable is None
 
 
 def test_a_user_s_own_stages_still_take_turns() -> None:

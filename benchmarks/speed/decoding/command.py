@@ -14,7 +14,6 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,6 +23,7 @@ from rich.console import Console
 from benchmarks.bench_program import announce, as_json, bench_program, exit_status
 from benchmarks.provenance import provenance_line
 from benchmarks.results.table import markdown_page
+from benchmarks.speed.decoding.options import DecodingBench, DecodingServer
 from generators.errors import UsageError
 from generators.files import write_whole
 
@@ -50,14 +50,18 @@ def decoding(
     server_executable: Annotated[
         Path | None, typer.Option(help="vLLM's program, to be measured too.")
     ] = None,
+    server_argument: Annotated[
+        list[str] | None,
+        typer.Option(help="Given to that program, such as --enforce-eager; repeatable."),
+    ] = None,
     base_url: Annotated[
         str | None, typer.Option(help="URL of a server that serves --model.")
     ] = None,
     model: Annotated[
         Path | None,
         typer.Option(
-            help="Folder of the checkpoint, which is made where it is empty. Default: a "
-            "temporary one."
+            help="Folder of a checkpoint of a vision-language model. A small random one is "
+            "made in a folder that is new or empty; without a folder, in a temporary one."
         ),
     ] = None,
     served_name: Annotated[
@@ -76,26 +80,28 @@ def decoding(
     if wrong := [path for path in out or () if path.suffix not in (".json", ".md")]:
         raise UsageError(f"--out {str(wrong[0])!r} must end in .json or .md")
     words, console = context.find_root().obj
-    asked = DecodingBench(
-        requests, tokens, rounds, server_executable, base_url, served_name, words
+    server = DecodingServer(
+        server_executable, tuple(server_argument or ()), base_url, served_name
     )
+    asked = DecodingBench(requests, tokens, rounds, server, words)
     with ExitStack() as stack:
         folder = model or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        _made_if_empty(folder, may_make=base_url is None)
         failures = measured(asked, folder.resolve(), out or (), console)
     raise typer.Exit(1 if failures else 0)
 
 
-@dataclass(frozen=True)
-class DecodingBench:
-    """What to measure, as the options name it."""
+def _made_if_empty(folder: Path, *, may_make: bool) -> None:
+    """Make the small model where there is none; UsageError where that is not meant."""
+    if (folder / "config.json").exists():
+        return
+    if not may_make or (folder.exists() and any(folder.iterdir())):
+        raise UsageError(
+            f"--model {str(folder)!r} holds no checkpoint: config.json is not there"
+        )
+    from benchmarks.speed.decoding.workload import save_model
 
-    requests: int
-    tokens: int
-    rounds: int
-    server_executable: Path | None = None
-    base_url: str | None = None
-    served_name: str = "model"
-    command: Sequence[str] = ()
+    save_model(folder)
 
 
 def measured(
@@ -103,17 +109,13 @@ def measured(
 ) -> int:
     """Measure all ways, print the table and write files; how many answers failed."""
     from benchmarks.speed.decoding.rounds import table_of, timed
-    from benchmarks.speed.decoding.ways import DecodingServer, ways_of
-    from benchmarks.speed.decoding.workload import requests_of, save_model
+    from benchmarks.speed.decoding.ways import ways_of
+    from benchmarks.speed.decoding.workload import requests_of
     from cluster.local import stop_servers
 
-    if not (folder / "config.json").exists():
-        save_model(folder)
-    server = DecodingServer(asked.server_executable, asked.base_url, asked.served_name)
-    spec = server.spec(folder, asked.tokens, asked.requests)
-    about = _about(asked, None if spec is None else spec.identity)
+    about = _about(asked, folder)
     try:
-        ways = ways_of(folder, asked.tokens, asked.requests, server)
+        ways = ways_of(folder, asked.tokens, asked.requests, asked.server)
         seeds = range(1, 1 + asked.rounds)
         for _ in timed(ways, [requests_of(min(_WARM_UP, asked.requests), seed=0)]):
             console.print("warmed up", style="dim")
@@ -130,17 +132,21 @@ def measured(
     return sum(t.failures for t in times)
 
 
-def _about(asked: DecodingBench, server: str | None) -> dict[str, Any]:
+def _about(asked: DecodingBench, folder: Path) -> dict[str, Any]:
+    from benchmarks.speed.decoding.ways import spec_of_server
+    from benchmarks.speed.decoding.workload import described
     from benchmarks.speed.device import device_name
     from cluster.manifest import environment
 
+    spec = spec_of_server(asked.server, folder, asked.tokens, asked.requests)
     return environment() | {
         "device": device_name(),
-        "measured": f"a Qwen2-VL of 25 M random parameters, {asked.requests} requests "
-        f"with pictures, at most {asked.tokens} tokens, greedy, float32",
+        "measured": f"{described(folder)}, {asked.requests} requests with pictures, "
+        f" at most {asked.tokens} tokens, greedy, float32",
         "requests": asked.requests,
         "tokens": asked.tokens,
-        "server": server,
+        "server": None if spec is None else spec.identity,
+        "server_arguments": list(asked.server.arguments),
         "command": list(asked.command),
     }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.speed.decoding.options import DecodingServer
 from benchmarks.speed.decoding.workload import CONTEXT
 from benchmarks.speed.measure import InBatches
 from cluster.local import load_stage
@@ -17,6 +18,7 @@ from pipelines.vlm.stage import VisionLanguageModel
 
 Answering = Callable[[Sequence[Request]], list[Outcome[Draft]]]
 SERVER = "server"
+_BATCHES = (16, 64)
 _ONE_BY_ONE = 16
 """Most requests that ways without batches answer, which take the longest."""
 _ENV = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
@@ -33,39 +35,25 @@ class DecodingWay:
     """How many of the requests it answers, the first ones; None for all."""
 
 
-@dataclass(frozen=True)
-class DecodingServer:
-    """A server to compare with: a program to start, or one that runs."""
-
-    executable: Path | None = None
-    base_url: str | None = None
-    served_name: str = "model"
-
-    def spec(self, folder: Path, tokens: int, in_flight: int) -> StageSpec | None:
-        """The stage that asks it; None where there is no server."""
-        if self.executable is not None:
-            return _spec(f"hf:{folder}", self._started(tokens, in_flight))
-        if self.base_url is not None:
-            return _spec(f"openai:{self.served_name}", self._running(tokens, in_flight))
-        return None
-
-    def _started(self, tokens: int, in_flight: int) -> dict[str, Any]:
-        return _own(tokens) | {
+def spec_of_server(
+    server: DecodingServer, folder: Path, tokens: int, in_flight: int
+) -> StageSpec | None:
+    """The stage that asks the server; None where there is none."""
+    if server.executable is not None:
+        started = _own(tokens) | {
             "engine": "vllm",
-            "engine_executable": str(self.executable),
-            "engine_arguments": ["--enforce-eager"],
+            "engine_executable": str(server.executable),
+            "engine_arguments": list(server.arguments),
             "engine_env": _ENV,
             "engine_concurrency": in_flight,
             "max_input_tokens": CONTEXT - tokens,
         }
-
-    def _running(self, tokens: int, in_flight: int) -> dict[str, Any]:
-        return {
-            "base_url": self.base_url,
-            "max_tokens": tokens,
-            "temperature": 0.0,
-            "concurrency": in_flight,
-        }
+        return _spec(f"hf:{folder}", started)
+    if server.base_url is None:
+        return None
+    running = {"max_tokens": tokens, "temperature": 0.0, "concurrency": in_flight}
+    running["base_url"] = server.base_url
+    return _spec(f"openai:{server.served_name}", running)
 
 
 def ways_of(
@@ -76,13 +64,15 @@ def ways_of(
     Each way has a model of its own: a stage remembers the pictures that it has read.
     """
     stage = _spec(f"hf:{folder}", _own(tokens))
-    ways = [
-        DecodingWay("generate, batch 16", InBatches(_by_generate(stage), 16)),
-        DecodingWay("streams, batch 16", InBatches(load_stage(stage), 16)),
-        DecodingWay("streams, batch 64", InBatches(load_stage(stage), 64)),
-        DecodingWay("streams, one by one", InBatches(load_stage(stage), 1), _ONE_BY_ONE),
+    few, *more = sorted({min(size, requests) for size in _BATCHES})
+    ways = [DecodingWay(f"generate, batch {few}", InBatches(_by_generate(stage), few))]
+    ways += [
+        DecodingWay(f"streams, batch {size}", InBatches(load_stage(stage), size))
+        for size in (few, *more)
     ]
-    asking = server.spec(folder, tokens, requests)
+    alone = InBatches(load_stage(stage), 1)
+    ways.append(DecodingWay("streams, one by one", alone, _ONE_BY_ONE))
+    asking = spec_of_server(server, folder, tokens, requests)
     if asking is not None:
         # Last: a server is started once all models of this process are loaded.
         ways.append(DecodingWay(f"{SERVER}, {requests} in flight", load_stage(asking)))
@@ -90,7 +80,7 @@ def ways_of(
 
 
 def _own(tokens: int) -> dict[str, Any]:
-    common: dict[str, Any] = {"dtype": "float32", "device": "cpu", "num_gpus": 0}
+    common: dict[str, Any] = {"dtype": "float32", "num_gpus": 0}
     return common | {"max_new_tokens": tokens}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import random
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import transformers
 from PIL import Image as Pillow
+from safetensors import safe_open
 from transformers import PreTrainedTokenizerFast, Qwen2VLConfig
 
 from generators.document import Image, Request, Text, Turn
@@ -44,6 +47,17 @@ def save_model(folder: Path) -> None:
     processor.image_processor.size = pixels
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
+
+
+def described(folder: Path) -> str:
+    """Kind and size of the model in a folder, as "a qwen2_vl of 25 M parameters"."""
+    kind = json.loads((folder / "config.json").read_text())["model_type"]
+    count = 0
+    for file in folder.glob("*.safetensors"):
+        with safe_open(file, framework="np") as tensors:
+            slices = map(tensors.get_slice, list(tensors.keys()))
+            count += sum(math.prod(part.get_shape()) for part in slices)
+    return f"a {kind} of {count / 1e6:.0f} M parameters"
 
 
 def _config(tokenizer: PreTrainedTokenizerFast) -> Qwen2VLConfig:

@@ -71,9 +71,8 @@ def test_all_ways_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert measured([*words, *(w for out in outs for w in ("--out", str(out)))]) == 0
     speeds = speeds_of(outs[0])
     assert list(speeds) == [
-        "generate, batch 16",
-        "streams, batch 16",
-        "streams, batch 64",
+        "generate, batch 5",
+        "streams, batch 5",
         "streams, one by one",
     ]
     for speed in speeds.values():
@@ -85,8 +84,8 @@ def test_all_ways_answer_alike(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "5 requests with pictures, at most 6 tokens, greedy, float32" in printed
     page = outs[1].read_text()
     assert "plait bench decoding --requests 5" in page
-    assert "| generate, batch 16 |" in page
-    assert "| generate, batch 16 |" in summary(tmp_path, ["decoding"])
+    assert "| generate, batch 5 |" in page
+    assert "| generate, batch 5 |" in summary(tmp_path, ["decoding"])
 
 
 @pytest.mark.models
@@ -110,6 +109,7 @@ def test_generate_runs_the_model_as_transformers_loads_it(tmp_path: Path) -> Non
 def test_a_server_is_asked_the_same_and_measured_beside(tmp_path: Path) -> None:
     folder, out = tmp_path / "model", tmp_path / "decoding.json"
     words = ["--requests", "3", "--tokens", "4", "--rounds", "1", "--model", str(folder)]
+    save_model(folder)
     with serving() as server:
         server.script = lambda body: Answer(completion("something else"), hold_s=0.3)
         assert measured([*words, "--base-url", server.url, "--out", str(out)]) == 0
@@ -122,12 +122,11 @@ def test_a_server_is_asked_the_same_and_measured_beside(tmp_path: Path) -> None:
     speed = speeds_of(out)["server, 3 in flight"]
     assert (speed["same_answers"], speed["answers"]) == (0, 3)
     assert speed["ratio_to_server"] == 1.0
-    streams = speeds_of(out)["streams, batch 16"]
+    streams = speeds_of(out)["streams, batch 3"]
     assert streams["ratio_to_server"] == pytest.approx(
         (streams["tokens"][0] / streams["seconds"][0])
         / (speed["tokens"][0] / speed["seconds"][0])
     )
-    assert (folder / "config.json").exists()
 
 
 def test_failed_answers_are_counted_and_equal_none() -> None:
@@ -170,6 +169,24 @@ def test_requests_are_those_of_their_seed() -> None:
 def test_wrong_use_is_named(words: list[str]) -> None:
     with pytest.raises(UsageError, match=r"--base-url needs --model|must end in"):
         measured(words)
+
+
+def test_only_an_empty_folder_is_filled(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    missing = ["--base-url", "http://127.0.0.1:1/v1", "--model", str(tmp_path / "typo")]
+    for words in (["--model", str(tmp_path)], missing):
+        with pytest.raises(UsageError, match=r"config\.json is not there"):
+            measured(words)
+    assert [file.name for file in tmp_path.iterdir()] == ["notes.txt"]
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("small")
+def test_the_model_is_described_by_its_files(tmp_path: Path) -> None:
+    save_model(tmp_path)
+    loaded = VisionLanguageModel(model=str(tmp_path), dtype="float32", device="cpu")._model
+    count = sum(p.numel() for p in {id(p): p for p in loaded.parameters()}.values())
+    assert workload.described(tmp_path) == f"a qwen2_vl of {count / 1e6:.0f} M parameters"
 
 
 def test_make_bench_takes_it() -> None:

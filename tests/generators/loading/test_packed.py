@@ -1,5 +1,7 @@
 """Weights in oneDNN's layout: the same products, for the layers that gain by it."""
 
+import weakref
+
 import pytest
 import torch
 from torch import nn
@@ -42,6 +44,21 @@ def test_products_are_the_same(shape):
         assert torch.allclose(strided, layers.wide(inputs), atol=1e-5)
     assert after.shape == before.shape
     assert (after - before).abs().max() < 1e-4
+
+
+def test_a_replaced_weight_is_freed_before_the_next_is_packed(monkeypatch):
+    layers = Layers()
+    before = [weakref.ref(layer) for layer in (layers.wide, layers.plain)]
+    alive = []
+
+    class Counting(PackedLinear):
+        def __init__(self, linear):
+            super().__init__(linear)
+            alive.append(sum(layer() is not None for layer in before))
+
+    monkeypatch.setattr("generators.loading.packed.PackedLinear", Counting)
+    pack(layers)
+    assert alive == [2, 1]
 
 
 def test_only_layers_that_gain_are_replaced_and_none_is_held_twice():
