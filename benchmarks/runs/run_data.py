@@ -242,7 +242,7 @@ class RunData:
         """One row per system: an average of each scorer with its interval, and counts."""
         board = self.board
         table = headline_table(board, leaderboard(board))
-        warning = [f"Attention: {board.warning}."] if board.warning else []
+        warning = [f"Warning: {board.warning}."] if board.warning else []
         manners = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
         return replace(table, notes=(*warning, *manners, *table.notes))
 

@@ -8,7 +8,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.provenance import provenance_line
 from benchmarks.runs.run_directory import read_manifest
 from benchmarks.speed.tables import markdown_table, number
 
@@ -90,10 +90,8 @@ def pairings_pages(root: Path) -> dict[str, str]:
     """Pairings of the run directory `root` by form; the page says where they are from."""
     manifest = read_manifest(root)
     head, _, rest = (root / "pairings.md").read_text().partition("\n")
-    origin = (
-        f"`plait bench pairings`, begun {manifest['started']}. {machine_of(manifest)}; "
-        f"{versions_of(manifest)}."
-    )
+    begun = f"`plait bench pairings`, begun {manifest['started']}."
+    origin = f"{begun} {provenance_line(manifest)}"
     return {
         "json": (root / "pairings.json").read_text(),
         "md": f"{head}\n\n{origin}\n{rest}",

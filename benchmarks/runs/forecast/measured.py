@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs.forecast.machine import Machine, machine_of
+from benchmarks.runs.forecast.machine import Machine
 from benchmarks.runs.forecast.rates import FigureRange, MeasuredBatch, Usage
 from benchmarks.runs.run_directory import read_manifest
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
@@ -27,7 +27,7 @@ _WARM_UP = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """What the manifest of a run says that later runs can be foretold by."""
+    """What the manifest of a run says that later runs can be forecast from."""
 
     root: Path
     machine: Machine
@@ -58,7 +58,7 @@ class MeasuredRun:
         )
         return cls(
             root=root,
-            machine=machine_of(hardware.get("cpus"), hardware.get("gpus") or []),
+            machine=Machine.from_hardware(hardware),
             address=manifest["config"].get("address"),
             stages=_table(manifest, "stages"),
             loads=timing.get("load_seconds") or {},

@@ -21,7 +21,7 @@ import typer
 from rich.console import Console
 
 from benchmarks.bench_program import announce, as_json, bench_program, exit_status
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.provenance import provenance_line
 from benchmarks.results.table import markdown_page
 from benchmarks.speed.decoding.options import DecodingBench, DecodingServer
 from generators.errors import UsageError
@@ -158,7 +158,7 @@ def _write(
 
     ways = [as_data(t, times) for t in times]
     table = table_of(times, about)
-    place = f"{machine_of(about)}; {versions_of(about)}."
+    place = provenance_line(about)
     command = f"plait bench decoding {' '.join(about['command'])}"
     forms = {
         ".json": lambda: as_json({"about": about, "ways": ways}),

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.provenance import provenance_line
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.speed.small_jobs.answers import GREY_LEVELS, SCORE_TOLERANCE
 from benchmarks.speed.small_jobs.job import ARTISTS, WRITERS
@@ -96,7 +96,7 @@ class SmallJobsReport:
         about = environment()
         lines = (
             f"plait bench {' '.join(self.command)}",
-            f"{machine_of(about)}; {versions_of(about)}.",
+            provenance_line(about),
         )
         return markdown_page("Small jobs", lines, self.tables)
 

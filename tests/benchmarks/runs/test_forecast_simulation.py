@@ -1,4 +1,4 @@
-"""A run on paper takes what the scheduler's rules make of known rates."""
+"""A simulated run takes what the scheduler's rules make of known rates."""
 
 from __future__ import annotations
 
