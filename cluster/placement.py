@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.stage_queue import StageQueue
-from generators.base import Placement
+from generators.base import Placement, StageSpec
 
 _ROUNDING = 1e-6
 _BATCHES_PER_WORKER = 16
@@ -97,6 +97,14 @@ def best_node(need: Resources, free: Mapping[str, Resources]) -> str | None:
     """The fullest node on which `need` fits, to keep wide gaps for wide models."""
     fitting = [node for node, resources in free.items() if need.fits(resources)]
     return min(fitting, key=lambda n: (free[n].gpus, free[n].cpus, n), default=None)
+
+
+def may_follow(former: StageSpec, later: StageSpec) -> bool:
+    """Whether a process that has hosted one stage may load the other after it."""
+    same = Resources.of_placement(former.placement) == Resources.of_placement(
+        later.placement
+    )
+    return former.shares_process and later.shares_process and same
 
 
 def worth_another(
