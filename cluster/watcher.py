@@ -84,10 +84,11 @@ class Watcher:
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Called when a worker died or timed out; it is replaced where possible."""
 
-    def worker_ready(self, folder: str, seconds: float) -> None:
+    def worker_ready(self, folder: str, seconds: float, *, taken_over: bool) -> None:
         """Called when a worker of the stage in `folder` has loaded.
 
-        `seconds` is the time since it was started.
+        `seconds` is the time since its process was started or, where it was `taken_over`
+        from another stage, since then.
         """
 
 
@@ -120,7 +121,9 @@ class RunLog(Watcher):
         self.watcher = watcher
         self.failures: list[WorkerFailure] = []
         self.loads: dict[str, list[float]] = {}
-        """Seconds that workers took until they were ready, by the stage's folder."""
+        """Seconds that new processes took until they were ready, by the stage's folder."""
+        self.takeovers: dict[str, list[float]] = {}
+        """The same of processes that had hosted another stage."""
         self._folder = root / STDERR_FOLDER
         self._offsets: dict[Path, int] = {}
         self._guard = threading.Lock()
@@ -165,10 +168,11 @@ class RunLog(Watcher):
         self.failures.append(failure)
         self.watcher.worker_failed(failure)
 
-    def worker_ready(self, folder: str, seconds: float) -> None:
+    def worker_ready(self, folder: str, seconds: float, *, taken_over: bool) -> None:
         """Keep for the manifest, and pass on."""
-        self.loads.setdefault(folder, []).append(seconds)
-        self.watcher.worker_ready(folder, seconds)
+        times = self.takeovers if taken_over else self.loads
+        times.setdefault(folder, []).append(seconds)
+        self.watcher.worker_ready(folder, seconds, taken_over=taken_over)
 
     def about_failures(self) -> dict[str, Any]:
         """The manifest's entry on failed workers."""
