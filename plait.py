@@ -247,7 +247,8 @@ def compare(
     run: Run,
     protocol: Protocol,
     judge: Annotated[
-        str, typer.Option(help="Such as mmie-score, gpt-4o, hf:ORG/NAME or openai:MODEL.")
+        str,
+        typer.Option(help="Such as mmie-score, gpt-6.1-sol, hf:ORG/NAME or openai:MODEL."),
     ],
     baseline: Annotated[
         str | None,

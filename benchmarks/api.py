@@ -2,7 +2,7 @@
 
 `plait` exports all of this and imports it when it is first used. What a command would
 print as an error is raised: `plait.UsageError` for wrong use; `plait.PlaitError` is the
-root of all errors that people can mend.
+root of all errors that people can fix.
 
 Example:
     import plait

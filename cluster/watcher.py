@@ -22,6 +22,7 @@ from typing import Any, Literal
 from cluster.counts import StageCount
 from cluster.lock import RunInUse
 from cluster.manifest import now
+from generators.files import safe_name
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
 
@@ -101,11 +102,10 @@ _MOST_LISTED = 1000
 
 def redirect_stderr(root: Path, stage: str) -> None:
     """Send the stderr of this process, native libraries included, to the run's log."""
-    safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in stage)
     with contextlib.suppress(OSError):
         folder = root / STDERR_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{safe[:60]} {socket.gethostname()} {os.getpid()}"
+        file = folder / f"{safe_name(stage)[:60]} {socket.gethostname()} {os.getpid()}"
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(handle, 2)
         os.close(handle)

@@ -47,7 +47,7 @@ def terminal(board: Board, rows: Sequence[LeaderboardRow]) -> RenderableType:
 
 
 def _reasons(rows: Sequence[LeaderboardRow]) -> list[RenderableType]:
-    """The most frequent reasons over all systems, and the file that names every loss."""
+    """The most frequent reasons over all systems, and the file with every missing value."""
     known = [(r["count"], row["system"], r) for row in rows for r in row["reasons"]]
     ranked = [one for one in known if "kinds" not in one[2]]
     ranked.sort(key=lambda one: (-one[0], one[1], one[2]["reason"]))
