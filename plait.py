@@ -106,7 +106,7 @@ def plan_command(config: RunConfig, remake: bool, forecast: ForecastOptions) -> 
     """Show what `run` would do, what it needs and what it will take.
 
     Jobs by stage, with those that are shared or done; GPUs and memory; missing API keys
-    and weights. Wall time, GPU-hours, tokens, costs and disk are foretold from rates that
+    and weights. Wall time, GPU-hours, tokens, costs and disk are forecast from rates that
     runs in the same folder or `bench stage` measured, else from published ones. Nothing is
     started or written. Exit status 2 where `run` would refuse to start.
     """
@@ -248,7 +248,8 @@ def compare(
     run: Run,
     protocol: Protocol,
     judge: Annotated[
-        str, typer.Option(help="Such as mmie-score, gpt-4o, hf:ORG/NAME or openai:MODEL.")
+        str,
+        typer.Option(help="Such as mmie-score, gpt-6.1-sol, hf:ORG/NAME or openai:MODEL."),
     ],
     baseline: Annotated[
         str | None,

@@ -2,7 +2,7 @@
 
 `plait` exports all of this and imports it when it is first used. What a command would
 print as an error is raised: `plait.UsageError` for wrong use; `plait.PlaitError` is the
-root of all errors that people can mend.
+root of all errors that people can fix.
 
 Example:
     import plait
@@ -48,8 +48,8 @@ from rich.console import Console
 from benchmarks import commands
 from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
 from benchmarks.runs.config import RunConfig, load_config
-from benchmarks.runs.forecast.foretelling import NO_OPTIONS
 from benchmarks.runs.forecast.options import ForecastOptions
+from benchmarks.runs.forecast.planned_forecast import NO_OPTIONS
 from benchmarks.runs.planning import RunPlan
 from benchmarks.runs.run_data import RunData
 from generators.base import WeightsName

@@ -23,7 +23,7 @@ def orchestration(
     out: Annotated[
         list[Path] | None, typer.Option(help="A .json or .md file; may be repeated.")
     ] = None,
-    batches: Annotated[int, typer.Option(help="Batches per measurement.")] = 100,
+    batches: Annotated[int, typer.Option(min=1, help="Batches per measurement.")] = 100,
 ) -> None:
     """Measure the engine's overhead.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,10 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from generators.errors import UsageError
 from generators.files import write_whole
+
+_ENDINGS = (".json", ".md")
 
 
 def bench_program() -> typer.Typer:
@@ -49,6 +52,29 @@ def write_forms(folder: Path, name: str, forms: Mapping[str, str]) -> list[Path]
     for place, text in places.items():
         write_whole(place, text)
     return [*places]
+
+
+def check_outs(outs: Sequence[Path]) -> None:
+    """UsageError for a file that is neither .json nor .md; asked before measuring."""
+    for place in outs:
+        if place.suffix not in _ENDINGS:
+            raise UsageError(f"--out {str(place)!r} must end in {' or '.join(_ENDINGS)}")
+
+
+def write_outs(
+    outs: Sequence[Path], data: Callable[[], Mapping[str, Any]], page: Callable[[], str]
+) -> None:
+    """Write `data` into every .json file of checked `outs`, `page` into every other."""
+    for place in outs:
+        write_whole(place, as_json(data()) if place.suffix == ".json" else page())
+
+
+def numbers_of(text: str, option: str, example: str) -> tuple[int, ...]:
+    """The numbers from 1 on of `text`, such as 1,2,4, each once; UsageError else."""
+    numbers = text.split(",")
+    if not all(number.strip().isdecimal() and int(number) for number in numbers):
+        raise UsageError(f"{option} {text!r} must be numbers such as {example}")
+    return tuple(dict.fromkeys(map(int, numbers)))
 
 
 def announce(console: Console, place: Path) -> None:

@@ -20,9 +20,13 @@ from benchmarks.results.timeline import show_times
 from benchmarks.runs.config import OFFICIAL, RunConfig, load_config, with_settings
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, reopen, superseded
-from benchmarks.runs.forecast.foretelling import NO_OPTIONS, Foretold, foretold
 from benchmarks.runs.forecast.keeping import concluded, kept_forecast
 from benchmarks.runs.forecast.options import ForecastOptions
+from benchmarks.runs.forecast.planned_forecast import (
+    NO_OPTIONS,
+    PlannedForecast,
+    planned_forecast,
+)
 from benchmarks.runs.forecast.table import headline
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import RunPlan, show_plan
@@ -77,7 +81,7 @@ def execute_config(
     experiment = _opened(config, console, remake=remake)
     if not remake:
         _refuse_to_remake(experiment)
-    return _execute(foretold(experiment, options), console, only_scorers=False)
+    return _execute(planned_forecast(experiment, options), console, only_scorers=False)
 
 
 def exit_status(result: RunResult) -> int:
@@ -113,7 +117,7 @@ def score(
         values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, values, flags["set"]), console)
     _refuse_to_score_as_before(experiment)
-    plan = foretold(experiment, only_scorers=True)
+    plan = planned_forecast(experiment, only_scorers=True)
     return exit_status(_execute(plan, console, only_scorers=True).result)
 
 
@@ -164,7 +168,7 @@ def _judge_changes(
     return {"models": dict.fromkeys(judges, values)}
 
 
-def _execute(plan: Foretold, console: Console, *, only_scorers: bool) -> ExecutedRun:
+def _execute(plan: PlannedForecast, console: Console, *, only_scorers: bool) -> ExecutedRun:
     experiment = plan.experiment
     experiment.refuse_what_is_missing(only_scorers=only_scorers)
     if plan.over_budget:
@@ -283,7 +287,7 @@ def write_outputs(
         on_progress=_progress(console, "preparing pictures of the report"),
     )
     for damage in read.damage.values():
-        console.print(f"Attention: {escape(str(damage))}.", soft_wrap=True)
+        console.print(f"Warning: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
     return page
 
@@ -295,7 +299,7 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):
         console.print(
-            "Attention: mode and rubric are settings of judges, and no judge is named."
+            "Warning: mode and rubric are settings of judges, and no judge is named."
         )
     if added:
         console.print(

@@ -34,7 +34,9 @@ Systems = Annotated[
 ]
 Scorers = Annotated[
     list[str] | None,
-    typer.Option("--scorer", help="Such as clipscore or judge:gpt-4o; may be repeated."),
+    typer.Option(
+        "--scorer", help="Such as clipscore or judge:gpt-6.1-sol; may be repeated."
+    ),
 ]
 Mode = Annotated[
     Literal["corrected", "official"] | None,

@@ -166,6 +166,6 @@ def _show(pairings: Sequence[Pairings], board: Board, root: Path, console: Conso
         for table in tables_of(one):
             console.print(table.rich)
     if board.warning:
-        console.print(f"[yellow]Attention: {escape(board.warning)}.[/yellow]")
+        console.print(f"[yellow]Warning: {escape(board.warning)}.[/yellow]")
     names = f"{FILES[0]} (and {', '.join(f.partition('.')[2] for f in FILES[1:])})"
     console.print(f"pairings    {escape(str(root / names))}", soft_wrap=True)

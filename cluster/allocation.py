@@ -17,6 +17,7 @@ from cluster.placement import (
     IDLE_BEFORE_EVICTION_S,
     Resources,
     best_node,
+    may_follow,
     worth_another,
 )
 from cluster.replica import Replica
@@ -103,12 +104,7 @@ class Allocator:
         """Whether the stage has no worker, and a process first helps one before it."""
         if self.pool.of(queue) or not self._growing(queue):
             return False
-        own = queue.spec
-        need = Resources.of_placement(own.placement)
-        return own.shares_process and any(
-            q.rank < queue.rank and Resources.of_placement(q.spec.placement) == need
-            for q in helped
-        )
+        return any(q.rank < queue.rank and may_follow(q.spec, queue.spec) for q in helped)
 
     def _free_resources(self, queue: StageQueue) -> list[Event]:
         """Stop idle workers for a stage that fits nowhere now; give it up in the end."""

@@ -6,13 +6,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from cluster.stage_queue import StageQueue
-from generators.base import Placement
+from generators.base import Placement, StageSpec
 
 _ROUNDING = 1e-6
 _BATCHES_PER_WORKER = 16
-"""Batches that must wait for each worker before another one is worth starting."""
+"""Batches that must wait for each worker before another one is worth starting,"""
+_RECORDS_PER_WORKER = 128
+"""or fewer batches of so many records, but two."""
 _BATCHES_AT_HAND = 2
-"""The same, where a process at hand only has to load the stage."""
+"""Batches, where a process at hand only has to load the stage."""
 IDLE_BEFORE_EVICTION_S = 1.0
 """How long a worker that may get more work is idle before it gives way to a stage that
 has none."""
@@ -99,6 +101,14 @@ def best_node(need: Resources, free: Mapping[str, Resources]) -> str | None:
     return min(fitting, key=lambda n: (free[n].gpus, free[n].cpus, n), default=None)
 
 
+def may_follow(former: StageSpec, later: StageSpec) -> bool:
+    """Whether a process that has hosted one stage may load the other after it."""
+    same = Resources.of_placement(former.placement) == Resources.of_placement(
+        later.placement
+    )
+    return former.shares_process and later.shares_process and same
+
+
 def worth_another(
     placement: Placement,
     pending: float,
@@ -114,9 +124,11 @@ def worth_another(
     remote = placement.endpoint is not None and placement.server is None
     if remote or (placement.workers is not None and workers >= placement.workers):
         return False
-    batches = _BATCHES_AT_HAND if at_hand else _BATCHES_PER_WORKER
-    if placement.workers is not None:
-        batches = 1
+    batches = 1
+    if placement.workers is None and at_hand:
+        batches = _BATCHES_AT_HAND
+    elif placement.workers is None:
+        batches = max(2, min(_BATCHES_PER_WORKER, _RECORDS_PER_WORKER // batch_size))
     return pending > batches * batch_size * placement.concurrency * workers
 
 

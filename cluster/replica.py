@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from cluster.actors import Handle
 from cluster.manifest import now
-from cluster.placement import Resources
+from cluster.placement import Resources, may_follow
 from cluster.records import Item
 from cluster.stage_queue import Batch, StageQueue
 from cluster.store import read_blob
@@ -80,9 +80,7 @@ class Replica:
 
         Ray has reserved the resources of the process for as long as it lives.
         """
-        own, other = self.queue.spec, queue.spec
-        shares = own.shares_process and other.shares_process and not queue.own_process
-        return shares and self.need == Resources.of_placement(other.placement)
+        return not queue.own_process and may_follow(self.queue.spec, queue.spec)
 
     def send(self, batch: Batch) -> Any:
         """Have it compute a batch; the reference to its receipt."""

@@ -119,7 +119,7 @@ def execute(
             "worker_failures": log.about_failures(),
         }
         seconds = time.monotonic() - began
-        if entry := timing(earlier, seconds, work.scheduling_s, log.loads):
+        if entry := timing(earlier, seconds, work.scheduling_s, log.loads, log.takeovers):
             manifest[TIMING] = entry
         manifest["status"] = "interrupted" if work.interrupted else "finished"
         manifest |= traced(root, log.notice)

@@ -22,7 +22,7 @@ from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
 from cluster.watcher import StageProgress, WorkerFailure
 from cluster.worker import Receipt
-from cluster.workers import Event, WorkerPool
+from cluster.workers import Event, OnReady, WorkerPool
 from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
 from generators.document import Image, Malformed, Sample
 from generators.system import System
@@ -50,7 +50,7 @@ class Scheduler:
         on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
         on_notice: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
-        on_ready: Callable[[str, float], None] = lambda folder, seconds: None,
+        on_ready: OnReady = lambda folder, seconds, *, taken_over: None,
         should_stop: Callable[[], bool] = lambda: False,
         journal: SpanJournal | None = None,
     ) -> None:

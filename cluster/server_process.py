@@ -24,6 +24,7 @@ from typing import Any
 
 from generators.base import ServerCommand
 from generators.errors import PlaitError
+from generators.files import safe_name
 
 LOG_FOLDER = "servers"
 """Folder of a run directory that holds what its servers wrote."""
@@ -269,8 +270,8 @@ def _accepts(port: int) -> bool:
 
 def log_path(root: Path, name: str) -> Path:
     """Where a server of this process writes, under a run directory."""
-    safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in name)
-    return root / LOG_FOLDER / f"{safe[:60]}-{socket.gethostname()}-{os.getpid()}.log"
+    place = f"{safe_name(name)[:60]}-{socket.gethostname()}-{os.getpid()}.log"
+    return root / LOG_FOLDER / place
 
 
 def bypass_proxies() -> None:

@@ -22,6 +22,7 @@ from typing import Any, Literal
 from cluster.counts import StageCount
 from cluster.lock import RunInUse
 from cluster.manifest import now
+from generators.files import safe_name
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
 
@@ -83,10 +84,11 @@ class Watcher:
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Called when a worker died or timed out; it is replaced where possible."""
 
-    def worker_ready(self, folder: str, seconds: float) -> None:
+    def worker_ready(self, folder: str, seconds: float, *, taken_over: bool) -> None:
         """Called when a worker of the stage in `folder` has loaded.
 
-        `seconds` is the time since it was started.
+        `seconds` is the time since its process was started or, where it was `taken_over`
+        from another stage, since then.
         """
 
 
@@ -100,11 +102,10 @@ _MOST_LISTED = 1000
 
 def redirect_stderr(root: Path, stage: str) -> None:
     """Send the stderr of this process, native libraries included, to the run's log."""
-    safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in stage)
     with contextlib.suppress(OSError):
         folder = root / STDERR_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{safe[:60]} {socket.gethostname()} {os.getpid()}"
+        file = folder / f"{safe_name(stage)[:60]} {socket.gethostname()} {os.getpid()}"
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(handle, 2)
         os.close(handle)
@@ -120,7 +121,9 @@ class RunLog(Watcher):
         self.watcher = watcher
         self.failures: list[WorkerFailure] = []
         self.loads: dict[str, list[float]] = {}
-        """Seconds that workers took until they were ready, by the stage's folder."""
+        """Seconds that new processes took until they were ready, by the stage's folder."""
+        self.takeovers: dict[str, list[float]] = {}
+        """The same of processes that had hosted another stage."""
         self._folder = root / STDERR_FOLDER
         self._offsets: dict[Path, int] = {}
         self._guard = threading.Lock()
@@ -165,10 +168,11 @@ class RunLog(Watcher):
         self.failures.append(failure)
         self.watcher.worker_failed(failure)
 
-    def worker_ready(self, folder: str, seconds: float) -> None:
+    def worker_ready(self, folder: str, seconds: float, *, taken_over: bool) -> None:
         """Keep for the manifest, and pass on."""
-        self.loads.setdefault(folder, []).append(seconds)
-        self.watcher.worker_ready(folder, seconds)
+        times = self.takeovers if taken_over else self.loads
+        times.setdefault(folder, []).append(seconds)
+        self.watcher.worker_ready(folder, seconds, taken_over=taken_over)
 
     def about_failures(self) -> dict[str, Any]:
         """The manifest's entry on failed workers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cluster import actors
 from cluster.local_ray import is_local
@@ -21,6 +21,14 @@ from generators.base import Failure, Fault
 
 _NODES_AGE_S = 1.0
 
+
+class OnReady(Protocol):
+    """Called as `Watcher.worker_ready`."""
+
+    def __call__(self, folder: str, seconds: float, *, taken_over: bool) -> None:
+        """A worker of the stage in `folder` has become ready."""
+
+
 Event = tuple[StageQueue, Receipt | FailedJobs]
 """The outcome of a batch: a receipt of committed records, or records that failed."""
 
@@ -35,7 +43,7 @@ class WorkerPool:
         probe: list[tuple[str, str]],
         notice: Callable[[str], None],
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
-        on_ready: Callable[[str, float], None] = lambda folder, seconds: None,
+        on_ready: OnReady = lambda folder, seconds, *, taken_over: None,
         journal: SpanJournal | None = None,
     ) -> None:
         self.root = root
@@ -210,7 +218,9 @@ class WorkerPool:
         if error is None:
             self._loading_deaths.clear(replica.queue)
             replica.enter("ready")
-            self._on_ready(replica.queue.spec.folder, replica.since - replica.started)
+            seconds = replica.since - replica.started
+            folder, taken_over = replica.queue.spec.folder, replica.inherited
+            self._on_ready(folder, seconds, taken_over=taken_over)
             return []
         self.stop(replica)
         if self._tries_own_process(replica, error):

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from generators.document import Candidate, ImageRequest, Request
+from generators.files import safe_name
 from generators.keys import digest
 
 Weights = Literal["pretrained", "dummy", "tiny"]
@@ -243,8 +244,7 @@ class StageSpec:
     @property
     def folder(self) -> str:
         """Folder of the stage's records, `<name>-<digest>`."""
-        safe = "".join(c if c.isalnum() or c in "-._" else "_" for c in self.name)
-        return f"{safe[:60]}-{self.digest[:12]}"
+        return f"{safe_name(self.name)[:60]}-{self.digest[:12]}"
 
 
 def imported(target: str) -> Any:

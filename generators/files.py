@@ -37,6 +37,14 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
         raise write_error(path.parent, error) from error
 
 
+def safe_name(text: str, replacement: str = "_") -> str:
+    """`text` as part of a file's name: letters, digits and -._ stay.
+
+    Folders of records are named with it, so a change of it would lose them.
+    """
+    return "".join(c if c.isalnum() or c in "-._" else replacement for c in text)
+
+
 def write_error(folder: Path, error: OSError) -> WriteError:
     """`error`, raised on writing into `folder`, as a WriteError."""
     if isinstance(error, WriteError):

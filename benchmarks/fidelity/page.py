@@ -10,6 +10,7 @@ from benchmarks.fidelity.comparison import DocumentPair, WayFidelity
 from benchmarks.fidelity.diffs import DifferenceCard, card
 from benchmarks.fidelity.report import FidelityReport
 from benchmarks.fidelity.tables import tables_of
+from benchmarks.provenance import provenance_facts
 from benchmarks.results.templates import REPORT, page_environment, sources
 
 WORST = 6
@@ -39,13 +40,10 @@ def page_of(report: FidelityReport, worst: int = WORST) -> str:
 
 def facts_of(about: Mapping[str, Any]) -> dict[str, str]:
     """What a reader needs to repeat the measurement."""
-    packages = about.get("packages", {})
-    git = about.get("git", {})
     facts = {
         "command": " ".join(map(str, about.get("command", ()))),
         "finished": str(about.get("finished", "")),
-        "packages": ", ".join(f"{name} {version}" for name, version in packages.items()),
-        "commit": str(git.get("commit", "")),
+        **provenance_facts(about),
         "device": str(about.get("device", "")),
     }
     return {name: fact for name, fact in facts.items() if fact}

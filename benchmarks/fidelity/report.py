@@ -64,7 +64,7 @@ class FidelityReport:
             {str(s.weights) for w in self.ways for s in w.answers.way.stages} & set(RANDOM)
         )
         return [
-            f"Attention: made with {kind} random weights; they agree and differ as those "
+            f"Warning: made with {kind} random weights; they agree and differ as those "
             "of a real model need not."
             for kind in kinds
         ]
@@ -75,13 +75,13 @@ class FidelityReport:
         for way in (w.answers.way for w in self.ways[1:]):
             if way.asked != first.asked:
                 remarks.append(
-                    f"Attention: {way.label} is asked in other words than the reference "
+                    f"Warning: {way.label} is asked in other words than the reference "
                     f"({way.asked[0]}, not {first.asked[0]})."
                 )
             limits = way.token_limit, first.token_limit
             if None not in limits and limits[0] != limits[1]:
                 remarks.append(
-                    f"Attention: {way.label} writes at most {limits[0]:,} tokens, the "
+                    f"Warning: {way.label} writes at most {limits[0]:,} tokens, the "
                     f"reference {limits[1]:,}."
                 )
         return remarks
@@ -89,7 +89,7 @@ class FidelityReport:
     def _ineffective(self) -> list[str]:
         runs = ((w.label, w.answers.way.ineffective) for w in self.ways)
         return [
-            f"Attention: {label} runs with {', '.join(settings)}, not as its way says."
+            f"Warning: {label} runs with {', '.join(settings)}, not as its way says."
             for label, settings in runs
             if settings
         ]

@@ -42,12 +42,12 @@ def terminal(board: Board, rows: Sequence[LeaderboardRow]) -> RenderableType:
         if scorer.manner:
             parts.append(Text(printable(f"{scorer.name}: {scorer.manner}."), style="dim"))
     if board.warning:
-        parts.append(Text(printable(f"Attention: {board.warning}."), style="yellow"))
+        parts.append(Text(printable(f"Warning: {board.warning}."), style="yellow"))
     return Group(*parts, *_reasons(rows))
 
 
 def _reasons(rows: Sequence[LeaderboardRow]) -> list[RenderableType]:
-    """The most frequent reasons over all systems, and the file that names every loss."""
+    """The most frequent reasons over all systems, and the file with every missing value."""
     known = [(r["count"], row["system"], r) for row in rows for r in row["reasons"]]
     ranked = [one for one in known if "kinds" not in one[2]]
     ranked.sort(key=lambda one: (-one[0], one[1], one[2]["reason"]))
@@ -75,7 +75,7 @@ def markdown(
     """The whole leaderboard as one Markdown page."""
     parts = [f"# Leaderboard: {title_of(board)}"]
     if board.warning:
-        parts.append(f"> **Attention: {plain(board.warning)}**")
+        parts.append(f"> **Warning: {plain(board.warning)}**")
     parts += [legend(board, interval_methods(rows))] if board.scorers else []
     for scorer in board.scorers:
         parts += _scorer_part(board, rows, scorer)
@@ -109,7 +109,7 @@ def _part(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
 def latex(board: Board, rows: Sequence[LeaderboardRow]) -> str:
     """One ranked table per scorer, for inclusion in a paper."""
     remarks = [f"Leaderboard: {title_of(board)}. Needs the package booktabs."]
-    remarks += [f"Attention: {board.warning}"] if board.warning else []
+    remarks += [f"Warning: {board.warning}"] if board.warning else []
     head = "".join(f"% {printable(remark)}\n" for remark in remarks)
     ranked = (tables_of.ranked_table(board, rows, s).latex for s in board.scorers)
     return "\n".join([head, *_warned(ranked, board.warning)])
@@ -119,7 +119,7 @@ def _warned(tables: Iterable[str], warning: str) -> Iterable[str]:
     """Tables with the warning in their captions, if there is one."""
     for table in tables:
         if warning:
-            attention = f"\\textbf{{Attention: {escaped(warning)}.}}"
-            yield table.replace("\\caption{", f"\\caption{{{attention} ", 1)
+            label = f"\\textbf{{Warning: {escaped(warning)}.}}"
+            yield table.replace("\\caption{", f"\\caption{{{label} ", 1)
         else:
             yield table

@@ -24,7 +24,7 @@ SIDE = 256
 Read = Callable[[Blob], bytes]
 _BOX = 'style="border-left:3px solid #bbb;padding:.2em .8em;margin:.4em 0;max-width:56em"'
 _WORDS = 'style="white-space:pre-wrap;margin:.3em 0"'
-_LOST = 'style="color:#a40000;margin:.3em 0"'
+_MISSING_STYLE = 'style="color:#a40000;margin:.3em 0"'
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +63,9 @@ def heading(text: str) -> str:
     return f"<div><b>{escape(text)}</b></div>"
 
 
-def loss(text: str) -> str:
+def missing_note(text: str) -> str:
     """A line that says what is not there, and why."""
-    return f"<div {_LOST}>{escape(text)}</div>"
+    return f"<div {_MISSING_STYLE}>{escape(text)}</div>"
 
 
 def words(text: str) -> str:
@@ -93,10 +93,10 @@ def picture_html(image: Image, number: int, read: Read) -> str:
     try:
         data = base64.b64encode(thumbnail(read(image), SIDE)).decode()
     except PictureError as error:
-        return loss(f"[picture {number}: {error}]")
+        return missing_note(f"[picture {number}: {error}]")
     except Exception as error:
         # Whatever a store or a file system raises: the notebook shows all the rest.
-        return loss(f"[picture {number} cannot be read: {error}]")
+        return missing_note(f"[picture {number} cannot be read: {error}]")
     name = f"picture {number} ({image.digest[:12]})"
     return f'<img alt="{name}" title="{name}" src="data:image/webp;base64,{data}"> '
 
@@ -104,7 +104,7 @@ def picture_html(image: Image, number: int, read: Read) -> str:
 def query_html(sample: Sample | Malformed, read: Read) -> str:
     """Every turn of a query."""
     if isinstance(sample, Malformed):
-        return loss(f"malformed: {sample.reason}")
+        return missing_note(f"malformed: {sample.reason}")
     return "".join(
         heading(turn.role) + content_html(turn.content, read) for turn in sample.turns
     )

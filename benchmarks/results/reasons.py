@@ -20,7 +20,7 @@ _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+")
 """What differs between reasons of the same form: names and numbers."""
 
 
-class Loss(NamedTuple):
+class MissingValue(NamedTuple):
     """An answer or a judgement without a value."""
 
     system: str
@@ -30,28 +30,30 @@ class Loss(NamedTuple):
     repeat: int
     """Counted from 1."""
     scorer: str
-    """Empty where the answer itself is lost."""
+    """Empty where the answer itself is missing."""
     outcome: str
     fault: str
     reason: str
 
 
-def losses(board: Board) -> Iterator[Loss]:
+def missing_values(board: Board) -> Iterator[MissingValue]:
     """Everything that has no value, in the order of the evaluations.
 
-    A scorer that does not apply to a query is not a loss.
+    A scorer that does not apply to a query has no missing value there.
     """
     for e in board.evaluations:
         if (name := outcome_name(e.document)) != "done":
-            yield _loss(e, "", name, e.document)
+            yield _missing_value(e, "", name, e.document)
         for scorer, outcome in e.scores.items():
             name = score_outcome(outcome)
             if name not in ("scored", "not_applicable"):
-                yield _loss(e, scorer, name, outcome)
+                yield _missing_value(e, scorer, name, outcome)
 
 
-def _loss(e: Evaluation, scorer: str, name: str, outcome: Outcome[Any]) -> Loss:
-    return Loss(
+def _missing_value(
+    e: Evaluation, scorer: str, name: str, outcome: Outcome[Any]
+) -> MissingValue:
+    return MissingValue(
         system=e.system,
         query=key_of(e.sample),
         category=e.sample.category,
@@ -65,28 +67,30 @@ def _loss(e: Evaluation, scorer: str, name: str, outcome: Outcome[Any]) -> Loss:
 
 
 def failures_csv(board: Board) -> str:
-    """Every loss of a board by name: the content of `failures.csv`."""
-    return losses_csv(losses(board), [system.name for system in board.systems])
+    """Every missing value of a board: the content of `failures.csv`."""
+    return missing_values_csv(
+        missing_values(board), [system.name for system in board.systems]
+    )
 
 
-def losses_csv(lost: Iterable[Loss], systems: Sequence[str]) -> str:
-    """One line per loss, ordered by system."""
+def missing_values_csv(missing: Iterable[MissingValue], systems: Sequence[str]) -> str:
+    """One line per missing value, ordered by system."""
     place = {system: i for i, system in enumerate(systems)}
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(Loss._fields)
-    for loss in sorted(lost, key=lambda loss: (place[loss.system], *loss[1:])):
-        writer.writerow(loss._replace(reason=" ".join(loss.reason.split())))
+    writer.writerow(MissingValue._fields)
+    for value in sorted(missing, key=lambda value: (place[value.system], *value[1:])):
+        writer.writerow(value._replace(reason=" ".join(value.reason.split())))
     return file.getvalue()
 
 
 def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:
-    """By system of a board, its losses counted by reason."""
-    return counted_reasons(losses(board), [system.name for system in board.systems])
+    """By system of a board, missing values counted by reason."""
+    return counted_reasons(missing_values(board), [system.name for system in board.systems])
 
 
 def counted_reasons(
-    lost: Iterable[Loss], systems: Sequence[str]
+    missing: Iterable[MissingValue], systems: Sequence[str]
 ) -> dict[str, list[dict[str, Any]]]:
     """By system, its most frequent reasons and the number of all others.
 
@@ -95,9 +99,9 @@ def counted_reasons(
     """
     shapes: dict[str, dict[tuple[str, str, str], list[str]]]
     shapes = {system: defaultdict(list) for system in systems}
-    for loss in lost:
-        shape = _PARTICULARS.sub("#", loss.reason)
-        shapes[loss.system][loss.outcome, loss.fault, shape].append(loss.reason)
+    for value in missing:
+        shape = _PARTICULARS.sub("#", value.reason)
+        shapes[value.system][value.outcome, value.fault, shape].append(value.reason)
     return {system: _ranked(alike) for system, alike in shapes.items()}
 
 

@@ -15,8 +15,8 @@ from rich.table import Table
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, superseded
 from benchmarks.runs.forecast.forecast import Forecast
-from benchmarks.runs.forecast.foretelling import NO_OPTIONS, foretold
 from benchmarks.runs.forecast.options import ForecastOptions
+from benchmarks.runs.forecast.planned_forecast import NO_OPTIONS, planned_forecast
 from benchmarks.runs.forecast.table import forecast_table
 from cluster.counts import StageCount
 from cluster.store import Store
@@ -55,7 +55,7 @@ class RunPlan:
     @classmethod
     def of(cls, experiment: Experiment, options: ForecastOptions = NO_OPTIONS) -> "RunPlan":
         """What running `experiment` would do; UsageError for options not to be used."""
-        plan = foretold(experiment, options)
+        plan = planned_forecast(experiment, options)
         experiment, counts = plan.experiment, plan.counts
         store = Store(experiment.config.root)
         return cls(

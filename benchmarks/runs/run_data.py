@@ -24,7 +24,7 @@ from benchmarks.results.notebook import (
     box,
     content_html,
     heading,
-    loss,
+    missing_note,
     query_html,
 )
 from benchmarks.results.table import ResultTable
@@ -114,15 +114,15 @@ class QueryAnswer:
         repeat = f", repeat {self.repeat}" if self.repeat > 1 else ""
         parts = [self.query._repr_html_(), heading(f"{self.system}{repeat}")]
         if self.document is None:
-            return box(*parts, loss(_why(self)))
+            return box(*parts, missing_note(_why(self)))
         parts.append(content_html(self.document.segments, self.document.read))
         return box(*parts, *(heading(f"{n}: {v}") for n, v in self.scores.items()))
 
 
-def _why(loss: ScorerVerdict | QueryAnswer) -> str:
+def _why(answer: ScorerVerdict | QueryAnswer) -> str:
     """`failed (worker died): the reason`."""
-    fault = f" ({loss.fault})" if loss.fault else ""
-    return f"{loss.outcome.replace('_', ' ')}{fault}: {loss.reason}"
+    fault = f" ({answer.fault})" if answer.fault else ""
+    return f"{answer.outcome.replace('_', ' ')}{fault}: {answer.reason}"
 
 
 def fault_of(outcome: Outcome[Any]) -> str:
@@ -242,7 +242,7 @@ class RunData:
         """One row per system: an average of each scorer with its interval, and counts."""
         board = self.board
         table = headline_table(board, leaderboard(board))
-        warning = [f"Attention: {board.warning}."] if board.warning else []
+        warning = [f"Warning: {board.warning}."] if board.warning else []
         manners = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
         return replace(table, notes=(*warning, *manners, *table.notes))
 
@@ -262,7 +262,7 @@ class RunData:
         return f"RunData({str(self.root)!r}: {asked}, {len(self.scorers)} scorers)"
 
     def _repr_html_(self) -> str:
-        notes = "".join(loss(text) for text in self.damage)
+        notes = "".join(missing_note(text) for text in self.damage)
         return heading(str(self.root)) + self.leaderboard.html + notes
 
     @cached_property

@@ -106,8 +106,7 @@ def _run(
     console.print(f"serving {escape(model.name)} at {url}", soft_wrap=True)
     if key is None and not _is_loopback(host):
         console.print(
-            "Attention: other machines can use this server without a key; "
-            "see --api-key-env."
+            "Warning: other machines can use this server without a key; see --api-key-env."
         )
     engine = ServingEngine(
         model,

@@ -16,7 +16,7 @@ from benchmarks.speed.output import Report
 from benchmarks.speed.plot import plot
 from benchmarks.speed.speeds import Speed
 from benchmarks.speed.tables import markdown_table, number
-from generators.files import write_whole
+from generators.files import safe_name, write_whole
 
 DIFFUSERS_COLUMNS = (
     "scenario",
@@ -55,7 +55,7 @@ class Measurement:
         if out.suffix in forms:
             contents = {out: forms[out.suffix]()}
         else:
-            name = "".join(c if c.isalnum() or c in "-._" else "-" for c in self.name)
+            name = safe_name(self.name, "-")
             contents = {out / f"{name}{end}": form() for end, form in forms.items()}
         for path, content in contents.items():
             write_whole(path, content)

@@ -24,9 +24,9 @@ import typer
 from benchmarks.bench_program import bench_program, exit_status
 from benchmarks.speed.measured_pages import pairings_pages, summary
 from benchmarks.speed.series import conclude, make_all
+from cluster.manifest import CHECKOUT
 from generators.files import write_whole
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 MEASURED = CHECKOUT / "benchmarks" / "results" / "measured"
 app = bench_program()
 _WITHOUT_NAIVE = ("--way", "careful", "--way", "plait")

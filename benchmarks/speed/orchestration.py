@@ -28,11 +28,11 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]
 from rich.console import Console
 
+from benchmarks.bench_program import announce, check_outs, write_outs
 from benchmarks.speed.orchestration_table import page_of, table_of
-from cluster.manifest import environment
+from cluster.manifest import CHECKOUT, environment
 from generators.base import Job, Kind, Outcome, Placement, Result, StageSpec
 from generators.document import Draft, Request, Sample, Text, Turn
-from generators.files import write_whole
 from generators.system import System
 
 METHODS = ("plait", "loop", "ActorPool", "Ray Data")
@@ -269,9 +269,10 @@ def _span(root: Path) -> tuple[float, float, int]:
 def main(out: Sequence[Path], batches: int, console: Console, repeats: int = 3) -> int:
     """Measure every method at every duration, each repeat in its own process.
 
-    Each file of `out` gets the table in Markdown where its name ends so, else all figures
-    as JSON.
+    Each .md file of `out` gets the table, each .json file all figures; UsageError for
+    another one, before anything is measured.
     """
+    check_outs(out)
     timings: list[Timing] = []
     for repeat in range(repeats):
         for method in METHODS:
@@ -285,16 +286,17 @@ def main(out: Sequence[Path], batches: int, console: Console, repeats: int = 3) 
         "measurements": [asdict(timing) for timing in timings],
     }
     console.print(table_of(content).rich)
-    for file in out:
-        whole = json.dumps(content, indent=1) + "\n"
-        write_whole(file, page_of(content) if file.suffix == ".md" else whole)
+    write_outs(out, lambda: content, lambda: page_of(content))
+    for place in out:
+        announce(console, place)
     return 0
 
 
 def _in_own_process(method: str, batches: int) -> list[Timing]:
     command = [sys.executable, "-m", "benchmarks.speed.orchestration", method, str(batches)]
-    where = Path(__file__).resolve().parents[2]
-    done = subprocess.run(command, cwd=where, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
     if done.returncode:
         raise RuntimeError(f"measuring {method} failed:\n{done.stderr[-2000:]}")
     lines = done.stdout.strip().splitlines()[-len(SLEEPS_MS) :]

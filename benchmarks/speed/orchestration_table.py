@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.provenance import provenance_line
 from benchmarks.results.table import ResultTable, markdown_page
 
 HEAD = (
@@ -44,6 +44,6 @@ def page_of(content: Mapping[str, Any]) -> str:
     remarks = (
         f"plait bench orchestration --batches {about['batches']}: a stage that sleeps; "
         "what is not sleep is overhead.",
-        f"{machine_of(about)}; {versions_of(about)}.",
+        provenance_line(about),
     )
     return markdown_page("What orchestration costs", remarks, [table_of(content)])

@@ -18,12 +18,11 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from benchmarks.bench_program import bench_program, exit_status
+from benchmarks.bench_program import bench_program, exit_status, numbers_of
 from benchmarks.runs.config import merged, parsed_setting
 from benchmarks.speed.speeds import Scenario
 from benchmarks.tasks.controls import CONTROLS
 from generators.base import WeightsName
-from generators.errors import UsageError
 
 Part = Literal["draft", "condition", "render", "all"]
 
@@ -96,7 +95,7 @@ def stage(
         scorer=scorer,
         part=part,
         weights=weights,
-        batches=_sizes(batches),
+        batches=numbers_of(batches, "--batches", "1,2,4,8"),
         queries=queries,
         answers=answers,
         rounds=rounds,
@@ -127,13 +126,6 @@ def _report(request: Any, outs: Sequence[Path], command: Sequence[str]) -> int:
         print("wrote", *measurement.write(out))
     failed = any(speed.failures for speed in measurement.report.speeds)
     return 1 if failed or any(run["failures"] for run in measurement.loadgen) else 0
-
-
-def _sizes(batches: str) -> tuple[int, ...]:
-    sizes = batches.split(",")
-    if not all(size.strip().isdecimal() and int(size) for size in sizes):
-        raise UsageError(f"--batches {batches!r} must be sizes such as 1,2,4,8")
-    return tuple(int(size) for size in sizes)
 
 
 def _settings(written: Sequence[str]) -> dict[str, Any]:

@@ -101,7 +101,7 @@ JUDGES: dict[str, OwnStage] = {
 """Judges with their own model; any other name is one of the caller's chat models."""
 
 Chat = Callable[[str], StageSpec]
-"""The stage of a chat model by name (`gpt-4o`, `hf:ORG/NAME`, `anole`); UsageError for
+"""The stage of a chat model by name (`gpt-6.1-sol`, `hf:ORG/NAME`, `anole`); UsageError for
 names it does not know."""
 
 

@@ -281,5 +281,5 @@ def test_bench_stage_explains_wrong_use(words: list[str], message: str) -> None:
 
 
 def test_bench_stage_refuses_batches_that_are_no_sizes() -> None:
-    with pytest.raises(UsageError, match="--batches '1,x' must be sizes such as 1,2,4,8"):
+    with pytest.raises(UsageError, match="--batches '1,x' must be numbers such as 1,2,4,8"):
         plait("bench", "stage", "--system", "anole", "--batches", "1,x")

@@ -103,6 +103,24 @@ def test_a_stage_with_much_work_grows_only_when_no_other_waits_for_room() -> Non
     assert workers(pool, long) == 1
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "jobs", "wanted"),
+    [
+        *((1, 16, 1), (1, 17, 2), (8, 128, 1), (8, 129, 2)),
+        *((64, 128, 1), (64, 129, 2), (100, 200, 1), (100, 201, 2)),
+    ],
+)
+def test_what_is_much_work_is_a_number_of_batches_or_of_records(
+    batch_size: int, jobs: int, wanted: int
+) -> None:
+    """16 batches or 128 records, whichever is less, but two batches at least."""
+    pool = PaperPool(node(gpus=2))
+    queue = stage(0, replace(GPU, batch_size=batch_size), jobs=jobs)
+    pool.working(queue)
+    place(pool, queue)
+    assert workers(pool, queue) == wanted
+
+
 def test_a_stage_with_much_work_gets_the_room_of_stages_that_have_ended() -> None:
     pool, ended, long = PaperPool(node(gpus=3)), stage(0), stage(1, jobs=400)
     for _ in range(2):

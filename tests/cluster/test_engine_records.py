@@ -77,7 +77,7 @@ def test_skips_and_refusals_are_final_and_errors_are_tried_again(tmp_path: Path)
 
 
 def test_a_success_supersedes_a_failure(tmp_path: Path) -> None:
-    """The batch limit of memory is an option, so mending it keeps the keys."""
+    """The batch limit of memory is an option, so changing it keeps the keys."""
     samples = [sample(0)]
     broken = replace(writer(), options={"memory": 0})
     plan = plan_of(samples, write=broken)
@@ -85,9 +85,9 @@ def test_a_success_supersedes_a_failure(tmp_path: Path) -> None:
     first = next(iter(outcomes(plan, tmp_path).values()))
     assert isinstance(first, Failure)
     assert first.fault is Fault.OUT_OF_MEMORY
-    mended = plan_of(samples, write=writer())
-    run(mended, tmp_path)
-    assert all(isinstance(o, Result) for o in outcomes(mended, tmp_path).values())
+    changed = plan_of(samples, write=writer())
+    run(changed, tmp_path)
+    assert all(isinstance(o, Result) for o in outcomes(changed, tmp_path).values())
     rows = Store(tmp_path).rows(writer())
     assert [r.outcome for r in rows.values()] == ["done"]
 

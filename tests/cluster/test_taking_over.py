@@ -28,7 +28,7 @@ from trial import LIGHT, Witness, as_asked, outcomes, run, sample, writer
 from cluster.allocation import Allocator
 from cluster.plan import Plan
 from cluster.tracing.sessions import read_sessions
-from cluster.worker import Worker
+from cluster.worker import Worker, WorkerInfo
 from generators.base import Failure, Fault, Result, StageSpec
 from generators.system import System
 
@@ -44,6 +44,23 @@ def test_the_process_of_a_finished_worker_loads_the_next_stage() -> None:
     assert replica.handle is former.handle
     assert not former.handle.killed  # type: ignore[attr-defined]
     assert pool.free()["n"].cpus == 0
+
+
+def test_the_time_of_a_new_process_is_told_from_that_of_one_taken_over() -> None:
+    pool, ended, waiting = PaperPool(node(0, 1)), built_in(0, jobs=1), built_in(1, jobs=1)
+    ready: list[tuple[str, bool]] = []
+
+    def on_ready(folder: str, seconds: float, *, taken_over: bool) -> None:
+        ready.append((folder, taken_over))
+
+    pool._on_ready = on_ready
+    for queue in (ended, waiting):
+        place(pool, queue)
+        (replica,) = pool.of(queue)
+        replica.info = WorkerInfo("host", 1, None, False)
+        pool._loaded(replica, None)
+        queue.drain()
+    assert ready == [(ended.spec.folder, False), (waiting.spec.folder, True)]
 
 
 def test_no_process_is_started_where_one_has_nothing_more_to_do() -> None:

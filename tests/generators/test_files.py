@@ -13,8 +13,9 @@ import pytest
 
 import plait
 from cluster.lock import RunLock
+from generators.base import Kind, StageSpec
 from generators.errors import WriteError
-from generators.files import write_whole
+from generators.files import safe_name, write_whole
 
 
 def test_text_and_bytes_are_written_into_folders_that_are_made(tmp_path: Path) -> None:
@@ -129,3 +130,24 @@ def test_a_full_disk_is_named_and_leaves_no_empty_lock(disk: Path) -> None:
     (disk / "large").unlink()
     with RunLock(disk):
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("hf:org/a model@v1.0", "hf_org_a_model_v1.0"),
+        ("../x y\n", ".._x_y_"),
+        ("größer-1_a.b", "größer-1_a.b"),
+        ("", ""),
+    ],
+)
+def test_safe_names_keep_letters_digits_and_three_marks(text: str, name: str) -> None:
+    assert safe_name(text) == name
+    assert safe_name(text, "-") == "".join(
+        a if a == b else "-" for a, b in zip(text, name, strict=True)
+    )
+
+
+def test_a_stage_keeps_the_folder_of_its_records() -> None:
+    spec = StageSpec(name="hf:a/b c" + "d" * 70, kind=Kind.DRAFT, target="m:C")
+    assert spec.folder == f"hf_a_b_c{'d' * 52}-{spec.digest[:12]}"

@@ -1,4 +1,4 @@
-"""A pool of workers on paper: rooms and workers are counted, no process starts."""
+"""A simulated pool of workers: rooms and workers are counted, no process starts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from generators.document import Request, Text, Turn
 
 
 class PaperHandle:
-    """A worker that exists on paper only."""
+    """A simulated worker: no process belongs to it."""
 
     def __init__(self, node: str) -> None:
         self.node = node

@@ -34,7 +34,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--die-at", help="a word in a request that kills it")
     parser.add_argument("--lives", type=Path, help="file: only the first to create it dies")
     parser.add_argument(
-        "--hang-health-after", type=int, help="requests; health is mute then"
+        "--hang-health-after", type=int, help="requests; health does not answer then"
     )
     parser.add_argument("--ignore-sigterm", action="store_true")
     parser.add_argument(

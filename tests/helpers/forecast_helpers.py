@@ -1,4 +1,4 @@
-"""Plans on paper, stores whose records took known times, and forecasts of them."""
+"""Plans that are never run, stores with known times of records, and their forecasts."""
 
 from __future__ import annotations
 

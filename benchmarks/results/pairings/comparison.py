@@ -272,11 +272,10 @@ def _per_document(
     amounts = [[costs.of(document) for document in repeats] for repeats in queries]
     measured = {name for repeats in amounts for one in repeats for name in one}
     stages = {costs.records[k].stage for r in queries for d in r for k in d.records}
-    silent = {name for name, dumb in costs.unmeasured.items() if dumb & stages}
     return {
         name: mean([float(np.mean([o.get(name, 0.0) for o in r])) for r in amounts])
         for name in MEASURES
-        if name in measured - silent
+        if name in measured - costs.unknown(stages)
     }
 
 

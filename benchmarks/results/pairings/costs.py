@@ -9,7 +9,7 @@ the total of the run.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from benchmarks.results.board import key_of
@@ -75,11 +75,19 @@ class RunCosts:
                 total[name] = total.get(name, 0.0) + amount
         return total
 
+    def unknown(self, stages: Set[str]) -> set[str]:
+        """The measures that one of these stages does not tell."""
+        return {
+            measure
+            for measure, stages_without in self.unmeasured.items()
+            if stages_without & stages
+        }
+
     def of(self, document: DocumentCost) -> dict[str, float]:
         """What one document cost; without measures that one of its stages does not tell."""
         stages = {self.records[key].stage for key in document.records}
         total = self.total(sorted(document.records))
-        unknown = {name for name, dumb in self.unmeasured.items() if dumb & stages}
+        unknown = self.unknown(stages)
         return {name: amount for name, amount in total.items() if name not in unknown}
 
 
@@ -141,13 +149,13 @@ def _unmeasured(
 ) -> dict[str, frozenset[str]]:
     """Energy is told by all records of a document or not at all; money by endpoints."""
     priced = {s.name for s in stages if s.placement.endpoint and s.placement.server is None}
-    silent: dict[str, set[str]] = {"joules": set(), "cost": set()}
+    without: dict[str, set[str]] = {"joules": set(), "cost": set()}
     for record in records.values():
         if "joules" not in record.amounts:
-            silent["joules"].add(record.stage)
+            without["joules"].add(record.stage)
         if "cost" not in record.amounts and record.stage in priced:
-            silent["cost"].add(record.stage)
-    return {name: frozenset(names) for name, names in silent.items()}
+            without["cost"].add(record.stage)
+    return {name: frozenset(names) for name, names in without.items()}
 
 
 def _document(request: DocumentRequest, log: AnswerLog) -> DocumentCost:

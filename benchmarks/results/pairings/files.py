@@ -105,7 +105,7 @@ def _costs(costs: PairingCosts) -> dict[str, Any]:
 
 
 def _markdown(board: Board, pairings: Sequence[Pairings]) -> str:
-    remarks = [f"Attention: {board.warning}." if board.warning else ""]
+    remarks = [f"Warning: {board.warning}." if board.warning else ""]
     remarks += [p.matrix.shape + f", protocol {p.matrix.protocol}" for p in pairings]
     tables = [table for p in pairings for table in tables_of(p)]
     return markdown_page(f"Pairings: {title_of(board)}", remarks, tables)
@@ -113,7 +113,7 @@ def _markdown(board: Board, pairings: Sequence[Pairings]) -> str:
 
 def _latex(board: Board, pairings: Sequence[Pairings]) -> str:
     remarks = [f"Pairings: {title_of(board)}. Needs the package booktabs."]
-    remarks += [f"Attention: {board.warning}"] if board.warning else []
+    remarks += [f"Warning: {board.warning}"] if board.warning else []
     head = "".join(f"% {printable(remark)}\n" for remark in remarks)
     return "\n".join([head, *(t.latex for p in pairings for t in tables_of(p))])
 

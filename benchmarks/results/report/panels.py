@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from benchmarks.provenance import provenance_facts
 from benchmarks.results import wording
 from benchmarks.results.axis import axis_of
 from benchmarks.results.board import Board
@@ -88,9 +89,7 @@ def facts_of(manifest: Mapping[str, Any]) -> Facts:
         "forecast": "; ".join(_mapping(manifest.get("forecast_outcome")).get("lines", ())),
         "data": _data(manifest.get("data")),
         "seed": _text(_mapping(manifest.get("config")).get("seed")),
-        "code": _code(_mapping(manifest.get("git"))),
-        "machine": _machine(manifest),
-        "packages": _packages(_mapping(manifest.get("packages"))),
+        **provenance_facts(manifest),
         "command": " ".join(map(str, manifest.get("argv") or [])),
     }
     return Facts({name: text for name, text in facts.items() if text}, _stages(manifest))
@@ -108,24 +107,6 @@ def _data(data: Any) -> str:
     if not isinstance(data, Mapping):
         return _text(data)
     return ", ".join(f"{k} {v}" for k, v in data.items() if isinstance(v, str | int) and v)
-
-
-def _code(git: Mapping[str, Any]) -> str:
-    commit = _text(git.get("commit"))[:12]
-    return f"{commit} with local changes" if commit and git.get("dirty") else commit
-
-
-def _machine(manifest: Mapping[str, Any]) -> str:
-    hardware = _mapping(manifest.get("hardware"))
-    parts = [_text(manifest.get("platform"))]
-    parts += [f"{hardware['cpus']} CPUs"] if hardware.get("cpus") else []
-    parts += [str(gpu) for gpu in hardware.get("gpus") or []]
-    parts += [f"Python {manifest['python']}"] if manifest.get("python") else []
-    return ", ".join(p for p in parts if p)
-
-
-def _packages(packages: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in packages.items())
 
 
 def _stages(manifest: Mapping[str, Any]) -> list[dict[str, str]]:

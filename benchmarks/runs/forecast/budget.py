@@ -10,7 +10,7 @@ from benchmarks.runs.forecast.options import ForecastOptions
 from benchmarks.runs.forecast.table import time_text
 from generators.errors import UsageError
 
-Foretell = Callable[[Experiment], Forecast]
+Forecaster = Callable[[Experiment], Forecast]
 _MOST_TRIES = 20
 
 
@@ -54,7 +54,7 @@ def _busy_s(stage: StageForecast) -> float:
 
 
 def trimmed(
-    experiment: Experiment, options: ForecastOptions, foretell: Foretell
+    experiment: Experiment, options: ForecastOptions, forecaster: Forecaster
 ) -> Experiment:
     """`experiment` with as many queries as fit into the budget, drawn as by `--limit`.
 
@@ -64,25 +64,25 @@ def trimmed(
     hours, most = options.budget_hours, len(experiment.samples)
     if hours is None:
         return experiment
-    whole = foretell(experiment)
+    whole = forecaster(experiment)
     refuse_unknown(whole, hours)
     if whole.hours.mean <= hours:
         return experiment
     least = max(1, experiment.recorded_queries)
-    smallest = foretell(experiment.limited_to(least))
+    smallest = forecaster(experiment.limited_to(least))
     if least >= most or smallest.hours.mean > hours:
         raise OverBudget(
             f"{_excess(whole, hours).partition('; most of it')[0]}; even {least:,} "
             f"quer{'y' if least == 1 else 'ies'} would take {smallest.hours.mean:.3g}"
         )
     ends = ((least, smallest.hours.mean), (most, whole.hours.mean))
-    return experiment.limited_to(_most_that_fit(experiment, hours, foretell, *ends))
+    return experiment.limited_to(_most_that_fit(experiment, hours, forecaster, *ends))
 
 
 def _most_that_fit(
     experiment: Experiment,
     hours: float,
-    foretell: Foretell,
+    forecaster: Forecaster,
     fits: tuple[int, float],
     exceeds: tuple[int, float],
 ) -> int:
@@ -94,7 +94,7 @@ def _most_that_fit(
             break
         share = 0.5 if turn % 3 == 2 else (hours - low_h) / max(high_h - low_h, 1e-12)
         middle = min(max(low + round((high - low) * share), low + 1), high - 1)
-        value = foretell(experiment.limited_to(middle)).hours.mean
+        value = forecaster(experiment.limited_to(middle)).hours.mean
         if value <= hours:
             fits = (middle, value)
         else:

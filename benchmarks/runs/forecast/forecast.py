@@ -200,12 +200,18 @@ def _simulated(
     machine: Machine,
     end: End,
 ) -> Simulated:
-    nothing = FigureRange.exact(0.0)
-    speeds = {
-        digest: WorkerSpeed((r.seconds or nothing).at(end), (r.load_s or nothing).at(end))
-        for digest, r in rates.items()
-    }
+    speeds = {digest: _speed(r, end) for digest, r in rates.items()}
     return simulate(work, speeds, machine.resources)
+
+
+def _speed(rates: StageRates, end: End) -> WorkerSpeed:
+    nothing = FigureRange.exact(0.0)
+    loads = rates.load_s or nothing
+    return WorkerSpeed(
+        (rates.seconds or nothing).at(end),
+        loads.at(end),
+        (rates.takeover_s or loads).at(end),
+    )
 
 
 def _span(values: Mapping[End, float]) -> FigureRange:

@@ -1,4 +1,4 @@
-"""Forecasts of real jobs beside what came of them, as a page.
+"""Forecast and actual figures of real jobs, as a page.
 
     python -m benchmarks.runs.forecast.jobs --folder runs/forecast --page forecast.md
 
@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.provenance import provenance_line
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.runs.forecast.keeping import FORECAST, OUTCOME
 from benchmarks.runs.forecast.rates import FigureRange
@@ -75,7 +75,7 @@ def main(
         Path | None, typer.Option(help="Markdown file; else it is printed.")
     ] = None,
 ) -> None:
-    """Run all jobs, and set their forecasts beside what came."""
+    """Run all jobs, and write forecast and actual side by side."""
     root = folder.resolve()
     for number, job in enumerate(JOBS):
         _run_once(root, number, job)
@@ -104,12 +104,11 @@ def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
     """The page: all jobs in one table, then the stages of each."""
     about = manifests[0]
     remarks = (
-        "Each job was foretold when it began, from the records and load times of the run "
+        "Each job was forecast when it began, from the records and load times of the run "
         "before it; nothing was fitted afterwards.",
         "Other work on the machine during one run of a pair and not during the other "
         "lengthens its loads and batches: the stages' tables tell them apart.",
-        f"Machine: {machine_of(about)}.",
-        f"Versions: {versions_of(about)}.",
+        provenance_line(about),
         f"Started {about['started']}.",
         "Command: python -m benchmarks.runs.forecast.jobs --folder FOLDER --page FILE",
         "Range: every stage at the fast, then at the slow end of its rates (a 90 % "
@@ -118,21 +117,21 @@ def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
     )
     tables = [_jobs_table(manifests)]
     tables += [_stages_table(j, m) for j, m in zip(JOBS, manifests, strict=True)]
-    return markdown_page("Forecasts beside what came", remarks, tables)
+    return markdown_page("Forecast and actual", remarks, tables)
 
 
 def _jobs_table(manifests: Sequence[Mapping[str, Any]]) -> ResultTable:
     rows = []
     for job, manifest in zip(JOBS, manifests, strict=True):
-        planned, came = manifest[FORECAST], manifest[OUTCOME]["seconds"]
+        planned, actual = manifest[FORECAST], manifest[OUTCOME]["seconds"]
         span = FigureRange(**planned["seconds"])
         least = "at least " if planned["lower_bound"] else ""
-        within = "yes" if span.low <= came <= span.high else "no"
-        change = f"{came / span.mean - 1:+.0%}" if span.mean else ""
+        within = "yes" if span.low <= actual <= span.high else "no"
+        change = f"{actual / span.mean - 1:+.0%}" if span.mean else ""
         rows.append(
-            [job.name, f"{least}{span_text(span)}", time_text(came), change, within]
+            [job.name, f"{least}{span_text(span)}", time_text(actual), change, within]
         )
-    head = ("job", "planned", "took", "difference", "in the range")
+    head = ("job", "forecast", "actual", "difference", "in the range")
     return ResultTable.of("Wall time", head, rows)
 
 
@@ -140,24 +139,30 @@ def _stages_table(job: ForecastJob, manifest: Mapping[str, Any]) -> ResultTable:
     outcome = manifest[OUTCOME]["stages"]
     rows = []
     for folder, planned in manifest[FORECAST]["stages"].items():
-        came = outcome.get(folder, {"jobs": 0, "seconds_per_record": 0.0})
+        actual = outcome.get(folder, {"jobs": 0, "seconds_per_record": 0.0})
         each, load = planned["seconds_per_record"], planned["load_seconds"]
         loads = manifest[OUTCOME]["load_seconds"].get(folder, [])
         rows.append(
             [
                 folder.rpartition("-")[0],
                 f"{planned['jobs']:,.0f}",
-                f"{came['jobs']:,}",
+                f"{actual['jobs']:,}",
                 f"{each['mean']:.3g}" if each else "?",
-                f"{came['seconds_per_record']:.3g}",
+                f"{actual['seconds_per_record']:.3g}",
                 f"{load['mean']:.3g}" if load else "?",
                 f"{loads[-1]:.3g}" if loads else "?",
                 planned["origin"],
             ]
         )
     head = (
-        *("stage", "records planned", "made", "s each planned", "came"),
-        *("load s planned", "last load s", "rate from"),
+        *(
+            "stage",
+            "records forecast",
+            "records actual",
+            "s each forecast",
+            "s each actual",
+        ),
+        *("load s forecast", "last load s actual", "rate from"),
     )
     return ResultTable.of(job.name, head, rows)
 

@@ -1,4 +1,4 @@
-"""The forecast in a run's manifest: made at the start, compared with what came."""
+"""The forecast in the manifest: made at the start, then compared with the outcome."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def kept_forecast(forecast: Forecast, root: Path) -> dict[str, Any]:
 def concluded(
     root: Path, forecast: Forecast, result: RunResult, since_us: int
 ) -> list[str]:
-    """Add what came to the manifest; one or two lines for people where records were made.
+    """Add the outcome to the manifest; one or two lines for people if records were made.
 
     `since_us` is when the command began, in microseconds since the epoch.
     """

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Self
 
 from cluster.manifest import hardware
 from cluster.placement import Node, Resources
@@ -30,6 +32,14 @@ class Machine:
     described: bool = False
     """Whether the user described it, rather than the machine itself."""
 
+    @classmethod
+    def from_hardware(cls, about: Mapping[str, Any]) -> Self:
+        """From a manifest's entry `hardware`, where GPUs have their driver's version."""
+        gpus = about.get("gpus") or []
+        name = gpus[0].partition(",")[0].strip() if gpus else ""
+        cpus = about.get("cpus") or os.cpu_count() or 1
+        return cls(cpus=cpus, gpus=len(gpus), gpu=name)
+
     @property
     def resources(self) -> list[Node]:
         """The nodes as the scheduler counts them."""
@@ -45,14 +55,7 @@ class Machine:
 
 def this_machine() -> Machine:
     """The machine of this process."""
-    about = hardware()
-    return machine_of(about["cpus"], about["gpus"])
-
-
-def machine_of(cpus: int | None, gpus: list[str]) -> Machine:
-    """From a manifest's entry `hardware`; GPUs are named with their driver's version."""
-    name = gpus[0].partition(",")[0].strip() if gpus else ""
-    return Machine(cpus=cpus or os.cpu_count() or 1, gpus=len(gpus), gpu=name)
+    return Machine.from_hardware(hardware())
 
 
 def described(text: str) -> Machine:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from benchmarks.runs.forecast.machine import Machine, machine_of
+from benchmarks.runs.forecast.machine import Machine
 from benchmarks.runs.forecast.rates import FigureRange, MeasuredBatch, Usage
 from benchmarks.runs.run_directory import read_manifest
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
-from cluster.timing import TIMING
+from cluster.timing import LOADS, TAKEOVERS, TIMING
 from generators.base import StageSpec
 from generators.errors import UsageError
 
@@ -27,7 +27,7 @@ _WARM_UP = 1.5
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """What the manifest of a run says that later runs can be foretold by."""
+    """What the manifest of a run says that later runs can be forecast from."""
 
     root: Path
     machine: Machine
@@ -35,7 +35,10 @@ class MeasuredRun:
     stages: Mapping[str, Mapping[str, Any]]
     """The manifest's entries, by the stage's folder."""
     loads: Mapping[str, Sequence[float]]
-    """Seconds until a worker was ready, by the stage's folder."""
+    """Seconds from the start of a process until its worker was ready, by the stage's
+    folder."""
+    takeovers: Mapping[str, Sequence[float]]
+    """The same where the process had hosted another stage, from then on."""
     overhead_s: float | None
     """Seconds of its last command in which there was no worker: Ray's start, reading."""
     documents: int
@@ -58,10 +61,11 @@ class MeasuredRun:
         )
         return cls(
             root=root,
-            machine=machine_of(hardware.get("cpus"), hardware.get("gpus") or []),
+            machine=Machine.from_hardware(hardware),
             address=manifest["config"].get("address"),
             stages=_table(manifest, "stages"),
-            loads=timing.get("load_seconds") or {},
+            loads=timing.get(LOADS) or {},
+            takeovers=timing.get(TAKEOVERS) or {},
             overhead_s=overhead,
             documents=counts.get("planned", 0) - counts.get("missing", 0),
             pictures=_table(manifest, "pictures_per_document"),
@@ -226,11 +230,18 @@ def pooled(parts: Sequence[StageRecords]) -> StageRecords:
     )
 
 
-def loads_of(runs: Iterable[MeasuredRun], spec: StageSpec) -> Iterator[float]:
-    """Seconds in which workers of the stage became ready in these runs."""
-    for run in runs:
-        folder = run.folder_of(spec)
-        yield from run.loads.get(folder or "", ())
+def loads_of(
+    runs: Iterable[MeasuredRun], spec: StageSpec
+) -> tuple[list[float], list[float]]:
+    """Seconds in which workers of the stage became ready: in new processes, in others.
+
+    A stage that new processes have never loaded takes at least as long there as in others,
+    and the other way round at most.
+    """
+    folders = [(run, run.folder_of(spec) or "") for run in runs]
+    new = [seconds for run, folder in folders for seconds in run.loads.get(folder, ())]
+    others = [s for run, folder in folders for s in run.takeovers.get(folder, ())]
+    return new or others, others or new
 
 
 def load_span(loads: Iterable[float], warm_up_s: float) -> FigureRange | None:

@@ -1,4 +1,4 @@
-"""What came of a run beside what was foretold."""
+"""The outcome of a run beside its forecast."""
 
 from __future__ import annotations
 
@@ -71,12 +71,12 @@ def _causes(forecast: Mapping[str, Any], outcome: Mapping[str, Any]) -> list[str
     """What differs most from the plan, at most two of work and loads of all stages."""
     differences = [*_loads(forecast, outcome)]
     for folder, planned in forecast["stages"].items():
-        came = outcome["stages"].get(folder, {"jobs": 0, "seconds_per_record": 0.0})
+        actual = outcome["stages"].get(folder, {"jobs": 0, "seconds_per_record": 0.0})
         each = (planned["seconds_per_record"] or {}).get("mean", 0.0)
-        more = came["jobs"] * came["seconds_per_record"] - planned["jobs"] * each
+        more = actual["jobs"] * actual["seconds_per_record"] - planned["jobs"] * each
         words = (
-            f"{folder.rpartition('-')[0]} made {came['jobs']:,} records at "
-            f"{came['seconds_per_record']:.3g} s, planned {planned['jobs']:,.0f} at "
+            f"{folder.rpartition('-')[0]} made {actual['jobs']:,} records at "
+            f"{actual['seconds_per_record']:.3g} s, planned {planned['jobs']:,.0f} at "
             f"{each:.3g} s"
         )
         differences.append((abs(more), words))

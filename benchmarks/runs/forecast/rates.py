@@ -113,7 +113,9 @@ class StageRates:
     detail: str = ""
     """The source in words: how many records, which run, file or page."""
     load_s: FigureRange | None = None
-    """Seconds from the start of a worker until it is ready."""
+    """Seconds from the start of a worker's process until it is ready."""
+    takeover_s: FigureRange | None = None
+    """The same where the process has hosted another stage; None for as long."""
     usage: Usage = field(default_factory=Usage)
     usage_origin: Origin = Origin.UNKNOWN
     elsewhere: str = ""

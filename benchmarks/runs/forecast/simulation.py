@@ -1,8 +1,9 @@
-"""A run on paper: stages take turns on nodes by the scheduler's rules, on a clock.
+"""A simulated run: stages take turns on nodes by the scheduler's rules, on a clock.
 
 It has the rules of `cluster.allocation`: every stage with work gets a worker where one
-fits, then more of them; where not all fit, idle workers give way. Jobs are counted in
-chunks of whole batches, so that a large plan takes no longer than a small one.
+fits, then more of them; idle workers hand their process over, or give way where not all
+fit. Jobs are counted in chunks of whole batches, so that a large plan takes no longer than
+a small one.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from cluster.placement import (
     Node,
     Resources,
     best_node,
+    may_follow,
     worth_another,
 )
 
@@ -33,11 +35,14 @@ class WorkerSpeed:
     seconds: float
     """For one record; 0 where it is not known."""
     load_s: float = 0.0
+    """Until a new process is ready."""
+    takeover_s: float | None = None
+    """The same of a process that has hosted another stage; None for as long."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Simulated:
-    """What came of a run on paper."""
+    """The result of a simulated run."""
 
     seconds: float
     gpu_seconds: float
@@ -209,17 +214,34 @@ class _Simulation:
         return worth_another(placement, queue.pending, workers, placement.batch_size)
 
     def _start(self, queue: _Queue) -> bool:
+        if self._take_over(queue, self._is_finished):
+            return True
         node = best_node(queue.need, self._free)
         if node is None:
             return False
-        self._free[node] -= queue.need
-        ready = self.now + queue.speed.load_s
-        queue.workers.append(_Worker(queue, node, self.now, ready))
-        queue.most_workers = max(queue.most_workers, len(queue.workers))
+        self._place(queue, node, queue.speed.load_s)
         return True
+
+    def _take_over(self, queue: _Queue, may_leave: Callable[[_Worker], bool]) -> bool:
+        """Have the process of a worker that `may_leave` load the stage."""
+        speed = queue.speed
+        for worker in filter(may_leave, list(self._workers())):
+            if may_follow(worker.queue.work.spec, queue.work.spec):
+                self._stop(worker)
+                load_s = speed.load_s if speed.takeover_s is None else speed.takeover_s
+                self._place(queue, worker.node, load_s)
+                return True
+        return False
+
+    def _place(self, queue: _Queue, node: str, load_s: float) -> None:
+        self._free[node] -= queue.need
+        queue.workers.append(_Worker(queue, node, self.now, self.now + load_s))
+        queue.most_workers = max(queue.most_workers, len(queue.workers))
 
     def _room(self, queue: _Queue, may_stop: Callable[[_Worker], bool]) -> bool:
         """Start a worker in place of the fewest of one node that `may_stop`."""
+        if self._take_over(queue, may_stop):
+            return True
         candidates: list[list[_Worker]] = []
         for node, free in self._free.items():
             selected: list[_Worker] = []

@@ -69,10 +69,11 @@ class Sources:
         candidates = list(self._candidates(spec, new))
         timed = next((c for c in candidates if c.seconds is not None), StageRates())
         used = next((c for c in candidates if c.usage != Usage()), StageRates())
-        loads = (c.load_s for c in candidates if c.load_s is not None)
+        loaded = next((c for c in candidates if c.load_s is not None), StageRates())
         return replace(
             timed,
-            load_s=next(loads, None),
+            load_s=loaded.load_s,
+            takeover_s=loaded.takeover_s,
             usage=used.usage,
             usage_origin=used.usage_origin,
             elsewhere="" if timed.seconds else "; ".join(self._elsewhere(spec)),
@@ -91,14 +92,18 @@ class Sources:
         """Usage from all runs; times from those on hardware of the same kind."""
         known = [(run, r) for run in runs if (r := self._read(run, spec)) is not None]
         alike = [(run, r) for run, r in known if self._is_alike(run, spec)][:_MOST_POOLED]
-        load_s = load_span(
-            loads_of((run for run in runs if self._is_alike(run, spec)), spec),
-            max((records.warm_up_s for _, records in alike), default=0.0),
-        )
+        warm_up_s = max((records.warm_up_s for _, records in alike), default=0.0)
+        loads = loads_of((run for run in runs if self._is_alike(run, spec)), spec)
+        load_s, takeover_s = (load_span(times, warm_up_s) for times in loads)
         if not known:
-            return StageRates(load_s=load_s)
+            return StageRates(load_s=load_s, takeover_s=takeover_s)
         usage = pooled([records for _, records in known[:_MOST_POOLED]]).usage
-        shared = {"load_s": load_s, "usage": usage, "usage_origin": origin}
+        shared = {
+            "load_s": load_s,
+            "takeover_s": takeover_s,
+            "usage": usage,
+            "usage_origin": origin,
+        }
         if not alike:
             return StageRates(**shared)  # type: ignore[arg-type]
         together = pooled([records for _, records in alike])

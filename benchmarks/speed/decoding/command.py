@@ -20,12 +20,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.console import Console
 
-from benchmarks.bench_program import announce, as_json, bench_program, exit_status
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.bench_program import (
+    announce,
+    bench_program,
+    check_outs,
+    exit_status,
+    write_outs,
+)
+from benchmarks.provenance import provenance_line
 from benchmarks.results.table import markdown_page
 from benchmarks.speed.decoding.options import DecodingBench, DecodingServer
 from generators.errors import UsageError
-from generators.files import write_whole
 
 if TYPE_CHECKING:
     from benchmarks.speed.decoding.rounds import DecodingTimes
@@ -77,8 +82,7 @@ def decoding(
             "--base-url needs --model, the folder that the server serves, and no "
             "--server-executable"
         )
-    if wrong := [path for path in out or () if path.suffix not in (".json", ".md")]:
-        raise UsageError(f"--out {str(wrong[0])!r} must end in .json or .md")
+    check_outs(out or ())
     words, console = context.find_root().obj
     server = DecodingServer(
         server_executable, tuple(server_argument or ()), base_url, served_name
@@ -142,7 +146,7 @@ def _about(asked: DecodingBench, folder: Path) -> dict[str, Any]:
     return environment() | {
         "device": device_name(),
         "measured": f"{described(folder)}, {asked.requests} requests with pictures, "
-        f" at most {asked.tokens} tokens, greedy, float32",
+        f"at most {asked.tokens} tokens, greedy, float32",
         "requests": asked.requests,
         "tokens": asked.tokens,
         "server": None if spec is None else spec.identity,
@@ -158,12 +162,10 @@ def _write(
 
     ways = [as_data(t, times) for t in times]
     table = table_of(times, about)
-    place = f"{machine_of(about)}; {versions_of(about)}."
+    place = provenance_line(about)
     command = f"plait bench decoding {' '.join(about['command'])}"
-    forms = {
-        ".json": lambda: as_json({"about": about, "ways": ways}),
-        ".md": lambda: markdown_page("Decoding", [command, place], [table]),
-    }
-    for path in outs:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, forms[path.suffix]())
+    write_outs(
+        outs,
+        lambda: {"about": about, "ways": ways},
+        lambda: markdown_page("Decoding", [command, place], [table]),
+    )

@@ -51,8 +51,8 @@ def spec_of_server(
         return _spec(f"hf:{folder}", started)
     if server.base_url is None:
         return None
-    running = {"max_tokens": tokens, "temperature": 0.0, "concurrency": in_flight}
-    running["base_url"] = server.base_url
+    running: dict[str, Any] = {"base_url": server.base_url, "concurrency": in_flight}
+    running |= {"max_tokens": tokens, "temperature": 0.0}
     return _spec(f"openai:{server.served_name}", running)
 
 

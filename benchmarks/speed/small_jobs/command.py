@@ -16,10 +16,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from benchmarks.bench_program import announce, as_json, bench_program, exit_status
+from benchmarks.bench_program import (
+    announce,
+    bench_program,
+    check_outs,
+    exit_status,
+    numbers_of,
+    write_outs,
+)
 from benchmarks.speed.small_jobs.timing import WAYS
-from generators.errors import UsageError
-from generators.files import write_whole
 from generators.names import unknown
 
 app = bench_program()
@@ -51,10 +56,8 @@ def small_jobs(
 ) -> None:
     """A small job by scripts and by plait, side by side."""
     words, console = context.find_root().obj
-    sizes, ways = _sizes(queries), _ways(way or tuple(WAYS))
-    for place in out or ():
-        if place.suffix not in (".json", ".md"):
-            raise UsageError(f"--out {place} must end in .json or .md")
+    sizes, ways = numbers_of(queries, "--queries", "40,400"), _ways(way or tuple(WAYS))
+    check_outs(out or ())
 
     from benchmarks.speed.small_jobs.report import SmallJobsReport
     from benchmarks.speed.small_jobs.timing import measured
@@ -66,18 +69,10 @@ def small_jobs(
     report = SmallJobsReport(measurement, ("small-jobs", *words))
     for table in report.tables:
         console.print(table.rich)
+    write_outs(out or (), report.data, lambda: report.markdown)
     for place in out or ():
-        is_json = place.suffix == ".json"
-        write_whole(place, as_json(report.data()) if is_json else report.markdown)
         announce(console, place)
     raise typer.Exit(0 if report.answers_equal else 1)
-
-
-def _sizes(queries: str) -> tuple[int, ...]:
-    sizes = queries.split(",")
-    if not all(size.strip().isdecimal() and int(size) for size in sizes):
-        raise UsageError(f"--queries {queries!r} must be numbers such as 40,400")
-    return tuple(dict.fromkeys(int(size) for size in sizes))
 
 
 def _ways(names: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-from benchmarks.provenance import machine_of, versions_of
+from benchmarks.provenance import provenance_line
 from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.speed.small_jobs.answers import GREY_LEVELS, SCORE_TOLERANCE
 from benchmarks.speed.small_jobs.job import ARTISTS, WRITERS
@@ -82,12 +82,13 @@ class SmallJobsReport:
             f"{len(WRITERS)} LVLMs x {len(ARTISTS)} text-to-image models, tiny weights, "
             f"CLIPScore; median of {rounds}"
         )
-        notes = (
+        notes = [
             "wall and CPU time of whole processes; ratios to the first way, round by round",
             f"equal: same text, pixels within {GREY_LEVELS} grey levels, scores within "
             f"{SCORE_TOLERANCE}",
-            f"{QUICKSTART}: plait run --data sample --weights tiny",
-        )
+        ]
+        if any(t.way == QUICKSTART for t in self.measurement.times):
+            notes.append(f"{QUICKSTART}: plait run --data sample --weights tiny")
         return [ResultTable.of(title, _HEADS, map(_cells, self.rows), notes=notes)]
 
     @property
@@ -96,7 +97,7 @@ class SmallJobsReport:
         about = environment()
         lines = (
             f"plait bench {' '.join(self.command)}",
-            f"{machine_of(about)}; {versions_of(about)}.",
+            provenance_line(about),
         )
         return markdown_page("Small jobs", lines, self.tables)
 

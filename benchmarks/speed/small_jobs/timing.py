@@ -19,8 +19,8 @@ from benchmarks.speed.small_jobs.answers import (
     answers_of_run,
     answers_of_script,
 )
+from cluster.manifest import CHECKOUT
 
-CHECKOUT = Path(__file__).resolve().parents[3]
 QUICKSTART = "quickstart"
 """Name of the run of `plait run --data sample`, which has no script beside it."""
 

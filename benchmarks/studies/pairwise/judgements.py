@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.board import key_of
-from benchmarks.results.reasons import Loss, counted_reasons, losses_csv
+from benchmarks.results.reasons import MissingValue, counted_reasons, missing_values_csv
 from cluster.plan import outcome_name
 from cluster.records import RecordRow
 from generators.base import Failure, Fault, NotApplicable, Outcome, Result
@@ -194,29 +194,29 @@ def anything_read(judged: Judged) -> bool:
 def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
     """By pair, why it was not judged, and why replies failed or cannot be read.
 
-    A question that does not apply in a protocol is not a loss.
+    A question that does not apply in a protocol has no missing value there.
     """
     pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
-    counted = counted_reasons(_losses(judged), pairs)
+    counted = counted_reasons(_missing_values(judged), pairs)
     return {pair: why for pair, why in counted.items() if why}
 
 
 def failures_of(judged: Judged) -> str:
     """The same one by one, as CSV; the column `system` holds the pair."""
     pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
-    return losses_csv(_losses(judged), pairs)
+    return missing_values_csv(_missing_values(judged), pairs)
 
 
 def _pair(matchup: Matchup) -> str:
     return f"{matchup.second} against {matchup.first}"
 
 
-def _losses(judged: Judged) -> Iterator[Loss]:
+def _missing_values(judged: Judged) -> Iterator[MissingValue]:
     """The judgements, or their readings, that have no verdict."""
     for matchup, judgement in judged:
         for outcome in _readings(judgement):
             if not isinstance(outcome, Result | NotApplicable):
-                yield Loss(
+                yield MissingValue(
                     system=_pair(matchup),
                     query=key_of(matchup.sample),
                     category=matchup.sample.category,

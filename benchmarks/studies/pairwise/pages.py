@@ -185,7 +185,7 @@ def _title(about: Mapping[str, Any]) -> str:
 
 
 _OUR_WORDING = (
-    "Attention: the judge was asked in this project's wording, so these numbers are not "
+    "Warning: the judge was asked in this project's wording, so these numbers are not "
     "comparable with published ones; --rubric official:PATH asks in the released wording."
 )
 
@@ -200,13 +200,13 @@ def _remarks(comparison: ComparisonResult) -> list[str]:
         if comparison.match.options.rubric.path is None:
             remarks.append(_OUR_WORDING)
     if not anything_read(comparison.judged):
-        remarks.append("Attention: no reply was read, so there are no numbers.")
+        remarks.append("Warning: no reply was read, so there are no numbers.")
     if random := _of_weights(comparison.match, RANDOM):
         remarks.append(
-            f"Attention: made with random weights ({random}): the numbers mean nothing."
+            f"Warning: made with random weights ({random}): the numbers mean nothing."
         )
     if mini := _of_weights(comparison.match, (MINI,)):
-        remarks.append(f"Attention: weights ({mini}) {ABOUT}.")
+        remarks.append(f"Warning: weights ({mini}) {ABOUT}.")
     return remarks
 
 

@@ -246,7 +246,7 @@ def test_summary_stands_in_plain_html(tmp_path):
     assert re.search(r"w\+s .*3\.50 \[\d\.\d\d, \d\.\d\d\] n=6", words)
     assert "LVLM &times; text-to-image model" in words
     assert "3 answers are missing" in words
-    assert "0123456789ab with local changes" in words
+    assert "0123456789ab with changes" in words
     assert "1,234 input tokens" in words
     assert "Random weights" not in words
 

@@ -116,7 +116,7 @@ def test_latex_says_what_random_weights_mean(tmp_path):
     systems = [replace(s, draft=replace(s.draft, weights="tiny")) for s in made.systems]
     write_leaderboard(replace(made, systems=systems), tmp_path)
     text = (tmp_path / "leaderboard.tex").read_text()
-    assert text.count(r"\caption{\textbf{Attention: random weights (tiny: a)") == 2
+    assert text.count(r"\caption{\textbf{Warning: random weights (tiny: a)") == 2
     assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 2
 
 

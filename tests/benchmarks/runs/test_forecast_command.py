@@ -48,7 +48,7 @@ def test_a_first_run_says_what_was_not_known_before(small: tuple[Path, str]) -> 
 
 
 @pytest.mark.ray
-def test_a_further_run_is_foretold_from_it_and_compared(small: tuple[Path, str]) -> None:
+def test_a_further_run_is_forecast_from_it_and_compared(small: tuple[Path, str]) -> None:
     root, _ = small
     before = manifest(root)
     words = ("--limit", "6", "--out", str(root))

@@ -286,7 +286,7 @@ def test_gpu_hours_are_of_the_gpus_that_workers_hold_not_of_all_nodes(
     assert forecast.hours == forecast.gpu_hours
 
 
-def test_what_is_done_is_not_foretold(tmp_path: Path) -> None:
+def test_what_is_done_is_not_forecast(tmp_path: Path) -> None:
     assert forecast_of(writing(WRITE, 0), tmp_path).seconds.high == 0
     assert not forecast_of(writing(WRITE, 0), tmp_path).stages
 

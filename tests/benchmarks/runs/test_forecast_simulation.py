@@ -1,8 +1,9 @@
-"""A run on paper takes what the scheduler's rules make of known rates."""
+"""A simulated run takes what the scheduler's rules make of known rates."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 import pytest
 from forecast_helpers import stage, work
@@ -36,6 +37,24 @@ def test_two_stages_on_one_and_two_cpus(cpus: int, load_s: float, expected: floa
     run = simulated(PIPELINE, Machine(cpus=cpus), load=load_s)
     assert run.seconds == pytest.approx(expected, abs=0.01)
     assert run.gpu_seconds == 0
+
+
+@pytest.mark.parametrize(
+    ("cpus", "own", "expected"),
+    [
+        (1, True, 26.0),  # 5 + 10 by a new process, then 1 + 10 by the same
+        (1, False, 30.0),  # a user's stages get processes of their own
+        (2, True, 21.0),  # side by side, as the second one never waits for the first
+    ],
+)
+def test_a_process_whose_stage_has_ended_loads_the_next(
+    cpus: int, own: bool, expected: float
+) -> None:
+    write, draw = (replace(s, stage=s.name if own else "") for s in (WRITE, DRAW))
+    stages = (work(write, 0, 10), work(draw, 1, 0, (write, 10)))
+    speeds = {w.spec.digest: WorkerSpeed(1.0, 5.0, 1.0) for w in stages}
+    run = simulate(stages, speeds, Machine(cpus=cpus).resources)
+    assert run.seconds == pytest.approx(expected, abs=0.01)
 
 
 def test_one_gpu_is_used_by_one_stage_after_the_other() -> None:

@@ -226,7 +226,7 @@ def test_runs_of_another_mode_or_rubric_have_folders_of_their_own(place: Path) -
 
 @pytest.mark.parametrize("option", [("--mode", "corrected"), ("--rubric", "own")])
 def test_options_that_no_judge_hears_are_told(place: Path, option: tuple[str, str]) -> None:
-    told = "Attention: mode and rubric are settings of judges, and no judge is named."
+    told = "Warning: mode and rubric are settings of judges, and no judge is named."
     words = ["--system", "gt", "--weights", "tiny", "--limit", "3", "--out", "none"]
     assert told in plait("plan", *words, "--scorer", "bleu", *option).output
     assert told not in plait("plan", *words, "--scorer", "bleu").output

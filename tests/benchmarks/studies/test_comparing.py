@@ -235,7 +235,7 @@ def test_a_baseline_without_answers_is_told(run: Path) -> None:
     (why,) = content["reasons"].values()
     assert sum(r["count"] for r in why) == 6
     assert "gt: " in said
-    assert "Attention: no reply was read, so there are no numbers." in said
+    assert "Warning: no reply was read, so there are no numbers." in said
     assert "0 judgements asked in" in said
 
 

@@ -18,7 +18,7 @@ NO_OPTIONS = ForecastOptions()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Foretold:
+class PlannedForecast:
     """An experiment as it will be run, and its forecast."""
 
     experiment: Experiment
@@ -40,12 +40,12 @@ class Foretold:
         )
 
 
-def foretold(
+def planned_forecast(
     experiment: Experiment,
     options: ForecastOptions = NO_OPTIONS,
     *,
     only_scorers: bool = False,
-) -> Foretold:
+) -> PlannedForecast:
     """The forecast of `experiment`, trimmed to the budget where the options say so.
 
     UsageError for options that cannot be used; a budget that is exceeded is stated.
@@ -58,10 +58,10 @@ def foretold(
 
     most = experiment.config.engine.max_cost
 
-    def one(of: Experiment) -> Foretold:
+    def one(of: Experiment) -> PlannedForecast:
         counts = count(of.plan, store, only_scorers=only_scorers)
         forecast = Forecast.of(of.plan, counts, sources, max_cost=most)
-        return Foretold(experiment=of, counts=counts, forecast=forecast)
+        return PlannedForecast(experiment=of, counts=counts, forecast=forecast)
 
     try:
         if not options.trim:

@@ -1,0 +1,64 @@
+"""What the commands of `plait bench` refuse before measuring, and the files they write."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.bench_program import check_outs, numbers_of, write_outs
+from benchmarks.speed import orchestration
+from generators.errors import UsageError
+from plait import app
+
+
+def test_each_ending_gets_its_form(tmp_path: Path) -> None:
+    data, page = tmp_path / "new" / "a.json", tmp_path / "a.md"
+    write_outs((data, page), lambda: {"figure": 1}, lambda: "# Page\n")
+    assert json.loads(data.read_text()) == {"figure": 1}
+    assert page.read_text() == "# Page\n"
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a", "a.json.gz"])
+def test_other_endings_are_refused(name: str) -> None:
+    check_outs((Path("a.json"), Path("a.md")))
+    with pytest.raises(UsageError, match=rf"--out '{name}' must end in .json or .md"):
+        check_outs((Path("a.md"), Path(name)))
+
+
+def test_numbers_are_read_once_each_in_their_order() -> None:
+    assert numbers_of("4, 1,16,4", "--batches", "1,2") == (4, 1, 16)
+
+
+@pytest.mark.parametrize("text", ["", "0", "1,", "1,x", "-1", "1.5"])
+def test_other_numbers_are_refused(text: str) -> None:
+    with pytest.raises(
+        UsageError, match=rf"--batches '{text}' must be numbers such as 1,2"
+    ):
+        numbers_of(text, "--batches", "1,2")
+
+
+@pytest.fixture
+def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
+    def measure(method: str, batches: int) -> None:
+        pytest.fail(f"{method} was measured")
+
+    monkeypatch.setattr(orchestration, "_in_own_process", measure)
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_orchestration_refuses_a_wrong_file_before_measuring() -> None:
+    with pytest.raises(UsageError, match=r"'x\.csv' must end in \.json or \.md"):
+        _bench("--out", "x.csv")
+
+
+@pytest.mark.usefixtures("unmeasured")
+def test_orchestration_refuses_no_batches() -> None:
+    assert _bench("--batches", "0") == 2
+
+
+def _bench(*words: str) -> int:
+    command = ["bench", "orchestration", *words]
+    return CliRunner().invoke(app, command, catch_exceptions=False).exit_code
