@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from itertools import takewhile
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +50,7 @@ def summary(out: Path, names: Sequence[str]) -> str:
 def _section(file: Path, page: Path) -> list[str]:
     data = json.loads(file.read_text()) if file.exists() else {}
     if "speeds" not in data:
-        return _first_table(page.read_text())
+        return _titled_table(page.read_text())
     speeds, about = data["speeds"], data["about"]
     names = [n for n in FIGURES if any(n in speed["figures"] for speed in speeds)]
     beside = any(speed.get("ratio") for speed in speeds)
@@ -76,14 +76,22 @@ def _shown(figure: Mapping[str, Any] | None) -> str:
     return "–" if figure is None else number(figure.get("median", figure.get("value")))
 
 
-def _first_table(page: str) -> list[str]:
-    """The lines of a page's first table; none where it has no table."""
-    lines = page.splitlines()
-    starts = [i for i, line in enumerate(lines) if line.startswith("|")]
-    if not starts:
+def _titled_table(page: str) -> list[str]:
+    """Title and lines of a page's first table, or of that of costs; none without tables.
+
+    Pairings begin with scores, which are not speeds.
+    """
+    title, tables = "", dict[str, list[str]]()
+    for of_table, lines in groupby(page.splitlines(), lambda line: line.startswith("|")):
+        if of_table:
+            tables.setdefault(title, list(lines))
+        else:
+            for heading in (line for line in lines if line.startswith("#")):
+                title = heading.lstrip("# ")
+    if not tables:
         return []
-    rest = lines[starts[0] :]
-    return list(takewhile(lambda line: line.startswith("|"), rest))
+    title = next((t for t in tables if t.startswith("Cost ")), next(iter(tables)))
+    return [title, "", *tables[title]]
 
 
 def pairings_pages(root: Path) -> dict[str, str]:

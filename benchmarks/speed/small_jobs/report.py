@@ -82,12 +82,13 @@ class SmallJobsReport:
             f"{len(WRITERS)} LVLMs x {len(ARTISTS)} text-to-image models, tiny weights, "
             f"CLIPScore; median of {rounds}"
         )
-        notes = (
+        notes = [
             "wall and CPU time of whole processes; ratios to the first way, round by round",
             f"equal: same text, pixels within {GREY_LEVELS} grey levels, scores within "
             f"{SCORE_TOLERANCE}",
-            f"{QUICKSTART}: plait run --data sample --weights tiny",
-        )
+        ]
+        if any(t.way == QUICKSTART for t in self.measurement.times):
+            notes.append(f"{QUICKSTART}: plait run --data sample --weights tiny")
         return [ResultTable.of(title, _HEADS, map(_cells, self.rows), notes=notes)]
 
     @property

@@ -46,10 +46,19 @@ def test_the_summary_repeats_the_first_table_of_other_pages(tmp_path: Path) -> N
     page = "# Title\n\nWords.\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n\n| c |\n| --- |\n"
     (tmp_path / "pairings.md").write_text(page)
     written = summary(tmp_path, ["pairings", "absent"])
-    assert "## [pairings](pairings.md)\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n" in written
+    shown = "## [pairings](pairings.md)\n\nTitle\n\n| a | b |\n| --- | ---: |\n| 1 | 2 |\n"
+    assert shown in written
     assert "| c |" not in written
     assert "absent" not in written
     assert "Measured apart" not in written
+
+
+def test_the_summary_shows_costs_of_pairings_and_not_their_scores(tmp_path: Path) -> None:
+    page = "# Pairings\n\n## truth:match\n\n| a |\n\n## Cost per document\n\n| s |\n| 1 |\n"
+    (tmp_path / "pairings.md").write_text(page)
+    written = summary(tmp_path, ["pairings"])
+    assert "(pairings.md)\n\nCost per document\n\n| s |\n| 1 |\n" in written
+    assert "truth:match" not in written
 
 
 def test_the_summary_links_pages_of_other_commands(tmp_path: Path) -> None:
