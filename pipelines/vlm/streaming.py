@@ -1,7 +1,8 @@
 """Completions of Qwen2-VL, Qwen2.5-VL and LLaVA-NeXT, written by streams.
 
 Prompts are not padded, beginnings that they share are read once, and a text that ends
-makes room for the next. The tokens are those that `generate` would write.
+makes room for the next. The tokens are those that `generate` would write, up to rounding:
+a near tie of two tokens in float32 may fall the other way.
 """
 
 from __future__ import annotations

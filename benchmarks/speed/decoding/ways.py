@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from benchmarks.speed.decoding.options import DecodingServer
 from benchmarks.speed.decoding.workload import CONTEXT
 from benchmarks.speed.measure import InBatches
@@ -38,13 +40,16 @@ class DecodingWay:
 def spec_of_server(
     server: DecodingServer, folder: Path, tokens: int, in_flight: int
 ) -> StageSpec | None:
-    """The stage that asks the server; None where there is none."""
+    """The stage that asks the server; None where there is none.
+
+    A server that is started gets as many threads as torch has now.
+    """
     if server.executable is not None:
         started = _own(tokens) | {
             "engine": "vllm",
             "engine_executable": str(server.executable),
             "engine_arguments": list(server.arguments),
-            "engine_env": _ENV,
+            "engine_env": _ENV | {"OMP_NUM_THREADS": str(torch.get_num_threads())},
             "engine_concurrency": in_flight,
             "max_input_tokens": CONTEXT - tokens,
         }

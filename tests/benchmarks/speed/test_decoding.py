@@ -12,8 +12,9 @@ from endpoint_helpers import Answer, completion, serving
 from rich.console import Console
 
 from benchmarks.speed.decoding import command, workload
+from benchmarks.speed.decoding.options import DecodingServer
 from benchmarks.speed.decoding.rounds import DecodingTimes, as_data, table_of, timed
-from benchmarks.speed.decoding.ways import DecodingWay, GenerateStage
+from benchmarks.speed.decoding.ways import DecodingWay, GenerateStage, spec_of_server
 from benchmarks.speed.decoding.workload import requests_of, save_model
 from benchmarks.speed.measured import JOBS
 from benchmarks.speed.measured_pages import summary
@@ -21,6 +22,8 @@ from generators.base import Failure, Outcome, Result
 from generators.document import Draft, Request, Text
 from generators.errors import UsageError
 from generators.loading.packed import PackedLinear
+from pipelines.servers import engine
+from pipelines.servers.software import Software
 from pipelines.vlm.stage import VisionLanguageModel
 
 SMALL_TEXT = {
@@ -127,6 +130,25 @@ def test_a_server_is_asked_the_same_and_measured_beside(tmp_path: Path) -> None:
         (streams["tokens"][0] / streams["seconds"][0])
         / (speed["tokens"][0] / speed["seconds"][0])
     )
+
+
+@pytest.mark.models
+@pytest.mark.usefixtures("small")
+def test_a_server_that_is_started_gets_the_threads_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save_model(tmp_path)
+    software = Software("vllm", "0.25.0")
+    monkeypatch.setattr(engine, "engine_software", lambda *_: software)
+    server = DecodingServer(executable=Path("/somewhere/vllm"))
+    for threads in (3, 5):
+        monkeypatch.setattr("torch.get_num_threads", lambda threads=threads: threads)
+        spec = spec_of_server(server, tmp_path, tokens=4, in_flight=3)
+        assert spec is not None
+        assert spec.placement.server is not None
+        env = dict(spec.placement.server.env)
+        assert env["OMP_NUM_THREADS"] == str(threads)
+        assert env["VLLM_CPU_KVCACHE_SPACE"] == "2"
 
 
 def test_failed_answers_are_counted_and_equal_none() -> None:
