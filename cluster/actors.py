@@ -6,7 +6,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -64,12 +64,25 @@ def start_local(**params: Any) -> Any:
     `params` are fields of Ray's `RayParams`, as `num_cpus`. Returns Ray's context.
     """
     quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-    try:
+    if local_ray.starts_lean():
         return ray.init(address=local_ray.begin(**params).address, **quiet)
-    except (AttributeError, ImportError, TypeError):
-        # Another release of Ray, whose parts differ from those that `local_ray` builds on.
-        os.environ.update(local_ray.worker_environment())
+    with _environment(local_ray.worker_environment()):
         return ray.init(address="local", include_dashboard=False, **quiet, **params)
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables are set within; processes started then inherit them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
 
 
 def stop_local(*, wait: bool = True) -> None:

@@ -5,6 +5,9 @@ use to one command on one machine, and its raylet starts workers only once its a
 imported all they need. On two idle cores that takes three seconds more. Here those three
 are left out, and workers start together with the agents. Ray itself is imported only in
 the thread that starts it, which a command can begin before it has anything to compute.
+
+This builds on parts of Ray that are its own affair, so only releases with which it has been
+tested are started so (`starts_lean`); others start by `ray.init`, only later.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +33,8 @@ QUIET = {
     "TRANSFORMERS_VERBOSITY": "error",
 }
 """Environment of all workers."""
+_TESTED = ("2.60.",)
+"""Releases of Ray."""
 _PORTS = range(20_000, 32_000)
 """Below those that Linux gives to connections, so that a free one stays free."""
 
@@ -162,10 +168,17 @@ def begin(**params: Any) -> LocalRay:
     return _begun
 
 
+def starts_lean() -> bool:
+    """Whether Ray is of a tested release, and not to be protected by a token."""
+    protected = os.environ.get("RAY_AUTH_MODE", "disabled").lower() != "disabled"
+    return metadata.version("ray").startswith(_TESTED) and not protected
+
+
 def anticipate(address: str | None) -> None:
     """Begin to start Ray for a run with this address, if it will start its own."""
     ray = sys.modules.get("ray")
-    if is_local(address) and not (ray is not None and ray.is_initialized()):
+    begins = is_local(address) and starts_lean()
+    if begins and not (ray is not None and ray.is_initialized()):
         begin()
 
 

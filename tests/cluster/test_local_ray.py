@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -111,19 +112,31 @@ def test_nothing_is_anticipated_where_ray_is_connected(
     local_ray.anticipate(None)
 
 
-def test_another_release_of_ray_is_started_as_ray_starts_itself(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize(
+    ("version", "mode"),
+    [("2.61.0", "disabled"), ("2.6.0", "disabled"), ("2.60.0", "token")],
+)
+def test_other_releases_and_tokens_are_left_to_ray_itself(
+    version: str, mode: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose own parts do not fit: the command still runs, only later."""
+    """The command still runs; only Ray starts later, and with more processes."""
     given: dict[str, Any] = {}
+    monkeypatch.setattr(local_ray, "begin", lambda **_: pytest.fail("it began"))
+    monkeypatch.setattr(local_ray.metadata, "version", lambda name: version)
+    monkeypatch.setenv("RAY_AUTH_MODE", mode)
+    monkeypatch.setattr(actors.ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(
+        actors.ray, "init", lambda **options: given.update(options, **seen())
+    )
+    monkeypatch.delenv("TQDM_DISABLE", raising=False)
 
-    def begin(**_: Any) -> None:
-        raise ImportError("cannot import name 'persist_port'")
+    def seen() -> dict[str, Any]:
+        return {"inherited": os.environ.get("TQDM_DISABLE")}
 
-    monkeypatch.setattr(local_ray, "begin", begin)
-    monkeypatch.setattr(actors.ray, "init", lambda **options: given.update(options))
-    for name in local_ray.worker_environment():
-        monkeypatch.setenv(name, "before")  # so that they are restored
+    local_ray.anticipate(None)
+    assert not given
     actors.start_local(num_cpus=3)
     assert (given["address"], given["num_cpus"]) == ("local", 3)
     assert given["include_dashboard"] is False
+    assert given["inherited"] == "1"
+    assert "TQDM_DISABLE" not in os.environ

@@ -358,3 +358,21 @@ def test_a_stream_that_leaves_takes_its_run_along():
     assert states.shape[:2] == (1, 3)
     expected = last_state(model, torch.cat([prompts[1], run]))
     assert (states[staying.row, -1] - expected).abs().max() < 1e-4
+
+
+def test_the_run_of_a_stream_that_left_is_not_fed_to_the_one_in_its_place():
+    model, random = decoder("llama"), np.random.default_rng(7)
+    prompts = [some(random, 4), some(random, 6), some(random, 5)]
+    streams = Streams(model, context=64)
+    leaving, short, long = opened = streams.open(prompts)
+    streams.step()
+    runs = {short: some(random, 2), long: some(random, 5), leaving: some(random, 9)}
+    for stream, run in runs.items():
+        streams.feed_run(stream, run)
+    streams.close(leaving)
+    assert (long.row, short.row) == (0, 1)
+    assert streams.step_run().shape[:2] == (2, 2)
+    streams.feed([short], some(random, 1))
+    states = streams.step()
+    sequence = torch.cat([prompts[opened.index(long)], runs[long][:3]])
+    assert (states[long.row] - last_state(model, sequence)).abs().max() < 1e-4
