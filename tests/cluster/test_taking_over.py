@@ -239,6 +239,7 @@ class Hoarder:
 def test_a_stage_that_is_followed_leaves_nothing_behind(tmp_path: Path) -> None:
     worker, process = Worker(writer(), str(tmp_path)), psutil.Process()
     worker.load(shared=True)
+    worker._drop()  # what earlier tests have freed must not be used again
     before = process.memory_info().rss
     worker._stage = Hoarder()
     rest = bytearray(50_000)  # lies behind the pieces
