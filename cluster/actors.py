@@ -21,7 +21,8 @@ from ray.util.scheduling_strategies import (
 )
 
 from cluster import local_ray
-from cluster.local_ray import CHECKOUT, QUIET, import_path, inside_job, is_local
+from cluster.local_ray import QUIET, import_path, inside_job, is_local
+from cluster.manifest import CHECKOUT
 from cluster.placement import Node, Resources
 from cluster.probe import unreachable
 from cluster.usage import committed_usage

@@ -21,11 +21,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
-CHECKOUT = Path(__file__).resolve().parents[1]
-"""The folder of the code, which Ray ships to nodes that do not have it."""
+from cluster.manifest import CHECKOUT
+
 QUIET = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "TQDM_DISABLE": "1",
