@@ -110,10 +110,11 @@ def stratified(strata: Sequence[Stratum]) -> Estimate:
     n = sum(len(sample) for sample in samples)
     if not all(len(sample) for sample in samples):
         return Estimate(None, None, n, NO_VALUE)
-    if not all(np.isfinite(sample[[0, -1]]).all() for sample in samples):
+    extremes = [float(sample[end]) for sample in samples for end in (0, -1)]
+    if not all(map(math.isfinite, extremes)):
         return Estimate(None, None, n, "a value is beyond the range of numbers")
     # In units of a power of two, in which nothing overflows or vanishes.
-    unit = math.frexp(max(np.abs(sample[[0, -1]]).max() for sample in samples))[1]
+    unit = math.frexp(max(map(abs, extremes)))[1]
     moments = [_moments(np.ldexp(sample, -unit)) for sample in samples]
     shares = np.array([stratum.weight for stratum in strata], dtype=np.float64)
     shares /= shares.sum()
@@ -136,18 +137,22 @@ def _known(values: npt.ArrayLike) -> Floats:
 
 
 def _moments(sample: Floats) -> _Moments:
-    n, average = len(sample), float(sample.mean())
+    n = len(sample)
+    average = float(np.add.reduce(sample)) / n
     low, high = float(sample[0]), float(sample[-1])
-    at_low, at_high = sample - low <= EQUAL, high - sample <= EQUAL
-    if n < LEAST or at_low.all():
+    if n < LEAST or high - low <= EQUAL:
         problem = "too few values" if n < LEAST else "all values are equal"
         return _Moments(n, average, 0.0, 0.0, 0.0, "", problem)
-    if not (at_low | at_high).all():
-        variance = float(sample.var(ddof=1)) / n
+    # In ascending order, those at the low end come first and those at the high end last.
+    at_low = int(np.count_nonzero(sample - low <= EQUAL))
+    at_high = int(np.count_nonzero(high - sample <= EQUAL))
+    if at_low + at_high < n:
+        deviations = sample - average
+        variance = float(np.add.reduce(deviations * deviations)) / (n - 1) / n
         return _Moments(n, average, variance, variance, n - 1.0, STUDENT)
     if n < LEAST_OF_TWO:
         return _Moments(n, average, 0.0, 0.0, 0.0, "", "only two different values")
-    below, above = _wilson(int(at_high.sum()), n)
+    below, above = _wilson(at_high, n)
     size = (high - low) ** 2
     return _Moments(n, average, size * below, size * above, math.inf, WILSON)
 
