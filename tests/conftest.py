@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,25 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Hypothesis fails an example that takes over 0.2 s; a busy machine is not a defect.
 hypothesis.settings.register_profile("plait", deadline=None)
 hypothesis.settings.load_profile("plait")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Imports leave no garbage: without searching for it they take a quarter less time."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def searched_garbage() -> Iterator[None]:
+    """What is left after a module, libraries above all, is not searched again and again."""
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
