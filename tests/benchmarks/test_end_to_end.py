@@ -154,6 +154,7 @@ def test_a_killed_worker_changes_no_key_and_no_score(
     assert keys_of(root) <= keys_of(finished)
 
 
+@pytest.mark.usefixtures("worker_threads")
 def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     """Another CLIP setting is another scorer stage; drafts and pictures stay."""
     folders = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
