@@ -3,6 +3,8 @@ PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 WITH_TESTS := .[dev,xformers]
+# tests/conftest.py puts the files in order.
+IN_PROCESSES := $(BIN)/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 export HF_HUB_DISABLE_TELEMETRY := 1
 export RAY_USAGE_STATS_ENABLED := 0
 
@@ -29,10 +31,10 @@ quickstart-tiny: $(VENV)/.installed  ## the bundled sample set with tiny random 
 	$(BIN)/plait run --data sample
 
 test: $(VENV)/.installed-dev  ## the tests, except the slow ones
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile -m "not slow"
+	$(IN_PROCESSES) -m "not slow"
 
 test-all: $(VENV)/.installed-dev  ## the slow tests too
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadfile
+	$(IN_PROCESSES)
 
 check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff check .

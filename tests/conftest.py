@@ -6,6 +6,8 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from itertools import zip_longest
+from pathlib import Path
 
 import hypothesis
 import pytest
@@ -30,6 +32,22 @@ def pytest_collection() -> Iterator[None]:
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files that take long come first, so that all processes end at about the same time.
+
+    Those that wait for other processes take turns with those that compute.
+    """
+    marks: dict[Path, set[str]] = {}
+    for item in items:
+        marks.setdefault(item.path, set()).update(m.name for m in item.iter_markers())
+    waiting = [path for path, names in marks.items() if names & {"ray", "slow"}]
+    computing = [p for p, names in marks.items() if "models" in names and p not in waiting]
+    heavy = [p for pair in zip_longest(waiting, computing) for p in pair if p is not None]
+    place = {path: number for number, path in enumerate(dict.fromkeys([*heavy, *marks]))}
+    items.sort(key=lambda item: place[item.path])
 
 
 @pytest.fixture(scope="module", autouse=True)

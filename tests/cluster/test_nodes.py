@@ -118,12 +118,14 @@ def private_node(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
     env = dict(os.environ, PYTHONPATH=os.pathsep.join([str(CHECKOUT), str(HELPERS)]))
     python = sys.executable
     head = (
-        "import ray; from ray.cluster_utils import Cluster; import sys, time\n"
+        "import ray; from ray.cluster_utils import Cluster; import os, sys, time\n"
         "c = Cluster(initialize_head=True, head_node_args={'num_cpus': 1})\n"
         "print(c.address, flush=True)\n"
+        # Ray prints to the standard output that a node has given up.
+        "out = os.fdopen(os.dup(1), 'w'); os.dup2(2, 1)\n"
         "ray.init(c.address, logging_level='ERROR', log_to_driver=False)\n"
         "while sum(n['Alive'] for n in ray.nodes()) < 2: time.sleep(0.1)\n"
-        "print('joined', flush=True); sys.stdin.read(); ray.shutdown(); c.shutdown()\n"
+        "print('joined', file=out, flush=True); sys.stdin.read(); ray.shutdown(); c.shutdown()\n"
     )
     first = subprocess.Popen(
         [python, "-c", head],

@@ -145,12 +145,12 @@ def test_a_stage_is_measured_at_every_batch_size(tmp_path: Path, capsys) -> None
 )
 def test_upstream_loops_say_the_same_as_the_batched_stage(name: str, part: str) -> None:
     """In float32, from the same random numbers: equal text and equal payloads."""
-    workload = of_system(name, part, TINY, 5)
-    stage = loaded_stage(workload.spec, [5])
-    speeds = measure(ways_of(workload.spec, stage, [5], True), workload.inputs, 1)
-    assert [s.way for s in speeds] == ["upstream", "batch 5"]
+    workload = of_system(name, part, TINY, 3)
+    stage = loaded_stage(workload.spec, [3])
+    speeds = measure(ways_of(workload.spec, stage, [3], True), workload.inputs, 1)
+    assert [s.way for s in speeds] == ["upstream", "batch 3"]
     assert sum(s.usage["output_tokens"] for s in speeds) > 0
-    assert Report(speeds, 1.0).agreement(speeds[1]) == 5
+    assert Report(speeds, 1.0).agreement(speeds[1]) == 3
 
 
 @pytest.mark.models
@@ -195,7 +195,7 @@ def test_it_runs_where_ray_and_arrow_are_not_installed() -> None:
         "import sys; sys.modules['ray'] = sys.modules['pyarrow'] = None\n"
         "from benchmarks.speed.stage import main\n"
         "sys.exit(main('--system anole --weights tiny --batches 1 --queries 1 "
-        "--rounds 1 --no-upstream'.split()))"
+        "--rounds 1 --no-upstream --set draft.max_images=1'.split()))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
