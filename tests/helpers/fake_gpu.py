@@ -23,6 +23,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch._dynamo.trace_rules
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
@@ -260,6 +261,8 @@ def _of_driver(count: int) -> dict[str, Callable[..., Any]]:
 def fake_gpus(count: int = 1) -> Iterator[Traffic]:
     """This process has `count` GPUs; gradients are off."""
     torch._C._ensureCUDADeviceGuardSet()
+    # Lists torch's functions, which it does not find again once they are replaced.
+    torch._dynamo.trace_rules.get_torch_obj_rule_map()
     with contextlib.ExitStack() as stack:
         for name, value in _of_driver(count).items():
             stack.enter_context(mock.patch.object(torch.cuda, name, value))
