@@ -143,7 +143,7 @@ def _stages_table(job: ForecastJob, manifest: Mapping[str, Any]) -> ResultTable:
     for folder, planned in manifest[FORECAST]["stages"].items():
         actual = outcome.get(folder, {"jobs": 0, "seconds_per_record": 0.0})
         each, load = planned["seconds_per_record"], planned["load_seconds"]
-        # A stage that only processes at hand have loaded was in no new one.
+        # No new process may have loaded the stage, only some that were at hand.
         loads = timing[LOADS].get(folder) or timing.get(TAKEOVERS, {}).get(folder)
         rows.append(
             [
