@@ -140,7 +140,7 @@ def measured(
 
 def _about(asked: DecodingBench, folder: Path, asking: StageSpec | None) -> dict[str, Any]:
     from benchmarks.speed.decoding.workload import described
-    from benchmarks.speed.device import device_name
+    from benchmarks.speed.instruments.device import device_name
     from cluster.manifest import environment
 
     return environment() | {

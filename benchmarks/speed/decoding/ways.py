@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.speed.decoding.options import DecodingServer
 from benchmarks.speed.decoding.workload import CONTEXT
-from benchmarks.speed.measure import InBatches
+from benchmarks.speed.stage.measure import InBatches
 from cluster.local import load_stage
 from generators.base import Outcome, StageSpec
 from generators.document import Draft, Request
