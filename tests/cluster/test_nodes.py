@@ -5,12 +5,14 @@ These run on clusters of their own, in processes of their own.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -125,7 +127,8 @@ def private_node(tmp_path: Path) -> Iterator[tuple[Path, Path, str]]:
         "out = os.fdopen(os.dup(1), 'w'); os.dup2(2, 1)\n"
         "ray.init(c.address, logging_level='ERROR', log_to_driver=False)\n"
         "while sum(n['Alive'] for n in ray.nodes()) < 2: time.sleep(0.1)\n"
-        "print('joined', file=out, flush=True); sys.stdin.read(); ray.shutdown(); c.shutdown()\n"
+        "print('joined', file=out, flush=True)\n"
+        "sys.stdin.read(); ray.shutdown(); c.shutdown()\n"
     )
     first = subprocess.Popen(
         [python, "-c", head],
@@ -227,6 +230,15 @@ def test_a_run_is_a_ray_job(tmp_path: Path) -> None:
     assert board[0]["done"] > 30
 
 
+def _wait_for(page: str, within_s: float = 60.0) -> None:
+    """Return once `page` is there: a command that finds out takes seconds itself."""
+    until = time.monotonic() + within_s
+    while time.monotonic() < until:
+        with contextlib.suppress(OSError), urllib.request.urlopen(page, timeout=5):
+            return
+        time.sleep(0.2)
+
+
 def _submitted(tmp_path: Path, env: dict[str, str], ray: list[str]) -> str:
     """What `ray job submit` printed; the head needs some seconds before it takes jobs."""
     out = str(tmp_path / "run")
@@ -238,10 +250,13 @@ def _submitted(tmp_path: Path, env: dict[str, str], ray: list[str]) -> str:
         "gt",
         "--weights",
         "tiny",
+        "--scorer",
+        "bleu",
         "--out",
         out,
     ]
     address = "http://127.0.0.1:28265"
+    _wait_for(f"{address}/api/version")
     submit = ["job", "submit", "--address", address, "--working-dir", str(CHECKOUT)]
     excludes = json.dumps({"excludes": [".git", ".venv", "tests", "runs"]})
     command = [*ray, *submit, "--runtime-env-json", excludes, "--", *entry]
