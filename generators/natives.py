@@ -11,6 +11,7 @@ from generators.base import WeightsName, imported
 from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown, with_overrides
+from generators.settings import with_small_batch
 from generators.system import System, with_stages
 
 NATIVE: dict[str, str] = {
@@ -32,7 +33,7 @@ def native(
         raise unknown("native model", name, NATIVE)
     make: Callable[..., System] = imported(NATIVE[name])
     if weights != "mini":
-        return make(weights, overrides, gpu_gib)
+        return make(weights, with_small_batch(overrides, weights), gpu_gib)
     with mini_settings(name, overrides) as settings:
         return with_stages(make("pretrained", settings, gpu_gib), as_mini)
 

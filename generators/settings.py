@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -12,6 +13,10 @@ from generators.base import Kind, Placement, StageSpec, Weights
 from generators.checkpoints import identity, with_revision
 
 Dtype = Literal["float32", "bfloat16", "float16"]
+
+
+SMALL_BATCH = 16
+"""Records that a small model computes at once: `tiny` and `mini` weights."""
 
 
 def unkeyed(default: Any, **constraints: Any) -> Any:
@@ -208,6 +213,14 @@ class ModelSettings(StageSettings):
         width = 4 if self.dtype == "float32" else 2
         weights_gib = self.params_b * 1e9 * width * 1.2 / 2**30
         return weights_gib + self.per_record_gib() * self.batch_size
+
+
+def with_small_batch(overrides: Mapping[str, Any], weights: Weights) -> Mapping[str, Any]:
+    """The user's `overrides` of a model, with larger batches where its weights are tiny.
+
+    The defaults are what the memory of a GPU has room for besides the published weights.
+    """
+    return {"batch_size": SMALL_BATCH} | dict(overrides) if weights == "tiny" else overrides
 
 
 def _is_keyed(settings: StageSettings, name: str) -> bool:

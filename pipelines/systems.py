@@ -23,7 +23,7 @@ from generators.registry import (
     is_reserved,
     prefix_of,
 )
-from generators.settings import ModelSettings, StageSettings
+from generators.settings import ModelSettings, StageSettings, with_small_batch
 from generators.system import System
 from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
@@ -256,7 +256,10 @@ def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
     refuse_mini_only(name, models.weights)
     if models.weights == "mini":
         return _mini_spec(name, settings, models)
-    settings = with_overrides(settings, models.of(name), f"models.{name}")
+    overrides = models.of(name)
+    if isinstance(settings, ModelSettings):
+        overrides = with_small_batch(overrides, models.weights)
+    settings = with_overrides(settings, overrides, f"models.{name}")
     return _placed(settings, settings.spec(name, models.weights, models.gpu_gib), models)
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from generators.settings import SMALL_BATCH
+
 ROOT = "PLAIT_MINI_WEIGHTS"
 """Environment variable with another folder of weights, such as one being trained."""
 SHIPPED = Path(__file__).parent / "weights"
@@ -48,7 +50,14 @@ class MiniModel:
 
 _EVERY: Mapping[str, Any] = {"dtype": "float32", "num_gpus": 0.0, "params_b": None}
 """Small enough for a CPU; stored in half precision, computed in full."""
-_DRAWING: Mapping[str, Any] = {"steps": 10, "guidance": 1.5, "height": 64, "width": 64}
+_BATCH: Mapping[str, Any] = {"batch_size": SMALL_BATCH}
+_DRAWING: Mapping[str, Any] = {
+    "steps": 10,
+    "guidance": 1.5,
+    "height": 64,
+    "width": 64,
+    **_BATCH,
+}
 _ANOLE: Mapping[str, Any] = {
     "context": 512,
     "max_text_tokens": 80,
@@ -57,8 +66,14 @@ _ANOLE: Mapping[str, Any] = {
     "repetition_penalty": 1.0,
     "guidance_text": 1.0,
     "guidance_image": 1.0,
+    **_BATCH,
 }
-_JUDGE: Mapping[str, Any] = {"max_new_tokens": 200, "context": 2048, "max_tiles": 1}
+_JUDGE: Mapping[str, Any] = {
+    "max_new_tokens": 200,
+    "context": 2048,
+    "max_tiles": 1,
+    **_BATCH,
+}
 _WRITER = MiniModel("qwen2-vl", {"max_new_tokens": 160})
 _CLIP = MiniModel("clip", {"prefix": ""})
 

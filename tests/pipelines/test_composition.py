@@ -14,6 +14,7 @@ from benchmarks import catalogue
 from generators.checkpoints import pinning
 from generators.document import Draft, ImageRequest, Text
 from generators.errors import UsageError
+from generators.settings import SMALL_BATCH
 from pipelines.composition import outlined, protocol
 from pipelines.systems import Models, resolve
 
@@ -127,3 +128,23 @@ def test_text_alone_asks_for_no_weights_that_it_never_uses(
     assert catalogue._repositories(f"{chat}+sd3@text") == []
     with pytest.raises(UsageError, match="unknown text-to-image model 'sd33'"):
         resolve("qwen2-vl-7b+sd33@text", Models(weights="tiny"))
+
+
+@pytest.mark.parametrize("name", ["anole", "emu2", "qwen2-vl-7b+sd3"])
+def test_tiny_models_take_larger_batches_than_published_ones_unless_told(name: str) -> None:
+    """What bounds the batch of a published model is the memory of a GPU."""
+    model = name.rpartition("+")[2]
+
+    def batches(**overrides: dict[str, int]) -> set[int]:
+        system = resolve(name, Models(weights="tiny", overrides=overrides))
+        return {stage.placement.batch_size for stage in system.stages}
+
+    assert batches() == {SMALL_BATCH}
+    assert batches(**{model: {"batch_size": 3}}) in ({3}, {3, SMALL_BATCH})
+    published = resolve(name, Models(weights="dummy"))
+    assert min(s.placement.batch_size for s in published.stages) < SMALL_BATCH
+
+
+def test_servers_take_requests_one_by_one_whatever_the_weights() -> None:
+    (stage,) = resolve("openai:some@text", Models(weights="tiny")).stages
+    assert stage.placement.batch_size == 1

@@ -20,6 +20,7 @@ from generators.document import Image, ImageRequest, Payload, Request, Text, Tur
 from generators.errors import UsageError
 from generators.natives import NATIVE, native
 from generators.pictures import decode as pixels_of
+from generators.settings import SMALL_BATCH
 
 models = pytest.mark.models
 
@@ -238,7 +239,7 @@ def test_system_shares_settings_between_its_stages():
     assert system.draft.identity == system.render.identity == "some/other-anole"
     assert system.draft.settings["text_top_p"] == 0.5
     assert system.render.placement.batch_size == 2
-    assert system.draft.placement.batch_size == 8
+    assert system.draft.placement.batch_size == SMALL_BATCH
     assert system.draft.seeded
     assert not system.render.seeded
     assert system.max_images == 3

@@ -17,6 +17,7 @@ from generators.checkpoints import on_this_machine, pinning
 from generators.errors import CheckpointError, UsageError
 from generators.mini.digests import DIGESTS, present, verified
 from generators.mini.table import MINI, SHIPPED
+from generators.settings import SMALL_BATCH
 from generators.system import System
 from pipelines.systems import Models, chat_spec, parts_of, resolve
 from scorers import resolve_scorer
@@ -71,6 +72,15 @@ def test_every_name_of_the_table_is_a_name_that_resolves(weights: Path) -> None:
 
 def weights_of(stage: StageSpec) -> str:
     return Path(stage.options["model"]).name
+
+
+@pytest.mark.usefixtures("weights")
+def test_minis_are_small_enough_for_larger_batches() -> None:
+    assert {s.placement.batch_size for s in resolve("anole", mini()).stages} == {
+        SMALL_BATCH
+    }
+    drawn = resolve("qwen2-vl-7b+sdxl", mini(sdxl={"batch_size": 3})).stages[1]
+    assert drawn.options["batch_size"] == drawn.placement.batch_size == 3
 
 
 @pytest.mark.usefixtures("weights")
