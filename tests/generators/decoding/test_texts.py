@@ -36,10 +36,12 @@ def test_each_record_reads_its_own_tokens_and_ends_at_its_own_limit(rows):
     scripts = [[*range(100 * i, 100 * i + n), END] for i, n in enumerate(LENGTHS, start=1)]
     prompts = [[-i, -i - 0.5] for i in range(len(scripts))]
     read = [[prompt[-1]] for prompt in prompts]
-    streams, open_at_once = Streams(EchoingDecoder(), context=99), []
+    streams = Streams(EchoingDecoder(), context=99)
+    tokens = [min(len(s), limit) for s, limit in zip(scripts, LIMITS, strict=True)]
 
     def choose(states, records):
-        open_at_once.append(len(states))
+        unfinished = [i for i, n in enumerate(tokens) if len(read[i]) <= n]
+        assert sorted(records) == unfinished[:rows], "the first that are left"
         chosen = [scripts[record][len(read[record]) - 1] for record in records]
         for state, record, token in zip(states, records, chosen, strict=True):
             assert state.tolist() == read[record][-1:]
@@ -59,5 +61,5 @@ def test_each_record_reads_its_own_tokens_and_ends_at_its_own_limit(rows):
         assert track.ids == (script[:-1] if ended else script[:limit])
         assert track.stop == ("stop" if ended else "length")
         assert track.tokens == min(len(script), limit)
+    assert [len(ids) - 1 for ids in read] == tokens
     assert len(streams) == 0
-    assert open_at_once[0] == max(open_at_once) == min(rows or 8, 8)
