@@ -283,6 +283,13 @@ def test_models_that_streams_would_read_otherwise_keep_generate(folders, change)
     assert not is_streamable(config)
 
 
+def test_models_of_other_families_keep_generate(folders):
+    """Their pictures stand elsewhere, whatever their decoder."""
+    config = loaded(folders["qwen2"])._model.config
+    config.model_type = "internvl"
+    assert not is_streamable(config)
+
+
 def test_the_number_of_rows_changes_no_key():
     settings = [ChatSettings(model="org/name", rows=rows) for rows in (1, 64)]
     one, other = (s.spec("x", "tiny") for s in settings)
