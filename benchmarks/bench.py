@@ -37,7 +37,7 @@ def orchestration(
 @bench.command("stage", **_PASSED_ON)
 def stage_command(context: typer.Context) -> None:
     """Measure one stage at several batch sizes, without Ray."""
-    from benchmarks.speed import stage as measured
+    from benchmarks.speed.stage import command as measured
 
     raise typer.Exit(measured.main(context.args))
 

@@ -36,8 +36,13 @@ def exit_status(
     try:
         program(args=words, prog_name=name, obj=words if about is None else about)
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        return status_of(end)
     return 0
+
+
+def status_of(end: SystemExit) -> int:
+    """The exit status that Python gives a process which ends so: 1 for a message."""
+    return end.code if isinstance(end.code, int) else int(end.code is not None)
 
 
 def as_json(content: Mapping[str, Any]) -> str:

@@ -2,24 +2,18 @@
 
 An idle worker's process loads the next stage itself where it may (`Replica.may_become`):
 that takes a model's time to load and spares the imports, which take longer for a small
-model. Else the worker is stopped, and a new one is started in its place. A process at hand
-rather helps a stage with much work than that it begins one which that work will feed: else
-the last stages would wait for one worker of the stage before them.
+model. Else the worker is stopped, and a new one is started in its place. Which stages come
+first is decided in `cluster.claims`.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
+from cluster.claims import Claim, served
 from cluster.local_ray import is_local
-from cluster.placement import (
-    IDLE_BEFORE_EVICTION_S,
-    Resources,
-    best_node,
-    may_follow,
-    worth_another,
-)
+from cluster.placement import IDLE_BEFORE_EVICTION_S, Resources, best_node
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
 from cluster.workers import Event, WorkerPool
@@ -42,20 +36,30 @@ class Allocator:
     def allocate(self, queues: Iterable[StageQueue]) -> list[Event]:
         """Start and stop workers as needed; events where a stage had to be given up."""
         self.pool.refresh_nodes()
-        waiting = [q for q in queues if q.pending and q.unusable is None]
-        waiting.sort(key=lambda q: q.rank)
-        helped = [q for q in waiting if self.pool.of(q) and self._may_be_helped(q)]
-        waiting = [q for q in waiting if not self._comes_after(q, helped)]
-        starved = [q for q in waiting if not self.pool.of(q)]
+        waiting = (q for q in queues if q.pending and q.unusable is None)
+        claims = served({q: self._claim(q) for q in waiting})
+        starved = [q for q, claim in claims.items() if not claim.workers]
         events: list[Event] = []
         for queue in starved:
             if not self._start(queue):
                 events += self._free_resources(queue)
         if not any(self._fits_somewhere(q) for q in starved):
-            for queue in filter(self._is_worth_another, waiting):
-                if not self._start(queue):
-                    self._stop_finished(queue)
+            for queue, claim in claims.items():
+                if claim.is_worth_another:
+                    self._grow(queue, at_hand=claim.at_hand)
         return events
+
+    def _claim(self, queue: StageQueue) -> Claim:
+        return Claim(
+            spec=queue.spec,
+            rank=queue.rank,
+            pending=queue.pending,
+            workers=len(self.pool.of(queue)),
+            batch_size=queue.limit,
+            at_hand=self._process_for(queue, self._is_finished) is not None,
+            growing=self._growing(queue),
+            max_workers=queue.max_workers,
+        )
 
     def _start(self, queue: StageQueue) -> bool:
         """Give the stage a worker where there is room; a process at hand is preferred."""
@@ -67,44 +71,27 @@ class Allocator:
             self.pool.start(queue, node)
         return node is not None
 
+    def _grow(self, queue: StageQueue, *, at_hand: bool) -> None:
+        """One more worker: of the process at hand, or where there is none, a new one."""
+        if at_hand:
+            self._take_over(queue, self._is_finished)  # unless it has helped another stage
+        elif not self._start(queue):
+            self._stop_finished(queue)
+
     def _take_over(self, queue: StageQueue, may_leave: Callable[[Replica], bool]) -> bool:
         """Have the process of a worker that `may_leave` load the stage."""
-        nodes = self.pool.free_for(queue)
-        candidates = (r for r in self.pool.replicas if r.may_become(queue))
-        for replica in filter(may_leave, candidates):
-            if replica.handle.node in nodes:
-                self.pool.hand_over(replica, queue)
-                return True
-        return False
+        replica = self._process_for(queue, may_leave)
+        if replica is not None:
+            self.pool.hand_over(replica, queue)
+        return replica is not None
 
-    def _is_worth_another(self, queue: StageQueue) -> bool:
-        """Whether enough work waits to start another worker."""
-        workers, most = len(self.pool.of(queue)), queue.max_workers
-        if most is not None and workers >= most:
-            return False
-        return worth_another(
-            queue.spec.placement,
-            queue.pending,
-            workers,
-            queue.limit,
-            at_hand=self._is_at_hand(queue),
-        )
-
-    def _is_at_hand(self, queue: StageQueue) -> bool:
-        """Whether a process whose stage has ended may load the stage."""
-        nodes = self.pool.free_for(queue)
-        ended = filter(self._is_finished, self.pool.replicas)
-        return any(r.may_become(queue) and r.handle.node in nodes for r in ended)
-
-    def _may_be_helped(self, queue: StageQueue) -> bool:
-        """Whether a process at hand is worth being another worker of the stage."""
-        return self._is_at_hand(queue) and self._is_worth_another(queue)
-
-    def _comes_after(self, queue: StageQueue, helped: Sequence[StageQueue]) -> bool:
-        """Whether the stage has no worker, and a process first helps one before it."""
-        if self.pool.of(queue) or not self._growing(queue):
-            return False
-        return any(q.rank < queue.rank and may_follow(q.spec, queue.spec) for q in helped)
+    def _process_for(
+        self, queue: StageQueue, may_leave: Callable[[Replica], bool]
+    ) -> Replica | None:
+        """A worker that `may_leave` and whose process may load the stage."""
+        leaving = [r for r in self.pool.replicas if may_leave(r) and r.may_become(queue)]
+        nodes = self.pool.free_for(queue) if leaving else {}
+        return next((r for r in leaving if r.handle.node in nodes), None)
 
     def _free_resources(self, queue: StageQueue) -> list[Event]:
         """Stop idle workers for a stage that fits nowhere now; give it up in the end."""

@@ -120,7 +120,7 @@ def _answers(
 
 
 def _about(config: FidelityConfig, command: Sequence[str]) -> dict[str, Any]:
-    from benchmarks.speed.device import device_name
+    from benchmarks.speed.instruments.device import device_name
 
     return {
         **environment(),

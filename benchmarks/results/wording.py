@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.results.board import Board
@@ -37,6 +39,8 @@ ABOUT_CONTROLS = (
     "what the control changes."
 )
 """What controls are for."""
+_ABSENT = re.compile(r"(?P<problem>.+?)(?: in (?P<part>.+))? \(n=(?P<n>\d+)(?P<rule>.*)\)")
+"""Why a mean has no interval, as `scorers.statistics.means` words it."""
 
 
 def decimals(scale: str) -> int:
@@ -75,6 +79,39 @@ def interval_text(cell: Cell) -> str:
         return ""
     digits = decimals(cell["scale"])
     return "[{:.{d}f}, {:.{d}f}]".format(*cell["ci95"], d=digits)
+
+
+def absent_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
+    """Which of the named means have no interval, and why; empty where all have one.
+
+    `No interval for art and health: too few values (n=1 to 3, fewer than 5).`
+    """
+    names: dict[tuple[str, str], dict[str, None]] = defaultdict(dict)
+    sizes: dict[tuple[str, str], set[int]] = defaultdict(set)
+    for name, cell in cells:
+        reason = cell.get("reason", "")
+        if cell["mean"] is None or cell["ci95"] or reason in ("", "not applicable"):
+            continue
+        parts = _ABSENT.fullmatch(reason)
+        why = (parts["problem"], parts["rule"]) if parts else (reason, "")
+        part = parts and parts["part"]
+        names[why][f"{name} (because of {part})" if part else name] = None
+        sizes[why] |= {int(parts["n"])} if parts else set()
+    groups = [f"{_listed([*names[why]])}: {_why(why, sizes[why])}" for why in names]
+    return f"No interval for {'; for '.join(groups)}." if groups else ""
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a, b and c`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def _why(problem: tuple[str, str], sizes: set[int]) -> str:
+    """`too few values (n=1 to 3, fewer than 5)`."""
+    if not sizes:
+        return problem[0]
+    ends = " to ".join(f"{n}" for n in sorted({min(sizes), max(sizes)}))
+    return f"{problem[0]} (n={ends}{problem[1]})"
 
 
 def counts_shown(rows: Sequence[LeaderboardRow]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks.provenance import provenance_line
 from benchmarks.runs.run_directory import read_manifest
-from benchmarks.speed.tables import markdown_table, number
+from benchmarks.speed.reporting.tables import markdown_table, number
 
 FIGURES = (
     "request_throughput",

@@ -69,7 +69,7 @@ def run(name: str, weights: str, out: Path) -> int:
     """Make one measurement; the exit status of its process."""
     words = [*MEASUREMENTS[name], "--weights", weights, "--out", str(out / f"{name}.json")]
     print(" ".join(words), flush=True)
-    command = [sys.executable, "-m", "benchmarks.speed.stage", *words]
+    command = [sys.executable, "-m", "benchmarks.speed.stage.command", *words]
     return subprocess.run(command, check=False).returncode
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from benchmarks.bench_program import check_outs, numbers_of, write_outs
+from benchmarks.bench_program import check_outs, numbers_of, status_of, write_outs
 from benchmarks.speed import orchestration
 from generators.errors import UsageError
 from plait import app
@@ -26,6 +28,13 @@ def test_other_endings_are_refused(name: str) -> None:
     check_outs((Path("a.json"), Path("a.md")))
     with pytest.raises(UsageError, match=rf"--out '{name}' must end in .json or .md"):
         check_outs((Path("a.md"), Path(name)))
+
+
+@pytest.mark.parametrize("code", [None, 0, 2, True, "what went wrong", ""])
+def test_a_status_is_that_of_a_process_which_ends_so(code: object) -> None:
+    end = [sys.executable, "-S", "-c", f"raise SystemExit({code!r})"]
+    process = subprocess.run(end, stderr=subprocess.DEVNULL, check=False)
+    assert status_of(SystemExit(code)) == process.returncode
 
 
 def test_numbers_are_read_once_each_in_their_order() -> None:

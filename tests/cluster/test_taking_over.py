@@ -117,6 +117,16 @@ def test_no_process_is_started_for_as_little_work() -> None:
     assert workers(pool, busy) == 1
 
 
+def test_one_process_at_hand_helps_one_stage_and_none_is_started_for_the_other() -> None:
+    pool, ended = PaperPool(node(0, 8)), built_in(0)
+    first, second = (built_in(rank, jobs=2 * BATCH + 1) for rank in (1, 2))
+    for queue in (ended, first, second):
+        pool.working(queue)
+    place(pool, ended, first, second)
+    assert (workers(pool, first), workers(pool, second)) == (2, 1)
+    assert len(pool.replicas) == 3
+
+
 def test_a_stage_that_needs_other_resources_does_not_come_after() -> None:
     pool = PaperPool(node(1, 3))
     busy, ended, fed = built_in(0, jobs=100), built_in(1), built_in(2, GPU, jobs=1)

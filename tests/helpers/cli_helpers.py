@@ -13,6 +13,8 @@ import pytest
 from paths import CHECKOUT, HELPERS
 from thread_workers import workers_as_threads
 
+from benchmarks.bench_program import status_of
+
 Done = subprocess.CompletedProcess[str]
 _TERMINAL = {"NO_COLOR": "1", "COLUMNS": "200"}
 
@@ -37,7 +39,7 @@ def _status() -> int:
     try:
         plait.main()
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        return status_of(end)
     except Exception:
         traceback.print_exc()
         return 1

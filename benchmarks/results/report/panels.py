@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,6 +16,9 @@ from benchmarks.results.leaderboard_tables import scorer_table
 from benchmarks.results.report.plots import disagreements_of, distributions_of
 from benchmarks.results.standings import profiles
 from scorers.base import Scorer
+
+_Scores = Sequence[tuple[str, Mapping[str, Any]]]
+"""The means of every system by its name."""
 
 
 def panel_of(
@@ -36,7 +39,10 @@ def panel_of(
         "best": scorer_table(board, rows, scorer).best,
         "axis": axis_of([s[average] for _, s in scores]),
         "counted": wording.counts_shown([s["avg_micro"] for _, s in scores]),
-        "absent": _absent_intervals(scores),
+        "absent": wording.absent_intervals(_main_cells(scores)),
+        "absent_by_field": wording.absent_intervals(
+            named for _, s in scores for named in s["fields"].items()
+        ),
         "matrix": wording.matrix(board, rows, name),
         "profiles": profiles(board, name),
         "difference": partial(_difference, pairs),
@@ -45,17 +51,11 @@ def panel_of(
     }
 
 
-def _absent_intervals(scores: Sequence[tuple[str, Mapping[str, Any]]]) -> list[str]:
-    """Why some means have no interval, each reason once."""
-    cells = [cell for _, s in scores for cell in wording.cells_of(s)]
-    return sorted(
-        {
-            c["reason"]
-            for c in cells
-            if c["mean"] is not None and c["ci95"] is None and "reason" in c
-        }
-        - {"not applicable"}
-    )
+def _main_cells(scores: _Scores) -> Iterator[tuple[str, wording.Cell]]:
+    """The means of the table that is not folded, by their headings."""
+    for average, heading in wording.AVERAGES.items():
+        yield from ((heading, s[average]) for _, s in scores)
+    yield from (named for _, s in scores for named in s["categories"].items())
 
 
 def _difference(

@@ -25,6 +25,7 @@ from benchmarks.runs.forecast.table import span_text, time_text
 from benchmarks.runs.run_directory import read_manifest
 from cluster.manifest import CHECKOUT, write_json
 from cluster.run import MANIFEST
+from cluster.timing import LOADS, TAKEOVERS
 from generators.files import write_whole
 
 _TINY = ("--data", "sample", "--weights", "tiny")
@@ -113,7 +114,8 @@ def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
         "Command: python -m benchmarks.runs.forecast.jobs --folder FOLDER --page FILE",
         "Range: every stage at the fast, then at the slow end of its rates (a 90 % "
         "prediction interval from the spread between batches; load times from the least "
-        "to the largest that was measured).",
+        "to the largest that was measured). It has no width where the run before made one "
+        "batch of each stage and loaded each once.",
     )
     tables = [_jobs_table(manifests)]
     tables += [_stages_table(j, m) for j, m in zip(JOBS, manifests, strict=True)]
@@ -136,12 +138,13 @@ def _jobs_table(manifests: Sequence[Mapping[str, Any]]) -> ResultTable:
 
 
 def _stages_table(job: ForecastJob, manifest: Mapping[str, Any]) -> ResultTable:
-    outcome = manifest[OUTCOME]["stages"]
+    outcome, timing = manifest[OUTCOME]["stages"], manifest["timing"]
     rows = []
     for folder, planned in manifest[FORECAST]["stages"].items():
         actual = outcome.get(folder, {"jobs": 0, "seconds_per_record": 0.0})
         each, load = planned["seconds_per_record"], planned["load_seconds"]
-        loads = manifest[OUTCOME]["load_seconds"].get(folder, [])
+        # No new process may have loaded the stage, only some that were at hand.
+        loads = timing[LOADS].get(folder) or timing.get(TAKEOVERS, {}).get(folder)
         rows.append(
             [
                 folder.rpartition("-")[0],

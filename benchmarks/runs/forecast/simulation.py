@@ -2,8 +2,8 @@
 
 It has the rules of `cluster.allocation`: every stage with work gets a worker where one
 fits, then more of them; idle workers hand their process over, or give way where not all
-fit. Jobs are counted in chunks of whole batches, so that a large plan takes no longer than
-a small one.
+fit. Which stages come first is asked of `cluster.claims`, as in the engine. Jobs are
+counted in chunks of whole batches, so that a large plan takes no longer than a small one.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.runs.forecast.work import StageWork
+from cluster.claims import Claim, served
 from cluster.placement import (
     IDLE_BEFORE_EVICTION_S,
     Node,
     Resources,
     best_node,
     may_follow,
-    worth_another,
 )
 
 _CHUNKS = 150
@@ -192,26 +192,37 @@ class _Simulation:
     # -------------------------------------------------------------------- allocation
 
     def _allocate(self) -> None:
-        waiting = [q for q in self.queues.values() if q.has_work and self._fits(q)]
-        waiting.sort(key=lambda q: q.work.rank)
-        starved = [q for q in waiting if not q.workers]
-        for queue in starved:
-            if not self._start(queue):
-                self._room(queue, self._may_stop)
-        if any(not q.workers for q in waiting):
-            return
-        grown = True
-        while grown:
-            growing = [q for q in waiting if self._is_worth_another(q)]
-            grown = sum(map(self._grow, growing)) > 0
+        """Turns, until one starts nothing."""
+        while self._turn():
+            pass
 
-    def _grow(self, queue: _Queue) -> bool:
+    def _turn(self) -> bool:
+        """A turn of the allocator; whether it started a worker."""
+        waiting = (q for q in self.queues.values() if q.has_work and self._fits(q))
+        claims = served({q: self._claim(q) for q in waiting})
+        starved = [q for q, claim in claims.items() if not claim.workers]
+        if starved:
+            started = [self._start(q) or self._room(q, self._may_stop) for q in starved]
+        else:
+            growing = [(q, c.at_hand) for q, c in claims.items() if c.is_worth_another]
+            started = [self._grow(q, at_hand=at_hand) for q, at_hand in growing]
+        return any(started)
+
+    def _claim(self, queue: _Queue) -> Claim:
+        return Claim(
+            spec=queue.work.spec,
+            rank=queue.work.rank,
+            pending=queue.pending,
+            workers=len(queue.workers),
+            batch_size=queue.work.spec.placement.batch_size,
+            at_hand=self._process_for(queue, self._is_finished) is not None,
+            growing=self._growing(queue),
+        )
+
+    def _grow(self, queue: _Queue, *, at_hand: bool) -> bool:
+        if at_hand:
+            return self._take_over(queue, self._is_finished)
         return self._start(queue) or self._room(queue, self._is_finished)
-
-    def _is_worth_another(self, queue: _Queue) -> bool:
-        placement = queue.work.spec.placement
-        workers = len(queue.workers)
-        return worth_another(placement, queue.pending, workers, placement.batch_size)
 
     def _start(self, queue: _Queue) -> bool:
         if self._take_over(queue, self._is_finished):
@@ -224,14 +235,23 @@ class _Simulation:
 
     def _take_over(self, queue: _Queue, may_leave: Callable[[_Worker], bool]) -> bool:
         """Have the process of a worker that `may_leave` load the stage."""
+        worker = self._process_for(queue, may_leave)
+        if worker is None:
+            return False
+        self._stop(worker)
         speed = queue.speed
-        for worker in filter(may_leave, list(self._workers())):
+        load_s = speed.load_s if speed.takeover_s is None else speed.takeover_s
+        self._place(queue, worker.node, load_s)
+        return True
+
+    def _process_for(
+        self, queue: _Queue, may_leave: Callable[[_Worker], bool]
+    ) -> _Worker | None:
+        """A worker that `may_leave` and whose process may load the stage."""
+        for worker in filter(may_leave, self._workers()):
             if may_follow(worker.queue.work.spec, queue.work.spec):
-                self._stop(worker)
-                load_s = speed.load_s if speed.takeover_s is None else speed.takeover_s
-                self._place(queue, worker.node, load_s)
-                return True
-        return False
+                return worker
+        return None
 
     def _place(self, queue: _Queue, node: str, load_s: float) -> None:
         self._free[node] -= queue.need

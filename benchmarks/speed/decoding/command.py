@@ -34,6 +34,7 @@ from generators.errors import UsageError
 
 if TYPE_CHECKING:
     from benchmarks.speed.decoding.rounds import DecodingTimes
+    from generators.base import StageSpec
 
 app = bench_program()
 _WARM_UP = 16
@@ -113,13 +114,14 @@ def measured(
 ) -> int:
     """Measure all ways, print the table and write files; how many answers failed."""
     from benchmarks.speed.decoding.rounds import table_of, timed
-    from benchmarks.speed.decoding.ways import ways_of
+    from benchmarks.speed.decoding.ways import spec_of_server, ways_of
     from benchmarks.speed.decoding.workload import requests_of
     from cluster.local import stop_servers
 
-    about = _about(asked, folder)
+    asking = spec_of_server(asked.server, folder, asked.tokens, asked.requests)
+    about = _about(asked, folder, asking)
     try:
-        ways = ways_of(folder, asked.tokens, asked.requests, asked.server)
+        ways = ways_of(folder, asked.tokens, asked.requests, asking)
         seeds = range(1, 1 + asked.rounds)
         for _ in timed(ways, [requests_of(min(_WARM_UP, asked.requests), seed=0)]):
             console.print("warmed up", style="dim")
@@ -136,20 +138,18 @@ def measured(
     return sum(t.failures for t in times)
 
 
-def _about(asked: DecodingBench, folder: Path) -> dict[str, Any]:
-    from benchmarks.speed.decoding.ways import spec_of_server
+def _about(asked: DecodingBench, folder: Path, asking: StageSpec | None) -> dict[str, Any]:
     from benchmarks.speed.decoding.workload import described
-    from benchmarks.speed.device import device_name
+    from benchmarks.speed.instruments.device import device_name
     from cluster.manifest import environment
 
-    spec = spec_of_server(asked.server, folder, asked.tokens, asked.requests)
     return environment() | {
         "device": device_name(),
         "measured": f"{described(folder)}, {asked.requests} requests with pictures, "
         f"at most {asked.tokens} tokens, greedy, float32",
         "requests": asked.requests,
         "tokens": asked.tokens,
-        "server": None if spec is None else spec.identity,
+        "server": None if asking is None else asking.identity,
         "server_arguments": list(asked.server.arguments),
         "command": list(asked.command),
     }

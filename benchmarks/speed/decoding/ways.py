@@ -11,7 +11,7 @@ import torch
 
 from benchmarks.speed.decoding.options import DecodingServer
 from benchmarks.speed.decoding.workload import CONTEXT
-from benchmarks.speed.measure import InBatches
+from benchmarks.speed.stage.measure import InBatches
 from cluster.local import load_stage
 from generators.base import Outcome, StageSpec
 from generators.document import Draft, Request
@@ -62,11 +62,12 @@ def spec_of_server(
 
 
 def ways_of(
-    folder: Path, tokens: int, requests: int, server: DecodingServer
+    folder: Path, tokens: int, requests: int, asking: StageSpec | None
 ) -> list[DecodingWay]:
     """All ways; `generate`, whose answers are the others' measure, comes first.
 
     Each way has a model of its own: a stage remembers the pictures that it has read.
+    `asking` is the stage that asks a server, if one is to be measured.
     """
     stage = _spec(f"hf:{folder}", _own(tokens))
     few, *more = sorted({min(size, requests) for size in _BATCHES})
@@ -77,7 +78,6 @@ def ways_of(
     ]
     alone = InBatches(load_stage(stage), 1)
     ways.append(DecodingWay("streams, one by one", alone, _ONE_BY_ONE))
-    asking = spec_of_server(server, folder, tokens, requests)
     if asking is not None:
         # Last: a server is started once all models of this process are loaded.
         ways.append(DecodingWay(f"{SERVER}, {requests} in flight", load_stage(asking)))

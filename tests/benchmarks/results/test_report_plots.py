@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import pytest
@@ -10,6 +11,7 @@ from report_helpers import Judge, board, board_of, evaluation, sample, system
 from benchmarks.results.axis import axis_of
 from benchmarks.results.report import write_report
 from benchmarks.results.report.plots import disagreements_of, distributions_of
+from benchmarks.results.wording import absent_intervals
 from generators.base import Unscored
 
 
@@ -123,4 +125,37 @@ def test_page_says_direction_method_and_why_there_is_no_interval(tmp_path):
     made = replace(board_of({"a": [1, 2], "b": [5, 4]}), scorers=[Distance()])
     html = write_report(made, tmp_path, {}, lambda image: image.read()).read_text()
     assert "lower is better" in html
-    assert "No interval: too few values (n=2, fewer than 5)." in " ".join(html.split())
+    why = "No interval for per query and situational analysis: too few values (n=2, fewer"
+    assert f'class="remarks">{why} than 5).</p>' in html
+
+
+def test_one_line_says_which_means_have_no_interval_and_why(tmp_path):
+    """The means of fields stand apart, and so does what is said of them."""
+    numbers = {"art": 7, "health": 1, "finance": 3}
+    fields = [name for name, n in numbers.items() for _ in range(n)]
+    asked = [sample(i, "project-based learning", f) for i, f in enumerate(fields)]
+    asked += [sample(20 + i, "multi-step reasoning", "physics") for i in range(2)]
+    asked += [sample(30 + i) for i in range(6)]
+    made = board([evaluation(n, s, i % 4) for n in ("a", "b") for i, s in enumerate(asked)])
+    html = write_report(made, tmp_path, {}, lambda image: image.read()).read_text()
+    few = "too few values (n={}, fewer than 5)."
+    reasoning = "multi-step reasoning"
+    main = f"fixed weights (because of {reasoning}) and {reasoning}: {few.format(2)}"
+    by_field = f"health, finance and physics: {few.format('1 to 3')}"
+    remarks = re.findall('class="remarks">No interval for (.*?)</p>', html)
+    assert remarks == [main, by_field]
+    assert html.index(main) < html.index("<summary>By field") < html.index(by_field)
+
+
+def test_each_reason_for_no_interval_names_its_means():
+    few = "too few values (n=1, fewer than 5)"
+    cells = [
+        ("art", {"mean": 1.0, "ci95": None, "reason": few}),
+        ("health", {"mean": 1.0, "ci95": None, "reason": "all values are equal (n=9)"}),
+        ("finance", {"mean": 1.0, "ci95": [0.5, 1.5]}),
+        ("physics", {"mean": None, "ci95": None, "reason": "no scored query"}),
+        ("reading", {"mean": 1.0, "ci95": None, "reason": "not applicable"}),
+    ]
+    line = f"No interval for art: {few}; for health: all values are equal (n=9)."
+    assert absent_intervals(cells) == line
+    assert absent_intervals(cells[2:]) == ""

@@ -44,7 +44,8 @@ def test_two_stages_on_one_and_two_cpus(cpus: int, load_s: float, expected: floa
     [
         (1, True, 26.0),  # 5 + 10 by a new process, then 1 + 10 by the same
         (1, False, 30.0),  # a user's stages get processes of their own
-        (2, True, 21.0),  # side by side, as the second one never waits for the first
+        (2, True, 19.0),  # side by side; the first process helps the second from 16 s on
+        (2, False, 21.0),  # side by side to the end
     ],
 )
 def test_a_process_whose_stage_has_ended_loads_the_next(

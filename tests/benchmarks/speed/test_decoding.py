@@ -11,7 +11,7 @@ import pytest
 from endpoint_helpers import Answer, completion, serving
 from rich.console import Console
 
-from benchmarks.speed.decoding import command, workload
+from benchmarks.speed.decoding import command, ways, workload
 from benchmarks.speed.decoding.options import DecodingServer
 from benchmarks.speed.decoding.rounds import DecodingTimes, as_data, table_of, timed
 from benchmarks.speed.decoding.ways import DecodingWay, GenerateStage, spec_of_server
@@ -109,7 +109,16 @@ def test_generate_runs_the_model_as_transformers_loads_it(tmp_path: Path) -> Non
 
 @pytest.mark.models
 @pytest.mark.usefixtures("small")
-def test_a_server_is_asked_the_same_and_measured_beside(tmp_path: Path) -> None:
+def test_a_server_is_asked_the_same_and_measured_beside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    specs: list[Any] = []
+
+    def noted(*of: Any) -> Any:
+        specs.append(spec_of_server(*of))
+        return specs[-1]
+
+    monkeypatch.setattr(ways, "spec_of_server", noted)
     folder, out = tmp_path / "model", tmp_path / "decoding.json"
     words = ["--requests", "3", "--tokens", "4", "--rounds", "1", "--model", str(folder)]
     save_model(folder)
@@ -118,6 +127,7 @@ def test_a_server_is_asked_the_same_and_measured_beside(tmp_path: Path) -> None:
         assert measured([*words, "--base-url", server.url, "--out", str(out)]) == 0
         asked = [body for body in server.bodies if body["max_tokens"] == 4]
         assert server.most_in_flight > 1
+    assert len(specs) == 1, "a server's program is asked for its version only once"
     assert len(asked) == 3 + 3, "to warm up, and in the round"
     assert all(body["temperature"] == 0 for body in asked)
     pictures = [p for p in asked[-1]["messages"][-1]["content"] if p["type"] != "text"]
@@ -152,9 +162,13 @@ def test_a_server_that_is_started_gets_the_threads_of_torch(
 
 
 def test_failed_answers_are_counted_and_equal_none() -> None:
-    ways = [answering("a", None, "c"), answering("a", None, "x"), answering("a", "b", None)]
+    three = [
+        answering("a", None, "c"),
+        answering("a", None, "x"),
+        answering("a", "b", None),
+    ]
     rounds = [requests_of(3, seed) for seed in (1, 2)]
-    *_, times = timed(ways, rounds)
+    *_, times = timed(three, rounds)
     assert [t.same for t in times] == [4, 2, 2]
     assert [t.failures for t in times] == [2, 2, 2]
     assert times[1].tokens == [6, 6]

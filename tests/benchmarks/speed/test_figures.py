@@ -10,12 +10,12 @@ import pytest
 import torch
 from speed_helpers import FakeTime, figures
 
-from benchmarks.speed.clock import Clock
-from benchmarks.speed.device import matrix_rate, peak_memory, weight_traffic
-from benchmarks.speed.figures import SERVER, distribution
-from benchmarks.speed.flops import counted
-from benchmarks.speed.measure import InBatches, measure
-from benchmarks.speed.speeds import Speed, Timings
+from benchmarks.speed.instruments.clock import Clock
+from benchmarks.speed.instruments.device import matrix_rate, peak_memory, weight_traffic
+from benchmarks.speed.instruments.flops import counted
+from benchmarks.speed.instruments.speeds import Speed, Timings
+from benchmarks.speed.reporting.figures import SERVER, distribution
+from benchmarks.speed.stage.measure import InBatches, measure
 from generators.base import Kind, Result
 from generators.document import Draft, Text
 from generators.loading.packed import PackedLinear, pack
@@ -193,7 +193,7 @@ def test_with_several_gpus_a_mark_waits_for_all_of_them(monkeypatch) -> None:
 
 
 def test_the_matrix_rate_is_that_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.speed import device
+    from benchmarks.speed.instruments import device
 
     time, real = FakeTime(), torch.mm
 

@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 from speed_helpers import figures
 
-from benchmarks.speed import loadgen
-from benchmarks.speed import stage as command
-from benchmarks.speed.speeds import Scenario, Speed, Timings
+from benchmarks.speed.instruments.speeds import Scenario, Speed, Timings
+from benchmarks.speed.stage import command, loadgen
 from generators.base import Failure, Result
 from generators.errors import UsageError
 

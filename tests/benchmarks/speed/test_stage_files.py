@@ -11,12 +11,12 @@ import pytest
 from endpoint_helpers import Answer, completion, serving
 from speed_helpers import surroundings
 
-from benchmarks.speed import stage as command
-from benchmarks.speed.exchanges import STREAMED
-from benchmarks.speed.figures import SERVER
-from benchmarks.speed.formats import Measurement
-from benchmarks.speed.output import Report
-from benchmarks.speed.speeds import Speed, Timings
+from benchmarks.speed.instruments.exchanges import STREAMED
+from benchmarks.speed.instruments.speeds import Speed, Timings
+from benchmarks.speed.reporting.figures import SERVER
+from benchmarks.speed.reporting.formats import Measurement
+from benchmarks.speed.reporting.output import Report
+from benchmarks.speed.stage import command
 
 COLUMNS = (
     "scenario,model_cls,num_params_B,flops_G,time_plain_s,mem_plain_GB,"

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from speed_helpers import FakeTime
 
-from benchmarks.speed.clock import Clock
-from benchmarks.speed.measure import measure, ways_of
-from benchmarks.speed.steps import StepTimes
-from benchmarks.speed.workload import of_system
+from benchmarks.speed.instruments.clock import Clock
+from benchmarks.speed.instruments.steps import StepTimes
+from benchmarks.speed.stage.measure import measure, ways_of
+from benchmarks.speed.stage.workload import of_system
 from cluster.local import load_stage
 from generators.diffusion.drawer import Drawer
 from pipelines.systems import Models

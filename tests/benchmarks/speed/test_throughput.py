@@ -13,12 +13,12 @@ import torch
 from paths import CHECKOUT
 from safetensors.numpy import save
 
-from benchmarks.speed import stage as throughput
 from benchmarks.speed import suite
-from benchmarks.speed.device import weight_traffic
-from benchmarks.speed.measure import Speed, loaded_stage, measure, ways_of
-from benchmarks.speed.output import Report
-from benchmarks.speed.workload import of_scorer, of_system, whole
+from benchmarks.speed.instruments.device import weight_traffic
+from benchmarks.speed.reporting.output import Report
+from benchmarks.speed.stage import command as throughput
+from benchmarks.speed.stage.measure import Speed, loaded_stage, measure, ways_of
+from benchmarks.speed.stage.workload import of_scorer, of_system, whole
 from generators.base import Failure, Result
 from generators.document import Draft, ImageRequest, Payload, Score, Text
 from generators.errors import UsageError
@@ -193,7 +193,7 @@ def test_wrong_use_is_named() -> None:
 def test_it_runs_where_ray_and_arrow_are_not_installed() -> None:
     code = (
         "import sys; sys.modules['ray'] = sys.modules['pyarrow'] = None\n"
-        "from benchmarks.speed.stage import main\n"
+        "from benchmarks.speed.stage.command import main\n"
         "sys.exit(main('--system anole --weights tiny --batches 1 --queries 1 "
         "--rounds 1 --no-upstream'.split()))"
     )

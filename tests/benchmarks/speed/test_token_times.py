@@ -15,7 +15,7 @@ from transformers import (
     LogitsProcessorList,
 )
 
-from benchmarks.speed.tokens import BEAMS, TokenTimes
+from benchmarks.speed.instruments.tokens import BEAMS, TokenTimes
 from generators.decoding.streams import Streams
 
 PREFILL, STEP = 0.5, 0.125

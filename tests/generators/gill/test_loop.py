@@ -4,7 +4,7 @@ import gill_helpers as helpers
 import pytest
 import torch
 
-from benchmarks.speed.upstream import GillLoop
+from benchmarks.speed.stage.upstream import GillLoop
 from generators.vokens.mapper import unpack_states
 
 pytestmark = pytest.mark.models

@@ -8,20 +8,20 @@ from typing import Any
 
 import torch
 
-from benchmarks.speed import loadgen
-from benchmarks.speed.clock import Clock
-from benchmarks.speed.device import (
+from benchmarks.speed.instruments.clock import Clock
+from benchmarks.speed.instruments.device import (
     copy_bandwidth,
     device_name,
     matrix_rate,
     memory_kind,
 )
-from benchmarks.speed.figures import Surroundings
-from benchmarks.speed.formats import Measurement
-from benchmarks.speed.measure import Compute, in_batches, measure, timed_load, ways_of
-from benchmarks.speed.output import Report
-from benchmarks.speed.speeds import Scenario, Speed
-from benchmarks.speed.workload import Workload, of_scorer, of_system, whole
+from benchmarks.speed.instruments.speeds import Scenario, Speed
+from benchmarks.speed.reporting.figures import Surroundings
+from benchmarks.speed.reporting.formats import Measurement
+from benchmarks.speed.reporting.output import Report
+from benchmarks.speed.stage import loadgen
+from benchmarks.speed.stage.measure import Compute, in_batches, measure, timed_load, ways_of
+from benchmarks.speed.stage.workload import Workload, of_scorer, of_system, whole
 from cluster.manifest import environment
 from generators.base import StageSpec, WeightsName
 from pipelines.systems import Models

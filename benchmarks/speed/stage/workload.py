@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.speed.whole import Whole
+from benchmarks.speed.stage.whole import Whole
 from benchmarks.tasks.controls import CONTROLS, Pool
 from benchmarks.tasks.task_set import load
 from cluster.local import LocalStages, at_hand

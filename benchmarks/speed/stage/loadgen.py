@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.speed.figures import Figures
-from benchmarks.speed.speeds import Scenario
+from benchmarks.speed.instruments.speeds import Scenario
+from benchmarks.speed.reporting.figures import Figures
 from generators.base import Outcome, Result
 from generators.errors import UsageError
 

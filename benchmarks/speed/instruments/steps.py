@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
-from benchmarks.speed.clock import Clock, replaced
+from benchmarks.speed.instruments.clock import Clock, replaced
 from generators.diffusion.drawer import Drawer
 
 _CALLBACK = "callback_on_step_end"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from benchmarks.speed.clock import Now, replaced
+from benchmarks.speed.instruments.clock import Now, replaced
 
 STREAMED = "the stage reads the server's replies whole, not token by token"
 

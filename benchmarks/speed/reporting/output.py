@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from safetensors.numpy import load
 
-from benchmarks.speed.figures import Figures, Surroundings
-from benchmarks.speed.speeds import Speed
+from benchmarks.speed.instruments.speeds import Speed
+from benchmarks.speed.reporting.figures import Figures, Surroundings
 from generators.base import PEAKS
 from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.provenance import machine_of, versions_of
-from benchmarks.speed.figures import Figure, Figures
-from benchmarks.speed.output import Report
-from benchmarks.speed.plot import plot
-from benchmarks.speed.speeds import Speed
-from benchmarks.speed.tables import markdown_table, number
+from benchmarks.speed.instruments.speeds import Speed
+from benchmarks.speed.reporting.figures import Figure, Figures
+from benchmarks.speed.reporting.output import Report
+from benchmarks.speed.reporting.plot import plot
+from benchmarks.speed.reporting.tables import markdown_table, number
 from generators.files import safe_name, write_whole
 
 DIFFUSERS_COLUMNS = (

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from benchmarks.speed.figures import Figure
-from benchmarks.speed.output import Report
+from benchmarks.speed.reporting.figures import Figure
+from benchmarks.speed.reporting.output import Report
 
 _RATES = ("image_throughput", "output_token_throughput", "request_throughput")
 """The first that every way has is drawn."""

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.speed.exchanges import STREAMED
-from benchmarks.speed.speeds import Speed
+from benchmarks.speed.instruments.exchanges import STREAMED
+from benchmarks.speed.instruments.speeds import Speed
 from generators.base import Kind
 
 SERVER = "the model runs in a server"

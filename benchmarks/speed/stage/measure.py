@@ -12,11 +12,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from benchmarks.speed.clock import Clock
-from benchmarks.speed.device import peak_memory, synchronise, weight_traffic
-from benchmarks.speed.flops import Flops, counted
-from benchmarks.speed.observations import Observations
-from benchmarks.speed.speeds import Speed
+from benchmarks.speed.instruments.clock import Clock
+from benchmarks.speed.instruments.device import peak_memory, synchronise, weight_traffic
+from benchmarks.speed.instruments.flops import Flops, counted
+from benchmarks.speed.instruments.observations import Observations
+from benchmarks.speed.instruments.speeds import Speed
 from cluster.energy import EnergyMeter
 from cluster.local import load_stage
 from generators.base import Outcome, StageSpec, imported
@@ -122,11 +122,13 @@ def in_batches(compute: Compute, sizes: Sequence[int]) -> dict[str, Compute]:
 
 
 UPSTREAM: Mapping[str, str] = {
-    "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream:AnoleLoop",
-    "generators.emu2.condition:Emu2Condition": "benchmarks.speed.upstream:Emu2Loop",
-    "generators.gill.draft:GillDraft": "benchmarks.speed.upstream:GillLoop",
-    "generators.minigpt5.draft:MiniGPT5Draft": "benchmarks.speed.upstream:MiniGPT5Loop",
-    "scorers.internvl.stage:MmieScore": "benchmarks.speed.upstream:MmieScoreLoop",
+    "generators.anole.draft:AnoleDraft": "benchmarks.speed.stage.upstream:AnoleLoop",
+    "generators.emu2.condition:Emu2Condition": "benchmarks.speed.stage.upstream:Emu2Loop",
+    "generators.gill.draft:GillDraft": "benchmarks.speed.stage.upstream:GillLoop",
+    "generators.minigpt5.draft:MiniGPT5Draft": (
+        "benchmarks.speed.stage.upstream:MiniGPT5Loop"
+    ),
+    "scorers.internvl.stage:MmieScore": "benchmarks.speed.stage.upstream:MmieScoreLoop",
 }
 """Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
 

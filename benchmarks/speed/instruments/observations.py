@@ -7,13 +7,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from benchmarks.speed.clock import Clock
-from benchmarks.speed.device import Traffic, synchronise
-from benchmarks.speed.exchanges import ExchangeTimes
-from benchmarks.speed.flops import Flops
-from benchmarks.speed.speeds import Sizes, Speed, Timings
-from benchmarks.speed.steps import StepTimes
-from benchmarks.speed.tokens import TokenTimes
+from benchmarks.speed.instruments.clock import Clock
+from benchmarks.speed.instruments.device import Traffic, synchronise
+from benchmarks.speed.instruments.exchanges import ExchangeTimes
+from benchmarks.speed.instruments.flops import Flops
+from benchmarks.speed.instruments.speeds import Sizes, Speed, Timings
+from benchmarks.speed.instruments.steps import StepTimes
+from benchmarks.speed.instruments.tokens import TokenTimes
 from cluster.energy import EnergyMeter
 from generators.base import Outcome, Result, add_usage
 from generators.document import Document, Draft, Image

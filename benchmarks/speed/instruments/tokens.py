@@ -15,7 +15,7 @@ import torch
 from transformers import GenerationMixin
 from transformers.generation.streamers import BaseStreamer
 
-from benchmarks.speed.clock import Now, replaced
+from benchmarks.speed.instruments.clock import Now, replaced
 from generators.decoding.streams import Stream, Streams
 
 BEAMS = "beam search delivers no token before its end"

@@ -1,7 +1,7 @@
 """How fast one stage is at several batch sizes, without Ray and without a store.
 
     plait bench stage --system anole --weights tiny --batches 1,4,16
-    python -m benchmarks.speed.stage --system sdxl-turbo --weights dummy --batches 1,2,4,8
+    plait bench stage --system sdxl-turbo --weights dummy --batches 1,2,4,8
 
 The stage is loaded in this process and computes the same queries of the bundled sample set
 in every way: as the original program's loop does, where there is one, and at each batch
@@ -20,7 +20,7 @@ import typer
 
 from benchmarks.bench_program import bench_program, exit_status, numbers_of
 from benchmarks.runs.config import merged, parsed_setting
-from benchmarks.speed.speeds import Scenario
+from benchmarks.speed.instruments.speeds import Scenario
 from benchmarks.tasks.controls import CONTROLS
 from generators.base import WeightsName
 
@@ -88,7 +88,7 @@ def stage(
     named = [n for n in (name, system, scorer) if n is not None]
     if len(named) != 1:
         raise typer.BadParameter("name either a --system or a --scorer", ctx=context)
-    from benchmarks.speed.taking import StageMeasurement
+    from benchmarks.speed.stage.taking import StageMeasurement
 
     request = StageMeasurement(
         system=name or system,
@@ -110,9 +110,9 @@ def stage(
 
 
 def _report(request: Any, outs: Sequence[Path], command: Sequence[str]) -> int:
-    from benchmarks.speed.formats import loadgen_rows
-    from benchmarks.speed.tables import columns
-    from benchmarks.speed.taking import taken
+    from benchmarks.speed.reporting.formats import loadgen_rows
+    from benchmarks.speed.reporting.tables import columns
+    from benchmarks.speed.stage.taking import taken
 
     measurement = taken(request, command)
     print(f"{measurement.title} on {measurement.place}")

@@ -1,0 +1,1 @@
+"""What is noted while a stage computes: times, tokens, steps, requests, memory."""

@@ -1,0 +1,1 @@
+"""What was measured, in standard words: as tables, files and plots."""

@@ -1,0 +1,1 @@
+"""One stage is measured, beside the loop of the original program: `plait bench stage`."""

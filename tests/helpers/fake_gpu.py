@@ -1,0 +1,295 @@
+"""GPUs without a driver: tensors that say they lie on `cuda:N` and are computed on the CPU.
+
+    with fake_gpus(2) as traffic:
+        stage = load_stage(spec)      # torch.cuda says that there are two GPUs
+        outcomes = stage(inputs)
+    assert traffic.to_gpu < 10
+
+What a GPU would refuse is refused: an operation on tensors of several devices, and NumPy on
+a tensor of a GPU. Values are those of the CPU, so results can be compared bit by bit; what
+only a kernel of a GPU does (its rounding, speed and memory) is not shown.
+
+As torch's `FakeTensorMode`, this is a dispatch mode under the key `FAKE`, which alone keeps
+torch from asking for a driver. Works on torch 2.10.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest import mock
+
+import torch
+import torch._dynamo.trace_rules
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+_aten = torch.ops.aten
+_MOVES = {_aten._to_copy.default, _aten.copy_.default}
+_INDEXING = {
+    _aten.index.Tensor,
+    _aten.index_put.default,
+    _aten.index_put_.default,
+    _aten._index_put_impl_.default,
+}
+"""Take indices from the CPU, too."""
+_WITH_NUMBERS = {*_INDEXING, _aten.fill_.Tensor, _aten.masked_fill.Tensor}
+"""Besides pointwise operations, these take single numbers from the CPU."""
+_WAITS = {_aten._local_scalar_dense.default, _aten.nonzero.default}
+"""Their results have to be known to the program, which waits for them."""
+
+
+class SeveralDevices(RuntimeError):
+    """An operation on tensors of several devices."""
+
+
+@dataclass
+class Traffic:
+    """What went to and from the GPUs; each of them makes the program wait."""
+
+    to_gpu: int = 0
+    to_cpu: int = 0
+    between_gpus: int = 0
+    waits: int = 0
+    """For single numbers, and for results whose shape depends on values."""
+
+
+class GpuTensor(torch.Tensor):
+    """A tensor of `values`, which lie on the CPU, that says it lies on a GPU."""
+
+    values: torch.Tensor
+
+    @staticmethod
+    def __new__(
+        cls, values: torch.Tensor, device: torch.device | None = None, **_: Any
+    ) -> GpuTensor:
+        # accelerate makes parameters of the class of their values.
+        is_parameter = isinstance(values, GpuTensor)
+        if isinstance(values, GpuTensor):
+            values, device = values.values, values.device
+        self: GpuTensor = torch.Tensor._make_wrapper_subclass(
+            cls,
+            values.shape,
+            strides=values.stride(),
+            storage_offset=values.storage_offset(),
+            dtype=values.dtype,
+            layout=values.layout,
+            device=device,
+        )
+        self.values = values
+        if is_parameter:
+            self._is_param = True
+        return self
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+        return _active().computed(func, args, kwargs or {})
+
+    def data_ptr(self) -> int:
+        return self.values.data_ptr()
+
+    def tolist(self) -> Any:
+        _active().traffic.waits += 1
+        return self.values.tolist()
+
+    def numpy(self, *_: Any, **__: Any) -> Any:
+        raise TypeError(f"cannot convert a tensor on {self.device} to numpy")
+
+    __array__ = numpy
+
+    def __repr__(self) -> str:
+        return f"GpuTensor({self.values!r}, device='{self.device}')"
+
+
+class _Gpus(TorchDispatchMode):
+    """Computes on the CPU what is asked of GPUs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._mode_key = torch._C._TorchDispatchModeKey.FAKE
+        self.traffic = Traffic()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+        return self.computed(func, args, kwargs or {})
+
+    def computed(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """The result of an operation, on the device on which it would lie."""
+        if func is _aten._fused_sdp_choice.default:
+            return 0  # without a kernel of its own
+        if _is_composite(func):
+            with self:
+                return func.decompose(*args, **kwargs)
+        given = [t for t in tree_leaves((args, kwargs)) if isinstance(t, torch.Tensor)]
+        device = _device_of_result(func, given, kwargs)
+        self._count(func, given, device)
+        if kwargs.get("device") is not None and device.type == "cuda":
+            kwargs = {**kwargs, "device": "cpu", "pin_memory": None}
+        result = func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
+        if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
+            return _unchanged(args[0])
+        return tree_map(lambda value: _on(device, value), result)
+
+    def _count(self, func: Any, given: Sequence[torch.Tensor], device: Any) -> None:
+        on_gpu = [isinstance(tensor, GpuTensor) for tensor in given]
+        if func in _WAITS and any(on_gpu):
+            self.traffic.waits += 1
+        if func not in _MOVES:
+            return
+        source = given[-1]
+        if device.type == "cuda" and not isinstance(source, GpuTensor):
+            self.traffic.to_gpu += 1
+        if device.type == "cpu" and isinstance(source, GpuTensor):
+            self.traffic.to_cpu += 1
+        if device.type == source.device.type == "cuda" and device != source.device:
+            self.traffic.between_gpus += 1
+
+
+def _is_composite(func: Any) -> bool:
+    """Whether an operation is others one after another, which torch leaves to modes.
+
+    Where autograd is off, only matters to those that take a device as an argument.
+    """
+    key = "CompositeImplicitAutograd"
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
+
+
+def _device_of_result(
+    func: Any, given: Sequence[torch.Tensor], kwargs: dict[str, Any]
+) -> torch.device:
+    """Where the result lies; SeveralDevices where a GPU would refuse."""
+    if (named := kwargs.get("device")) is not None:
+        return torch.device(named)
+    if not given:
+        return torch.device("cpu")
+    if func in _MOVES:
+        return given[0].device
+    sized = [t for t in given if t.dim() or not _takes_numbers(func)] or given
+    if func in _INDEXING and isinstance(given[0], GpuTensor):
+        integral = (torch.int64, torch.int32, torch.bool)
+        indices = [t for t in sized[1:] if t.dtype in integral and t.device.type == "cpu"]
+        sized = [t for t in sized if not any(t is index for index in indices)]
+    devices = {tensor.device for tensor in sized}
+    if len(devices) > 1:
+        shapes = ", ".join(f"{tuple(t.shape)} on {t.device}" for t in given)
+        raise SeveralDevices(f"{func} of tensors of several devices: {shapes}")
+    (device,) = devices
+    return device
+
+
+def _takes_numbers(func: Any) -> bool:
+    return torch.Tag.pointwise in func.tags or func in _WITH_NUMBERS
+
+
+def _unchanged(tensor: torch.Tensor) -> torch.Tensor:
+    """`tensor`, written in place, unless that has changed its shape."""
+    if isinstance(tensor, GpuTensor) and tensor.shape != tensor.values.shape:
+        raise NotImplementedError("operations that change a shape in place")
+    return tensor
+
+
+def _on_cpu(value: Any) -> Any:
+    return value.values if isinstance(value, GpuTensor) else value
+
+
+def _on(device: torch.device, value: Any) -> Any:
+    is_plain = isinstance(value, torch.Tensor) and not isinstance(value, GpuTensor)
+    return GpuTensor(value, device) if is_plain and device.type == "cuda" else value
+
+
+class _Numbered(TorchFunctionMode):
+    """`cuda` is the first GPU; torch would ask the driver which one is current."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
+        if func is torch.device:
+            return func(*args, **kwargs or {})
+        named = {name: _numbered(value) for name, value in (kwargs or {}).items()}
+        return func(*map(_numbered, args), **named)
+
+
+def _numbered(value: Any) -> Any:
+    if isinstance(value, torch.device) and value.type == "cuda" and value.index is None:
+        return torch.device("cuda", 0)
+    return "cuda:0" if isinstance(value, str) and value == "cuda" else value
+
+
+class _CpuGenerator(torch.Generator):
+    """A generator of any device; numbers are those of the CPU's."""
+
+    def __new__(cls, device: Any = "cpu") -> _CpuGenerator:
+        return super().__new__(cls, "cpu")
+
+
+_MEMORY = 80 << 30
+_DONE_BY_DRIVER = (
+    *("_lazy_init", "set_device", "synchronize", "empty_cache"),
+    *("set_rng_state", "manual_seed", "manual_seed_all"),
+)
+_running: list[_Gpus] = []
+
+
+def _active() -> _Gpus:
+    return _running[-1]
+
+
+def _of_driver(count: int) -> dict[str, Callable[..., Any]]:
+    """What `torch.cuda` says without a driver."""
+    nothing: Callable[..., None] = lambda *_, **__: None  # noqa: E731
+    return {
+        "is_available": lambda: True,
+        "is_initialized": lambda: False,
+        "is_bf16_supported": lambda *_, **__: True,
+        "device_count": lambda: count,
+        "current_device": lambda: 0,
+        "get_device_name": lambda *_: "a GPU of the tests",
+        "get_device_capability": lambda *_: (9, 0),
+        "mem_get_info": lambda *_: (_MEMORY, _MEMORY),
+        "get_rng_state": lambda *_: torch.zeros(1, dtype=torch.uint8),
+        **dict.fromkeys(("set_rng_state", "manual_seed", "manual_seed_all"), nothing),
+        **dict.fromkeys(
+            ("_lazy_init", "set_device", "synchronize", "empty_cache"), nothing
+        ),
+    }
+
+
+@contextlib.contextmanager
+def fake_gpus(count: int = 1) -> Iterator[Traffic]:
+    """This process has `count` GPUs; gradients are off."""
+    torch._C._ensureCUDADeviceGuardSet()
+    # Lists torch's functions, which it does not find again once they are replaced.
+    torch._dynamo.trace_rules.get_torch_obj_rule_map()
+    with contextlib.ExitStack() as stack:
+        for name, value in _of_driver(count).items():
+            stack.enter_context(mock.patch.object(torch.cuda, name, value))
+        stack.enter_context(mock.patch.object(torch, "Generator", _CpuGenerator))
+        # A mode is of one thread; transformers loads in several.
+        one = {"HF_DEACTIVATE_ASYNC_LOAD": "1"}
+        stack.enter_context(mock.patch.dict(os.environ, one))
+        # Tensors made under inference mode cannot be wrapped.
+        plain = mock.Mock(side_effect=lambda _: torch.no_grad())
+        stack.enter_context(mock.patch.object(torch._C, "_InferenceMode", plain))
+        stack.enter_context(_swapped_parameters())
+        gpus = _Gpus()
+        _running.append(gpus)
+        stack.callback(_running.pop)
+        for entered in (torch.no_grad(), _Numbered(), gpus):
+            stack.enter_context(entered)
+        yield gpus.traffic
+
+
+@contextlib.contextmanager
+def _swapped_parameters() -> Iterator[None]:
+    """`Module.to` replaces parameters, and `torch.tensor` moves what it has made."""
+    before = torch.__future__.get_swap_module_params_on_conversion()
+    torch.__future__.set_swap_module_params_on_conversion(True)
+    torch._C._set_only_lift_cpu_tensors(True)
+    try:
+        yield
+    finally:
+        torch._C._set_only_lift_cpu_tensors(False)
+        torch.__future__.set_swap_module_params_on_conversion(before)
