@@ -15,8 +15,8 @@ Marks = npt.NDArray[np.int64]
 
 WORTH = 256
 """Fewest positions to save: a pass more costs about as much as reading these."""
-_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Whole numbers of as many bytes."""
+_WHOLE = {2: torch.int16, 4: torch.int32, 8: torch.int32}
+"""Whole numbers of as many bytes; two for 8, whose first bit would vanish in a sum."""
 
 
 @dataclass(frozen=True, slots=True)

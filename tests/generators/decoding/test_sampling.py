@@ -59,7 +59,9 @@ def test_nucleus_keeps_the_fewest_that_reach_p(seed, top_p):
 )
 def test_draw_by_hand(draw, column):
     p = torch.tensor([[0.0, 0.2, 0.0, 0.3, 0.5, 0.0]])
-    assert drawn(p, torch.tensor([draw], dtype=torch.float64)).tolist() == [column]
+    draws = torch.tensor([draw], dtype=torch.float64)
+    assert drawn(p, draws).tolist() == [column]
+    assert drawn(0.9 * p, draws).tolist() == [column], "sums differ from one by rounding"
 
 
 def test_draws_have_the_distribution():

@@ -132,6 +132,23 @@ def test_prompts_that_begin_alike_share_the_reading_and_nothing_else(kind, monke
             del fed[gone]
 
 
+def test_parts_that_start_apart_are_read_in_one_pass_beyond_the_longest_prompt(monkeypatch):
+    """One goes on at 44 for 9 positions, another at 20 for 39: together 83 columns."""
+    monkeypatch.setattr(prefixes, "WORTH", 40)
+    model, random = decoder("llama"), np.random.default_rng(7)
+    heads = begun(random, torch.empty(0, 32), (44, 20))
+    ends = ((10, 10), (40, 40, 40))
+    asked = [
+        p for head, more in zip(heads, ends, strict=True) for p in begun(random, head, more)
+    ]
+    streams = Streams(model, context=64)
+    opened = streams.open(asked)
+    assert streams._cache._columns > 64, "else the case is not tried"
+    states = streams.step()
+    for stream, sequence in zip(opened, asked, strict=True):
+        assert (states[stream.row] - last_state(model, sequence)).abs().max() < 1e-4
+
+
 def pictured(*runs: int | tuple[int, int]) -> torch.Tensor:
     """Places (tokens, 3) of runs of text and of pictures (rows, columns), by the rule."""
     places, start = [], 0
@@ -160,6 +177,7 @@ RUNS = [
     (9,),
     (1, (3, 3), 1, (2, 5), 2),
     (2, (4, 6)),
+    (3, (6, 2)),
     (5, (4, 2), 1, (1, 2), 1),
 ]
 
@@ -302,6 +320,23 @@ def test_marks_are_those_of_the_embeddings(words):
             of_all, apart = marks(table.to(dtype)[ids]), marks(table.to(dtype))
             assert of_all.tolist() == [apart[i] for i in ids]
             assert apart[0] != apart[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
+def test_marks_tell_prompts_apart_by_every_value(dtype):
+    """One value the least bit larger, one with another sign, two that change places."""
+    values = torch.linspace(-1, 1, 7).to(dtype)
+    others = values.repeat(2 * len(values), 1)
+    larger, negated = others.split(len(values))
+    larger.diagonal().copy_(torch.nextafter(values, torch.full_like(values, 9)))
+    negated.diagonal().neg_()
+    swapped = torch.stack([values.roll(1), values.flip(0)])
+    places = torch.tensor(
+        [[3, 4, 5], [4, 3, 5], [3, 5, 4], [3, 4, 6], [3, 4, 0], [2, 4, 5]]
+    )
+    of_values = marks(torch.cat([values[None], others, swapped]))
+    of_places = marks(values.repeat(len(places), 1), places)
+    assert len({*of_values, *of_places}) == len(of_values) + len(of_places)
 
 
 def some(random: np.random.Generator, count: int) -> torch.Tensor:

@@ -16,6 +16,13 @@ pytestmark = [
 ]
 
 
+class DoublingLinear(nn.Linear):
+    """As a quantised layer: a linear layer that multiplies in its own way."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(inputs)
+
+
 class Layers(nn.Module):
     def __init__(self) -> None:
         super().__init__()
@@ -23,6 +30,7 @@ class Layers(nn.Module):
         self.plain = nn.Linear(320, 512, bias=False)
         self.small = nn.Linear(512, 8)
         self.half = nn.Linear(512, 512).to(torch.bfloat16)
+        self.own = DoublingLinear(512, 512)
         self.words = nn.Embedding(300, 512)
         self.head = nn.Linear(512, 300, bias=False)
         self.head.weight = self.words.weight
@@ -71,6 +79,7 @@ def test_only_layers_that_gain_are_replaced_and_none_is_held_twice():
         "plain": PackedLinear,
         "small": nn.Linear,
         "half": nn.Linear,
+        "own": DoublingLinear,
         "words": nn.Embedding,
         "head": nn.Linear,
     }

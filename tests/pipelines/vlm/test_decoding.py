@@ -1,10 +1,18 @@
 """Drawing tokens and penalising repetition, row by row."""
 
+import numpy as np
 import pytest
 import torch
-from transformers import RepetitionPenaltyLogitsProcessor, TopKLogitsWarper
+from transformers import (
+    RepetitionPenaltyLogitsProcessor,
+    TemperatureLogitsWarper,
+    TopKLogitsWarper,
+    TopPLogitsWarper,
+)
 
-from pipelines.vlm.decoding import DrawToken, RepetitionPenalty
+from pipelines.vlm.decoding import DrawToken, RepetitionPenalty, Sampling
+from pipelines.vlm.reading import ReadPrompt
+from pipelines.vlm.streaming import TokenChooser
 
 pytestmark = pytest.mark.models
 
@@ -69,3 +77,55 @@ def test_the_penalty_is_the_librarys_without_the_padding():
     assert penalised[0, 3] == -3.0
     assert penalised[0, 4] == 2.0
     assert ids.tolist() == [[0, 0, 3, 4, 4], [0, 1, 2, 3, 0]]
+
+
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        Sampling(repetition_penalty=0.6),
+        Sampling(repetition_penalty=1.8),
+        Sampling(temperature=1.3, top_p=0.8, top_k=6, repetition_penalty=1.4),
+        Sampling(temperature=0.7, top_p=0.6),
+        Sampling(temperature=2.0, top_k=3),
+        Sampling(temperature=0.5, repetition_penalty=0.8),
+    ],
+    ids=str,
+)
+def test_streams_choose_as_the_library_does_for_each_record_alone(sampling):
+    """Records of all ages come in any order; a token is drawn in float64 by the formula."""
+    random = np.random.default_rng(2)
+    torch.manual_seed(2)
+    head, seeds = torch.nn.Linear(8, 20, bias=False).requires_grad_(False), (5, 6, 5, 9)
+    texts = [torch.from_numpy(random.integers(0, 20, n)) for n in (1, 4, 9, 3)]
+    generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+    prompts = [ReadPrompt(torch.empty(len(ids), 8), torch.empty(0), ids) for ids in texts]
+    choose = TokenChooser(head, sampling, prompts, seeds)
+    for _ in range(30):
+        records = random.permutation(4)[: random.integers(1, 5)].tolist()
+        states = 3 * torch.randn(len(records), 8)
+        chosen = choose(states, records)
+        for state, record, token in zip(states, records, chosen, strict=True):
+            scores = by_the_library(head(state[None]), texts[record][None], sampling)
+            assert token == drawn_alone(scores[0], sampling, generators[record])
+            texts[record] = torch.cat([texts[record], torch.tensor([token])])
+
+
+def by_the_library(scores, ids, sampling):
+    if sampling.repetition_penalty != 1:
+        scores = RepetitionPenaltyLogitsProcessor(sampling.repetition_penalty)(ids, scores)
+    if sampling.temperature:
+        scores = TemperatureLogitsWarper(sampling.temperature)(ids, scores)
+    if sampling.top_k:
+        scores = TopKLogitsWarper(sampling.top_k)(ids, scores)
+    if sampling.top_p < 1:
+        scores = TopPLogitsWarper(sampling.top_p)(ids, scores)
+    return scores
+
+
+def drawn_alone(scores, sampling, generator) -> int:
+    if not sampling.temperature:
+        return int(scores.argmax())
+    sums = np.cumsum(scores.double().softmax(-1).numpy())
+    number = torch.rand((), generator=generator, dtype=torch.float64).item()
+    return int(np.searchsorted(sums, number * sums[-1], side="right"))

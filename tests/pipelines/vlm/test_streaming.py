@@ -230,6 +230,16 @@ def test_pictures_of_one_colour_are_told_apart_by_their_shape(folders):
     assert summaries(stage(asked)) == by_generate(stage, asked)
 
 
+@pytest.mark.parametrize("name", ["qwen2", "llava"])
+def test_pictures_of_one_size_are_told_apart(folders, name):
+    stage = loaded(folders[name], max_new_tokens=8)
+    colours = [Pillow.new("RGB", (56, 56), colour) for colour in ("red", "white", "blue")]
+    asked = [says(encode(colour), "what is this?") for colour in colours]
+    expected = by_generate(stage, asked)
+    assert len({text for text, *_ in expected}) == 3
+    assert summaries(stage(asked)) == expected
+
+
 def test_a_batch_that_runs_out_of_memory_leaves_the_stage_as_it_was(folders, monkeypatch):
     stage = loaded(folders["qwen2"])
     expected = stage(REQUESTS)
@@ -270,6 +280,13 @@ def test_models_that_streams_would_read_otherwise_keep_generate(folders, change)
     assert is_streamable(config)
     for name, value in change.items():
         setattr(config.get_text_config(), name, value)
+    assert not is_streamable(config)
+
+
+def test_models_of_other_families_keep_generate(folders):
+    """Their pictures stand elsewhere, whatever their decoder."""
+    config = loaded(folders["qwen2"])._model.config
+    config.model_type = "internvl"
     assert not is_streamable(config)
 
 
