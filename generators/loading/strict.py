@@ -41,6 +41,8 @@ def identical(names: Iterable[str], prefix: str = "") -> Layout:
     return {prefix + name: Place(name) for name in names}
 
 
+_FEW = 50_000_000
+"""Random values that are drawn on the CPU; of a module with more, on its device."""
 _NAMED = 8
 """How many keys of one kind an error lists."""
 
@@ -136,22 +138,26 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
     """Fill `module` with random values made on `device`: no file, no host memory.
 
     Weights are normal with deviation 1 / sqrt(inputs), so that activations keep their
-    size (an embedding has one input); norms are 1 and biases 0.
+    size (an embedding has one input); norms are 1 and biases 0. A small module has the
+    same values on every device, since its are made on the CPU.
     """
+    state = module.state_dict()
+    few = sum(value.numel() for value in state.values()) <= _FEW
     generators: dict[torch.device, torch.Generator] = {}
-    for name, value in module.state_dict().items():
+    for name, value in state.items():
         home = device if isinstance(device, torch.device) else device(name)
-        if home not in generators:
-            generators[home] = torch.Generator(home).manual_seed(seed)
-        new = torch.empty(value.shape, device=home, dtype=dtype)
+        source = torch.device("cpu") if few else home
+        if source not in generators:
+            generators[source] = torch.Generator(source).manual_seed(seed)
+        new = torch.empty(value.shape, device=source, dtype=dtype)
         if name.endswith("bias"):
             new.zero_()
         elif value.dim() == 1 or "norm" in name:
             new.fill_(1.0)
         else:
             inputs = 1 if "embed" in name else value[0].numel()
-            new.normal_(0.0, inputs**-0.5, generator=generators[home])
-        _assign(module, name, new)
+            new.normal_(0.0, inputs**-0.5, generator=generators[source])
+        _assign(module, name, new.to(home))
 
 
 def revived(module: nn.Module, config: Any, device: torch.device) -> None:

@@ -17,7 +17,7 @@ from PIL import Image as Pillow
 from generators.base import Weights
 from generators.document import Image
 from generators.errors import CheckpointError
-from generators.loading.strict import fill, identical
+from generators.loading.strict import device_of, fill, identical
 from generators.memo import Memo
 from generators.pictures import PictureError, decode
 from scorers.clip.checkpoints import read_checkpoint
@@ -98,9 +98,10 @@ def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
     if weights == "pretrained":
         return _pretrained(settings)
     config = TINY if weights == "tiny" else architecture(str(settings.built))
-    device = device_of(settings)
-    devices = [device] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices), torch.device(device):
+    device = device_of(settings.device)
+    # Another device draws other numbers from the same seed; a CPU takes long for many.
+    source = torch.device("cpu") if weights == "tiny" else device
+    with torch.random.fork_rng([source] * (source.type == "cuda")), source:
         torch.manual_seed(SEED)
         model = build(config, settings.dtype)
     return _finished(model, device, settings, _preprocessing(settings))
@@ -120,14 +121,7 @@ def _pretrained(settings: ClipSettings) -> Clip:
     )
     model = _lowered(model, settings.dtype)
     preprocessing = {**checkpoint.preprocessing, **_preprocessing(settings)}
-    return _finished(model, device_of(settings), settings, preprocessing)
-
-
-def device_of(settings: ClipSettings) -> torch.device:
-    """`auto` is the first visible GPU, else the CPU."""
-    if settings.device != "auto":
-        return torch.device(settings.device)
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    return _finished(model, device_of(settings.device), settings, preprocessing)
 
 
 def architecture(name: str) -> Mapping[str, Any]:

@@ -114,6 +114,8 @@ class _Gpus(TorchDispatchMode):
         super().__init__()
         self._mode_key = torch._C._TorchDispatchModeKey.FAKE
         self.traffic = Traffic()
+        self._numbers = _CpuGenerator("cuda").manual_seed(0).get_state()
+        """State of the generator of the GPUs."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None):
         return self.computed(func, args, kwargs or {})
@@ -130,10 +132,31 @@ class _Gpus(TorchDispatchMode):
         self._count(func, given, device)
         if kwargs.get("device") is not None and device.type == "cuda":
             kwargs = {**kwargs, "device": "cpu", "pin_memory": None}
-        result = func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
+        numbers = self._numbers_of(func, device, kwargs)
+        with numbers:
+            result = func(*tree_map(_on_cpu, args), **tree_map(_on_cpu, kwargs))
         if func._schema.name.endswith("_") and isinstance(args[0], torch.Tensor):
             return _unchanged(args[0])
         return tree_map(lambda value: _on(device, value), result)
+
+    @contextlib.contextmanager
+    def _numbers_of(self, func: Any, device: torch.device, kwargs: Any) -> Iterator[None]:
+        """Random numbers of `device`, which are others than those of the CPU."""
+        given = kwargs.get("generator")
+        if given is not None and torch.device(given.device).type != device.type:
+            raise SeveralDevices(f"{func}: a generator of {given.device} for {device}")
+        drawn = torch.Tag.nondeterministic_seeded in func.tags and given is None
+        if not drawn or device.type == "cpu":
+            yield
+            return
+        cpu = torch.default_generator
+        before = cpu.get_state()
+        cpu.set_state(self._numbers)
+        try:
+            yield
+        finally:
+            self._numbers = cpu.get_state()
+            cpu.set_state(before)
 
     def _count(self, func: Any, given: Sequence[torch.Tensor], device: Any) -> None:
         on_gpu = [isinstance(tensor, GpuTensor) for tensor in given]
@@ -219,10 +242,18 @@ def _numbered(value: Any) -> Any:
 
 
 class _CpuGenerator(torch.Generator):
-    """A generator of any device; numbers are those of the CPU's."""
+    """A generator that says it is of `device`; those of GPUs give other numbers."""
+
+    device: Any = None
 
     def __new__(cls, device: Any = "cpu") -> _CpuGenerator:
-        return super().__new__(cls, "cpu")
+        self: _CpuGenerator = super().__new__(cls, "cpu")
+        self.device = torch.device(device)
+        return self
+
+    def manual_seed(self, seed: int) -> _CpuGenerator:
+        super().manual_seed(seed + (self.device.type == "cuda") * 1_000_003)
+        return self
 
 
 _MEMORY = 80 << 30

@@ -16,14 +16,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from generators.loading.strict import device_of
+
 _GPU_COPY_BYTES, _CPU_COPY_BYTES = 2**32, 2**28
 _COPIES = 9
 _GPU_MATRIX, _CPU_MATRIX = 8192, 1024
-
-
-def device() -> torch.device:
-    """The device that `auto` means."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def device_name() -> str:
@@ -41,7 +38,7 @@ def synchronise() -> None:
 
 def copy_bandwidth() -> float:
     """Bytes per second that a large copy reads and writes on the device, median of 9."""
-    where = device()
+    where = device_of("auto")
     size = _GPU_COPY_BYTES if where.type == "cuda" else _CPU_COPY_BYTES
     source = torch.ones(size, dtype=torch.uint8, device=where)
     target = torch.empty_like(source)
@@ -60,7 +57,7 @@ def matrix_rate(dtype: torch.dtype) -> float:
 
     Not every device multiplies every type; RuntimeError where it does not.
     """
-    where = device()
+    where = device_of("auto")
     side = _GPU_MATRIX if where.type == "cuda" else _CPU_MATRIX
     one = torch.ones(side, side, dtype=dtype, device=where)
     product = torch.empty_like(one)
