@@ -273,6 +273,7 @@ def test_answers_end_at_the_models_token_and_count_it(folders):
         {"model_type": "bloom"},
         {"_attn_implementation": "eager"},
         {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}},
+        {"rope_parameters": {"rope_type": "longrope", "rope_theta": 1e4, "factor": 2.0}},
     ],
 )
 def test_models_that_streams_would_read_otherwise_keep_generate(folders, change):
