@@ -17,7 +17,7 @@ from torch import Tensor
 
 from generators.anole.tokens import AnoleLimits, AnoleTrack, AnoleVocabulary, TokenMode
 from generators.decoding.records import DecodingRecord, close_stopped, open_records
-from generators.decoding.sampling import Sampler, penalised
+from generators.decoding.sampling import NONE, Sampler, penalised, read_tokens
 from generators.decoding.streams import Stream, Streams
 
 
@@ -170,8 +170,7 @@ class AnoleInterleaver:
         self, sampler: Sampler, logits: Tensor, ids: Tensor, records: list[_Record]
     ) -> list[int]:
         columns = sampler.sample(logits, (record.generator for record in records))
-        tokens: list[int] = ids[columns].tolist()
-        return tokens
+        return read_tokens(ids[columns].where(columns != NONE, NONE))
 
     def _close_ended(self, records: list[_Record], streams: Streams) -> list[_Record]:
         """Close the streams that have ended; return the records that have not."""

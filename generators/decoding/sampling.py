@@ -9,6 +9,9 @@ import torch
 from torch import Tensor
 from transformers import TopKLogitsWarper, TopPLogitsWarper
 
+NONE = -1
+"""In place of a column or a token where there is none to choose."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
@@ -28,9 +31,12 @@ class Sampler:
         return self.choose(logits, uniforms([] if self.greedy else generators))
 
     def choose(self, logits: Tensor, uniforms: Tensor) -> Tensor:
-        """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1)."""
+        """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1).
+
+        It is NONE where the logits are no numbers (`read_tokens`).
+        """
         if self.greedy:
-            return logits.argmax(dim=-1)
+            return most_probable(logits)
         limited = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
         return drawn(limited.softmax(dim=-1), uniforms)
 
@@ -57,17 +63,39 @@ def nucleus(logits: Tensor, top_p: float) -> Tensor:
     return warped
 
 
+def most_probable(logits: Tensor) -> Tensor:
+    """Column of the largest logit of each row; NONE where they are no numbers."""
+    largest, columns = logits.max(dim=-1)
+    return columns.where(largest > -torch.inf, NONE)
+
+
 def drawn(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """Column at which each row's cumulative probability passes its draw in [0, 1).
 
     One number per token, so that a record's draws are the same on every device and in
-    every batch.
+    every batch. NONE where the probabilities are no numbers.
     """
     steps = probabilities.double().cumsum(dim=-1)
     marks = uniforms.to(steps)[:, None] * steps[:, -1:]
     # `right=True` finds the first column beyond the mark, which has probability > 0.
     columns = torch.searchsorted(steps, marks, right=True)[:, 0]
-    return columns.clamp(max=steps.shape[-1] - 1)
+    columns = columns.clamp(max=steps.shape[-1] - 1)
+    probable = probabilities.gather(-1, columns[:, None])[:, 0] > 0
+    return columns.where(probable, NONE)
+
+
+def read_tokens(tokens: Tensor) -> list[int]:
+    """The chosen tokens; FloatingPointError where one is NONE.
+
+    The program waits for them here, so that is the time to find out.
+    """
+    read: list[int] = tokens.tolist()
+    if NONE in read:
+        raise FloatingPointError(
+            "the model's scores of its next token are no numbers (NaN), as happens where "
+            "float16 overflows; set dtype to bfloat16 or float32"
+        )
+    return read
 
 
 def uniforms(generators: Iterable[torch.Generator]) -> Tensor:

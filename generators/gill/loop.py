@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from generators.decoding.records import DecodingRecord, close_stopped, open_records
-from generators.decoding.sampling import Sampler
+from generators.decoding.sampling import Sampler, read_tokens
 from generators.decoding.streams import Streams
 from generators.gill.networks import GillLanguage
 from generators.gill.settings import NewlineRule
@@ -184,8 +184,7 @@ class GillInterleaver:
         logits = self._language.logits(hidden[rows])
         self._scale_vokens(records, logits)
         generators = (record.generator for record in records)
-        tokens: list[int] = self._rules.sampler.sample(logits, generators).tolist()
-        return tokens
+        return read_tokens(self._rules.sampler.sample(logits, generators))
 
     def _scale_vokens(self, records: list[_Record], logits: Tensor) -> None:
         """Scale or forbid [IMG0], forbid the others, in place."""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from generators.decoding.records import DecodingRecord, close_stopped, open_records
-from generators.decoding.sampling import Sampler, penalised
+from generators.decoding.sampling import Sampler, penalised, read_tokens
 from generators.decoding.streams import Streams
 from generators.minigpt5.sizes import VOKENS
 from generators.minigpt5.tokens import MiniGPT5Vocabulary
@@ -224,7 +224,7 @@ class MiniGPT5Interleaver:
         indices = torch.tensor([r.index for r in writing], device=self._device)
         tokens = self._sampled(writing, states, generated[indices])
         generated[indices, tokens] = True
-        ids: list[int] = tokens.tolist()
+        ids = read_tokens(tokens)
         for record, state, token in zip(writing, states, ids, strict=True):
             record.track.take(token, state)
         return {r.index: token for r, token in zip(writing, ids, strict=True)}

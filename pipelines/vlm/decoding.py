@@ -21,7 +21,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from generators.decoding.sampling import drawn, uniforms
+from generators.decoding.sampling import drawn, read_tokens, uniforms
 
 Finish = Literal["stop", "length"]
 
@@ -162,4 +162,5 @@ class DrawToken(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores (rows, vocabulary) that are 0 at the sampled token and -inf elsewhere."""
         columns = draw(scores, self._generators)
+        read_tokens(columns)
         return torch.full_like(scores, -torch.inf).scatter(1, columns[:, None], 0.0)

@@ -13,7 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.decoding.sampling import nucleus, penalised, shortlist
+from generators.decoding.sampling import (
+    most_probable,
+    nucleus,
+    penalised,
+    read_tokens,
+    shortlist,
+)
 from generators.decoding.streams import Stream, Streams
 from generators.decoding.texts import TextTrack, TextWriter
 from pipelines.vlm.decoding import Completion, Sampling, draw, end_ids, required
@@ -112,7 +118,8 @@ class TokenChooser:
             self._generators = [torch.Generator().manual_seed(s) for s in required(seeds)]
         self._seen: Tensor | None = None
         if sampling.repetition_penalty != 1.0:
-            self._seen = torch.zeros(len(prompts), len(lm_head.weight), dtype=torch.bool)
+            size, device = len(lm_head.weight), lm_head.weight.device
+            self._seen = torch.zeros(len(prompts), size, dtype=torch.bool, device=device)
             for row, prompt in zip(self._seen, prompts, strict=True):
                 row[prompt.ids] = True
 
@@ -120,7 +127,7 @@ class TokenChooser:
         """Of hidden states (records, width) after the last norm."""
         scores = self._lm_head(states).float()
         if self._seen is not None:
-            seen = self._seen[records].to(scores.device)
+            seen = self._seen[records]
             scores = penalised(scores, seen, self._sampling.repetition_penalty)
         tokens = self._chosen(scores, records)
         if self._seen is not None:
@@ -130,8 +137,7 @@ class TokenChooser:
     def _chosen(self, scores: Tensor, records: list[int]) -> list[int]:
         s = self._sampling
         if s.temperature == 0:
-            greedy: list[int] = scores.argmax(dim=-1).tolist()
-            return greedy
+            return read_tokens(most_probable(scores))
         limited = nucleus(shortlist(scores / s.temperature, s.top_k), s.top_p)
-        drawn = draw(limited, (self._generators[record] for record in records))
-        return [int(token) for token in drawn.tolist()]
+        generators = (self._generators[record] for record in records)
+        return read_tokens(draw(limited, generators))

@@ -7,7 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from generators.anole.loop import guided_logits
-from generators.decoding.sampling import Sampler, drawn, nucleus, penalised, shortlist
+from generators.decoding.sampling import (
+    NONE,
+    Sampler,
+    drawn,
+    nucleus,
+    penalised,
+    read_tokens,
+    shortlist,
+)
 
 
 def test_guidance_against_float64():
@@ -128,3 +136,23 @@ def test_a_row_draws_from_its_own_generator_and_only_where_something_is_drawn():
     before = one.get_state()
     Sampler(1.0, 1.0, greedy=True).sample(logits[:1], [one])
     assert torch.equal(one.get_state(), before)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+@pytest.mark.parametrize("wrong", [torch.nan, -torch.inf])
+def test_a_row_without_numbers_has_no_token(greedy, wrong):
+    logits = torch.tensor([[0.0, 5.0, 1.0], [wrong] * 3, [9.0, 0.0, 1.0]])
+    sampler = Sampler(0.01, 0.9, greedy, top_k=2)
+    columns = sampler.choose(logits, torch.tensor([0.5, 0.5, 0.5]))
+    assert columns.tolist() == [1, NONE, 0]
+    assert read_tokens(columns[[0, 2]]) == [1, 0]
+    with pytest.raises(FloatingPointError, match="set dtype to bfloat16 or float32"):
+        read_tokens(columns)
+
+
+def test_one_logit_that_is_no_number_is_enough():
+    """As torch's own argmax and softmax have it."""
+    logits = torch.tensor([[0.0, torch.nan, 1.0]])
+    for greedy in (True, False):
+        chosen = Sampler(1.0, 1.0, greedy).choose(logits, torch.tensor([0.1]))
+        assert chosen.tolist() == [NONE]
