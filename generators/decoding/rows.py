@@ -72,11 +72,11 @@ class KeyValueRows:
         # A slice reads rows without a copy.
         self._read, self._columns_in_use = slice(len(positions)), columns
 
-    def move(self, source: int, target: int) -> None:
-        """Copy one row over another."""
+    def move(self, source: int, target: int, columns: int) -> None:
+        """Copy the first `columns` of one row over another."""
         for layer in self._layers:
             for states in layer:
-                states[target] = states[source]
+                states[target, :, :columns] = states[source, :, :columns]
 
     def spread(self, sources: Tensor, targets: Tensor, columns: int) -> None:
         """Copy the first `columns` of rows `sources` over those of rows `targets`."""

@@ -187,7 +187,7 @@ class Streams:
         last = self._open.pop()
         self._runs.pop(stream, None)
         if last is not stream:
-            self._cache.move(last.row, stream.row)
+            self._cache.move(last.row, stream.row, last.length)
             for waiting in (self._pending, self._places):
                 waiting[stream.row] = waiting[last.row]
             self._open[stream.row] = last

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from generators.base import Outcome, Result, Weights
+from generators.decoding.sampling import most_probable, read_tokens
 from generators.decoding.streams import Stream, Streams
+from generators.decoding.texts import TextTrack, TextWriter
 from generators.document import Draft, Request, Text
 from scorers.internvl.models import JudgeModel, load
 from scorers.internvl.prompts import DecodedPictures, Grid, JudgePrompt, PromptWriter, cut
@@ -19,56 +20,22 @@ from scorers.internvl.settings import MmieScoreSettings
 from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 
 
-@dataclass
-class WrittenReply:
-    """The reply to one prompt, while it is written and after."""
-
-    limit: int
-    """Most tokens of it."""
-    ids: list[int] = field(default_factory=list)
-    """Without the token that ended it."""
-    ended: bool = False
-    """Whether the model ended it, rather than the limit."""
-
-    @property
-    def tokens(self) -> int:
-        """Tokens written, the ending one included."""
-        return len(self.ids) + self.ended
-
-    def take(self, token: int, end: int) -> bool:
-        """Append the next token; returns whether the reply continues."""
-        if token == end:
-            self.ended = True
-            return False
-        self.ids.append(token)
-        return len(self.ids) < self.limit
-
-
 def replies(
     judge: JudgeModel, prompts: Sequence[Tensor], limits: Sequence[int], end: int
-) -> list[WrittenReply]:
-    """Replies to prompts of embeddings (positions, width), all decoded together.
-
-    A reply that has ended leaves the batch, and does not slow down the others.
-    """
+) -> list[TextTrack]:
+    """Replies to prompts of embeddings (positions, width), all decoded together."""
     streams = Streams(judge.decoder, judge.positions)
-    written = [WrittenReply(limit) for limit in limits]
-    live = list(zip(_opened(judge, streams, prompts), written, strict=True))
-    while live:
-        best = judge.logits(streams.step()).argmax(dim=-1).tolist()
-        # Rows move when streams close: read them all before.
-        following = [(stream, reply, best[stream.row]) for stream, reply in live]
-        live, tokens = [], []
-        for stream, reply, token in following:
-            if reply.take(token, end):
-                live.append((stream, reply))
-                tokens.append(token)
-            else:
-                streams.close(stream)
-        if live:
-            inputs = judge.embeddings(torch.tensor(tokens))
-            streams.feed([stream for stream, _ in live], inputs)
-    return written
+
+    def opened(records: list[int]) -> list[Stream]:
+        return _opened(judge, streams, [prompts[record] for record in records])
+
+    def best(states: Tensor, records: list[int]) -> list[int]:
+        return read_tokens(most_probable(judge.logits(states)))
+
+    def embedded(tokens: list[int]) -> Tensor:
+        return judge.embeddings(torch.tensor(tokens))
+
+    return TextWriter(streams, opened, best, embedded, {end})(limits)
 
 
 def _opened(judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]) -> list[Stream]:
@@ -159,7 +126,7 @@ class MmieScore:
             inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
         return inputs
 
-    def drafted(self, prompt: JudgePrompt, reply: WrittenReply) -> Result[Draft]:
+    def drafted(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft]:
         """A written reply as the stage returns it."""
         usage = {
             "input_tokens": len(prompt.ids),
@@ -168,16 +135,16 @@ class MmieScore:
         }
         return Result(Draft((Text(self._text(reply)),)), usage, self._notes(prompt, reply))
 
-    def _text(self, reply: WrittenReply) -> str:
+    def _text(self, reply: TextTrack) -> str:
         """As upstream's `chat`: up to the end token's name, without white space around."""
         text = self.judge.tokenizer.decode(reply.ids)
         return text.partition(END.name)[0].strip()
 
-    def _notes(self, prompt: JudgePrompt, reply: WrittenReply) -> dict[str, Any]:
+    def _notes(self, prompt: JudgePrompt, reply: TextTrack) -> dict[str, Any]:
         tokens = len(prompt.ids) + reply.tokens
         notes: dict[str, Any] = {
             "prompt": prompt.shown,
-            "finish": "stop" if reply.ended else "length",
+            "finish": reply.stop,
             "input_tokens": len(prompt.ids),
             "context": self.settings.context,
             "over_context": tokens > self.settings.context,

@@ -18,6 +18,7 @@ from generators.anole.loop import guided_logits
 from generators.anole.tokens import AnoleTrack, TokenMode
 from generators.base import Outcome
 from generators.decoding.sampling import penalised
+from generators.decoding.texts import TextTrack
 from generators.document import Draft, ImageRequest, Payload, Request
 from generators.emu2.condition import ConditionMode, Emu2Condition
 from generators.emu2.reading import Emu2Prompt, embeddings
@@ -26,7 +27,7 @@ from generators.gill.loop import GillTrack
 from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Prompt
 from generators.minigpt5.loop import MiniGPT5Track
 from scorers.internvl.prompts import JudgePrompt
-from scorers.internvl.stage import MmieScore, WrittenReply
+from scorers.internvl.stage import MmieScore
 
 
 class AnoleLoop:
@@ -304,12 +305,14 @@ class MmieScoreLoop:
         (embedded,) = self._stage.embedded([prompt], pictures)
         return self._stage.drafted(prompt, self._written(embedded, prompt.budget.reply))
 
-    def _written(self, prompt: Tensor, limit: int) -> WrittenReply:
-        reply, cache = WrittenReply(limit), DynamicCache()
+    def _written(self, prompt: Tensor, limit: int) -> TextTrack:
+        reply, cache = TextTrack(limit), DynamicCache()
         with self._judge.rope.prompts(self._judge.rope.is_long(len(prompt))):
             token = self._next(prompt, cache)
-        while reply.take(token, self._stage.end):
+        reply.take(token, {self._stage.end})
+        while reply.stop is None:
             token = self._next(self._judge.embeddings(torch.tensor([token])), cache)
+            reply.take(token, {self._stage.end})
         return reply
 
     def _next(self, fed: Tensor, cache: DynamicCache) -> int:

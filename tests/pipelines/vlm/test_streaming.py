@@ -250,6 +250,16 @@ def test_a_batch_that_runs_out_of_memory_leaves_the_stage_as_it_was(folders, mon
     assert stage(REQUESTS[:3]) + stage(REQUESTS[3:]) == expected
 
 
+@pytest.mark.parametrize("drawing", [{}, {"temperature": 0.7, "top_p": 0.9}])
+def test_scores_that_are_no_numbers_are_an_error_and_not_a_token(folders, drawing):
+    stage = loaded(folders["qwen2"], **drawing)
+    with torch.no_grad():
+        stage._model.model.language_model.norm.weight[:] = torch.nan
+    seeded = [replace(request, seed=1) for request in REQUESTS[:2]]
+    with pytest.raises(FloatingPointError, match="set dtype to bfloat16 or float32"):
+        stage(seeded)
+
+
 def out_of_memory(self):
     raise torch.OutOfMemoryError("out of memory")
 

@@ -20,12 +20,14 @@ from cluster.records import encode as write_record
 from cluster.records import rows_of
 from cluster.worker import Item
 from generators.base import Failure, Fault, Kind, Result, Skip
+from generators.decoding.texts import TextTrack
 from generators.document import Image, Request, Text
 from generators.errors import UsageError
 from generators.pictures import encode
+from scorers.internvl.models import JudgeModel
 from scorers.internvl.prompts import JudgePrompt, PromptWriter
 from scorers.internvl.settings import MmieScoreSettings, mmie_score
-from scorers.internvl.stage import MmieScore, WrittenReply
+from scorers.internvl.stage import MmieScore
 
 models = pytest.mark.models
 RED, WIDE = picture(1, 40, 30), picture(2, 90, 20)
@@ -327,4 +329,14 @@ def test_a_reply_is_one_text_up_to_the_end_however_spelled(stage):
     [outcome] = stage([request("score")])
     assert [type(s) for s in outcome.value.segments] == [Text]
     ids = stage.judge.tokenizer.encode(["\n good <|end|> and more"])
-    assert stage._text(WrittenReply(limit=99, ids=ids[1:])) == "good"
+    assert stage._text(TextTrack(limit=99, ids=ids[1:])) == "good"
+
+
+@models
+def test_scores_that_are_no_numbers_are_an_error_and_not_a_reply(stage, monkeypatch):
+    def no_numbers(judge, states):
+        return torch.full((len(states), 50), torch.nan)
+
+    monkeypatch.setattr(JudgeModel, "logits", no_numbers)
+    with pytest.raises(FloatingPointError, match="no numbers"):
+        stage([request("score")])

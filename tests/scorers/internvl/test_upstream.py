@@ -90,7 +90,7 @@ def test_prompts_first_scores_and_ids(stage, r):
     np.testing.assert_allclose(ours, ARRAYS[f"logits{r}"], atol=1e-4)
     [reply] = replies(stage.judge, [inputs], [upstream.NEW_TOKENS], stage.end)
     # transformers 4.37 sets the beginning of a sequence before what it generates.
-    written = [1, *reply.ids, *[stage.end] * reply.ended]
+    written = [1, *reply.ids, *[stage.end] * (reply.stop == "stop")]
     assert written == ARRAYS[f"out{r}"].tolist()
 
 
