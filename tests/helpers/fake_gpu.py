@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -256,9 +257,26 @@ class _CpuGenerator(torch.Generator):
         return self
 
 
+class _Event:
+    """A moment on a GPU that has nothing to do but what it has just been given."""
+
+    def __init__(self, enable_timing: bool = False) -> None:
+        self._at = 0.0
+
+    def record(self) -> None:
+        self._at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        """It has passed."""
+
+    def elapsed_time(self, later: _Event) -> float:
+        return (later._at - self._at) * 1000
+
+
 _MEMORY = 80 << 30
 _DONE_BY_DRIVER = (
     *("_lazy_init", "set_device", "synchronize", "empty_cache"),
+    "reset_peak_memory_stats",
     *("set_rng_state", "manual_seed", "manual_seed_all"),
 )
 _running: list[_Gpus] = []
@@ -279,12 +297,11 @@ def _of_driver(count: int) -> dict[str, Callable[..., Any]]:
         "current_device": lambda: 0,
         "get_device_name": lambda *_: "a GPU of the tests",
         "get_device_capability": lambda *_: (9, 0),
+        "Event": _Event,
+        "max_memory_allocated": lambda *_: 1 << 30,
         "mem_get_info": lambda *_: (_MEMORY, _MEMORY),
         "get_rng_state": lambda *_: torch.zeros(1, dtype=torch.uint8),
-        **dict.fromkeys(("set_rng_state", "manual_seed", "manual_seed_all"), nothing),
-        **dict.fromkeys(
-            ("_lazy_init", "set_device", "synchronize", "empty_cache"), nothing
-        ),
+        **dict.fromkeys(_DONE_BY_DRIVER, nothing),
     }
 
 
