@@ -139,7 +139,7 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
 
     Weights are normal with deviation 1 / sqrt(inputs), so that activations keep their
     size (an embedding has one input); norms are 1 and biases 0. A small module has the
-    same values on every device, since its are made on the CPU.
+    same values on every device, since the CPU draws them.
     """
     state = module.state_dict()
     few = sum(value.numel() for value in state.values()) <= _FEW

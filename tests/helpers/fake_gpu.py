@@ -175,9 +175,9 @@ class _Gpus(TorchDispatchMode):
 
 
 def _is_composite(func: Any) -> bool:
-    """Whether an operation is others one after another, which torch leaves to modes.
+    """Whether an operation is others one after another, of which a mode sees each.
 
-    Where autograd is off, only matters to those that take a device as an argument.
+    `Tensor.to` is one: its device is not among the named arguments.
     """
     key = "CompositeImplicitAutograd"
     return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key)
