@@ -79,9 +79,7 @@ def drawn(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     marks = uniforms.to(steps)[:, None] * steps[:, -1:]
     # `right=True` finds the first column beyond the mark, which has probability > 0.
     columns = torch.searchsorted(steps, marks, right=True)[:, 0]
-    columns = columns.clamp(max=steps.shape[-1] - 1)
-    probable = probabilities.gather(-1, columns[:, None])[:, 0] > 0
-    return columns.where(probable, NONE)
+    return columns.clamp(max=steps.shape[-1] - 1).where(steps[:, -1] > 0, NONE)
 
 
 def read_tokens(tokens: Tensor) -> list[int]:
