@@ -41,11 +41,12 @@ check: $(VENV)/.installed-dev  ## linter, formatter, type checker
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-soak: $(VENV)/.installed-dev  ## kill workers and drivers at random, 20 seeds
+soak: $(VENV)/.installed-dev  ## faults on a virtual clock, 10,000 seeds; and kills of real processes, 20 seeds
+	$(BIN)/python tests/helpers/histories.py --seeds 10000
 	$(BIN)/python tests/helpers/faults.py --seeds 20
 
-bench: $(VENV)/.installed  ## measure stages and orchestration on this CPU, in under 15 minutes
-	$(BIN)/python -m benchmarks.speed.measured
+bench: $(VENV)/.installed  ## measure stages and plait itself on this CPU, in under 15 minutes
+	$(BIN)/python -m benchmarks.speed.scripts.series cpu
 
 constraints: $(VENV)/.installed  ## pin the newest versions that fit pyproject.toml
 	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --python-version 3.11 \

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -24,6 +25,7 @@ import typer
 from benchmarks.bench import bench
 from benchmarks.options import (
     Address,
+    ExecutorOption,
     Mode,
     Out,
     Protocol,
@@ -41,7 +43,8 @@ from benchmarks.options import (
 from benchmarks.serving.cli import serve
 from benchmarks.terminal import console as _console
 from generators.errors import PlaitError
-from generators.garbage import rarer_collections
+from generators.secrets import print_error, without_keys
+from generators.visible import visible
 
 if TYPE_CHECKING:
     from benchmarks.api import *  # noqa: F403
@@ -121,6 +124,7 @@ def score(
     scorer: Scorers = None,
     weights: WeightsKind = None,
     out: Out = None,
+    executor: ExecutorOption = None,
     address: Address = None,
     mode: Mode = None,
     rubric: Rubric = None,
@@ -133,7 +137,8 @@ def score(
     """
     from benchmarks import commands
 
-    flags: dict[str, Any] = {"weights": weights, "out": out, "address": address}
+    flags: dict[str, Any] = {"weights": weights, "out": out}
+    flags |= {"executor": executor, "address": address}
     flags |= {"set": set_ or (), "mode": mode, "rubric": rubric, "remake": remake}
     raise typer.Exit(commands.score(run, scorer or (), flags, _console()))
 
@@ -142,31 +147,18 @@ def score(
 def report(
     run: Run,
     queries: Queries = None,
+    damaged: Annotated[
+        bool, typer.Option("--damaged", help="Without the records of damaged parts.")
+    ] = False,
 ) -> None:
     """Write leaderboard.{json,csv,md,tex} and report.html.
 
-    From the records of the run: nothing is answered or scored.
+    From the records of the run: nothing is answered or scored. Where a part is damaged,
+    nothing is written without --damaged.
     """
     from benchmarks import commands
 
-    raise typer.Exit(commands.report(run, _console(), queries))
-
-
-@app.command()
-def demo(
-    run: Annotated[
-        Path | None,
-        typer.Argument(help="A run directory; by default that of `plait run` alone."),
-    ] = None,
-) -> None:
-    """Tell a run in five pictures: story.html.
-
-    What a query is, what a system wrote and drew, what truth, CLIPScore and the judge say
-    of it, and where they differ. For runs whose truth is known (--data miniature).
-    """
-    from benchmarks.demo import demo as told
-
-    raise typer.Exit(told(run, _console()))
+    raise typer.Exit(commands.report(run, _console(), queries, damaged=damaged))
 
 
 @app.command()
@@ -178,11 +170,15 @@ def export(
         Literal["mmie", "parquet"],
         typer.Option(help="The official scorer's, or a Parquet table."),
     ] = "mmie",
+    repeat: Annotated[
+        int | None,
+        typer.Option(min=1, help="Only this repeat; by default mmie 1, parquet all."),
+    ] = None,
 ) -> None:
     """Write one system's documents for other programs."""
     from benchmarks import commands
 
-    raise typer.Exit(commands.export(run, system, format, out, _console()))
+    raise typer.Exit(commands.export(run, system, format, out, repeat, _console()))
 
 
 @app.command()
@@ -207,7 +203,7 @@ def verify(
     """Check every part and picture of a run.
 
     Names what is damaged and how many records a repair would make again. Nothing is
-    changed without --repair. Exit status 1 when something is damaged.
+    changed without --repair. Exit status 1 when damage is left.
     """
     from benchmarks.runs import integrity
 
@@ -297,16 +293,25 @@ def diff(
     against: Annotated[
         str | None, typer.Option(help="The system of the second run, if its name differs.")
     ] = None,
+    answers: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Compare texts and images of at most this many queries; scores of all.",
+        ),
+    ] = None,
     out: Annotated[Path | None, typer.Option(help="File for the results as JSON.")] = None,
 ) -> None:
-    """Show how the scores of two runs differ.
+    """Show how the answers and scores of two runs differ.
 
-    The second run minus the first, paired by query.
+    Paired by query. Of texts: how many are equal, and where they first differ. Of images:
+    pixels, PSNR, SSIM, and LPIPS where its weights are. Of scores: the second run's minus
+    the first's.
     """
     from benchmarks import study_commands
 
     pair = (system, against)
-    raise typer.Exit(study_commands.diff(first, second, pair, out, _console()))
+    raise typer.Exit(study_commands.diff(first, second, pair, answers, out, _console()))
 
 
 @app.command()
@@ -366,15 +371,17 @@ def __dir__() -> list[str]:
 
 def main() -> None:
     """Entry point: errors that the user can fix are printed without a traceback."""
+    # What is open is closed, as after Ctrl-C.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
-        with rarer_collections():
-            app()
+        app()
     except Exception as error:
         status = _status_of(error)
         if status is None:
-            raise
-        print(f"plait: {error}", file=sys.stderr)
-        sys.exit(status)
+            print_error(error)
+        else:
+            print(f"plait: {visible(without_keys(str(error)))}", file=sys.stderr)
+        sys.exit(1 if status is None else status)
 
 
 def _status_of(error: Exception) -> int | None:

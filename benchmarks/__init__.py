@@ -1,1 +1,1 @@
-"""Task sets, leaderboard, report and speed measurements."""
+"""Commands, task sets, runs, results, studies, serving and speed measurements."""

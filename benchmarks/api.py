@@ -15,6 +15,7 @@ Example:
             print(id, answer.outcome, answer.reason)
         else:                               # in a notebook, `answer` shows its pictures
             print(id, len(answer.document.images), answer.scores["clipscore"].value)
+    run.table                               # all of it, as one pyarrow.Table
     table = run.scores.to_pandas()          # without pandas: run.scores, a list of dicts
     lost = run.failures                     # everything without a value, and why
 
@@ -41,12 +42,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
-
-from rich.console import Console
+from typing import Any, Literal, TypedDict, Unpack
 
 from benchmarks import commands
 from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig, load_config
 from benchmarks.runs.forecast.options import ForecastOptions
 from benchmarks.runs.forecast.planned_forecast import NO_OPTIONS
@@ -91,6 +91,7 @@ class RunOptions(TypedDict, total=False):
     repeats: int
     mode: str
     rubric: str
+    executor: Literal["ray", "local"]
     address: str
     models: Mapping[str, Mapping[str, Any]]
     servers: Mapping[str, Mapping[str, Any]]
@@ -148,7 +149,7 @@ def run(
         UsageError: Where the command would end with exit status 2.
     """
     asked, printed = _config(config, options), io.StringIO()
-    console = _silent(printed) if quiet else Console(highlight=False)
+    console = _silent(printed) if quiet else PlainConsole()
     finished = commands.execute_config(asked, console, remake=remake, options=forecast)
     result = finished.result
     return RunSummary(
@@ -180,8 +181,6 @@ def _config(config: str | PathLike[str] | None, options: RunOptions) -> RunConfi
     return load_config(file, {**options})
 
 
-def _silent(file: io.StringIO) -> Console:
+def _silent(file: io.StringIO) -> PlainConsole:
     # In a notebook a console would print into the cell, whatever its file.
-    return Console(
-        file=file, width=160, highlight=False, force_terminal=False, force_jupyter=False
-    )
+    return PlainConsole(file=file, width=160, force_terminal=False, force_jupyter=False)

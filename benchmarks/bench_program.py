@@ -10,7 +10,6 @@ from typing import Any
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from generators.errors import UsageError
 from generators.files import write_whole
@@ -84,4 +83,4 @@ def numbers_of(text: str, option: str, example: str) -> tuple[int, ...]:
 
 def announce(console: Console, place: Path) -> None:
     """Print where results are."""
-    console.print(f"written to {escape(str(place))}", soft_wrap=True)
+    console.print(f"written to {place}", soft_wrap=True)

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
 
 from benchmarks.tasks.controls import CONTROLS
@@ -85,7 +84,7 @@ def _systems() -> Iterator[Any]:
     _add_prefixes(others, Named.SYSTEM)
     others.add_row(CUSTOM, "your own class")
     yield others
-    yield escape(
+    yield (
         "LVLM+T2I[@mmie|outline|text]: the default is mmie, one picture made from the "
         f"whole text.\nControls: {', '.join(CONTROLS)}."
     )
@@ -141,18 +140,18 @@ def fetch(names: Sequence[str], console: Console) -> int:
 
     repositories = {name: _repositories(name) for name in names}
     for name in (name for name, needed in repositories.items() if not needed):
-        console.print(f"{escape(name)} has no weights to fetch")
+        console.print(f"{name} has no weights to fetch")
     for repo, revision in dict.fromkeys(
         r for needed in repositories.values() for r in needed
     ):
-        console.print(f"fetching {escape(repo)} ({revision})")
+        console.print(f"fetching {repo} ({revision})")
         try:
             folder = snapshot_download(repo, revision=revision)
         except Exception as error:
             # As in `checkpoints`: the errors of whatever HTTP library is underneath.
             reason = first_line(error)
             raise CheckpointError(f"{repo!r} cannot be fetched: {reason}") from error
-        console.print(f"  {escape(folder)}", soft_wrap=True)
+        console.print(f"  {folder}", soft_wrap=True)
     return 0
 
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import json
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from benchmarks.results.board import Board
-from benchmarks.results.leaderboard import terminal_table, write_leaderboard
+from benchmarks.results.leaderboard_pages import terminal_table, write_leaderboard
 from benchmarks.results.timeline import show_times
-from benchmarks.runs.config import OFFICIAL, RunConfig, load_config, with_settings
+from benchmarks.runs.config import (
+    OFFICIAL,
+    PageQueries,
+    ReportConfig,
+    RunConfig,
+    load_config,
+    with_settings,
+)
 from benchmarks.runs.display import Display
-from benchmarks.runs.experiment import Experiment, reopen, superseded
+from benchmarks.runs.experiment import Experiment, ResultReader, reopen, superseded
 from benchmarks.runs.forecast.keeping import concluded, kept_forecast
 from benchmarks.runs.forecast.options import ForecastOptions
 from benchmarks.runs.forecast.planned_forecast import (
@@ -30,20 +36,22 @@ from benchmarks.runs.forecast.planned_forecast import (
 from benchmarks.runs.forecast.table import headline
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import RunPlan, show_plan
-from cluster import local_ray
+from benchmarks.runs.run_directory import refuse_unless_writable
+from benchmarks.tasks.mmie import official
+from benchmarks.terminal import progress
 from cluster.counts import count
-from cluster.plan import EngineOptions, Evaluation
+from cluster.plan import EngineOptions
 from cluster.run import MANIFEST, RunResult, execute
-from cluster.store import BlobReader, Store
-from cluster.tracing.results import WritingTables, traced
-from generators.base import Failure, Fault
+from cluster.store import BlobReader, DamagedPart, Store, StoreError
+from cluster.tracing.results import traced
+from generators.base import Fault
 from generators.errors import UsageError
+from generators.names import validated
 from pipelines.presets import retirements
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.resolve import refuse_mini_writer
 
-FINISHED, FAILED_RECORDS, WRONG_USE, INTERRUPTED = 0, 1, 2, 130
-_LONG = 500
-"""More pictures than this are counted on the terminal."""
+FINISHED, WRONG_USE = 0, 2
 
 
 def run(
@@ -57,8 +65,7 @@ def run(
 
     With `remake`, records of an earlier version of a stage are made again.
     """
-    finished = execute_config(config, console, remake=remake, options=options)
-    return exit_status(finished.result)
+    return execute_config(config, console, remake=remake, options=options).exit_status
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +75,11 @@ class ExecutedRun:
     result: RunResult
     board: Board
     """What tables and page were made of."""
+
+    @property
+    def exit_status(self) -> int:
+        """What the command ends with."""
+        return self.result.exit_status or int(bool(self.board.nothing_read))
 
 
 def execute_config(
@@ -82,13 +94,6 @@ def execute_config(
     if not remake:
         _refuse_to_remake(experiment)
     return _execute(planned_forecast(experiment, options), console, only_scorers=False)
-
-
-def exit_status(result: RunResult) -> int:
-    """What a command that executed a plan ends with."""
-    if result.interrupted:
-        return INTERRUPTED
-    return FAILED_RECORDS if result.failed else FINISHED
 
 
 def _refuse_to_remake(experiment: Experiment) -> None:
@@ -107,18 +112,25 @@ def score(
 ) -> int:
     """Score existing documents: a run's, or a folder in the official format.
 
-    `flags` are `address`, `weights`, `out`, `mode`, `rubric`, `set` and `remake`; a run
-    keeps its weights, directory and former scorers.
+    `flags` are `executor`, `address`, `weights`, `out`, `mode`, `rubric`, `set` and
+    `remake`; a run keeps its weights, directory and former scorers.
     """
     if (root / MANIFEST).exists():
         experiment = _to_score_again(root, scorers, flags)
+    elif not (root.is_file() or (root / official.FILE).exists()):
+        raise UsageError(
+            f"{root} holds neither a run nor answers in MMIE's format: it has no "
+            f"{MANIFEST} and no {official.FILE}"
+        )
     else:
-        values = {k: flags[k] for k in ("address", "weights", "out", "mode", "rubric")}
+        values = {
+            k: flags[k] for k in ("executor", "address", "weights", "out", "mode", "rubric")
+        }
         values |= {"data": f"{OFFICIAL}{root}", "scorers": tuple(scorers)}
         experiment = _opened(load_config(None, values, flags["set"]), console)
     _refuse_to_score_as_before(experiment)
     plan = planned_forecast(experiment, only_scorers=True)
-    return exit_status(_execute(plan, console, only_scorers=True).result)
+    return _execute(plan, console, only_scorers=True).exit_status
 
 
 def _refuse_to_score_as_before(experiment: Experiment) -> None:
@@ -143,9 +155,11 @@ def _to_score_again(
         raise UsageError(
             "--out is for answers of another tool; a run is scored in its own directory"
         )
+    for name in scorers:
+        refuse_mini_writer(name, former.weights or "pretrained")
     changes: dict[str, Any] = {"scorers": [*dict.fromkeys((*former.scorers, *scorers))]}
     current = scorers if flags["remake"] else ()
-    changes["address"] = flags["address"]
+    changes |= {"address": flags["address"], "executor": flags.get("executor")}
     changes |= _judge_changes(former, scorers, flags)
     changes = with_settings(changes, flags["set"])
     return reopen(root, changes, current=current)
@@ -174,20 +188,19 @@ def _execute(plan: PlannedForecast, console: Console, *, only_scorers: bool) -> 
     if plan.over_budget:
         raise UsageError(plan.over_budget)
     root = experiment.config.root
-    _refuse_unless_writable(root)
-    if any(c.to_run for c in plan.counts):
-        local_ray.anticipate(experiment.config.address)
+    refuse_unless_writable(root)
     for rubric in experiment.config.rubrics:
         rubric.keep(root)
-    console.print(f"run directory {escape(str(root))}", soft_wrap=True)
+    console.print(f"run directory {root}", soft_wrap=True)
     for text in retirements(experiment.plan.stages, date.today()):
-        console.print(f"[yellow]retired model[/yellow] {escape(text)}", soft_wrap=True)
+        console.print(Text("retired model", "yellow"), text, soft_wrap=True)
     if plan.remark:
-        console.print(f"[yellow]trimmed[/yellow] {plan.remark}", soft_wrap=True)
+        console.print(Text("trimmed", "yellow"), plan.remark, soft_wrap=True)
     if plan.forecast.stages:
         console.print(f"forecast: {headline(plan.forecast)}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
+        executor=experiment.config.executor,
         address=experiment.config.address,
         placement_timeout_s=engine.placement_timeout_s,
         grace_s=engine.grace_s,
@@ -196,25 +209,19 @@ def _execute(plan: PlannedForecast, console: Console, *, only_scorers: bool) -> 
     )
     display = Display(console, meanwhile=_import_for_tables)
     about = experiment.about() | kept_forecast(plan.forecast, root)
-    costs = experiment.cost_notes()
+    reader = ResultReader(experiment)
     since_us = time.time_ns() // 1000
     try:
         result = execute(
-            experiment.plan,
-            root,
-            options,
-            about,
-            display,
-            notes=experiment.notes,
-            on_answer=costs,
+            experiment.plan, root, options, about, display, reader, notes=experiment.notes
         )
     finally:
         display.close()
-    lines = concluded(root, plan.forecast, result, since_us)
-    board = experiment.board_of(result.evaluations, costs)
+    board = reader.board()
+    lines = concluded(root, plan.forecast, result, board, since_us)
     _conclude(board, experiment.config, result, console)
     for line in lines:
-        console.print(escape(line), soft_wrap=True)
+        console.print(line, soft_wrap=True)
     return ExecutedRun(result, board)
 
 
@@ -225,76 +232,67 @@ def _import_for_tables() -> None:
     from benchmarks.results import report  # noqa: F401
 
 
-def _refuse_unless_writable(root: Path) -> None:
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=root):
-            pass
-    except OSError as error:
-        raise UsageError(
-            f"run directory {root} cannot be written ({error.strerror}); "
-            "name another with --out"
-        ) from None
-
-
 def _conclude(board: Board, config: RunConfig, result: RunResult, console: Console) -> None:
-    root, writing = config.root, WritingTables(config.root)
-    page = write_outputs(board, root, console, config.report.queries)
+    root = config.root
+    write_tables(board, root, console)
     counts = [f"{n:,} {name.replace('_', ' ')}" for name, n in result.counts.items() if n]
     console.print(
         f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
     )
-    if final := sum(fault.final for fault in _faults(result)):
+    for name, judgements in board.nothing_read.items():
+        console.print(
+            f"{name} scored nothing: none of its {judgements:,} judgements can be read",
+            soft_wrap=True,
+        )
+    if final := sum(Fault(name).final for name in board.faults):
         console.print(
             f"{final:,} of {result.failed:,} failures are final: bad input or refused. "
             "Running the command again does not try them again."
         )
-    if result.traced:
-        writing.end(console.print)
-        show_times(root, console)
     if result.interrupted:
         console.print("Stopped. Run the same command again to continue.")
-    console.print(f"leaderboard {escape(str(root / 'leaderboard.md'))}", soft_wrap=True)
-    console.print(f"report      {escape(str(page))}", soft_wrap=True)
+    page = write_page(board, root, console, config.report.queries)
+    if result.traced:
+        show_times(root, console)
+    console.print(f"report      {page}", soft_wrap=True)
 
 
-def _faults(result: RunResult) -> Iterator[Fault]:
-    """Why documents and judgements failed."""
-    for evaluation in result.evaluations:
-        if isinstance(evaluation, Evaluation):
-            outcomes = (evaluation.document, *evaluation.scores.values())
-            yield from (o.fault for o in outcomes if isinstance(o, Failure))
-
-
-def write_outputs(
-    board: Board, root: Path, console: Console, queries: int | None = None
-) -> Path:
-    """Write leaderboard and report, and name damaged parts; the page's path.
-
-    The page shows at most `queries` queries, by default all.
-    """
-    from benchmarks.results.report import ReportSettings, write_report
-
+def write_tables(board: Board, root: Path, console: Console) -> None:
+    """Write the leaderboard and all other tables, and show it."""
     write_leaderboard(board, root)
-    manifest = json.loads((root / MANIFEST).read_text())
-    read = BlobReader()
-    page = write_report(
-        board,
-        root,
-        manifest,
-        read,
-        ReportSettings(queries=queries),
-        on_progress=_progress(console, "preparing pictures of the report"),
-    )
-    for damage in read.damage.values():
-        console.print(f"Warning: {escape(str(damage))}.", soft_wrap=True)
     console.print(terminal_table(board))
+    console.print(f"leaderboard {root / 'leaderboard.md'}", soft_wrap=True)
+
+
+def write_page(
+    board: Board,
+    root: Path,
+    console: Console,
+    queries: PageQueries = None,
+    read: BlobReader | None = None,
+) -> Path:
+    """Write the page with at most `queries` queries, and name damaged parts; its path."""
+    from benchmarks.results.report import write_report
+
+    manifest = json.loads((root / MANIFEST).read_text())
+    read = read or BlobReader()
+    try:
+        with progress(console, "preparing pictures of the report") as show:
+            page = write_report(board, root, manifest, read, queries, show)
+    except KeyboardInterrupt:
+        console.print(
+            f"The page is not finished, all tables are; `plait report {root}` writes it.",
+            soft_wrap=True,
+        )
+        raise
+    for damage in read.damage.values():
+        console.print(f"Warning: {damage}.", soft_wrap=True)
     return page
 
 
 def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Experiment:
-    progress = _progress(console, "checking pictures")
-    experiment, added = joined(config, progress, remake=remake)
+    with progress(console, "checking pictures") as show:
+        experiment, added = joined(config, show, remake=remake)
     if (config.mode or config.rubric) and not any(
         name.startswith(JUDGE) for name in experiment.config.scorers
     ):
@@ -303,21 +301,10 @@ def _opened(config: RunConfig, console: Console, *, remake: bool = False) -> Exp
         )
     if added:
         console.print(
-            f"added to the run, for all of its queries: {escape(', '.join(added))}",
+            f"added to the run, for all of its queries: {', '.join(added)}",
             soft_wrap=True,
         )
     return experiment
-
-
-def _progress(console: Console, what: str) -> Callable[[int, int], None]:
-    """A line that counts (done, total) of a long task, on a terminal only."""
-
-    def show(done: int, total: int) -> None:
-        if console.is_terminal and total > _LONG and (done % 100 == 0 or done == total):
-            end = "\n" if done == total else "\r"
-            console.print(f"{what}: {done:,} of {total:,}", end=end)
-
-    return show
 
 
 # -------------------------------------------------------------------------- plan
@@ -354,28 +341,44 @@ def plan_config(
 # ------------------------------------------------------------- report and export
 
 
-def report(root: Path, console: Console, queries: int | None = None) -> int:
-    """Write leaderboard and page again from the records.
+def report(
+    root: Path, console: Console, queries: str | None = None, *, damaged: bool = False
+) -> int:
+    """Write leaderboard and page again from the records; exit status 1 where some are lost.
 
     The page shows at most `queries` queries, by default as many as the run's config says.
+    Where a part is damaged nothing is written, unless tables of `damaged` runs are wanted.
     """
-    experiment = reopen(root)
-    limit = queries or experiment.config.report.queries
-    page = write_outputs(experiment.board(Store(root)), root, console, limit)
+    asked = validated(ReportConfig, {"queries": queries}, "report").queries
+    experiment, read = reopen(root), BlobReader()
+    try:
+        board = experiment.board(Store(root, strict=not damaged))
+    except DamagedPart as damage:
+        raise StoreError(
+            f"{damage}. Tables and page are left as they are; --damaged writes them "
+            "without what is lost, and says so in each"
+        ) from damage
+    write_tables(board, root, console)
+    limit = asked or experiment.config.report.queries
+    page = write_page(board, root, console, limit, read)
     traced(root, console.print)
     show_times(root, console)
-    console.print(f"report {escape(str(page))}", soft_wrap=True)
-    return FINISHED
+    console.print(f"report      {page}", soft_wrap=True)
+    return int(bool(read.damage) and not damaged)
 
 
-def export(root: Path, system: str, form: str, out: Path, console: Console) -> int:
+def export(
+    root: Path, system: str, form: str, out: Path, repeat: int | None, console: Console
+) -> int:
     """Write one system's documents in another tool's format."""
-    from benchmarks.runs.exports import export_documents
+    from benchmarks.runs.exports import export_documents, repeats_of
+    from benchmarks.runs.run_data import RunData
 
-    written = export_documents(reopen(root), Store(root), system, form, out)
-    console.print(
-        f"{written:,} documents of {escape(system)} written to {escape(str(out))}"
-    )
+    run = RunData(root, reopen(root), Store(root, strict=True))
+    repeats, most = repeats_of(run, form, repeat), run.experiment.config.repeats
+    written = export_documents(run, system, form, out, repeats)
+    which = f", repeat {' and '.join(map(str, repeats))} of {most}," if most > 1 else ""
+    console.print(f"{written:,} documents of {system}{which} written to {out}")
     return FINISHED
 
 

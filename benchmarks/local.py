@@ -18,14 +18,13 @@ from benchmarks.runs.run_data import (
     QueryAnswer,
     ScorerVerdict,
     TaskQuery,
-    fault_of,
 )
 from benchmarks.tasks.published import as_asked
+from benchmarks.tasks.reading.rules import unicode_only
 from cluster.local import LocalStages, drive, load_stage
-from cluster.plan import outcome_name
 from cluster.store import BlobReader, read_blob
 from cluster.walks import together
-from generators.base import Kind, Outcome, Result, StageSpec, WeightsName
+from generators.base import Kind, StageSpec, WeightsName
 from generators.checkpoints import pinning
 from generators.custom import custom_spec
 from generators.document import Document, Image, Malformed, Sample, Text, Turn
@@ -44,7 +43,8 @@ from pipelines.systems import (
     writer_spec,
 )
 from scorers import resolve_scorer
-from scorers.base import Scorer
+from scorers.base import Scorer, admitted
+from scorers.judging.resolve import refuse_mini_writer
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Picture
@@ -134,33 +134,14 @@ class LocalSystem:
             if isinstance(sample := query.sample, Sample)
         ]
         outcomes = drive(together(walks), self.stages.outcomes)
-        return [self._answer(q, o) for q, o in zip(asked, outcomes, strict=True)]
+        named = zip(asked, outcomes, strict=True)
+        return [QueryAnswer.of(self.system.name, q, o) for q, o in named]
 
     def _asked(self, query: Sample | TaskQuery) -> TaskQuery:
-        if isinstance(query, Sample):
-            return TaskQuery(
-                id=query.id, sample=query, prompt=self.prompt, read=BlobReader()
-            )
-        if not isinstance(query.sample, Sample):
-            raise UsageError(f"query {query.id} is malformed: {query.sample.reason}")
-        return query
-
-    def _answer(self, query: TaskQuery, outcome: Outcome[Document]) -> QueryAnswer:
-        document, reason = None, ""
-        if isinstance(outcome, Result):
-            document = NotebookDocument.showing(outcome.value, query.read)
-        else:
-            reason = outcome.reason
-        return QueryAnswer(
-            system=self.system.name,
-            query=query,
-            repeat=1,
-            outcome=outcome_name(outcome),
-            document=document,
-            reason=reason,
-            fault=fault_of(outcome),
-            notes=getattr(outcome, "notes", {}),
-        )
+        sample = _sample(query)
+        if isinstance(query, TaskQuery):
+            return query
+        return TaskQuery(id=sample.id, sample=sample, prompt=self.prompt, read=BlobReader())
 
 
 def _query(
@@ -194,6 +175,7 @@ class LocalScorer:
         **settings: Any,
     ) -> "LocalScorer":
         """The scorer `name` with `settings`; `models` are those of models it asks."""
+        refuse_mini_writer(name, weights)
         asked = Models(weights=weights, overrides=models or {}, gpu_gib=gpu_memory_gib)
 
         def resolved() -> Scorer:
@@ -215,13 +197,12 @@ class LocalScorer:
         """The score of one document, or the reason why there is none."""
         walk = self.scorer.judge(_sample(sample), _document(document))
         outcome = drive(walk, self.stages.outcomes)
-        return ScorerVerdict.of(outcome, self.scorer.scale)
+        return ScorerVerdict.of(admitted(outcome, self.scorer.scale))
 
 
 def _sample(query: Sample | TaskQuery | str) -> Sample:
-    if isinstance(query, str):
-        return question(query)
-    sample = query.sample if isinstance(query, TaskQuery) else query
+    query = question(query) if isinstance(query, str) else query
+    sample = unicode_only(query.sample if isinstance(query, TaskQuery) else query, 0)
     if isinstance(sample, Malformed):
         raise UsageError(f"query {sample.id} is malformed: {sample.reason}")
     return sample

@@ -66,6 +66,13 @@ Ids = Annotated[
 ]
 Seed = Annotated[int | None, typer.Option(help="Seed of all sampling and noise.")]
 Repeats = Annotated[int | None, typer.Option(help="Answers per query.")]
+ExecutorOption = Annotated[
+    Literal["ray", "local"] | None,
+    typer.Option(
+        "--executor",
+        help="Where workers run: ray (by default), or local: in this process, without Ray.",
+    ),
+]
 Address = Annotated[
     str | None,
     typer.Option(help="Address of a Ray cluster, such as auto; by default a local Ray."),
@@ -135,7 +142,11 @@ RunOrAnswers = Annotated[
     ),
 ]
 Queries = Annotated[
-    int | None, typer.Option(min=1, help="Show at most this many queries on the page.")
+    str | None,
+    typer.Option(
+        metavar="N|all",
+        help="Show at most this many queries on the page, or all; by default 200.",
+    ),
 ]
 
 
@@ -150,6 +161,7 @@ def _declared(
     ids: Ids = None,
     seed: Seed = None,
     repeats: Repeats = None,
+    executor: ExecutorOption = None,
     address: Address = None,
     mode: Mode = None,
     rubric: Rubric = None,
@@ -246,5 +258,5 @@ def flags_of(arguments: dict[str, Any]) -> dict[str, Any]:
         "systems": tuple(arguments["system"] or ()),
         "scorers": tuple(arguments["scorer"] or ()),
         **{k: arguments[k] for k in ("weights", "out", "limit", "ids", "seed", "repeats")},
-        **{k: arguments[k] for k in ("address", "mode", "rubric")},
+        **{k: arguments.get(k) for k in ("executor", "address", "mode", "rubric")},
     }

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from benchmarks import commands
 from benchmarks.options import flags_of, forecast_options
@@ -50,12 +49,12 @@ def main(options: Mapping[str, Any], console: Console) -> int:
         config, console, remake=options["remake"], options=forecast_options(options)
     )
     _show(pairings_of(finished.board), finished.board, config.root, console)
-    return commands.exit_status(finished.result)
+    return finished.exit_status
 
 
 def _of_existing(root: Path, console: Console) -> int:
     """Write and show the tables of a run that is there."""
-    board = reopen(root).board(Store(root))
+    board = reopen(root).board(Store(root, strict=True))
     pairings = write_pairings(board, root)
     if not pairings:
         raise _no_matrix(str(root))
@@ -166,6 +165,6 @@ def _show(pairings: Sequence[Pairings], board: Board, root: Path, console: Conso
         for table in tables_of(one):
             console.print(table.rich)
     if board.warning:
-        console.print(f"[yellow]Warning: {escape(board.warning)}.[/yellow]")
+        console.print(f"Warning: {board.warning}.", style="yellow")
     names = f"{FILES[0]} (and {', '.join(f.partition('.')[2] for f in FILES[1:])})"
-    console.print(f"pairings    {escape(str(root / names))}", soft_wrap=True)
+    console.print(f"pairings    {root / names}", soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What the commands that compare do: scores and people, runs, pairs of answers, judges."""
+"""The commands that compare: scores and people, runs, pairs of answers, judges."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, get_args
 
 from rich.console import Console
-from rich.markup import escape
 
+from benchmarks.terminal import progress
 from generators.base import WeightsName
 from generators.files import write_whole
 from generators.names import unknown
@@ -27,38 +27,46 @@ def agreement(
     console: Console,
 ) -> int:
     """Show how far scores agree with people's; write it as JSON to `out`."""
-    from benchmarks.studies.agreement import AgreementSettings, agreement_report
+    from benchmarks.studies.agreement import AgreementSettings, agreement_report, tables
 
-    report = agreement_report(
+    content = agreement_report(
         scores, human, scorers=scorers, settings=AgreementSettings(**settings)
     )
-    for table in report.tables:
-        console.print(table)
-    if out is not None:
-        write_whole(out, json.dumps(report.content, indent=2, ensure_ascii=False) + "\n")
-        console.print(f"written to {escape(str(out))}", soft_wrap=True)
+    for table in tables(content):
+        console.print(table.rich)
+    _write(content, out, console)
     return FINISHED
+
+
+def _write(content: Mapping[str, Any], out: Path | None, console: Console) -> None:
+    if out is not None:
+        write_whole(out, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+        console.print(f"written to {out}", soft_wrap=True)
 
 
 def diff(
     first: Path,
     second: Path,
     systems: tuple[str | None, str | None],
+    answers: int | None,
     out: Path | None,
     console: Console,
 ) -> int:
-    """Show the paired differences between two runs; write them as JSON to `out`."""
+    """Show the paired differences between two runs; write them as JSON to `out`.
+
+    Texts and images are those of at most `answers` queries.
+    """
     from benchmarks.studies.differences import remarks, run_difference
 
-    difference = run_difference(first, second, *systems)
-    console.print(difference.table.rich)
-    for line in remarks(difference):
-        console.print(escape(line), soft_wrap=True)
-    if out is not None:
-        write_whole(
-            out, json.dumps(difference.as_json(), indent=2, ensure_ascii=False) + "\n"
+    with progress(console, "comparing answers") as show:
+        difference = run_difference(
+            first, second, *systems, answers=answers, on_progress=show
         )
-        console.print(f"written to {escape(str(out))}", soft_wrap=True)
+    for table in difference.tables:
+        console.print(table.rich)
+    for line in remarks(difference):
+        console.print(line, soft_wrap=True)
+    _write(difference.as_json(), out, console)
     return FINISHED
 
 

@@ -1,1 +1,1 @@
-"""The engine: plan, store, workers and scheduling on Ray."""
+"""The engine: plan, store, scheduling, and the executors that host workers."""

@@ -8,11 +8,9 @@ first is decided in `cluster.claims`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from cluster.claims import Claim, served
-from cluster.local_ray import is_local
 from cluster.placement import IDLE_BEFORE_EVICTION_S, Resources, best_node
 from cluster.replica import Replica
 from cluster.stage_queue import StageQueue
@@ -91,7 +89,7 @@ class Allocator:
         """A worker that `may_leave` and whose process may load the stage."""
         leaving = [r for r in self.pool.replicas if may_leave(r) and r.may_become(queue)]
         nodes = self.pool.free_for(queue) if leaving else {}
-        return next((r for r in leaving if r.handle.node in nodes), None)
+        return next((r for r in leaving if r.handle.node.id in nodes), None)
 
     def _free_resources(self, queue: StageQueue) -> list[Event]:
         """Stop idle workers for a stage that fits nowhere now; give it up in the end."""
@@ -126,7 +124,7 @@ class Allocator:
         for node, free in self.pool.free_for(queue).items():
             selected: list[Replica] = []
             for replica in filter(may_stop, self.pool.replicas):
-                if replica.handle.node == node and need.gains(free, replica.need):
+                if replica.handle.node.id == node and need.gains(free, replica.need):
                     selected.append(replica)
                     free += replica.need
             if need.fits(free):
@@ -134,7 +132,7 @@ class Allocator:
         return min(candidates, key=len, default=[])
 
     def _may_stop(self, replica: Replica) -> bool:
-        idle_s = time.monotonic() - replica.last_heard
+        idle_s = self.pool.now() - replica.last_heard
         settled = not self._growing(replica.queue) or idle_s > IDLE_BEFORE_EVICTION_S
         return replica.idle and settled
 
@@ -158,7 +156,7 @@ class Allocator:
         if need.gpus > 0 and not any(n.total.gpus for n in nodes):
             text += " (to compute on CPUs, set models.NAME.num_gpus=0)"
         fits_nowhere = not self._fits_somewhere(queue)
-        if fits_nowhere and is_local(options.address):
+        if fits_nowhere and self.pool.executor.fixed:
             return [self.pool.give_up(queue, text)]
         if waited > options.placement_timeout_s and (
             fits_nowhere or not self.pool.replicas

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from cluster.plan import Evaluation, Plan, final_lookup, outcome_name
+from cluster.plan import Evaluation, Plan, final_lookup
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read
-from generators.base import Job, Outcome, Result, StageSpec, Walk
+from generators.base import (
+    DOCUMENT_OUTCOMES,
+    SCORE_OUTCOMES,
+    Job,
+    Outcome,
+    OutcomeName,
+    Result,
+    StageSpec,
+    Walk,
+    outcome_name,
+)
 from generators.document import Document, Malformed, Sample
 from generators.system import System
 from scorers.base import ItemOutcome, PlanItem, Scorer
@@ -146,23 +156,22 @@ def _times(stage: StageSpec, steps: Sequence[list[Job]]) -> int:
     return sum(any(j.spec.digest == stage.digest for j in jobs) for jobs in steps)
 
 
-def totals_of(outcomes: Sequence[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
+def totals_of(outcomes: Iterable[Evaluation | ItemOutcome | Pending]) -> dict[str, int]:
     """Outcomes of documents or pairs and of judgements, over a whole plan."""
-    documents = Counter[str]()
-    scores = Counter[str]()
+    documents, scores = Counter[OutcomeName](), Counter[OutcomeName]()
     for outcome in outcomes:
-        if isinstance(outcome, Pending):
-            documents["missing"] += 1
+        if (
+            isinstance(outcome, Pending)
+            or not (subject := outcome.subject)
+            or (None in outcome.verdicts)
+        ):
+            documents[OutcomeName.MISSING] += 1
         else:
-            documents[outcome_name(outcome.subject)] += 1
-            scores.update(outcome_name(verdict) for verdict in outcome.verdicts)
-    totals = {name: documents[name] for name in ("done", "failed", "skipped", "missing")}
+            documents[outcome_name(subject)] += 1
+            scores.update(outcome_name(verdict) for verdict in outcome.verdicts if verdict)
+    scores[OutcomeName.SCORED] = scores[OutcomeName.DONE]
     return {
-        "planned": len(outcomes),
-        **totals,
-        "scored": scores["done"],
-        "unscored": scores["unscored"],
-        "not_applicable": scores["not_applicable"],
-        "failed_scores": scores["failed"],
-        "skipped_scores": scores["skipped"],
+        "planned": documents.total(),
+        **{str(name): documents[name] for name in DOCUMENT_OUTCOMES},
+        **{name.of_scores: scores[name] for name in SCORE_OUTCOMES},
     }

@@ -39,11 +39,6 @@ class EnergyMeter:
             # NVML has many errors, none of which may stop a run that can do without.
             self._give_up(str(error) or type(error).__name__)
 
-    @property
-    def devices(self) -> int:
-        """Number of GPUs it counts."""
-        return len(self._handles)
-
     def joules(self) -> float | None:
         """Energy used since the meter was made; None, and `reason` says why."""
         if self.reason is not None:

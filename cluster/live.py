@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -21,6 +20,7 @@ from typing import Any, NamedTuple
 from cluster.local import Answering
 from cluster.stage_errors import error_text, stage_fault
 from generators.base import Failure, Fault, Job, Outcome, StageSpec, Walk
+from generators.secrets import print_error
 
 STOPPING = "the server is stopping"
 LOCAL = ""
@@ -165,7 +165,7 @@ class WalkPool:
         try:
             return self._answering(jobs)
         except Exception as error:
-            traceback.print_exception(error)
+            print_error(error)
             text = error_text(error)
             fault = stage_fault(error)
         if fault == "broken":
@@ -204,7 +204,7 @@ class WalkPool:
             self._end(live, stop.value)
             return
         except Exception as error:
-            traceback.print_exception(error)
+            print_error(error)
             self._end(live, Failure(error_text(error), Fault.ERROR))
             return
         if reason := self.broken or (STOPPING if self._stopped else ""):

@@ -9,7 +9,6 @@ Needs neither Ray nor Arrow.
 from __future__ import annotations
 
 import atexit
-import os
 import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Generator, MutableMapping, Sequence
@@ -30,6 +29,8 @@ from generators.base import (
 from generators.checkpoints import on_this_machine
 from generators.document import Blob, with_blobs
 from generators.pictures import Drawing
+from generators.secrets import know, without_keys_in
+from generators.unicode import with_valid_text
 
 _servers: dict[ServerCommand, Any] = {}
 """Running servers of this process, which stages of one command share."""
@@ -57,6 +58,7 @@ def load_stage(spec: StageSpec, **options: Any) -> Any:
 
     A server of its own is started, unless `options` name one, and ends with this process.
     """
+    know(spec.secrets)
     make = load_class(spec.target)
     if spec.placement.server is not None and "base_url" not in options:
         options["base_url"] = _server_url(spec.placement.server)
@@ -71,7 +73,7 @@ def _server_url(command: ServerCommand) -> str:
     if server is None or server.has_ended():
         bypass_proxies()
         folder = Path(tempfile.gettempdir()) / "plait"
-        server = ServerProcess(command, log_path(folder, command.name), dict(os.environ))
+        server = ServerProcess(command, log_path(folder, command.name))
         server.wait_ready()
         _servers[command] = server
     return server.url
@@ -138,14 +140,15 @@ class LocalStages:
 
     def _batch(self, jobs: Sequence[Job]) -> list[Outcome[Any]]:
         inputs = [with_blobs(job.input, lambda b: at_hand(b, self._read)) for job in jobs]
-        return [_stored(outcome) for outcome in self.stage(jobs[0].spec)(inputs)]
+        outcomes = without_keys_in(self.stage(jobs[0].spec)(inputs))
+        return [_stored(outcome) for outcome in outcomes]
 
 
 def _stored(outcome: Outcome[Any]) -> Outcome[Any]:
-    """The outcome as records hold it: pictures are encoded."""
+    """The outcome as records hold it: pictures are encoded, and text is valid."""
     if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
-        return replace(outcome, value=outcome.value.encoded())
-    return outcome
+        outcome = replace(outcome, value=outcome.value.encoded())
+    return with_valid_text(outcome)
 
 
 def drive(walk: Generator[list[Job], list[Outcome[Any]], R], answering: Answering) -> R:

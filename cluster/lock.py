@@ -18,6 +18,7 @@ import psutil  # type: ignore[import-untyped]
 from generators.errors import PlaitError
 from generators.files import write_error
 
+_SETTLING_S = 0.3
 _BEAT_S = 5.0
 _STALE_S = 60.0
 _SLACK_S = 1.0
@@ -59,16 +60,18 @@ def _link(path: str) -> str:
 def _process_start(pid: int) -> float | None:
     """When a process started, in seconds since boot; None where there is none.
 
+    One that has ended and that its parent has not asked about (a zombie) is none either.
     It tells a process from a later one with the same id, and unlike the time of day it
     stays the same when the clock is set.
     """
     try:
         # In this order: older versions of psutil add the time of boot that was read last.
-        boot = psutil.boot_time()
-        since_boot: float = psutil.Process(pid).create_time() - boot
+        boot, process = psutil.boot_time(), psutil.Process(pid)
+        since_boot: float = process.create_time() - boot
+        ended = process.status() == psutil.STATUS_ZOMBIE
     except psutil.Error:
         return None
-    return round(since_boot, 2)
+    return None if ended else round(since_boot, 2)
 
 
 class RunLock:
@@ -86,8 +89,8 @@ class RunLock:
         self._thread = threading.Thread(target=self._beat, daemon=True)
 
     def __enter__(self) -> "RunLock":
-        for _ in range(5):
-            if self._acquire():
+        for attempt in range(5):
+            if self._acquire() and (attempt == 0 or self._has_settled()):
                 self._thread.start()
                 return self
         raise RunInUse(f"{self.path} keeps changing; try again in a moment")
@@ -104,6 +107,14 @@ class RunLock:
             # On a disk that became read-only the lock stays; the cause is reported.
             with contextlib.suppress(OSError):
                 self.path.unlink(missing_ok=True)
+
+    def _has_settled(self) -> bool:
+        """Whether it is kept, where others may be moving a stale lock out of the way.
+
+        One of them may have moved this one instead, and a third have come between.
+        """
+        time.sleep(_SETTLING_S)
+        return self._is_mine()
 
     def _acquire(self) -> bool:
         """Take the lock, or clear the way for the next attempt; RunInUse, WriteError."""

@@ -8,6 +8,8 @@ import platform
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -40,8 +42,8 @@ def environment() -> dict[str, Any]:
         "argv": sys.argv,
         "python": platform.python_version(),
         "platform": platform.platform(),
-        "packages": {name: v for name in _PACKAGES if (v := _version(name))},
-        "git": _git(),
+        "packages": dict(_versions()),
+        "git": dict(_git()),
         "hardware": hardware(),
     }
 
@@ -51,6 +53,11 @@ def hardware() -> dict[str, Any]:
     return {"cpus": os.cpu_count(), "gpus": _gpus()}
 
 
+@cache  # of the code that this process has loaded
+def _versions() -> dict[str, str]:
+    return {name: v for name in _PACKAGES if (v := _version(name))}
+
+
 def _version(package: str) -> str | None:
     try:
         return metadata.version(package)
@@ -58,6 +65,7 @@ def _version(package: str) -> str | None:
         return None
 
 
+@cache
 def _git() -> dict[str, Any]:
     def ask(*words: str) -> str:
         command = ["git", "-C", str(CHECKOUT), *words]
@@ -83,6 +91,15 @@ def _gpus() -> list[str]:
 def now() -> str:
     """The time in UTC, ISO 8601."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def former_entries(manifest: Path, names: Sequence[str]) -> dict[str, Any]:
+    """Those of the entries that earlier commands on the run have left, which go on."""
+    try:
+        former = json.loads(manifest.read_text())
+    except (OSError, ValueError):
+        return {}
+    return {name: former[name] for name in names if isinstance(former.get(name), dict)}
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
@@ -20,9 +21,6 @@ IDLE_BEFORE_EVICTION_S = 1.0
 has none."""
 MOST_DEATHS = 3
 """Deaths while loading, on one node that lives on, after which a stage is not loadable."""
-SETTLING_S = 45.0
-"""How long a node must outlive a worker before the death counts; Ray takes up to half a
-minute to notice that a node is gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +80,10 @@ class Node:
 
     id: str
     total: Resources
+    address: str = ""
+    """As other nodes reach it, and as it is named to users: host names need not differ."""
+    port: int = 0
+    """On which its raylet listens."""
 
 
 def free_resources(
@@ -133,57 +135,50 @@ def worth_another(
 
 
 @dataclass
-class _Deaths:
-    """Deaths of one stage's workers while loading on one node."""
-
-    counted: int = 0
-    last_at: float | None = None
-    """When the last of them was noticed, until it is counted."""
-    reason: str = ""
-
-
-@dataclass
 class LoadingDeaths:
     """Deaths of workers that were still loading, to see when the stage is the cause.
 
     A model too large for a machine's memory kills its worker on any machine, at every
-    attempt. A machine that is taken away kills one as well, and may still be listed for
-    some seconds; that says nothing about the stage.
+    attempt. What Ray could not even start (a package that is missing there) fails on that
+    node however often it is tried.
     """
 
-    clock: Callable[[], float]
-    settling_s: float = SETTLING_S
-    """0 where nodes do not come and go."""
-    _deaths: dict[tuple[StageQueue, str], _Deaths] = field(default_factory=dict)
+    _counts: Counter[tuple[StageQueue, str]] = field(default_factory=Counter)
+    _reasons: dict[StageQueue, str] = field(default_factory=dict)
+    _barred: set[tuple[StageQueue, str]] = field(default_factory=set)
 
     def add(self, stage: StageQueue, node: str, reason: str) -> None:
-        """A worker of `stage` died on `node` before it was ready."""
-        deaths = self._deaths.setdefault((stage, node), _Deaths())
-        deaths.last_at, deaths.reason = self.clock(), reason
+        """A worker of `stage` died on `node`, which lives on, before it was ready."""
+        self._counts[stage, node] += 1
+        self._reasons[stage] = reason
+
+    def bar(self, stage: StageQueue, node: str, reason: str) -> None:
+        """No worker of `stage` can ever be started on `node`."""
+        self._barred.add((stage, node))
+        self._reasons[stage] = reason
 
     def clear(self, stage: StageQueue) -> None:
         """A worker of `stage` has loaded: its earlier deaths no longer count."""
-        for key in [key for key in self._deaths if key[0] is stage]:
-            del self._deaths[key]
+        for key in [key for key in self._counts if key[0] is stage]:
+            del self._counts[key]
 
-    def avoided(self, stage: StageQueue) -> set[str]:
-        """Nodes where the stage lost a worker, until they have proved to be alive."""
-        return {
-            node
-            for (other, node), deaths in self._deaths.items()
-            if other is stage and deaths.last_at is not None
-        }
+    def barred(self, stage: StageQueue) -> set[str]:
+        """Nodes where no worker of the stage can be started."""
+        return {node for other, node in self._barred if other is stage}
 
-    def unloadable(self, alive: Collection[str]) -> dict[StageQueue, str]:
-        """Stages that died too often on a node still `alive`, with the reason."""
-        now = self.clock()
-        for key in [key for key in self._deaths if key[1] not in alive]:
-            del self._deaths[key]
-        for deaths in self._deaths.values():
-            if deaths.last_at is not None and now - deaths.last_at >= self.settling_s:
-                deaths.counted, deaths.last_at = deaths.counted + 1, None
-        return {
-            stage: f"{deaths.reason}, {MOST_DEATHS} times in a row while loading"
-            for (stage, _), deaths in self._deaths.items()
-            if deaths.counted >= MOST_DEATHS
-        }
+    def unloadable(
+        self, hosts: Callable[[StageQueue], Collection[str]]
+    ) -> dict[StageQueue, str]:
+        """Stages that cannot be loaded, with the reason.
+
+        `hosts` gives the nodes that are alive and large enough for a stage. One on which
+        it died too often is enough, since they all load the same.
+        """
+        reasons: dict[StageQueue, str] = {}
+        for stage, reason in self._reasons.items():
+            possible = set(hosts(stage))
+            if possible and possible <= self.barred(stage):
+                reasons[stage] = reason
+            elif any(self._counts[stage, node] >= MOST_DEATHS for node in possible):
+                reasons[stage] = f"{reason}, {MOST_DEATHS} times in a row while loading"
+        return reasons

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+from cluster.executors.base import Executor, ExecutorName
 from cluster.records import decode
-from cluster.store import Store, notes_of
+from cluster.store import Store
 from cluster.walks import Lookup, Pending, noted, read, together
 from generators.base import (
     Failure,
     Fault,
     Job,
-    NotApplicable,
     Outcome,
     Result,
-    Skip,
     StageSpec,
     Walk,
 )
@@ -27,8 +27,7 @@ from scorers.base import ItemOutcome, PlanItem, Scorer, admitted
 
 DocumentRequest = tuple[System, Sample | Malformed, int]
 """A system, a query and the number of its repeat, from 0: one document to be made."""
-Scores = dict[str, Outcome[Score]]
-"""The outcome of every scorer for one document, by the scorer's name."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,36 +37,27 @@ class Evaluation:
     system: str
     sample: Sample | Malformed
     repeat: int
-    document: Outcome[Document]
-    scores: Scores
+    document: Outcome[Document] | None
+    """None where it is not made yet."""
+    scores: Mapping[str, Outcome[Score] | None]
+    """By the scorer's name, None where it is not made yet; empty without a document."""
+    jobs: Mapping[str, Sequence[Job]] = field(default_factory=dict, repr=False)
+    """What was asked for by each scorer, and under "" by the system."""
 
     @property
-    def subject(self) -> Outcome[Document]:
+    def complete(self) -> bool:
+        """Whether nothing of it is still to be made."""
+        return self.document is not None and None not in self.scores.values()
+
+    @property
+    def subject(self) -> Outcome[Document] | None:
         """What is judged: the document."""
         return self.document
 
     @property
-    def verdicts(self) -> tuple[Outcome[Score], ...]:
+    def verdicts(self) -> tuple[Outcome[Score] | None, ...]:
         """The outcome of every scorer."""
         return tuple(self.scores.values())
-
-
-@dataclass(slots=True)
-class AnswerLog:
-    """What one document asked for while its evaluation was read."""
-
-    steps: list[list[Job]] = field(default_factory=list)
-    outcome: Outcome[Document] | None = None
-    """None where the document still waits for records."""
-
-    def follow(self, walk: Walk[Document]) -> Walk[Document]:
-        """The same walk, noted here."""
-        self.outcome = yield from noted(walk, self.steps)
-        return self.outcome
-
-
-OnAnswer = Callable[[DocumentRequest, AnswerLog], None]
-"""Is told of every document that is read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,16 +124,11 @@ class Plan:
         yield from (comparison.walk() for comparison in self.comparisons)
 
     def evaluation(
-        self,
-        system: System,
-        sample: Sample | Malformed,
-        repeat: int,
-        log: AnswerLog | None = None,
+        self, system: System, sample: Sample | Malformed, repeat: int
     ) -> Walk[Evaluation]:
-        """The whole walk: an answer, noted in `log`, and where there is one, its scores."""
-        walk = self.answer(system, sample, repeat)
-        document = yield from (walk if log is None else log.follow(walk))
-        scores: Scores = {}
+        """The whole walk: an answer, and where there is one, its scores."""
+        document = yield from self.answer(system, sample, repeat)
+        scores: dict[str, Outcome[Score]] = {}
         if isinstance(document, Result) and isinstance(sample, Sample):
             judging = [s.judge(sample, document.value) for s in self.scorers]
             outcomes = yield from together(judging)
@@ -165,8 +150,11 @@ class Plan:
 class EngineOptions:
     """How the engine runs; none of it changes a result."""
 
+    executor: ExecutorName | AbstractContextManager[Executor] | None = None
+    """Where workers run: a name, or an executor of the caller's own; None for Ray where
+    there is an address, else for PLAIT_EXECUTOR, else for Ray."""
     address: str | None = None
-    """Ray address; None for a local Ray that lives as long as the command."""
+    """Ray address; on Ray, None for a local one that lives as long as the command."""
     placement_timeout_s: float = 600.0
     """How long a stage may wait for resources before it is given up."""
     grace_s: float = 10.0
@@ -181,12 +169,12 @@ def lookup_in(store: Store, *, notes: bool = False) -> Lookup:
     """Look jobs up as a reader does: every record counts."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
-        row = store.rows(job.spec).get(job.key)
+        row = store.row(job)
         if row is None:
             return None
         outcome = decode(job.spec.kind, row)
         if notes and isinstance(outcome, Result):
-            return replace(outcome, notes=notes_of(row))
+            return replace(outcome, notes=store.notes(row))
         return outcome
 
     return lookup
@@ -196,29 +184,40 @@ def final_lookup(store: Store) -> Lookup:
     """Look jobs up as a run does: failures that will be tried again are missing."""
 
     def lookup(job: Job) -> Outcome[Any] | None:
-        row = store.rows(job.spec).get(job.key)
+        row = store.row(job)
         return decode(job.spec.kind, row) if row is not None and row.final else None
 
     return lookup
 
 
-def evaluations(
-    plan: Plan, store: Store, *, notes: bool = False, on_answer: OnAnswer | None = None
-) -> Iterator[Evaluation | Pending]:
-    """The evaluation of every (sample, repeat, system), in the plan's order.
+def evaluations(plan: Plan, store: Store, *, notes: bool = False) -> Iterator[Evaluation]:
+    """What the store holds of every (sample, repeat, system), in the plan's order.
 
     With `notes`, documents carry what their stages noted, by the stage's name.
     """
     lookup = lookup_in(store, notes=notes)
-    for request in plan.requests():
-        log = None if on_answer is None else AnswerLog()
-        outcome = read(plan.evaluation(*request, log), lookup)
-        if on_answer is not None and log is not None:
-            on_answer(request, log)
-        if isinstance(outcome, Pending):
-            yield outcome
-        elif isinstance(outcome, Result):
-            yield outcome.value
+    return (evaluated(plan, request, lookup) for request in plan.requests())
+
+
+def evaluated(plan: Plan, request: DocumentRequest, lookup: Lookup) -> Evaluation:
+    """What `lookup` knows of one document and of its scores."""
+    system, sample, repeat = request
+    document, jobs = _known(plan.answer(*request), lookup)
+    asked, scores = {"": jobs}, dict[str, Outcome[Score] | None]()
+    if isinstance(document, Result) and isinstance(sample, Sample):
+        for scorer in plan.scorers:
+            judging = scorer.judge(sample, document.value)
+            score, asked[scorer.name] = _known(judging, lookup)
+            scores[scorer.name] = score and admitted(score, scorer.scale)
+    return Evaluation(system.name, sample, repeat, document, scores, asked)
+
+
+def _known(walk: Walk[T], lookup: Lookup) -> tuple[Outcome[T] | None, list[Job]]:
+    """The outcome of a walk, None where it waits for records, and what it asked for."""
+    steps: list[list[Job]] = []
+    outcome = read(noted(walk, steps), lookup)
+    jobs = [job for step in steps for job in step]
+    return None if isinstance(outcome, Pending) else outcome, jobs
 
 
 def compared(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
@@ -230,14 +229,3 @@ def compared(plan: Plan, store: Store) -> Iterator[ItemOutcome | Pending]:
             yield outcome
         elif isinstance(outcome, Result):
             yield outcome.value
-
-
-def outcome_name(outcome: Outcome[Any]) -> str:
-    """`done`, `failed`, `skipped`, `unscored` or `not_applicable`."""
-    if isinstance(outcome, Result):
-        return "done"
-    if isinstance(outcome, Failure):
-        return "failed"
-    if isinstance(outcome, NotApplicable):
-        return "not_applicable"
-    return "skipped" if isinstance(outcome, Skip) else "unscored"

@@ -23,12 +23,15 @@ from generators.base import (
     Kind,
     NotApplicable,
     Outcome,
+    OutcomeName,
     Result,
     Skip,
     StageInput,
     Unscored,
+    outcome_name,
 )
 from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
+from generators.unicode import with_valid_text
 
 _COMMON = [
     ("key", pa.string()),
@@ -150,40 +153,26 @@ def encode(
     now = time.time_ns() // 1000
     rows = []
     for item, outcome in zip(items, outcomes, strict=True):
-        row = _head(outcome) | {"key": item.key, "label": _storable(item.label)}
+        outcome = with_valid_text(outcome)
+        row = _head(outcome) | {"key": item.key, "label": item.label}
         rows.append(row | {"seconds": seconds, "at": now} | _body(kind, item, outcome))
     return pa.Table.from_pylist(rows, schema=SCHEMAS[kind])
 
 
 def _head(outcome: Outcome[Any]) -> dict[str, Any]:
-    match outcome:
-        case Result(usage=usage, notes=notes):
-            about: dict[str, Any] = {"outcome": "done", "usage": usage, "notes": notes}
-        case Skip(reason, notes):
-            about = {"outcome": "skipped", "reason": reason, "notes": notes}
-        case Failure(reason, fault, usage, notes):
-            about = {"outcome": "failed", "reason": reason, "fault": fault.value}
-            about |= {"usage": usage, "notes": notes}
-        case Unscored(reason):
-            about = {"outcome": "unscored", "reason": reason}
-        case NotApplicable(reason):
-            about = {"outcome": "not_applicable", "reason": reason}
-        case _:
-            raise TypeError(f"a stage returned {type(outcome).__name__}, not an outcome")
-    for name in ("usage", "notes"):
-        about[name] = _json(dict(about.get(name, {})))
-    return about | {"reason": _storable(about.get("reason"))}
+    if not isinstance(outcome, Result | Skip | Failure | Unscored | NotApplicable):
+        raise TypeError(f"a stage returned {type(outcome).__name__}, not an outcome")
+    return {
+        "outcome": outcome_name(outcome).value,
+        "fault": outcome.fault.value if isinstance(outcome, Failure) else None,
+        "reason": getattr(outcome, "reason", None),
+        "usage": _json(dict(getattr(outcome, "usage", {}))),
+        "notes": _json(dict(getattr(outcome, "notes", {}))),
+    }
 
 
 def _json(value: Any) -> str:
-    """`value` as JSON that UTF-8 can hold: readable, unless it has lone surrogates."""
-    text = json.dumps(value, ensure_ascii=False)
-    return text if _storable(text) == text else json.dumps(value)
-
-
-def _storable(text: str | None) -> str | None:
-    """`text` with lone surrogates, which models do emit and UTF-8 lacks, as escapes."""
-    return text and text.encode("utf-8", "backslashreplace").decode()
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
@@ -198,7 +187,7 @@ def _body(kind: Kind, item: Item, outcome: Outcome[Any]) -> dict[str, Any]:
         case Kind.RENDER:
             # A `Drawing` is encoded here, off the compute path.
             image = value if isinstance(value, Image) else value.encoded()
-            prompt = _storable(getattr(item.input, "prompt", None))
+            prompt = getattr(item.input, "prompt", None)
             return {"digest": image.digest, "image": _cell(image), "prompt": prompt}
         case Kind.SCORE:
             return {"value": float(value.value), "parts": _json(dict(value.parts))}
@@ -233,7 +222,7 @@ def _draft_columns(draft: Draft) -> dict[str, Any]:
             payloads.append(segment.payload.read())
         segments.append(about)
     return {
-        "text": _storable(draft.text),
+        "text": draft.text,
         "segments": _json(segments),
         "payload": payloads,
         "images": [_cell(image) for image in draft.images],
@@ -262,13 +251,13 @@ def decode(kind: Kind, row: RecordRow) -> Outcome[Any]:
     Raises DamagedPart where the stored values are not valid.
     """
     match row.outcome:
-        case "skipped":
+        case OutcomeName.SKIPPED:
             return Skip(row.reason or "")
-        case "failed":
+        case OutcomeName.FAILED:
             return Failure(row.reason or "", Fault(row.fault or Fault.ERROR))
-        case "unscored":
+        case OutcomeName.UNSCORED:
             return Unscored(row.reason or "")
-        case "not_applicable":
+        case OutcomeName.NOT_APPLICABLE:
             return NotApplicable(row.reason or "")
     with reading(row.part):
         return _result(kind, row)

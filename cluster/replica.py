@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from cluster.actors import Handle
-from cluster.manifest import now
-from cluster.placement import Resources, may_follow
+from cluster.executors.base import Host
+from cluster.manifest import now as date_and_time
+from cluster.placement import Node, Resources, may_follow
 from cluster.records import Item
 from cluster.stage_queue import Batch, StageQueue
 from cluster.store import read_blob
@@ -36,13 +36,15 @@ class Replica:
     """A worker of one stage."""
 
     queue: StageQueue
-    handle: Handle
+    handle: Host
+    now: Callable[[], float] = time.monotonic
+    """The clock."""
     state: State = "starting"
-    since: float = field(default_factory=time.monotonic)
+    since: float = field(init=False)
     """When it entered its state."""
-    started: float = field(default_factory=time.monotonic)
+    started: float = field(init=False)
     """When it was asked for."""
-    last_heard: float = field(default_factory=time.monotonic)
+    last_heard: float = field(init=False)
     """When it last returned a receipt, or received a batch after being idle."""
     info: WorkerInfo | None = None
     shared: bool = True
@@ -57,21 +59,24 @@ class Replica:
     lane: WorkerLane = field(default_factory=lambda: WorkerLane(SpanJournal(), 0))
     """Where the journal of the run notes what it does."""
 
+    def __post_init__(self) -> None:
+        self.since = self.started = self.last_heard = self.now()
+
     def enter(self, state: State) -> None:
         """Enter a state."""
-        self.state, self.since = state, time.monotonic()
+        self.state, self.since = state, self.now()
         self.lane.enter(state)
 
     def placed(self, info: WorkerInfo, *, shared: bool) -> None:
         """Its process runs and begins to load."""
         self.info, self.shared = info, shared
-        self.lane.placed(info.host)
+        self.lane.placed(self.handle.node.address)
         self.enter("loading")
 
     def successor(self, queue: StageQueue, lane: WorkerLane) -> "Replica":
         """The worker of another stage in the same process, which begins to load."""
         assert self.info is not None
-        successor = Replica(queue, self.handle, lane=lane, inherited=True)
+        successor = Replica(queue, self.handle, self.now, lane=lane, inherited=True)
         successor.placed(self.info, shared=self.shared)
         return successor
 
@@ -85,7 +90,7 @@ class Replica:
     def send(self, batch: Batch) -> Any:
         """Have it compute a batch; the reference to its receipt."""
         if not self.in_flight:
-            self.last_heard = time.monotonic()
+            self.last_heard = self.now()
         self.exclusive = batch.alone
         self.lane.sent(batch)
         ref = self.handle.call("run", self.items_of(batch))
@@ -94,7 +99,7 @@ class Replica:
 
     def received(self, batch: Batch, receipt: Receipt) -> None:
         """Note that it has answered."""
-        self.last_heard = time.monotonic()
+        self.last_heard = self.now()
         self.exclusive = self.exclusive and not batch.alone
         computed = any(span.phase == "compute" for span in receipt.spans)
         if receipt.status in ("timeout", "broken") and not computed:
@@ -180,21 +185,21 @@ class Replica:
             Fault.TIMEOUT: "timed out",
         }
         return WorkerFailure(
-            at=now(),
+            at=date_and_time(),
             stage=self.queue.spec.name,
-            host=self.info.host if self.info else f"node {self.handle.node[:8]}",
+            host=self.handle.node.address,
             kind=kinds.get(fault, "lost with its node"),
             reason=reason,
             records=sum(len(batch.jobs) for batch in batches),
         )
 
 
-def lane_of(journal: SpanJournal, queue: StageQueue, node: str) -> WorkerLane:
+def lane_of(journal: SpanJournal, queue: StageQueue, node: Node) -> WorkerLane:
     """The lane of a new worker of a stage."""
     placement = queue.spec.placement
     return journal.lane(
         queue.spec.name,
-        node,
+        node.id,
         gpus=placement.num_gpus,
         cpus=placement.num_cpus,
         slots=placement.concurrency,

@@ -2,38 +2,41 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, get_args
 
 from cluster.counts import count, totals_of
+from cluster.executors.base import ClusterError, Executor, ExecutorName
 from cluster.lock import RunInUse, RunLock
-from cluster.manifest import environment, now, write_json
+from cluster.manifest import environment, former_entries, now, write_json
 from cluster.plan import (
     EngineOptions,
     Evaluation,
-    OnAnswer,
     Plan,
     compared,
     evaluations,
 )
 from cluster.store import DamagedPart, Store, StoreError
-from cluster.timing import TIMING, former_timing, timing
+from cluster.timing import TIMING, timing
 from cluster.tracing.journal import SpanJournal
 from cluster.tracing.results import traced
 from cluster.tracing.sessions import MAKING, STARTING_RAY
 from cluster.usage import usage_of
-from cluster.walks import Pending
-from cluster.watcher import RunLog, Watcher
-from scorers.base import ItemOutcome
+from cluster.watcher import FAILURES, RunLog, Watcher
 
 MANIFEST = "manifest.json"
+EXECUTOR_VARIABLE = "PLAIT_EXECUTOR"
+Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
+"""Passes on what it is given, and may keep of it what it likes."""
 _MOST_REPAIRS = 3
 """How often one command makes damaged parts again."""
 
@@ -49,29 +52,38 @@ class RunResult:
     made: int
     """Records made by this command."""
     seconds: float
-    interrupted: bool = False
-    evaluations: Sequence[Evaluation | Pending] = field(default=(), repr=False)
-    """The evaluation of every planned document, in the plan's order."""
+    stopped_by: int | None = None
+    """The signal that ended it before its end."""
     traced: bool = False
     """Whether this command added a session to the trace of the run."""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was stopped before its end."""
+        return self.stopped_by is not None
+
+    @property
+    def exit_status(self) -> int:
+        """What a command ends with: 1 after failures, 128 and the number of a signal."""
+        return 128 + self.stopped_by if self.stopped_by else int(self.failed > 0)
 
 
 @dataclass
 class _Stopper:
     """Remembers the first signal, to stop in order; the second one stops at once."""
 
-    requested: bool = False
+    number: int | None = None
     on_stop: Callable[[], None] = field(default=lambda: None)
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.number is not None:
             raise KeyboardInterrupt
-        self.requested = True
+        self.number = number
         self.on_stop()
 
 
 @contextmanager
-def _signals(stopper: _Stopper) -> Iterator[None]:
+def _handling_signals(stopper: _Stopper) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -90,51 +102,77 @@ def execute(
     options: EngineOptions,
     about: Mapping[str, Any],
     watcher: Watcher,
+    reading: Reading = lambda evaluations, store: evaluations,
     *,
     notes: bool = False,
-    on_answer: OnAnswer | None = None,
 ) -> RunResult:
     """Make every missing record of `plan` under `root`; RunInUse, StoreError, ClusterError.
 
-    `about` goes to the manifest unchanged: resolved config, data revision, digests. With
-    `notes`, the documents of the result carry what their stages noted. `on_answer` is told
-    of every document of the result, again where a part had to be repaired meanwhile.
+    `about` goes to the manifest unchanged: resolved config, data revision, digests. At the
+    end `reading` is given the evaluation of every planned document in the plan's order and
+    passes each on; again, from the first, where a part had to be repaired meanwhile. With
+    `notes`, they are read with what their stages noted.
     """
     began = time.monotonic()
     with RunLock(root) as lock, RunLog(root, watcher) as log, SpanJournal(root) as journal:
         store = Store(root, repairs=True, on_notice=log.notice)
         store.sweep()
-        earlier = former_timing(root / MANIFEST)
-        manifest = dict(about) | environment() | {"started": now(), "status": "started"}
-        manifest |= {TIMING: earlier} if earlier else {}
-        write_json(root / MANIFEST, manifest)
-        work = _Work(plan, store, options, log, lock, journal, on_answer)
-        work.finish(notes=notes)
-        journal.close("interrupted" if work.interrupted else "finished")
-        totals = totals_of([*work.evaluations, *work.comparisons])
+        former = former_entries(root / MANIFEST, (TIMING, FAILURES))
+        manifest = dict(about) | environment() | {"started": now()} | former
+        write_json(root / MANIFEST, manifest | {"status": "started"})
+        work = _Work(plan, store, options, log, lock, journal, reading)
+        try:
+            work.finish(notes=notes)
+        except (KeyboardInterrupt, SystemExit):
+            manifest[FAILURES] = log.all_failures(former.get(FAILURES))
+            write_json(root / MANIFEST, manifest | {"status": "interrupted"})
+            raise
+        journal.close("interrupted" if work.stopped_by else "finished")
         manifest |= {
             "finished": now(),
-            "counts": totals,
+            "counts": work.totals,
             "usage": work.usage,
-            "worker_failures": log.about_failures(),
+            FAILURES: log.all_failures(former.get(FAILURES)),
         }
         seconds = time.monotonic() - began
+        earlier = former.get(TIMING, {})
         if entry := timing(earlier, seconds, work.scheduling_s, log.loads, log.takeovers):
             manifest[TIMING] = entry
-        manifest["status"] = "interrupted" if work.interrupted else "finished"
+        manifest["status"] = "interrupted" if work.stopped_by else "finished"
         manifest |= traced(root, log.notice)
         write_json(root / MANIFEST, manifest)
-    failed = totals["failed"] + totals["failed_scores"]
+    failed = work.totals["failed"] + work.totals["failed_scores"]
     seconds = time.monotonic() - began
     return RunResult(
-        totals,
-        failed,
-        work.made,
-        seconds,
-        work.interrupted,
-        work.evaluations,
-        journal.active,
+        work.totals, failed, work.made, seconds, work.stopped_by, journal.active
     )
+
+
+def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
+    """The executor of a run, for as long as it lasts; ClusterError."""
+    chosen = options.executor
+    if chosen is None:
+        chosen = "ray" if options.address else _default_executor()
+    if not isinstance(chosen, str):
+        return chosen
+    if chosen == "local":
+        if options.address:
+            raise ClusterError("--executor local joins no cluster; leave out --address")
+        from cluster.executors import local
+
+        return nullcontext(local.LocalExecutor())
+    from cluster.executors import on_ray
+
+    return on_ray.connected(options.address)
+
+
+def _default_executor() -> ExecutorName:
+    named = os.environ.get(EXECUTOR_VARIABLE, "ray")
+    names: tuple[ExecutorName, ...] = get_args(ExecutorName)
+    for name in names:
+        if named == name:
+            return name
+    raise ClusterError(f"{EXECUTOR_VARIABLE} is {named!r}; valid are {', '.join(names)}")
 
 
 @dataclass
@@ -147,14 +185,13 @@ class _Work:
     watcher: Watcher
     lock: RunLock
     journal: SpanJournal
-    on_answer: OnAnswer | None = None
+    reading: Reading
     made: int = 0
     scheduling_s: float = 0.0
-    """Seconds between the start of Ray and its end."""
-    interrupted: bool = False
+    """Seconds that the executor was open."""
+    stopped_by: int | None = None
     usage: Mapping[str, Any] = field(default_factory=dict)
-    evaluations: Sequence[Evaluation | Pending] = ()
-    comparisons: Sequence[ItemOutcome | Pending] = ()
+    totals: Mapping[str, int] = field(default_factory=dict)
 
     def finish(self, *, notes: bool) -> None:
         """Work until nothing is missing or damaged; StoreError when it never ends."""
@@ -166,7 +203,7 @@ class _Work:
                 if not self._repaired(damage.part):
                     raise
             else:
-                if self.interrupted or not self._repaired():
+                if self.stopped_by or not self._repaired():
                     return
         raise StoreError(
             f"{self.store.root} was repaired {_MOST_REPAIRS} times and parts are damaged "
@@ -188,45 +225,44 @@ class _Work:
             counts = count(self.plan, self.store, only_scorers=only_scorers)
         if announce:
             self.watcher.starting(counts)
-        if any(c.to_run for c in counts) and not self.interrupted:
-            self._on_ray()
+        if any(c.to_run for c in counts) and not self.stopped_by:
+            self._compute()
         with self.journal.phase("compacting parts"):
             for spec in self.plan.stages:
                 self.store.compact(spec)
 
     def _read_back(self, *, notes: bool) -> None:
         with self.journal.phase("reading results"):
-            read = evaluations(self.plan, self.store, notes=notes, on_answer=self.on_answer)
-            self.evaluations = list(read)
-            self.comparisons = list(compared(self.plan, self.store))
+            read = self.reading(evaluations(self.plan, self.store, notes=notes), self.store)
+            self.totals = totals_of(chain(read, compared(self.plan, self.store)))
             self.usage = usage_of(self.plan, self.store)
 
-    def _on_ray(self) -> None:
-        from cluster import actors
-
+    def _compute(self) -> None:
         stopper, journal = _Stopper(), self.journal
         journal.activate()
         with (
-            _signals(stopper),
+            _handling_signals(stopper),
             journal.phase(STARTING_RAY) as starting,
-            actors.connected(self.options.address),
+            opened(self.options) as executor,
+            _handling_signals(stopper),  # again: connecting, Ray sets a handler of its own
         ):
             starting.end()
             with journal.phase(MAKING):
-                self._schedule(stopper)
+                self._schedule(executor, stopper)
 
-    def _schedule(self, stopper: _Stopper) -> None:
+    def _schedule(self, executor: Executor, stopper: _Stopper) -> None:
         from cluster.schedule import Interrupted, Scheduler
 
         scheduler = Scheduler(
             self.plan,
             self.store,
             self.options,
+            executor,
             on_turn=self.watcher.turn,
             on_notice=self.watcher.notice,
             on_failure=self.watcher.worker_failed,
             on_ready=self.watcher.worker_ready,
-            should_stop=lambda: stopper.requested or self.lock.lost,
+            should_stop=lambda: stopper.number is not None or self.lock.lost,
             journal=self.journal,
         )
         stopper.on_stop = lambda: self.watcher.notice(
@@ -238,7 +274,7 @@ class _Work:
         except (Interrupted, KeyboardInterrupt):
             if self.lock.lost:
                 raise RunInUse(f"another process took over {self.store.root}") from None
-            self.interrupted = True
+            self.stopped_by = stopper.number or signal.SIGINT
         finally:
             self.made += scheduler.made
             self.scheduling_s += time.monotonic() - began

@@ -6,16 +6,17 @@ receipts, and reports progress.
 
 from __future__ import annotations
 
-import time
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
 from cluster.allocation import Allocator
-from cluster.plan import DocumentRequest, EngineOptions, Plan, final_lookup, outcome_name
-from cluster.records import Item, decode, encode
-from cluster.stage_queue import FailedJobs, StageQueue
+from cluster.executors.base import Executor
+from cluster.plan import DocumentRequest, EngineOptions, Plan, final_lookup
+from cluster.records import Item, RecordRow, decode, encode
+from cluster.stage_queue import MOST_UNREAD, FailedJobs, StageQueue
 from cluster.store import Store
 from cluster.tracing.journal import SpanJournal
 from cluster.usage import Spending
@@ -23,7 +24,15 @@ from cluster.walks import Pending, Walker, read
 from cluster.watcher import StageProgress, WorkerFailure
 from cluster.worker import Receipt
 from cluster.workers import Event, OnReady, WorkerPool
-from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec
+from generators.base import (
+    Failure,
+    Fault,
+    Job,
+    Outcome,
+    Result,
+    StageSpec,
+    outcome_name,
+)
 from generators.document import Image, Malformed, Sample
 from generators.system import System
 from scorers.base import PlanItem
@@ -32,6 +41,7 @@ _OPENING_S = 0.02
 """Time per turn for opening walks, so that workers never wait for the driver's."""
 _TURN_S = 0.2
 """Time between two reports of progress."""
+_UNREAD = f"none of the judge's first {MOST_UNREAD} replies can be read"
 
 
 class Interrupted(Exception):
@@ -39,13 +49,14 @@ class Interrupted(Exception):
 
 
 class Scheduler:
-    """Runs a plan to its end on the connected Ray cluster."""
+    """Runs a plan to its end, with the workers of an executor."""
 
     def __init__(
         self,
         plan: Plan,
         store: Store,
         options: EngineOptions,
+        executor: Executor,
         *,
         on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
         on_notice: Callable[[str], None] = lambda text: None,
@@ -77,7 +88,9 @@ class Scheduler:
         self._spending.count_records(store, plan.stages)
         probe = _probe_of(plan)
         self._journal = journal or SpanJournal()
+        self._executor, self._now = executor, executor.now
         self._pool = WorkerPool(
+            executor,
             store.root,
             options,
             probe,
@@ -87,7 +100,7 @@ class Scheduler:
             self._journal,
         )
         self._allocator = Allocator(self._pool, self._growing)
-        self._shown = 0.0
+        self._shown = -math.inf
 
     # ---------------------------------------------------------------- the loop
 
@@ -99,6 +112,7 @@ class Scheduler:
                     self._finish_in_flight()
                 self._open_walks()
                 self._handle(self._stop_paying())
+                self._handle(self._stop_asking())
                 self._handle(self._allocator.allocate(self._queues.values()))
                 self._pool.dispatch(self._growing)
                 self._handle(self._pool.collect(0.0 if self._more_walks else 0.1))
@@ -115,16 +129,24 @@ class Scheduler:
         paid = (p for p in self._queues.values() if self._spending.is_paid(p.spec))
         return [self._pool.give_up(p, reason, Fault.BUDGET) for p in paid if p.pending]
 
+    def _stop_asking(self) -> list[Event]:
+        """Judgements fail that wait for a judge whose replies cannot be read."""
+        failure = Failure(_UNREAD, Fault.UNREAD)
+        unread = [(queue, queue.unread()) for queue in self._queues.values()]
+        for name in (queue.spec.name for queue, jobs in unread if jobs):
+            self._notice(f"{name} is not asked any more: {_UNREAD}")
+        return [(queue, [(job, failure) for job in jobs]) for queue, jobs in unread]
+
     def _finish_in_flight(self) -> None:
         """Wait for batches in flight, for a limited time, and stop."""
-        until = time.monotonic() + self.options.grace_s
-        while time.monotonic() < until and any(r.in_flight for r in self._pool.replicas):
+        until = self._now() + self.options.grace_s
+        while self._now() < until and any(r.in_flight for r in self._pool.replicas):
             self._handle(self._pool.collect(0.1))
         raise Interrupted
 
     def _show(self) -> None:
-        if time.monotonic() - self._shown > _TURN_S:
-            self._shown = time.monotonic()
+        if self._now() - self._shown > _TURN_S:
+            self._shown = self._now()
             self._journal.queued({q.spec.name: q.pending for q in self._queues.values()})
             self.on_turn(self.progress())
 
@@ -136,8 +158,8 @@ class Scheduler:
     # ------------------------------------------------------------------- walks
 
     def _open_walks(self) -> None:
-        until = time.monotonic() + _OPENING_S
-        while self._more_walks and time.monotonic() < until:
+        until = self._now() + _OPENING_S
+        while self._more_walks and self._now() < until:
             request = next(self._requests, None)
             if request is None:
                 self._more_walks = False
@@ -161,14 +183,16 @@ class Scheduler:
                 self._request(job, walker)
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
-        row = self.store.rows(job.spec).get(job.key)
+        row = self.store.row(job)
         if row is None or not (row.final or job.key in self._failed_now):
             return None
-        queue = self._queue_of(job.spec)
+        queue, outcome = self._queue_of(job.spec), decode(job.spec.kind, row)
         if job.key not in queue.keys:
             queue.keys.add(job.key)
             queue.count(row.outcome, fresh=False)
-        return decode(job.spec.kind, row)
+            if job.readable and not queue.replies[True]:
+                queue.replies[True] += job.readable(outcome)
+        return outcome
 
     def _request(self, job: Job, walker: Walker[Any]) -> None:
         is_queued = job.key in self._waiting
@@ -185,17 +209,18 @@ class Scheduler:
 
     def _queue_of(self, spec: StageSpec) -> StageQueue:
         if spec.digest not in self._queues:
-            self._queues[spec.digest] = StageQueue(spec, self._ranks[spec.digest])
+            queue = StageQueue(spec, self._ranks[spec.digest], self._now)
+            queue.max_workers = self._executor.most_workers(spec.placement)
+            self._queues[spec.digest] = queue
         return self._queues[spec.digest]
 
     def _growing(self, queue: StageQueue) -> bool:
         """Whether more jobs may still reach the stage from stages before it."""
         if self._more_walks:
             return True
-        busy = {id(r.queue) for r in self._pool.replicas if r.in_flight}
         feeders = self._feeders[queue.spec.digest]
         before = (p for d, p in self._queues.items() if d in feeders)
-        return any(p.pending or id(p) in busy for p in before)
+        return any(p.pending or self._pool.is_busy(p) for p in before)
 
     # -------------------------------------------------------------------- outcomes
 
@@ -221,20 +246,22 @@ class Scheduler:
             rows = self.store.commit(queue.spec, receipt.table)
         else:
             self.store.add(queue.spec, rows)
-        self._finish(queue, {key: row.outcome for key, row in rows.items()})
+        self._finish(queue, rows)
 
     def _commit_failures(self, queue: StageQueue, failed_jobs: FailedJobs) -> None:
         """Failures that no worker could commit."""
         items = [Item(j.key, j.label, j.input) for j, _ in failed_jobs]
         table = encode(queue.spec.kind, items, [f for _, f in failed_jobs], 0.0)
         rows = self.store.commit(queue.spec, table)
-        self._finish(queue, {key: row.outcome for key, row in rows.items()})
+        self._finish(queue, rows)
 
-    def _finish(self, queue: StageQueue, outcomes: Mapping[str, str]) -> None:
-        for key, outcome in outcomes.items():
-            queue.count(outcome)
-            if outcome == "failed":
+    def _finish(self, queue: StageQueue, rows: Mapping[str, RecordRow]) -> None:
+        for key, row in rows.items():
+            queue.count(row.outcome)
+            if row.outcome == "failed":
                 self._failed_now.add(key)
+            if (readable := queue.readers.pop(key, None)) and row.outcome == "done":
+                queue.replies[readable(decode(queue.spec.kind, row))] += 1
             for walker in self._waiting.pop(key, ()):
                 walker.missing -= 1
                 if walker.missing == 0:

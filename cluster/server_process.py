@@ -17,7 +17,6 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -25,6 +24,7 @@ from typing import Any
 from generators.base import ServerCommand
 from generators.errors import PlaitError
 from generators.files import safe_name
+from generators.secrets import without_known_keys
 
 LOG_FOLDER = "servers"
 """Folder of a run directory that holds what its servers wrote."""
@@ -37,7 +37,6 @@ _STOP_MARGIN_S = 5.0
 _PORT_ATTEMPTS = 3
 _SHOWN_LINES = 15
 _SHOWN_BYTES = 3000
-_SHORTEST_SECRET = 8
 _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "RAY_")
 """Beginnings of variables that are the worker's own: a server may be another
 environment's program, and must not find this one's modules."""
@@ -50,16 +49,13 @@ class ServerError(PlaitError, RuntimeError):
 class ServerProcess:
     """One running server."""
 
-    def __init__(
-        self, command: ServerCommand, log: Path, secrets: Mapping[str, str] | None = None
-    ) -> None:
-        """Start it; `wait_ready` waits for it. `secrets` are kept out of messages."""
+    def __init__(self, command: ServerCommand, log: Path) -> None:
+        """Start it; `wait_ready` waits for it."""
         self.command = command
         self.log = log
         self.port = 0
         self.ended: Future[str] = Future()
         """Why it ended, once it has."""
-        self._secrets = [v for v in (secrets or {}).values() if len(v) >= _SHORTEST_SECRET]
         self._stopping = False
         self._group: int | None = None
         self._guard = threading.Lock()
@@ -103,15 +99,14 @@ class ServerProcess:
         return self.ended.done()
 
     def log_end(self) -> str:
-        """The last lines of its log, without the values of secrets."""
+        """The last lines of its log, without keys."""
         try:
             with self.log.open("rb") as file:
                 file.seek(max(0, self.log.stat().st_size - _SHOWN_BYTES))
                 text = file.read().decode(errors="replace")
         except OSError:
             return ""
-        for secret in self._secrets:
-            text = text.replace(secret, "***")
+        text = without_known_keys(text)
         asked = f"GET {self.command.health} "  # by plait, every few seconds
         lines = [x.rstrip() for x in text.splitlines() if x.strip() and asked not in x]
         return "\n".join(lines[-_SHOWN_LINES:])

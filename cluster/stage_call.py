@@ -11,6 +11,7 @@ from typing import Any
 from cluster.energy import EnergyMeter
 from cluster.tracing.spans import SpanList
 from generators.base import Failure, Fault, Outcome, Placement, Result, StageInput
+from generators.secrets import without_keys_in
 
 
 class OverdueBatch(Exception):
@@ -56,6 +57,7 @@ class TimedCall:
             raise ValueError(
                 f"the stage returned {len(outcomes)} outcomes for {len(self.inputs)} inputs"
             )
+        outcomes = without_keys_in(outcomes)
         after = self.meter.joules() if self.meter else None
         if before is None or after is None:
             return outcomes

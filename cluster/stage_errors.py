@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from cluster.server_process import ServerError
+from generators.secrets import without_keys
 
 StageFault = Literal["raised", "out of memory", "broken"]
 """What an exception says of the process that computed a batch: a record is at fault, a
@@ -31,15 +32,15 @@ def stage_fault(error: Exception) -> StageFault:
 
 
 def error_text(error: BaseException) -> str:
-    """Kind, message and the innermost line of code of an error.
+    """Kind, message and the innermost line of code of an error, without keys.
 
     One about a server ends with the server's own words instead.
     """
     if isinstance(error, ServerError):
-        return str(error)
+        return without_keys(str(error))
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return without_keys(f"{type(error).__name__}: {error}{where}")
 
 
 def release_memory() -> None:

@@ -6,13 +6,17 @@ import heapq
 import math
 import time
 from collections import Counter, deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import filterfalse
+from typing import Any
 
-from generators.base import Failure, Fault, Job, StageSpec, add_usage
+from generators.base import RANDOM, Failure, Fault, Job, Outcome, StageSpec, add_usage
 
 DEATHS_TO_QUARANTINE = 3
 """Deaths of workers that had only this record, before it is not tried again."""
+MOST_UNREAD = 32
+"""First replies of a judge, all unread, after which it is not asked any more."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,6 +39,8 @@ class StageQueue:
     spec: StageSpec
     rank: int
     """Position in the chains: lower ranks feed higher ones."""
+    now: Callable[[], float] = time.monotonic
+    """The clock."""
     limit: int = 0
     """Most records in a batch; halved by every out-of-memory."""
     keys: set[str] = field(default_factory=set)
@@ -43,6 +49,11 @@ class StageQueue:
     """Outcomes of the jobs that have ended."""
     made: int = 0
     """Records made by this command."""
+    replies: Counter[bool] = field(default_factory=Counter)
+    """Judgements by whether they can be read: those of this command, and former read ones
+    as far as needed."""
+    readers: dict[str, Callable[[Outcome[Any]], bool]] = field(default_factory=dict)
+    """`Job.readable` of the jobs that ask for judgements, by key."""
     first_made_at: float | None = None
     """When its first record was made."""
     usage: dict[str, float] = field(default_factory=dict)
@@ -75,6 +86,8 @@ class StageQueue:
         order = -job.size if self.spec.placement.longest_first else 0
         heapq.heappush(self._heap, (job.group, order, self._arrivals, job))
         self._arrivals += 1
+        if job.readable is not None:
+            self.readers[job.key] = job.readable
 
     @property
     def pending(self) -> int:
@@ -99,13 +112,15 @@ class StageQueue:
         jobs = tuple(heapq.heappop(self._heap)[-1] for _ in range(count))
         return Batch(jobs) if jobs else None
 
-    def drain(self) -> list[Job]:
-        """All waiting jobs, taken off the queue."""
+    def drain(self, chosen: Callable[[Job], bool] = lambda job: True) -> list[Job]:
+        """The `chosen` ones of the waiting jobs, taken off the queue; by default all."""
         jobs = [entry[-1] for entry in self._heap]
         jobs += [job for batch in self._retries for job in batch.jobs]
-        self._heap.clear()
-        self._retries.clear()
-        return jobs
+        self._heap = [entry for entry in self._heap if not chosen(entry[-1])]
+        heapq.heapify(self._heap)
+        left = (replace(b, jobs=tuple(filterfalse(chosen, b.jobs))) for b in self._retries)
+        self._retries = deque(batch for batch in left if batch.jobs)
+        return list(filter(chosen, jobs))
 
     def put_back(self, batch: Batch) -> None:
         """Queue a batch again that was never computed."""
@@ -163,7 +178,17 @@ class StageQueue:
         self.outcomes[outcome] += 1
         if fresh:
             self.made += 1
-            self.first_made_at = self.first_made_at or time.monotonic()
+            self.first_made_at = self.first_made_at or self.now()
+
+    def unread(self) -> list[Job]:
+        """The waiting judgements, taken off the queue once the first cannot be read.
+
+        Those of random weights never can, and are made for the time they take.
+        """
+        few = self.replies[True] or self.replies[False] < MOST_UNREAD
+        if few or not self.readers or self.spec.weights in RANDOM:
+            return []
+        return self.drain(lambda job: job.readable is not None)
 
     def used(self, usage: Mapping[str, float]) -> None:
         """Add the usage of a batch."""
@@ -172,11 +197,11 @@ class StageQueue:
     @property
     def working_s(self) -> float:
         """Seconds since the first record was made, for a rate."""
-        return time.monotonic() - self.first_made_at if self.first_made_at else 0.0
+        return self.now() - self.first_made_at if self.first_made_at else 0.0
 
     def waited_s(self) -> float:
         """Seconds for which the stage has had work and no worker, from its first call."""
-        now = time.monotonic()
+        now = self.now()
         if self.waiting_since is None:
             self.waiting_since = now
         return now - self.waiting_since

@@ -33,7 +33,7 @@ from cluster.parts import (
 )
 from cluster.records import RecordRow, as_current, head_columns, rows_of
 from cluster.verify import check_part
-from generators.base import StageSpec
+from generators.base import Job, StageSpec
 from generators.document import Blob
 
 __all__ = [
@@ -115,8 +115,9 @@ class Store:
     """All stages' records under one run directory.
 
     A store that `repairs` sets damaged parts aside, so that their records are made again;
-    any other leaves them in place and counts their records as missing. Either way
-    `on_notice` is called with a message, by default one that writes to the terminal.
+    a `strict` one raises DamagedPart; any other leaves them in place, counts their records
+    as missing and names them in `damage`. Unless it raises, `on_notice` is called with a
+    message, by default one that writes to the terminal.
     """
 
     def __init__(
@@ -124,13 +125,17 @@ class Store:
         root: Path,
         *,
         repairs: bool = False,
+        strict: bool = False,
         on_notice: Callable[[str], None] = _log.warning,
     ) -> None:
         self.root = root
         self.repairs = repairs
+        self.strict = strict
         self.on_notice = on_notice
         self.notices: list[str] = []
         """Messages about the state of the store."""
+        self.damage: dict[str, DamagedPart] = {}
+        """By part, the damage that readers went on without."""
         self.suspects: set[str] = set()
         """Parts that a worker reported damaged."""
         self._rows: dict[str, dict[str, RecordRow]] = {}
@@ -144,6 +149,15 @@ class Store:
         if spec.digest not in self._rows:
             self._rows[spec.digest] = self._load(spec)
         return self._rows[spec.digest]
+
+    def key_of(self, job: Job) -> str:
+        """The key under which the record of `job` is kept, or will be."""
+        rows = self.rows(job.spec)
+        return next((key for key in job.keys if key in rows), job.key)
+
+    def row(self, job: Job) -> RecordRow | None:
+        """The record of `job`, if there is one."""
+        return self.rows(job.spec).get(self.key_of(job))
 
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Index records that a worker or the driver has just committed."""
@@ -176,9 +190,24 @@ class Store:
                 return rows_of(spec.kind, table, str(part))
         except DamagedPart as damage:
             if not self.repairs:
-                self._notice(f"{damage}. Its records count as missing here.")
+                self.go_on_without(damage, "Its records count as missing here.")
             elif not self.set_aside([damage.part]):
                 raise
+            return {}
+
+    def go_on_without(self, damage: DamagedPart, what: str) -> None:
+        """Note damage and `what` follows from it; raise it in a store that does not."""
+        if self.strict or self.repairs:
+            raise damage
+        self.damage.setdefault(damage.part, damage)
+        self._notice(f"{damage}. {what}")
+
+    def notes(self, row: RecordRow) -> dict[str, Any]:
+        """`notes_of`; nothing where they are damaged."""
+        try:
+            return notes_of(row)
+        except DamagedPart as damage:
+            self.go_on_without(damage, "What its stage noted is not shown.")
             return {}
 
     def _notice(self, text: str) -> None:

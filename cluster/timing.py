@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 TIMING = "timing"
@@ -16,15 +14,6 @@ _MOST_LOADS = 8
 
 Loads = Mapping[str, Sequence[float]]
 """Seconds in which workers became ready, by the stage's folder."""
-
-
-def former_timing(manifest: Path) -> dict[str, Any]:
-    """The entry of the run's earlier commands; empty where there is none."""
-    try:
-        former = json.loads(manifest.read_text())[TIMING]
-    except (OSError, ValueError, LookupError, TypeError):
-        return {}
-    return former if isinstance(former, dict) else {}
 
 
 def timing(

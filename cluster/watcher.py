@@ -23,6 +23,8 @@ from cluster.counts import StageCount
 from cluster.lock import RunInUse
 from cluster.manifest import now
 from generators.files import safe_name
+from generators.secrets import without_known_keys
+from generators.visible import visible
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
 
@@ -73,7 +75,7 @@ class Watcher:
     """Is notified of what happens in a run; this one ignores it all."""
 
     def starting(self, counts: Sequence[StageCount]) -> None:
-        """Called once, before Ray is started, with the jobs that are planned."""
+        """Called once, before the executor is opened, with the jobs that are planned."""
 
     def turn(self, stages: Sequence[StageProgress]) -> None:
         """Called a few times a second."""
@@ -92,20 +94,22 @@ class Watcher:
         """
 
 
+FAILURES = "worker_failures"
+"""The manifest's entry."""
 LOG = "run.log"
 STDERR_FOLDER = ".stderr"
 _GATHERED_EVERY_S = 2.0
 _LARGEST_READ = 1 << 20
 _MOST_LISTED = 1000
-"""Failures of workers that the manifest lists; the log has them all."""
+"""Failures of workers that the manifest lists, the latest ones; the log has them all."""
 
 
-def redirect_stderr(root: Path, stage: str) -> None:
+def redirect_stderr(root: Path, stage: str, host: str) -> None:
     """Send the stderr of this process, native libraries included, to the run's log."""
     with contextlib.suppress(OSError):
         folder = root / STDERR_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        file = folder / f"{safe_name(stage)[:60]} {socket.gethostname()} {os.getpid()}"
+        file = folder / f"{safe_name(stage)[:60]} {host} {os.getpid()}"
         handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(handle, 2)
         os.close(handle)
@@ -174,10 +178,12 @@ class RunLog(Watcher):
         times.setdefault(folder, []).append(seconds)
         self.watcher.worker_ready(folder, seconds, taken_over=taken_over)
 
-    def about_failures(self) -> dict[str, Any]:
-        """The manifest's entry on failed workers."""
-        first = [failure.as_json() for failure in self.failures[:_MOST_LISTED]]
-        return {"total": len(self.failures), "listed": first}
+    def all_failures(self, former: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The manifest's entry on failed workers of all commands, after a `former` one."""
+        known = former or {"total": 0, "listed": []}
+        listed = [*known["listed"], *(failure.as_json() for failure in self.failures)]
+        total = known["total"] + len(self.failures)
+        return {"total": total, "listed": listed[-_MOST_LISTED:]}
 
     # --------------------------------------------------------------------- gathering
 
@@ -213,6 +219,7 @@ class RunLog(Watcher):
 
     def _write(self, text: str, source: str = "plait") -> None:
         head = f"{now()} {source}: "
+        text = visible(without_known_keys(text))
         lines = "".join(f"{head}{line}\n" for line in text.splitlines())
         # A full disk must not end a run because of its log; the store reports it.
         with self._guard, contextlib.suppress(OSError), self.path.open("a") as file:

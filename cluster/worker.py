@@ -14,15 +14,13 @@ import ctypes
 import gc
 import hashlib
 import os
-import socket
 import tempfile
 import time
-import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import pyarrow as pa
 
@@ -52,18 +50,23 @@ from generators.base import (
     add_usage,
 )
 from generators.document import Blob, Request, with_blobs
-from generators.garbage import rarer_collections
+from generators.secrets import know, print_error
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
 
 
+class Computing(Protocol):
+    """Computes one call after another, as an executor of one thread does."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        """The answer to a call, once there is one."""
+
+
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """Where a worker runs and what it shares with the driver."""
+    """What a worker shares with the driver."""
 
-    host: str
-    pid: int
     token: str | None
     """Name of the file it wrote into the run directory; None when it could not."""
     sees_data: bool
@@ -107,12 +110,19 @@ class Worker:
         root: str,
         secrets: Mapping[str, str] | None = None,
         used: Mapping[str, float] | None = None,
+        host: str = "localhost",
+        compute: Computing | None = None,
     ) -> None:
-        """`used` is the usage of the records that earlier workers have committed."""
-        self.root = Path(root)
+        """`used` is the usage of the records that earlier workers have committed.
+
+        `host` names the machine in files and logs; several may share a host name. The
+        stage computes in `compute`, by default a thread of its own.
+        """
+        self.root, self._host = Path(root), host
         self._shared = True
         self._logs = False
-        self._compute = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        own = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        self._compute: Computing = compute or own
         self._assign(spec, secrets, used)
 
     def _assign(
@@ -133,8 +143,8 @@ class Worker:
         self._committer = Committer(self.root / "stages" / spec.folder)
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
-        """Say where this process runs; `samples` are (path, digest) of task pictures."""
-        token = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns()}"
+        """Say what this process sees; `samples` are (path, digest) of task pictures."""
+        token = f"{self._host}-{os.getpid()}-{time.time_ns()}"
         try:
             folder = self.root / TOKEN_FOLDER
             folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +152,7 @@ class Worker:
         except OSError:
             token = ""
         sees_data = all(_digest_of_file(path) == digest for path, digest in samples)
-        return WorkerInfo(socket.gethostname(), os.getpid(), token or None, sees_data)
+        return WorkerInfo(token or None, sees_data)
 
     def ping(self) -> None:
         """Returns as long as the process is alive."""
@@ -154,11 +164,11 @@ class Worker:
         """
         self._shared, self._logs = shared, logs
         if logs and shared:
-            redirect_stderr(self.root, self.spec.name)
+            redirect_stderr(self.root, self.spec.name, self._host)
         try:
             self._stage = self._compute.submit(self._build).result()
         except Exception as error:
-            traceback.print_exception(error)
+            print_error(error)
             return error_text(error)
         # Arrow imports what it needs for its first table; not while a batch waits.
         encode(self.spec.kind, [_NO_ITEM], [Skip("")], 0.0)
@@ -170,12 +180,15 @@ class Worker:
         For stages that share a process (`StageSpec.shares_process`).
         """
         self._calls.shutdown()
-        self._compute.submit(self._drop).result()
+        self.unload()
         self._assign(spec)
         return self.load(self._shared, self._logs)
 
-    def _drop(self) -> None:
+    def unload(self) -> None:
         """Forget the stage, and give its memory back to the system."""
+        self._compute.submit(self._drop).result()
+
+    def _drop(self) -> None:
         getattr(self._stage, "close", lambda: None)()
         self._stage = None
         gc.collect()  # models refer to themselves
@@ -191,9 +204,10 @@ class Worker:
 
     def _build(self) -> Any:
         os.environ.update(self._secrets)
+        know(self.spec.secrets)
         self._meter = meter_of(self.spec.placement)
         served = self._served()
-        with self._loading.phase("load"), rarer_collections():
+        with self._loading.phase("load"):
             stage = load_stage(self.spec, **served)
         if self._used and hasattr(stage, "continue_from"):
             stage.continue_from(self._used)
@@ -208,7 +222,7 @@ class Worker:
         folder = self.root if self._shared else Path(tempfile.gettempdir()) / "plait"
         log = log_path(folder, command.name)
         with self._loading.phase("server"):
-            self._server = ServerProcess(command, log, self._secrets)
+            self._server = ServerProcess(command, log)
             self._server.wait_ready()
         return {"base_url": self._server.url}
 
@@ -332,6 +346,6 @@ def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
 
 def _receipt_of(error: Exception) -> Receipt:
     """The receipt for an exception that a stage raised."""
-    traceback.print_exception(error)
+    print_error(error)
     text = error_text(error)
     return Receipt(stage_fault(error), text)

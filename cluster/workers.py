@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import time
+import math
+import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cluster import actors
-from cluster.local_ray import is_local
-from cluster.placement import SETTLING_S, LoadingDeaths, Node, Resources, free_resources
+from cluster.executors.base import Executor, HostLost
+from cluster.placement import LoadingDeaths, Node, Resources, free_resources
 from cluster.plan import EngineOptions
 from cluster.replica import Replica, lane_of
 from cluster.stage_queue import Batch, FailedJobs, StageQueue
 from cluster.store import StoreError
 from cluster.tracing.journal import SpanJournal
+from cluster.usage import committed_usage
 from cluster.watcher import WorkerFailure
 from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
-from generators.base import Failure, Fault
+from generators.base import Failure, Fault, StageSpec
+from generators.secrets import know
 
 _NODES_AGE_S = 1.0
+_SILENCE_S = 20.0
+"""How long a node may give no sign before its work is given to others."""
 
 
 class OnReady(Protocol):
@@ -33,11 +38,27 @@ Event = tuple[StageQueue, Receipt | FailedJobs]
 """The outcome of a batch: a receipt of committed records, or records that failed."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Death:
+    """A worker that has died, alone or with its node: that is not yet known."""
+
+    replica: Replica
+    reason: str
+    batches: list[Batch]
+    at: float
+
+    @property
+    def node(self) -> Node:
+        """Where the worker ran."""
+        return self.replica.handle.node
+
+
 class WorkerPool:
     """All workers, over all stages."""
 
     def __init__(
         self,
+        executor: Executor,
         root: Path,
         options: EngineOptions,
         probe: list[tuple[str, str]],
@@ -46,6 +67,8 @@ class WorkerPool:
         on_ready: OnReady = lambda folder, seconds, *, taken_over: None,
         journal: SpanJournal | None = None,
     ) -> None:
+        self.executor = executor
+        self.now = executor.now
         self.root = root
         self.options = options
         self.notice = notice
@@ -56,53 +79,81 @@ class WorkerPool:
         self.nodes: list[Node] = []
         self._probe = probe
         self._refs: dict[Any, Replica] = {}
-        self._nodes_read_at = 0.0
+        self._nodes_read_at = -math.inf
         self._occupied: list[tuple[float, str, Resources]] = []
         """When, where and how much turned out to be in use by other jobs."""
-        # The one node of a local Ray cannot be lost without this process.
-        settling_s = 0.0 if is_local(options.address) else SETTLING_S
-        self._loading_deaths = LoadingDeaths(time.monotonic, settling_s)
+        self._loading_deaths = LoadingDeaths()
+        self._deaths: list[_Death] = []
+        """Deaths that are attributed once it is known what became of the node."""
+        self._given_up: set[str] = set()
+        """Nodes that give no sign, and whose work was given to others."""
 
     # ------------------------------------------------------------ starting and stopping
+
+    def is_busy(self, queue: StageQueue) -> bool:
+        """Whether a batch of the stage is in flight, or was when its worker died."""
+        if any(r.in_flight for r in self.replicas if r.queue is queue):
+            return True
+        return any(d.batches for d in self._deaths if d.replica.queue is queue)
 
     def of(self, queue: StageQueue) -> list[Replica]:
         """The workers of a stage, without those that are being stopped."""
         return [r for r in self.replicas if r.queue is queue and r.state != "stopping"]
 
-    def refresh_nodes(self, *, now: bool = False) -> None:
-        """Read which nodes are alive; at most once a second unless it must be `now`."""
-        if now or time.monotonic() - self._nodes_read_at > _NODES_AGE_S:
-            self._nodes_read_at = time.monotonic()
-            if (nodes := actors.nodes()) != self.nodes:
+    def refresh_nodes(self) -> None:
+        """Read which nodes are alive, at most once a second."""
+        if self.now() - self._nodes_read_at > _NODES_AGE_S:
+            self._nodes_read_at = self.now()
+            if (nodes := self.executor.nodes()) != self.nodes:
                 self.nodes = nodes
                 totals = {n.id: (n.total.gpus, n.total.cpus) for n in nodes}
                 self._journal.nodes(totals)
 
     def free_for(self, queue: StageQueue) -> dict[str, Resources]:
         """The free resources of the nodes on which the stage may try a worker now."""
-        avoided = self._loading_deaths.avoided(queue)
+        avoided = self._avoided(queue)
         return {n: need for n, need in self.free().items() if n not in avoided}
 
     def is_held_back(self, queue: StageQueue) -> bool:
-        """Whether some node is not tried now because a worker died loading there."""
-        return bool(self._loading_deaths.avoided(queue))
+        """Whether some node that may yet host a worker of the stage is not tried now."""
+        return bool(self._avoided(queue) - self._loading_deaths.barred(queue))
+
+    def _avoided(self, queue: StageQueue) -> set[str]:
+        """Nodes that are not tried now: they may be gone, or cannot start the stage."""
+        doubtful = {d.node.id for d in self._deaths} | self._given_up
+        return doubtful | self._loading_deaths.barred(queue)
+
+    def _hosts(self, queue: StageQueue) -> set[str]:
+        """Nodes that are alive and large enough for a worker of the stage."""
+        need = Resources.of_placement(queue.spec.placement)
+        return {n.id for n in self.nodes if need.fits(n.total)}
 
     def free(self) -> dict[str, Resources]:
         """The free resources of each node, as far as is known."""
-        lately = time.monotonic() - self.options.placement_timeout_s
+        lately = self.now() - self.options.placement_timeout_s
         self._occupied = [entry for entry in self._occupied if entry[0] > lately]
         others = [(node, need) for _, node, need in self._occupied]
-        workers = [(r.handle.node, r.need) for r in self.replicas]
+        workers = [(r.handle.node.id, r.need) for r in self.replicas]
         return free_resources(self.nodes, workers + others)
 
     def start(self, queue: StageQueue, node: str) -> None:
         """Start one more worker of a stage."""
         queue.waiting_since = None
-        handle = actors.start(queue.spec, self.root, node)
-        lane = lane_of(self._journal, queue, node)
-        replica = Replica(queue, handle, lane=lane)
+        host = next(n for n in self.nodes if n.id == node)
+        given = self._given(queue.spec, host)
+        handle = self.executor.start(queue.spec.placement, host, given)
+        lane = lane_of(self._journal, queue, host)
+        replica = Replica(queue, handle, self.now, lane=lane)
         self.replicas.append(replica)
         self._refs[handle.call("describe", self._probe, control=True)] = replica
+
+    def _given(self, spec: StageSpec, node: Node) -> tuple[Any, ...]:
+        """What a `Worker` is made of."""
+        know(spec.secrets)
+        secrets = {name: os.environ[name] for name in spec.secrets if name in os.environ}
+        # Only stages behind an endpoint have ceilings, and only those read parts again.
+        used = committed_usage(self.root, spec) if spec.placement.endpoint else {}
+        return spec, str(self.root), secrets, used, node.address
 
     def hand_over(self, replica: Replica, queue: StageQueue) -> None:
         """Have the process of an idle worker load another stage of the same needs.
@@ -135,7 +186,7 @@ class WorkerPool:
         try:
             closing = [r.handle.call("close", control=True) for r in serving]
             limit = max((r.stopping_limit_s for r in serving), default=0.0)
-            actors.wait_for_all(closing, limit)
+            self.executor.wait_for_all(closing, limit)
         finally:
             for replica in self.replicas:
                 replica.handle.kill()
@@ -181,20 +232,25 @@ class WorkerPool:
     def collect(self, timeout_s: float) -> list[Event]:
         """Handle all replies that are ready, waiting at most `timeout_s` for the first."""
         events: list[Event] = []
-        lost: list[tuple[Any, str]] = []
-        for ref in actors.wait(list(self._refs), timeout_s):
+        lost: list[tuple[Any, HostLost]] = []
+        for ref in self.executor.wait(list(self._refs), timeout_s):
             try:
-                value = actors.result(ref)
-            except actors.WorkerLost as error:
-                lost.append((ref, str(error)))
+                value = self.executor.result(ref)
+            except HostLost as error:
+                lost.append((ref, error))
                 continue
             if (replica := self._refs.pop(ref, None)) is not None:
                 events += self._replied(replica, ref, value)
         # Last, because batches that a dying worker had finished must not run again.
-        for ref, message in lost:
+        for ref, cause in lost:
             if (replica := self._refs.pop(ref, None)) is not None:
-                events += self._lost(replica, message)
-        return events + self._check_limits() + self._not_loadable()
+                self._lost(replica, cause)
+        return events + self.unprompted()
+
+    def unprompted(self) -> list[Event]:
+        """The events that no reply brings: of deaths, silence and limits of time."""
+        self._give_up_silent_nodes()
+        return self._attributed() + self._check_limits() + self._not_loadable()
 
     def _replied(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
         if ref in replica.in_flight:
@@ -272,26 +328,78 @@ class WorkerPool:
 
     # --------------------------------------------------------------------- deaths
 
-    def _lost(self, replica: Replica, message: str) -> list[Event]:
-        """A worker has died: its batches are queued again, and may count as its cause."""
+    def _lost(self, replica: Replica, error: HostLost) -> None:
+        """A worker has ended: because of what it did, or because its node is gone."""
         replica.handle.kill()
-        queue, batches = replica.queue, self._withdraw(replica)
+        batches = self._withdraw(replica)
         self._remove(replica)
         if replica.state == "stopping":
-            return []
-        self.refresh_nodes(now=True)
-        if not any(n.id == replica.handle.node for n in self.nodes):
-            self._report(replica, None, "the node left the cluster", batches)
-            for batch in batches:
-                queue.put_back(batch)
-            return []
-        self._report(replica, Fault.DIED, actors.cause_of_death(message), batches)
-        reason = f"worker died: {actors.cause_of_death(message)}"
+            return
+        if error.refused:
+            self._report(replica, Fault.DIED, str(error), batches)
+            node = replica.handle.node
+            reason = f"no worker can be started on {node.address}: {error}"
+            self._loading_deaths.bar(replica.queue, node.id, reason)
+        else:
+            reason = f"worker died: {error}"
+            self._deaths.append(_Death(replica, reason, batches, self.now()))
+
+    def _attributed(self) -> list[Event]:
+        """Attribute the deaths of which it is known whether the node died as well."""
+        events: list[Event] = []
+        waiting, self._deaths = self._deaths, []
+        for death in waiting:
+            outlived = self._outlived(death)
+            if outlived is None:
+                self._deaths.append(death)
+            elif outlived:
+                events += self._died_alone(death)
+            else:
+                self._given_up.add(death.node.id)  # Ray may still take it to be alive
+                self._lost_with_node(death.replica, "the node is gone", death.batches)
+        return events
+
+    def _outlived(self, death: _Death) -> bool | None:
+        """Whether the worker's node lives on; None while that is not known."""
+        if not any(n.id == death.node.id for n in self.nodes):
+            return False
+        return self.executor.outlived(death.node.id, death.at)
+
+    def _died_alone(self, death: _Death) -> list[Event]:
+        """A death is charged to what the worker did: to loading, or to its batches."""
+        replica, queue = death.replica, death.replica.queue
+        self._report(replica, Fault.DIED, death.reason, death.batches)
         if replica.state in ("starting", "loading"):
-            self._tries_own_process(replica, reason)
-            self._loading_deaths.add(queue, replica.handle.node, reason)
-            return self._not_loadable()
-        return [(queue, self._attribute(queue, batches, reason, Fault.DIED))]
+            self._tries_own_process(replica, death.reason)
+            self._loading_deaths.add(queue, death.node.id, death.reason)
+            return []
+        return [(queue, self._attribute(queue, death.batches, death.reason, Fault.DIED))]
+
+    def _lost_with_node(self, replica: Replica, reason: str, batches: list[Batch]) -> None:
+        """What a worker had in flight waits again, and nothing is charged."""
+        self._report(replica, None, reason, batches)
+        for batch in batches:
+            replica.queue.put_back(batch)
+
+    def _give_up_silent_nodes(self) -> None:
+        """Give the work of nodes that have been silent for too long to other nodes."""
+        held = {*(r.handle.node for r in self.replicas), *(d.node for d in self._deaths)}
+        self.executor.watch(held | {n for n in self.nodes if n.id in self._given_up})
+        self._given_up = {n for n in self._given_up if self.executor.silent_s(n)}
+        for node in held:
+            if self.executor.silent_s(node.id) > _SILENCE_S:
+                self._give_up_node(node)
+
+    def _give_up_node(self, node: Node) -> None:
+        self._given_up.add(node.id)
+        text = f"no sign of node {node.address} for {_SILENCE_S:.0f} s"
+        for replica in [r for r in self.replicas if r.handle.node == node]:
+            if replica.state == "stopping":
+                continue
+            self.notice(f"{text}: its work is given to other nodes")
+            self._lost_with_node(replica, text, self._withdraw(replica))
+            replica.enter("stopping")
+            self._end(replica)
 
     def _report(
         self, replica: Replica, fault: Fault | None, reason: str, batches: list[Batch]
@@ -300,13 +408,12 @@ class WorkerPool:
         self._on_failure(replica.failure(fault, reason, batches))
 
     def _not_loadable(self) -> list[Event]:
-        """Events for stages whose workers died too often on nodes that are still alive."""
+        """Events for stages whose workers cannot be started or loaded."""
         events: list[Event] = []
-        for queue, reason in self._loading_deaths.unloadable(
-            {n.id for n in self.nodes}
-        ).items():
+        for queue, reason in self._loading_deaths.unloadable(self._hosts).items():
             self._loading_deaths.clear(queue)
-            events += self._never_ready(queue, reason)
+            if queue.unusable is None:
+                events += self._never_ready(queue, reason)
         return events
 
     def _attribute(
@@ -333,7 +440,7 @@ class WorkerPool:
     def _check_limits(self) -> list[Event]:
         """Act on workers that have been in one state for too long."""
         events: list[Event] = []
-        clock = time.monotonic()
+        clock = self.now()
         for replica in list(self.replicas):
             queue, waited = replica.queue, clock - replica.since
             limit = replica.time_limit_s(self.options.placement_timeout_s)
@@ -366,7 +473,8 @@ class WorkerPool:
             return []
         if placed or not self._may_be_placed_later(queue):
             return self._never_ready(queue, reason)
-        self._occupied.append((time.monotonic(), replica.handle.node, replica.need))
+        node = replica.handle.node.id
+        self._occupied.append((self.now(), node, replica.need))
         self.notice(f"stage {queue.spec.name} waits for resources: {reason}")
         return []
 

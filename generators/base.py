@@ -8,8 +8,8 @@ stages. Standard library only.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Generator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Generator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -23,6 +23,8 @@ Weights = Literal["pretrained", "dummy", "tiny"]
 WeightsName = Literal["pretrained", "mini", "dummy", "tiny"]
 """What a user may name. `mini` is a pretrained folder before any loader sees it
 (`generators.mini.resolve`)."""
+RANDOM: tuple[WeightsName, ...] = ("dummy", "tiny")
+"""Kinds of weights whose output is meaningless."""
 SCHEMA_VERSION = 1
 """Bumped when the stored form of a result changes."""
 
@@ -58,6 +60,7 @@ class Fault(StrEnum):
     ENDPOINT = "endpoint failure"
     BUDGET = "budget reached"
     NOT_LOADED = "stage could not be loaded"
+    UNREAD = "replies cannot be read"
 
     @property
     def final(self) -> bool:
@@ -102,10 +105,60 @@ class Unscored:
 
 
 @dataclass(frozen=True, slots=True)
+class Unread(Unscored):
+    """A judgement that was given and cannot be read, or is no number."""
+
+
+@dataclass(frozen=True, slots=True)
 class NotApplicable:
     """The scorer does not apply to such queries (CLIPScore on reasoning)."""
 
     reason: str
+
+
+class OutcomeName(StrEnum):
+    """Everything that can come of a document or of a judgement, as tables name it."""
+
+    DONE = "done"
+    """A document that is there."""
+    SCORED = "scored"
+    """A judgement with a value."""
+    FAILED = "failed"
+    SKIPPED = "skipped"
+    UNSCORED = "unscored"
+    NOT_APPLICABLE = "not_applicable"
+    MISSING = "missing"
+    """Not made yet."""
+    NO_DOCUMENT = "no_document"
+    """A judgement that was not asked for, since there is no document."""
+
+    @property
+    def of_scores(self) -> str:
+        """The same as the count of judgements: `failed_scores` beside failed documents."""
+        return f"{self}_scores" if self in (self.FAILED, self.SKIPPED) else str(self)
+
+
+DOCUMENT_OUTCOMES = tuple(OutcomeName(n) for n in ("done", "failed", "skipped", "missing"))
+SCORE_OUTCOMES = tuple(
+    OutcomeName(n) for n in ("scored", "unscored", "not_applicable", "failed", "skipped")
+)
+"""What a document, and a judgement that was asked for, can come to, in tables' order."""
+VALUED = (OutcomeName.DONE, OutcomeName.SCORED, OutcomeName.NOT_APPLICABLE)
+"""Of which nothing is missing: that a scorer does not apply to a query is no loss."""
+
+
+def outcome_name(outcome: Outcome[Any]) -> OutcomeName:
+    """`done`, `failed`, `skipped`, `unscored` or `not_applicable`."""
+    match outcome:
+        case Result():
+            return OutcomeName.DONE
+        case Failure():
+            return OutcomeName.FAILED
+        case Skip():
+            return OutcomeName.SKIPPED
+        case NotApplicable():
+            return OutcomeName.NOT_APPLICABLE
+    return OutcomeName.UNSCORED
 
 
 PEAKS = frozenset({"peak_memory_mb"})
@@ -264,11 +317,22 @@ class Job:
     group: str = ""
     """Inputs of one group begin alike and are sent together where possible, so that what
     they share is computed once, here or by a server. Not part of the key."""
+    readable: Callable[[Outcome[Any]], bool] | None = field(default=None, compare=False)
+    """Whether the judgement that is asked for can be read in the outcome; None where no
+    judgement is asked for. Not part of the key."""
 
     @cached_property
     def key(self) -> str:
         """Name of the result: never of batch size, world size or host."""
         return digest(self.spec.digest, self.input)
+
+    @cached_property
+    def keys(self) -> tuple[str, ...]:
+        """`key`, and the one of earlier versions, which named payloads by their bytes."""
+        if not isinstance(self.input, ImageRequest) or self.input.payload is None:
+            return (self.key,)
+        by_bytes = replace(self.input, payload=replace(self.input.payload, origin=None))
+        return self.key, digest(self.spec.digest, by_bytes)
 
     @cached_property
     def size(self) -> int:

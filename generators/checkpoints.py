@@ -6,7 +6,8 @@ import contextlib
 import contextvars
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,14 +45,40 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith(".") for part in path.parts)
 
 
+class UnavailableWeights(CheckpointError):
+    """Weights that are not in the Hub's cache, where the Hub does not answer either."""
+
+    def __init__(self, names: Sequence[str], cause: Exception) -> None:
+        self.names, self.cause = names, cause
+        super().__init__(
+            f"weights {', '.join(map(repr, names))} are not in the Hub cache, and the Hub "
+            f"did not answer ({first_line(cause)}). Name a folder, or run `plait fetch` "
+            "where there is a network."
+        )
+
+
 @dataclass
 class Pins:
     """The exact weights, and programs that serve them, that a run was planned with."""
 
     known: dict[str, str] = field(default_factory=dict)
     """`model@revision` -> identity; a program -> its version."""
-    missing: list[str] = field(default_factory=list)
-    """What could not be pinned, and why; collected instead of raised."""
+    errors: list[CheckpointError] = field(default_factory=list)
+    """Why something could not be pinned; collected instead of raised."""
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """What could not be pinned, and why: a line for each cause."""
+        lines: dict[object, str] = {}
+        names: dict[type, list[str]] = defaultdict(list)
+        for error in self.errors:
+            if isinstance(error, UnavailableWeights):
+                cause = type(error.cause)
+                names[cause] += error.names
+                lines[cause] = str(UnavailableWeights(names[cause], error.cause))
+            else:
+                lines[str(error)] = str(error)
+        return tuple(lines.values())
 
 
 _pins: contextvars.ContextVar[Pins | None] = contextvars.ContextVar("pins", default=None)
@@ -93,7 +120,7 @@ def pinned(name: str, resolve: Callable[[], str]) -> str:
         try:
             pins.known[name] = resolve()
         except CheckpointError as error:
-            pins.missing.append(str(error))
+            pins.errors.append(error)
             pins.known[name] = f"unpinned:{name}"
     return pins.known[name]
 
@@ -153,11 +180,8 @@ def _commit(repo_id: str, revision: str | None) -> str:
         sha = HfApi().model_info(repo_id, revision=revision, timeout=10).sha
     except Exception as error:
         # The errors of the Hub client's HTTP library come through unchanged.
-        raise CheckpointError(
-            f"weights {repo_id!r} (revision {revision or 'main'}) are not in the Hub "
-            f"cache, and the Hub did not answer ({first_line(error)}). Name a folder, or "
-            "run `plait fetch` where there is a network."
-        ) from error
+        name = f"{repo_id}@{revision}" if revision else repo_id
+        raise UnavailableWeights([name], error) from error
     if not sha:
         raise CheckpointError(f"the Hub names no commit for {repo_id!r}")
     return sha

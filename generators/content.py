@@ -1,12 +1,16 @@
-"""Work on text with pictures: join, fill a template, follow up a reply, check a request."""
+"""Work on requests: join texts, fill a template, follow up a reply, check, answer."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from string import Formatter
+from typing import TypeVar
 
-from generators.base import Failure
+from generators.base import Failure, Outcome, Skip
 from generators.document import Content, Image, Request, Text, Turn
+
+T = TypeVar("T")
+V = TypeVar("V")
 
 EMPTY_REPLY = "(empty reply)"
 """Replaces a reply without text: chat templates refuse an empty turn."""
@@ -61,3 +65,21 @@ def empty(content: Iterable[Text | Image]) -> Failure | None:
     if any(isinstance(s, Image) or s.text.strip() for s in content):
         return None
     return Failure("the request holds neither text nor pictures")
+
+
+def answered(
+    read: Sequence[T | Skip | Failure], answer: Callable[[list[T]], Iterable[Outcome[V]]]
+) -> list[Outcome[V]]:
+    """One outcome per input, in order.
+
+    `read` holds each input as a model reads it, or why it cannot; `answer` is given those
+    that can be answered, if there are any, as one batch.
+    """
+    ready = [one for one in read if not isinstance(one, Skip | Failure)]
+    outcomes = iter(answer(ready) if ready else ())
+    return [o if isinstance(o, Skip | Failure) else next(outcomes) for o in read]
+
+
+def display_text(parts: Iterable[str | Image]) -> str:
+    """The prompt for readers of the result, with a mark for each image."""
+    return "".join("<image>" if isinstance(part, Image) else part for part in parts)

@@ -58,6 +58,9 @@ class Image(Blob):
 class Payload(Blob):
     """Named tensors as safetensors bytes: VQ codes, hidden states, conditioning."""
 
+    origin: str | None = field(default=None, compare=False)
+    """Names the record it comes from, and its place there; None for one made by hand."""
+
     @classmethod
     def of(cls, data: bytes) -> "Payload":
         """The payload whose safetensors form is `data`."""
@@ -231,16 +234,42 @@ class Malformed:
     field: str = "unknown"
 
 
+def key_of(sample: Sample | Malformed) -> str:
+    """A unique name: a malformed row may have the id of a valid one."""
+    if isinstance(sample, Malformed):
+        return f"{sample.id} (row {sample.row})"
+    return sample.id
+
+
 V = TypeVar("V")
 
 
 def with_blobs(value: V, change: Callable[[Any], Any]) -> V:
     """`value` with every `Blob` inside it replaced by `change(blob)`."""
-    if isinstance(value, Blob):
+    return changed(value, Blob, change)
+
+
+def with_strings(value: V, change: Callable[[str], str]) -> V:
+    """`value` with every plain string inside it replaced by `change(string)`.
+
+    Those of enumerations and of blobs stay: they are names, not text.
+    """
+    return changed(value, str, lambda s: change(s) if type(s) is str else s)
+
+
+def changed(value: V, kind: type, change: Callable[[Any], Any]) -> V:
+    """`value` with every part of a `kind` replaced by `change(part)`, save inside blobs."""
+    if isinstance(value, kind):
         return change(value)  # type: ignore[no-any-return]
-    if isinstance(value, tuple):
-        return tuple(with_blobs(v, change) for v in value)  # type: ignore[return-value]
-    if is_dataclass(value) and not isinstance(value, type):
-        new = {f.name: with_blobs(getattr(value, f.name), change) for f in fields(value)}
-        return replace(value, **new)
-    return value
+    if isinstance(value, tuple | list):
+        parts = (changed(part, kind, change) for part in value)
+        return (tuple if isinstance(value, tuple) else list)(parts)  # type: ignore[return-value]
+    if isinstance(value, Mapping):
+        items = value.items()
+        return {changed(k, kind, change): changed(v, kind, change) for k, v in items}  # type: ignore[return-value]
+    if isinstance(value, Blob) or not is_dataclass(value) or isinstance(value, type):
+        return value
+    before = {f.name: getattr(value, f.name) for f in fields(value)}
+    after = {name: changed(part, kind, change) for name, part in before.items()}
+    new = {name: part for name, part in after.items() if part is not before[name]}
+    return replace(value, **new) if new else value

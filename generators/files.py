@@ -17,8 +17,8 @@ _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
 def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> None:
     """Write `content` to `path` under another name, flush it, and rename.
 
-    Folders are made where they are missing. Lone surrogates, which models do emit and
-    UTF-8 lacks, are written as escapes. A file that can be made again at any time need not
+    Folders are made where they are missing. Lone surrogates, as in names of files that are
+    not UTF-8, are written as escapes. A file that can be made again at any time need not
     be `durable`, that is, flushed to the disk. Raises WriteError and leaves nothing behind.
     """
     data = (

@@ -45,8 +45,9 @@ def canonical(value: Any) -> Any:
     """`value` as plain JSON data in which equal content has only one form.
 
     Input values become objects without their empty fields, so that a field added later
-    with an empty default changes no existing digest; blobs are named by their digest.
-    TypeError for a value of any other class.
+    with an empty default changes no existing digest; blobs are named by their digest, but
+    payloads by their origin where they have one: the last digits of hidden states differ
+    from batch to batch. TypeError for a value of any other class.
     """
     # A plan of a large task set asks for a million keys: the usual types come first.
     if isinstance(value, _PLAIN):
@@ -56,7 +57,8 @@ def canonical(value: Any) -> Any:
     kind: type = type(value)
     if (name := _NAMES.get(kind)) is not None:
         if isinstance(value, Blob):
-            return {name: value.digest}
+            origin = value.origin if isinstance(value, Payload) else None
+            return {name: origin or value.digest}
         content = {field: canonical(getattr(value, field)) for field in _FIELDS[kind]}
         return {name: {k: v for k, v in content.items() if v not in (None, [], {})}}
     if isinstance(value, Mapping):

@@ -47,9 +47,10 @@ def _explained(model: type[BaseModel], error: Any, where: str) -> str:
     inside = f" in {place}" if place else ""
     if error["type"] == "extra_forbidden":
         return str(unknown(f"key{inside}", path[-1], _fields_at(model, path[:-1])))
-    key = path[-1] if path else where
     message = error["msg"].removeprefix("Value error, ")
-    return f"{key}{inside}: {message}; got {error.get('input')!r}"
+    if not path:  # a rule of several fields, whose message names them
+        return f"{where}: {message}" if where else str(message)
+    return f"{path[-1]}{inside}: {message}; got {error.get('input')!r}"
 
 
 def _fields_at(model: type[BaseModel], path: list[str]) -> list[str]:

@@ -19,7 +19,7 @@ from generators.document import (
     Text,
     Turn,
 )
-from generators.keys import derived_seed
+from generators.keys import derived_seed, digest
 
 Variant = Literal["text", "interleaved", "plain"]
 """Wording of a task's prompt: for text-only models, for interleaved ones, none."""
@@ -156,12 +156,14 @@ def _reply(
     written: Content = ()
     for _ in range(system.rounds):
         request = _request(system, sample, repetition, written, progress.drafts)
-        drafted = (yield [Job(system.draft, request, sample.id)])[0]
+        job = Job(system.draft, request, sample.id)
+        drafted = (yield [job])[0]
         if not isinstance(drafted, Result):
             return drafted
         progress.drafts += 1
         progress.note(system.draft, drafted.notes)
-        draft = _with_seeds(system, sample, repetition, drafted.value, progress.images)
+        draft = _with_origins(drafted.value, job)
+        draft = _with_seeds(system, sample, repetition, draft, progress.images)
         if lost := _lost_pictures(drafted.value, draft):
             return lost
         images = yield from _pictures(system, draft.requests, sample, progress)
@@ -194,6 +196,20 @@ def _request(
     seed = repetition.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
     textual = system.tells_modality and not sample.wants_images
     return Request(turns, seed, "text" if textual else None)
+
+
+def _with_origins(draft: Draft, job: Job) -> Draft:
+    """The draft of `job`, whose payloads are named by their places in its record.
+
+    The text is part of the name: a draft that is made again in other words has other
+    pictures, one whose payloads differ in the last digits alone has the same.
+    """
+    segments = list(draft.segments)
+    for place, segment in enumerate(segments):
+        if isinstance(segment, ImageRequest) and segment.payload is not None:
+            payload = replace(segment.payload, origin=digest(job.key, draft.text, place))
+            segments[place] = replace(segment, payload=payload)
+    return Draft(tuple(segments))
 
 
 def _with_seeds(
@@ -241,8 +257,8 @@ def _pictures(
         for payload in payloads:
             progress.note(system.condition, getattr(payload, "notes", {}))
         requests = tuple(
-            replace(r, payload=p.value, prompt=None, context=())
-            for r, p in zip(requests, payloads, strict=True)
+            replace(r, payload=replace(p.value, origin=j.key), prompt=None, context=())
+            for r, j, p in zip(requests, jobs, payloads, strict=True)
             if isinstance(p, Result)
         )
     images = yield [Job(system.render, r, sample.id) for r in requests]

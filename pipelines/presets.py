@@ -9,11 +9,12 @@ from collections.abc import Iterable, Mapping
 from datetime import date
 from typing import ClassVar, Literal, NamedTuple
 
-from generators.base import StageSpec, Weights
+from generators.base import StageSpec
+from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import DiffusionSettings
 from generators.settings import unkeyed
 from pipelines.chat.settings import OPENAI_URL, ChatSettings, EndpointSettings
-from pipelines.servers.fields import EngineModelSettings
+from pipelines.servers.settings import EngineModelSettings
 
 GEMINI_URL = "https://generativelanguage.googleapis.com/v1beta/openai"
 
@@ -107,176 +108,10 @@ class TextToImageSettings(EngineModelSettings, DiffusionSettings):
     engine: Literal["vllm-omni", "sglang"] | None = unkeyed(None)
     """Program that runs the model; None for plait's own stage."""
 
-    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """The model's stage; with an engine, the one that asks the engine's server."""
-        if self.engine is None:
-            return super().spec(name, weights, gpu_gib)
-        from pipelines.servers.image_engines import image_engine_spec
-
-        return image_engine_spec(self, name, weights, gpu_gib)
-
-
-OPENJOURNEY_TRIGGER = "mdjrny-v4 style "
-"""The words that call up Openjourney's style, for `prompt_prefix` (its model card).
-
-MMIE feeds the LVLM's text as it is to every text-to-image model (section 4.1), so the
-default is to add nothing.
-"""
 
 T2IS: Mapping[str, TextToImageSettings] = {
-    # Model card; steps and guidance are StableDiffusionPipeline's defaults, which it uses.
-    "openjourney": TextToImageSettings(
-        model="prompthero/openjourney",
-        steps=50,
-        guidance=7.5,
-        height=512,
-        width=512,
-        dtype="float16",
-        params_b=1.370,
-    ),
-    # Model card of stable-diffusion-3-medium-diffusers.
-    "sd3": TextToImageSettings(
-        model="stabilityai/stable-diffusion-3-medium-diffusers",
-        steps=28,
-        guidance=7.0,
-        height=1024,
-        width=1024,
-        max_sequence_length=256,
-        dtype="float16",
-        params_b=7.693,
-        batch_size=4,
-        vae_slicing=True,
-    ),
-    # Model card; steps and guidance are StableDiffusionXLPipeline's defaults.
-    "sdxl": TextToImageSettings(
-        model="stabilityai/stable-diffusion-xl-base-1.0",
-        steps=50,
-        guidance=5.0,
-        height=1024,
-        width=1024,
-        dtype="float16",
-        variant="fp16",
-        params_b=3.469,
-        batch_size=4,
-        vae_slicing=True,
-    ),
-    # Model card: one step, trained without guidance, 512 x 512.
-    "sdxl-turbo": TextToImageSettings(
-        model="stabilityai/sdxl-turbo",
-        steps=1,
-        guidance=0.0,
-        height=512,
-        width=512,
-        dtype="float16",
-        variant="fp16",
-        params_b=3.469,
-    ),
-    # Model card; no more than two at once, since larger batches gain under a tenth.
-    "flux": TextToImageSettings(
-        model="black-forest-labs/FLUX.1-dev",
-        steps=50,
-        guidance=3.5,
-        height=1024,
-        width=1024,
-        max_sequence_length=512,
-        dtype="bfloat16",
-        params_b=16.870,
-        batch_size=2,
-        vae_slicing=True,
-    ),
-    # Model card (Apache-2.0): its square size of several, and a blank negative prompt,
-    # without which the pipeline does not guide.
-    "qwen-image": TextToImageSettings(
-        model="Qwen/Qwen-Image",
-        steps=50,
-        guidance=4.0,
-        negative_prompt=" ",
-        height=1328,
-        width=1328,
-        max_sequence_length=512,
-        dtype="bfloat16",
-        params_b=28.849,
-        batch_size=2,
-        vae_slicing=True,
-    ),
-    # Model card (Apache-2.0): distilled to four steps without guidance.
-    "flux2-klein": TextToImageSettings(
-        model="black-forest-labs/FLUX.2-klein-4B",
-        steps=4,
-        guidance=1.0,
-        height=1024,
-        width=1024,
-        max_sequence_length=512,
-        dtype="bfloat16",
-        params_b=7.982,
-        batch_size=4,
-        vae_slicing=True,
-    ),
-    # Model card (Apache-2.0) and documentation of ZImagePipeline: the model is evaluated
-    # eight times, which were nine steps of an older schedule whose last did nothing.
-    "z-image-turbo": TextToImageSettings(
-        model="Tongyi-MAI/Z-Image-Turbo",
-        steps=8,
-        guidance=0.0,
-        height=1024,
-        width=1024,
-        max_sequence_length=512,
-        dtype="bfloat16",
-        params_b=10.261,
-        batch_size=4,
-        vae_slicing=True,
-    ),
-    # Model card (Stability AI Community License).
-    "sd3.5-medium": TextToImageSettings(
-        model="stabilityai/stable-diffusion-3.5-medium",
-        steps=40,
-        guidance=4.5,
-        height=1024,
-        width=1024,
-        max_sequence_length=256,
-        dtype="bfloat16",
-        params_b=7.908,
-        batch_size=4,
-        vae_slicing=True,
-    ),
-    # Model card (Stability AI Community License).
-    "sd3.5-large": TextToImageSettings(
-        model="stabilityai/stable-diffusion-3.5-large",
-        steps=28,
-        guidance=3.5,
-        height=1024,
-        width=1024,
-        max_sequence_length=256,
-        dtype="bfloat16",
-        params_b=13.721,
-        batch_size=4,
-        vae_slicing=True,
-    ),
-    # Model card (CreativeML Open RAIL++-M); steps and guidance are PixArtSigmaPipeline's
-    # defaults, which it uses.
-    "pixart-sigma": TextToImageSettings(
-        model="PixArt-alpha/PixArt-Sigma-XL-2-1024-MS",
-        steps=20,
-        guidance=4.5,
-        height=1024,
-        width=1024,
-        max_sequence_length=300,
-        dtype="float16",
-        params_b=5.457,
-        vae_slicing=True,
-    ),
-    # Model card (NVIDIA's license for non-commercial use, and the Gemma Terms of Use).
-    "sana": TextToImageSettings(
-        model="Efficient-Large-Model/Sana_1600M_1024px_BF16_diffusers",
-        steps=20,
-        guidance=4.5,
-        height=1024,
-        width=1024,
-        max_sequence_length=300,
-        dtype="bfloat16",
-        variant="bf16",
-        params_b=4.531,
-        vae_slicing=True,
-    ),
+    design.preset: TextToImageSettings(model=design.checkpoints[0], **design.settings)
+    for design in DESIGNS.values()
+    if design.preset is not None
 }
-"""Settings of the named models: those of their model cards."""
+"""The named text-to-image models, each an entry of `generators.diffusion.designs`."""

@@ -13,10 +13,6 @@ def input_error(request: ImageRequest) -> str | None:
         return f"the request's prompt is empty: {request.prompt!r}"
     if request.seed is None:
         return "the request has no seed"
-    try:
-        request.prompt.encode()
-    except UnicodeEncodeError as error:
-        return f"the prompt is not valid text: {error.reason} at {error.start}"
     return None
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from generators.base import Kind, StageSpec, WeightsName
+from generators.base import Kind, StageSpec, Weights, WeightsName
 from generators.custom import custom_spec, custom_system
 from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings, refuse_mini_only
@@ -27,15 +27,17 @@ from generators.settings import ModelSettings, StageSettings, with_small_batch
 from generators.system import System
 from pipelines.chat.settings import ChatSettings, EndpointSettings, ServerSettings
 from pipelines.composition import PROTOCOLS, composite, protocol, text_alone
-from pipelines.endpoints.image_settings import ImagesSettings
-from pipelines.endpoints.interleaved_settings import (
+from pipelines.endpoints.settings import (
     ChatImagesSettings,
     GeminiSettings,
+    ImagesSettings,
     ResponsesSettings,
     omni_settings,
 )
 from pipelines.presets import LVLMS, T2IS, TextToImageSettings
-from pipelines.servers.table import ServerTable, with_server
+from pipelines.servers.engines import engine_spec
+from pipelines.servers.settings import EngineModelSettings, ServerTable
+from pipelines.servers.start import with_server
 
 WRITERS: Mapping[str, Callable[[str], StageSettings]] = {
     "hf": lambda model: ChatSettings(model=model),
@@ -260,7 +262,10 @@ def _spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
     if isinstance(settings, ModelSettings):
         overrides = with_small_batch(overrides, models.weights)
     settings = with_overrides(settings, overrides, f"models.{name}")
-    return _placed(settings, settings.spec(name, models.weights, models.gpu_gib), models)
+    spec = _stage(settings, name, models.weights, models.gpu_gib)
+    if isinstance(settings, ServerSettings):
+        return with_server(spec, settings, models.servers)
+    return spec
 
 
 def _mini_spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
@@ -269,10 +274,13 @@ def _mini_spec(name: str, settings: StageSettings, models: Models) -> StageSpec:
         return _spec(name, settings, replace(models, weights="pretrained"))
     with mini_settings(name, models.of(name)) as values:
         settings = with_overrides(settings, values, f"models.{name}")
-        return as_mini(settings.spec(name, "pretrained", models.gpu_gib))
+        return as_mini(_stage(settings, name, "pretrained", models.gpu_gib))
 
 
-def _placed(settings: StageSettings, spec: StageSpec, models: Models) -> StageSpec:
-    if isinstance(settings, ServerSettings):
-        return with_server(spec, settings, models.servers)
-    return spec
+def _stage(
+    settings: StageSettings, name: str, weights: Weights, gpu_gib: float
+) -> StageSpec:
+    """The model's own stage, or the one that asks the engine which runs the model."""
+    if isinstance(settings, EngineModelSettings) and settings.engine is not None:
+        return engine_spec(settings, name, weights, gpu_gib)
+    return settings.spec(name, weights, gpu_gib)

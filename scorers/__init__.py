@@ -33,7 +33,7 @@ def resolve_scorer(
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
 ) -> Scorer:
-    """The scorer a user named; UsageError names the valid ones.
+    """Return the scorer a user named; UsageError names the valid ones.
 
     `chat` gives the stage of a chat model by name, for `judge:NAME`.
     """

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import is_dataclass, replace
 from typing import Any, Literal, Protocol
 
-from generators.base import Failure, Fault, Outcome, Result, StageSpec, Unscored, Walk
+from generators.base import Failure, Fault, Outcome, Result, StageSpec, Unread, Walk
 from generators.document import Document, Sample, Score
 
 Direction = Literal["higher", "lower"]
@@ -96,7 +96,7 @@ def with_stage(scorer: Scorer, change: Callable[[StageSpec], StageSpec]) -> Scor
 
 
 def bounds(scale: str) -> tuple[float, float] | None:
-    """The ends of a scale written `LOW-HIGH`; None for any other wording."""
+    """Return the ends of a scale written `LOW-HIGH`; None for any other wording."""
     ends = _ENDS.fullmatch(scale)
     return (float(ends[1]), float(ends[2])) if ends else None
 
@@ -104,7 +104,7 @@ def bounds(scale: str) -> tuple[float, float] | None:
 def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
     """`outcome`, or why its value is not a valid score on `scale`.
 
-    A value that is not a finite number is Unscored; a finite one beyond the scale is a
+    A value that is not a finite number is Unread; a finite one beyond the scale is a
     Failure of the scorer, which declared the scale. The record that holds the value stays
     as it is. Rounding may exceed the ends by a millionth of the scale.
     """
@@ -112,7 +112,7 @@ def admitted(outcome: Outcome[Score], scale: str) -> Outcome[Score]:
         return outcome
     value = outcome.value.value
     if not math.isfinite(value):
-        return Unscored(f"the score {value} is not a finite number")
+        return Unread(f"the score {value} is not a finite number")
     ends = bounds(scale)
     if ends is None:
         return outcome

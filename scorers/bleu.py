@@ -3,12 +3,12 @@
 A document's value is sentence BLEU of its whole text against the whole text of the ground
 truth, as sacrebleu computes it (Post 2018, WMT; Papineni et al. 2002): n-grams up to the
 longest the document has, at most 4 (effective order), exponential smoothing, 0 to 100.
-A mean of these values is not corpus BLEU; `corpus_bleu` gives that from the same records.
+A mean of these values is not corpus BLEU, which adds up n-grams before it divides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
@@ -55,7 +55,7 @@ class BleuSettings(WeightlessSettings):
 
 
 class Bleu:
-    """Scores texts. A result's `parts` hold what `corpus_bleu` adds up, and `signature`.
+    """Scores texts. A result's `parts` hold what BLEU is made of, and `signature`.
 
     `counts` and `totals` are the n-grams shared with the reference and all n-grams, for n
     from 1 to 4; `document_words` and `reference_words` are lengths in words.
@@ -88,7 +88,7 @@ class Bleu:
 def _texts(
     document: Document, truth: Document | None
 ) -> tuple[str, str] | Unscored | NotApplicable:
-    """Both texts on one line each, or why there is nothing to compare.
+    """Return both texts on one line each, or why there is nothing to compare.
 
     Line breaks and boundaries of segments do not count.
     """
@@ -112,27 +112,6 @@ def _metric(settings: BleuSettings) -> Any:
     )
 
 
-def corpus_bleu(scores: Iterable[Score], smooth: Smooth = "exp") -> float | None:
-    """BLEU of all documents as one corpus, 0 to 100, from their `bleu` scores.
-
-    n-grams are counted over all documents before precisions are taken (Papineni et al.
-    2002), so long documents weigh more. None for no score.
-    """
-    from sacrebleu.metrics.bleu import BLEU
-
-    parts = [score.parts for score in scores]
-    if not parts:
-        return None
-    bleu = BLEU.compute_bleu(
-        correct=[sum(p["counts"][n] for p in parts) for n in range(ORDER)],
-        total=[sum(p["totals"][n] for p in parts) for n in range(ORDER)],
-        sys_len=sum(p["document_words"] for p in parts),
-        ref_len=sum(p["reference_words"] for p in parts),
-        smooth_method=smooth,
-    )
-    return float(bleu.score)
-
-
 @dataclass(frozen=True, slots=True)
 class BleuScorer(OneStage):
     """Scores the text of a document against the text of the ground truth."""
@@ -143,7 +122,7 @@ class BleuScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per text: systems that draw other pictures to it share the record."""
+        """One job per text: systems that draw other images to it share the record."""
         texts = _texts(document, sample.reference)
         if not isinstance(texts, tuple):
             return texts
@@ -155,6 +134,6 @@ class BleuScorer(OneStage):
 def bleu(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> BleuScorer:
-    """The scorer `bleu`, with its default settings except for `overrides`."""
+    """Return the scorer `bleu`, with its default settings except for `overrides`."""
     settings = with_overrides(BleuSettings(), overrides, "bleu")
     return BleuScorer(settings.spec("bleu", weights, gpu_gib))

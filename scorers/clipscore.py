@@ -1,18 +1,18 @@
-"""CLIPScore and consistency: pictures against the text beside them, and each other.
+"""CLIPScore and consistency: images against the text beside them, and each other.
 
 Pairs, settings and scorers; the model is in `scorers.clip`. Both scorers read the same
 record: with equal settings they share every forward pass, and either makes the other's
 records.
 
 `clipscore` (Hessel et al., EMNLP 2021): a pair's value is 2.5 * max(cos, 0), a document's
-the mean over its pairs. A picture belongs to all text since the picture before it. Pictures
-with no text between them share one text. A document that opens with pictures gives them the
-text that follows, up to the next picture. A document without text has pairs without text,
+the mean over its pairs. An image belongs to all text since the image before it. Images
+with no text between them share one text. A document that opens with images gives them the
+text that follows, up to the next image. A document without text has pairs without text,
 which are counted and not scored.
 
-`consistency`: the mean cosine over all pairs of a document's pictures, from -1 to 1: style
-and subject kept from picture to picture, as criterion 6 of the MMIE paper asks (appendix
-A.9). It sees neither text nor order: pictures all copied from one other answer score as
+`consistency`: the mean cosine over all pairs of a document's images, from -1 to 1: style
+and subject kept from image to image, as criterion 6 of the MMIE paper asks (appendix
+A.9). It sees neither text nor order: images all copied from one other answer score as
 well.
 """
 
@@ -93,7 +93,7 @@ PUBLISHED: dict[str, PublishedClip] = {
 
 
 class ClipSettings(ModelSettings):
-    """How pairs of text and picture are compared."""
+    """How pairs of text and image are compared."""
 
     kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "clipscore"
@@ -117,11 +117,11 @@ class ClipSettings(ModelSettings):
     """Text beyond the context: cut after its first tokens as in the official code, or
     read in windows whose features are averaged (`mean`) or whose best counts (`max`)."""
     forward_size: int = unkeyed(64, ge=1)
-    """Most pictures or texts in one forward pass."""
+    """Most images or texts in one forward pass."""
     decoders: int = unkeyed(4, ge=1)
-    """Threads that decode and resize pictures, which takes longer than a GPU's pass."""
+    """Threads that decode and resize images, which takes longer than a GPU's pass."""
     remembered: int = unkeyed(4096, ge=0)
-    """Features kept from earlier batches, of pictures and of texts each."""
+    """Features kept from earlier batches, of images and of texts each."""
 
     @model_validator(mode="after")
     def _names_weights(self) -> "ClipSettings":
@@ -145,7 +145,7 @@ class ClipSettings(ModelSettings):
         return self.architecture
 
     def identity(self, weights: Weights) -> str:
-        """The pinned checkpoint; for `dummy` weights the architecture's name."""
+        """Return the pinned checkpoint; for `dummy` weights the architecture's name."""
         if weights == "pretrained":
             return super().identity(weights)
         if weights == "dummy" and self.built is None:
@@ -166,24 +166,24 @@ class ClipSettings(ModelSettings):
         return None if looks_like_path(self.model) else self.model
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Weights plus a fifth, by the published size where none is given."""
+        """Return weights plus a fifth, by the published size where none is given."""
         if self.params_b is None and self.model in PUBLISHED:
             sized = self.model_copy(update={"params_b": PUBLISHED[self.model].params_b})
             return sized.memory_estimate_gib(weights)
         return super().memory_estimate_gib(weights)
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
-        # Small enough to share a GPU with the models whose pictures it scores.
+        # Small enough to share a GPU with the models whose images it scores.
         shared = 0.0 if weights == "tiny" else SHARE_OF_GPU
         return shared if self.num_gpus is None else self.num_gpus
 
 
 @dataclass(frozen=True, slots=True)
 class ImageTextPair:
-    """A picture and the text it should show."""
+    """An image and the text it should show."""
 
     position: int
-    """Which picture of the document it is, from 0."""
+    """Which image of the document it is, from 0."""
     image: Image
     text: str
     """Empty when the document holds no text."""
@@ -192,9 +192,9 @@ class ImageTextPair:
 def pairs_of(
     document: Document, clean: Callable[[str], str] = str.strip
 ) -> list[ImageTextPair]:
-    """One pair per picture, in order.
+    """Return one pair per image, in order.
 
-    Text that `clean` leaves empty does not count: it separates no pictures. Several runs of
+    Text that `clean` leaves empty does not count: it separates no images. Several runs of
     text in a row are joined by line breaks, as in `Document.text`.
     """
     pairs: list[ImageTextPair] = []
@@ -211,7 +211,7 @@ def pairs_of(
 
 
 def _runs(document: Document, clean: Callable[[str], str]) -> list[str | list[Image]]:
-    """The document as texts and groups of pictures that alternate."""
+    """Return the document as texts and groups of images that alternate."""
     pieces = (s if isinstance(s, Image) else clean(s.text) for s in document.segments)
     grouped = groupby((p for p in pieces if p), key=lambda p: isinstance(p, str))
     return [_run(group) for _, group in grouped]
@@ -225,7 +225,7 @@ def _run(group: Iterable[str | Image]) -> str | list[Image]:
 
 @dataclass(frozen=True, slots=True)
 class ClipScorer(OneStage):
-    """Scores the pictures of a document against the text beside them."""
+    """Scores the images of a document against the text beside them."""
 
     stage: StageSpec
     name: str = "clipscore"
@@ -233,7 +233,7 @@ class ClipScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per document with pictures, where the query asks for any."""
+        """Return one job per document with images, where the query asks for any."""
         if not sample.wants_images:
             return NotApplicable("the query asks for no pictures")
         if not document.images:
@@ -245,14 +245,14 @@ class ClipScorer(OneStage):
 def clipscore(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> ClipScorer:
-    """The scorer `clipscore`, with its published settings except for `overrides`."""
+    """Return the scorer `clipscore`, with its published settings except for `overrides`."""
     settings = with_overrides(ClipSettings(), overrides, "clipscore")
     return ClipScorer(settings.spec("clipscore", weights, gpu_gib))
 
 
 @dataclass(frozen=True, slots=True)
 class ConsistencyScorer(OneStage):
-    """Scores how alike the pictures of a document are."""
+    """Scores how alike the images of a document are."""
 
     stage: StageSpec
     name: str = "consistency"
@@ -260,7 +260,7 @@ class ConsistencyScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """The job of `clipscore`, with another value read from its record.
+        """Return the job of `clipscore`, with another value read from its record.
 
         A document without text has no such record: it is Unscored.
         """
@@ -280,7 +280,7 @@ class ConsistencyScorer(OneStage):
 def consistency(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> ConsistencyScorer:
-    """The scorer `consistency`; `overrides` are settings of `clipscore`'s stage."""
+    """Return the scorer `consistency`; `overrides` are settings of `clipscore`'s stage."""
     settings = with_overrides(ClipSettings(), overrides, "consistency")
     # Named as clipscore's, since a stage's records are in a folder of its name.
     return ConsistencyScorer(settings.spec("clipscore", weights, gpu_gib))

@@ -28,7 +28,7 @@ class CustomScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per document."""
+        """Return one job per document."""
         candidate = Candidate(document, sample.question, sample.reference, sample.criteria)
         return (yield [Job(self.stage, candidate, sample.id)])[0]
 
@@ -36,7 +36,7 @@ class CustomScorer(OneStage):
 def custom_scorer(
     name: str, weights: WeightsName, overrides: Mapping[str, Any]
 ) -> CustomScorer:
-    """The scorer of `module:Class`; UsageError for an invalid direction."""
+    """Return the scorer of `module:Class`; UsageError for an invalid direction."""
     stage, cls = custom_spec(name, weights, overrides, [Kind.SCORE])
     scale, direction = getattr(cls, "scale", UNBOUNDED), getattr(cls, "direction", "higher")
     if direction not in DIRECTIONS:

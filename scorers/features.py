@@ -1,8 +1,8 @@
-"""Style of an answer: its length, its markup, its pictures.
+"""Style of an answer: its length, its markup, its images.
 
 Counts and their differences as ProBench takes them (Yan98/ProBench_eval@c17b7ae,
 engine/markdown_info.py, engine/utils_math.py, show_result.py), and beside them the number
-of pictures, which its text-only answers did not have.
+of images, which its text-only answers did not have.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def style(
     mode: Mode = "corrected",
     stripped: bool = True,
 ) -> Style:
-    """Counts over the turns `parts` of one answer.
+    """Return counts over the turns `parts` of one answer.
 
     `stripped` is whether white space around the turns counts as tokens; the official
     program strips the model's answers and not the baseline's.
@@ -116,7 +116,7 @@ def without_code(text: str, mode: Mode = "corrected") -> str:
 def difference(
     first: Style, second: Style, names: Sequence[str] = NAMES
 ) -> tuple[float, ...]:
-    """(a - b) / (a + b + 1) for each of the features `names`, between -1 and 1."""
+    """Return (a - b) / (a + b + 1) for each of the features `names`, between -1 and 1."""
     pairs = zip(astuple(first), astuple(second), strict=True)
     ratios = dict(zip(NAMES, ((a - b) / (a + b + 1) for a, b in pairs), strict=True))
     return tuple(ratios[name] for name in names)

@@ -1,10 +1,10 @@
-"""Structural similarity of an answer's pictures to the ground truth's (Wang et al. 2004).
+"""Structural similarity of an answer's images to the ground truth's (Wang et al. 2004).
 
-Pictures are paired in order, the answer's first with the ground truth's first; those left
+Images are paired in order, the answer's first with the ground truth's first; those left
 over on either side are counted and not scored. A document's value is the mean over
-its pairs, each as torchmetrics computes it: -1 to 1, 1 for the same picture.
+its pairs, each as torchmetrics computes it: -1 to 1, 1 for the same image.
 
-It compares pixels in place: a faithful picture from another angle scores as a wrong one.
+It compares pixels in place: a faithful image from another angle scores as a wrong one.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 KERNEL = 11
-"""Pixels along a side of the Gaussian window: the least a picture can have."""
+"""Pixels along a side of the Gaussian window: the least an image can have."""
 
 
 class SsimSettings(WeightlessSettings):
-    """How pictures are brought to one size."""
+    """How images are brought to one size."""
 
     kind: ClassVar[Kind] = Kind.SCORE
     stage: ClassVar[str] = "ssim"
@@ -50,14 +50,14 @@ class SsimSettings(WeightlessSettings):
     num_cpus: float = unkeyed(1.0, ge=0)
     """CPU cores of one replica."""
     longest_side: int = 512
-    """Pixels: both pictures are resized to the size of the ground truth's or, where that
+    """Pixels: both images are resized to the size of the ground truth's or, where that
     is larger, to its shape with this longer side."""
 
 
 class Ssim:
-    """Scores pictures against the ground truth's.
+    """Scores images against the ground truth's.
 
-    A result's `parts` hold `pairs`, the similarity of each, and how many pictures were
+    A result's `parts` hold `pairs`, the similarity of each, and how many images were
     `unpaired` in the answer and in the ground truth.
     """
 
@@ -65,7 +65,7 @@ class Ssim:
         self._longest = SsimSettings(**settings).longest_side
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        """One score per document; a picture that cannot be read is a Failure."""
+        """One score per document; an image that cannot be read is a Failure."""
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
@@ -96,7 +96,7 @@ class Ssim:
 
 
 def similarity(own: Picture, other: Picture, size: tuple[int, int]) -> float:
-    """The structural similarity of two RGB pictures at `size` (width, height)."""
+    """Return the structural similarity of two RGB images at `size` (width, height)."""
     import torch
     from torchmetrics.functional.image import structural_similarity_index_measure
 
@@ -114,7 +114,7 @@ def common_size(size: tuple[int, int], longest: int) -> tuple[int, int]:
 
 
 def pixels_of(picture: Picture, size: tuple[int, int]) -> np.ndarray[Any, Any]:
-    """An RGB picture as float32 (1, 3, height, width) from 0 to 1, bicubic."""
+    """Return an RGB image as float32 (1, 3, height, width) from 0 to 1, bicubic."""
     import numpy as np
     from PIL.Image import Resampling
 
@@ -127,7 +127,7 @@ def pixels_of(picture: Picture, size: tuple[int, int]) -> np.ndarray[Any, Any]:
 def _pictures(
     document: Document, truth: Document | None
 ) -> tuple[tuple[Image, ...], tuple[Image, ...]] | Unscored | NotApplicable:
-    """The pictures of both, or why there is nothing to compare."""
+    """Return the images of both, or why there is nothing to compare."""
     if truth is None:
         return NotApplicable("the sample has no ground truth")
     if not truth.images:
@@ -139,7 +139,7 @@ def _pictures(
 
 @dataclass(frozen=True, slots=True)
 class SsimScorer(OneStage):
-    """Scores the pictures of a document against the ground truth's."""
+    """Scores the images of a document against the ground truth's."""
 
     stage: StageSpec
     name: str = "ssim"
@@ -147,7 +147,7 @@ class SsimScorer(OneStage):
     direction: Direction = "higher"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per set of pictures: systems with other text beside it share it."""
+        """Return one job per set of images: systems with other text beside it share it."""
         if not sample.wants_images:
             return NotApplicable("the query asks for no pictures")
         pictures = _pictures(document, sample.reference)
@@ -161,6 +161,6 @@ class SsimScorer(OneStage):
 def ssim(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> SsimScorer:
-    """The scorer `ssim`, with its default settings except for `overrides`."""
+    """Return the scorer `ssim`, with its default settings except for `overrides`."""
     settings = with_overrides(SsimSettings(), overrides, "ssim")
     return SsimScorer(settings.spec("ssim", weights, gpu_gib))

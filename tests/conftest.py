@@ -61,19 +61,20 @@ def searched_garbage() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def ray_address() -> Iterator[str]:
     """Address of the session's Ray, which this process is connected to."""
-    from cluster import actors
+    import ray
 
-    context = actors.start_local(num_cpus=4)
+    from cluster.executors.on_ray import start_local
+
+    context = start_local(num_cpus=4)
     yield context.address_info["gcs_address"]
-    actors.stop_local()
+    ray.shutdown()
 
 
 @pytest.fixture(scope="module")
 def worker_threads() -> Iterator[None]:
-    """Runs of this module start threads instead of Ray's processes."""
-    from thread_workers import workers_as_threads
-
-    with workers_as_threads():
+    """Runs of this module have threads as workers."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PLAIT_EXECUTOR", "local")
         yield
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
 from scorers.statistics.estimate import Estimate
 
@@ -100,11 +101,11 @@ def bars_table(title: str, bars: Iterable[Bar], notes: Sequence[str] = ()) -> Re
 
 
 def _row(bar: Bar) -> list[str]:
-    value, ends = bar.estimate.value, bar.estimate.ci95
+    form = NumberForm(digits=3)
     return [
         bar.name,
-        "-" if value is None else f"{value:.3f}",
-        "-" if ends is None else "{:.3f} to {:.3f}".format(*ends),
+        form.number(bar.estimate.value),
+        form.interval(bar.estimate.ci95) or "-",
         f"{bar.estimate.n:,}" if bar.there else "-",
         bar.aim or "-",
         bar.state,

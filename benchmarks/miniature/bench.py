@@ -16,7 +16,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.markup import escape
 
 from benchmarks.bench_program import (
     announce,
@@ -25,7 +24,13 @@ from benchmarks.bench_program import (
     exit_status,
     write_forms,
 )
+from benchmarks.miniature import outputs
 from benchmarks.miniature.bars import BenchPart
+from benchmarks.miniature.captions import measure_captions
+from benchmarks.miniature.corrupted import measure_corruptions
+from benchmarks.miniature.drawings import measure_artists, measure_native
+from benchmarks.miniature.repeats import measure_repeats
+from benchmarks.miniature.runs import bench_run
 from benchmarks.miniature.settings import BenchSettings, Say
 from benchmarks.results.table import markdown_page
 from benchmarks.runs.config import with_settings
@@ -37,7 +42,7 @@ CAVEAT = (
     "Small models trained on drawn shapes: these numbers show whether the chain carries "
     "meaning, and say nothing about the published models of the same architecture."
 )
-Measure = Callable[[BenchSettings, Say], Sequence[BenchPart]]
+Measure = Callable[[BenchSettings, Say], BenchPart | Sequence[BenchPart]]
 app = bench_program()
 
 
@@ -89,7 +94,7 @@ def miniature(
 
 def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> None:
     def say(line: str) -> None:
-        console.print(escape(line), soft_wrap=True, style="dim")
+        console.print(line, soft_wrap=True, style="dim")
 
     parts: list[BenchPart] = []
     for name in names:
@@ -107,7 +112,8 @@ def _report(settings: BenchSettings, names: Sequence[str], console: Console) -> 
 def measured(name: str, settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
     """The parts that `name` measures; one that says why, where it cannot."""
     try:
-        return PARTS[name](settings, say)
+        made = PARTS[name](settings, say)
+        return [made] if isinstance(made, BenchPart) else made
     except PlaitError as error:
         return [BenchPart.not_there(name, str(error))]
     except Exception as error:
@@ -136,50 +142,17 @@ def write(parts: Sequence[BenchPart], settings: BenchSettings) -> list[Path]:
     return write_forms(settings.out, "miniature", forms)
 
 
-def _captions(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    from benchmarks.miniature.captions import measure_captions
-
-    return [measure_captions(settings, say)]
-
-
-def _artists(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    from benchmarks.miniature.drawings import measure_artists
-
-    return [measure_artists(settings, say)]
-
-
-def _native(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    from benchmarks.miniature.drawings import measure_native
-
-    return [measure_native(settings, say)]
-
-
 def _systems(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    from benchmarks.miniature import outputs
-    from benchmarks.miniature.runs import bench_run
-
     scores = outputs.RunScores.of(bench_run(settings, say).data)
     return [part(scores) for part in outputs.PARTS_OF_A_RUN]
 
 
-def _corruptions(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    from benchmarks.miniature.corrupted import measure_corruptions
-
-    return [measure_corruptions(settings, say)]
-
-
-def _repeats(settings: BenchSettings, say: Say) -> Sequence[BenchPart]:
-    from benchmarks.miniature.repeats import measure_repeats
-
-    return [measure_repeats(settings, say)]
-
-
 PARTS: Mapping[str, Measure] = {
-    "captions": _captions,
-    "artists": _artists,
-    "native": _native,
-    "corruptions": _corruptions,
+    "captions": measure_captions,
+    "artists": measure_artists,
+    "native": measure_native,
+    "corruptions": measure_corruptions,
     "systems": _systems,
-    "repeats": _repeats,
+    "repeats": measure_repeats,
 }
 """By the name that `--only` takes, in the order of the report."""

@@ -6,15 +6,14 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from benchmarks.fidelity.answers import FaultTolerantStages, release
 from benchmarks.local import LocalScorer
 from benchmarks.miniature.bars import Bar, BenchPart
 from benchmarks.miniature.settings import CLIP, BenchSettings, Say
 from benchmarks.miniature.wrong_captions import RANDOM, WRONG, CaptionedScene, captioned
 from benchmarks.results.board import score_value
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
 from cluster.local import drive
-from cluster.store import read_blob
 from cluster.walks import together
 from generators.base import Outcome
 from generators.document import Document, Sample, Score, Text, Turn
@@ -25,6 +24,7 @@ from scorers.statistics.means import mean
 from scorers.truth.drawing import draw
 
 AIM = 0.97
+_SHARE = NumberForm(3, (0.0, 1.0))
 RIGHT = "nothing"
 """What is wrong with a right caption."""
 TITLE = "CLIPScore of right and wrong captions"
@@ -64,7 +64,7 @@ def measure_captions(settings: BenchSettings, say: Say) -> BenchPart:
 
 def _table(compared: Mapping[str, tuple[Estimate, Estimate]]) -> ResultTable:
     rows = [
-        [name, _text(whole), _text(share), f"{share.n:,}"]
+        [name, _SHARE.estimate(whole), _SHARE.estimate(share), f"{share.n:,}"]
         for name, (whole, share) in compared.items()
     ]
     notes = [
@@ -73,13 +73,6 @@ def _table(compared: Mapping[str, tuple[Estimate, Estimate]]) -> ResultTable:
     ]
     head = ["wrong by", "AUC", "right above wrong", "n"]
     return ResultTable.of("Which wrong captions CLIPScore sees", head, rows, notes)
-
-
-def _text(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return f"- ({estimate.reason})"
-    ends = "" if estimate.ci95 is None else " [{:.3f}, {:.3f}]".format(*estimate.ci95)
-    return f"{estimate.value:.3f}{ends}"
 
 
 def _compared(right: Floats, wrong: Floats) -> tuple[Estimate, Estimate]:
@@ -117,10 +110,6 @@ def _pair(captioned_scene: CaptionedScene, text: str) -> Pair:
 
 
 def outcomes_of(scorer: LocalScorer, pairs: Sequence[Pair]) -> list[Outcome[Score]]:
-    """The scores of many answers, in batches; a batch that raises makes failures."""
-    stages = FaultTolerantStages(read_blob, in_batches=True)
+    """The scores of many answers, in batches."""
     walks = [scorer.scorer.judge(sample, document) for sample, document in pairs]
-    try:
-        return drive(together(walks), stages.outcomes)
-    finally:
-        release(stages)
+    return drive(together(walks), scorer.stages.outcomes)

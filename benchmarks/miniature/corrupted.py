@@ -10,16 +10,14 @@ import numpy as np
 
 from benchmarks.miniature.bars import Bar, BenchPart
 from benchmarks.miniature.captions import outcomes_of
+from benchmarks.miniature.damaged import damaged, document_of
 from benchmarks.miniature.outputs import RANKS
 from benchmarks.miniature.settings import JUDGE, TRUTH, BenchSettings, Say
-from benchmarks.miniature.training.judge.batches import Album, document_of
-from benchmarks.miniature.training.judge.corruptions import Damaged, damaged
 from benchmarks.results.board import score_value
 from benchmarks.results.table import ResultTable
 from benchmarks.tasks.miniature.samples import sample_of
 from generators.base import Outcome, Unscored
-from generators.document import Document, Image, Score, with_blobs
-from generators.pictures import Drawing
+from generators.document import Score
 from scorers.statistics.agreement import estimated, spearman
 from scorers.statistics.estimate import Estimate, bootstrap_weights
 
@@ -33,21 +31,11 @@ def measure_corruptions(settings: BenchSettings, say: Say) -> BenchPart:
     judge, truth = settings.scorer(JUDGE), settings.scorer(TRUTH)
     rng = random.Random(f"damaged {settings.seed}")
     answers = [damaged(rng, "test") for _ in range(settings.scenes)]
-    pairs = [(sample_of(a.query), _document(rng, a)) for a in answers]
+    pairs = [(sample_of(a.query), document_of(rng, a)) for a in answers]
     say(f"{JUDGE} and {TRUTH}: {len(pairs)} damaged answers")
     marks = [score_value(outcome) for outcome in outcomes_of(judge, pairs)]
     truths = [_or_miss(outcome) for outcome in outcomes_of(truth, pairs)]
     return corruptions_part([answer.kind for answer in answers], marks, truths)
-
-
-def _document(rng: random.Random, answer: Damaged) -> Document:
-    """The answer with its pictures, some of them a little worn."""
-    album = Album(rng)
-
-    def picture(placeholder: Image) -> Image:
-        return Drawing(album.pixels((placeholder,))[0]).encoded()
-
-    return with_blobs(document_of(rng, answer, album), picture)
 
 
 def _or_miss(outcome: Outcome[Score]) -> float | None:

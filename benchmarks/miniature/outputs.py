@@ -23,6 +23,7 @@ from benchmarks.miniature.settings import (
     WRITER,
 )
 from benchmarks.results.board import Board
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable
 from benchmarks.results.validity import ControlCheck, checks, compared
 from benchmarks.runs.run_data import RunData
@@ -160,17 +161,11 @@ def agreement_table(scores: RunScores) -> ResultTable:
         if not pairs:
             continue
         values = _coefficients(pairs)
-        rows.append([scorer, f"{len(pairs):,}", *(_text(values[m]) for m in _MEASURES)])
+        texts = (NumberForm().estimate(values[m]) for m in _MEASURES)
+        rows.append([scorer, f"{len(pairs):,}", *texts])
     head = ["scorer", "answers", "Spearman", "Pearson", "Kendall tau-b"]
     note = "CLIPScore and SSIM are not applicable to answers without pictures."
     return ResultTable.of(f"Agreement with {TRUTH}, where people stand", head, rows, [note])
-
-
-def _text(estimate: Estimate) -> str:
-    if estimate.value is None:
-        return f"- ({estimate.reason})"
-    ends = "" if estimate.ci95 is None else " [{:.2f}, {:.2f}]".format(*estimate.ci95)
-    return f"{estimate.value:.2f}{ends}"
 
 
 def controls_part(scores: RunScores) -> BenchPart:

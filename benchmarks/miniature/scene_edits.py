@@ -2,7 +2,7 @@
 
 Unlike the changes of a story (`scorers.truth.changes`), they may leave two items that look
 alike, and what cannot be done is None. Each draws from `rng` in a fixed order, on which
-the batches of trainings depend.
+damaged answers depend.
 """
 
 from __future__ import annotations
@@ -67,6 +67,15 @@ def exchanged(scene: Scene, rng: random.Random) -> Scene | None:
     others = [item for item in scene.items if item not in (a, b)]
     swapped = [replace(a, place=b.place), replace(b, place=a.place)]
     return Scene.of(scene.background, [*others, *swapped])
+
+
+def one_more(scene: Scene, rng: random.Random) -> Scene | None:
+    """With another item at a free place; None in a full scene."""
+    if not (free := free_places(scene)):
+        return None
+    size, colour = rng.choice([*SIZES]), rng.choice([*COLOURS])
+    new = SceneItem(rng.choice(free), size, colour, rng.choice(SHAPES))
+    return Scene.of(scene.background, [*scene.items, new])
 
 
 def one_fewer(scene: Scene, rng: random.Random) -> Scene | None:

@@ -1,39 +1,180 @@
-"""The data of a leaderboard: evaluations, counted and laid out as arrays."""
+"""The table of a run, one row for every answer and every score, and the view of it.
+
+    builder = TableBuilder(systems)
+    for evaluation in evaluations(plan, store):
+        builder.add(evaluation, scorers)
+    builder.table()                 # a pyarrow.Table, in the order of the plan
+
+An answer is a row without scorer, whose outcome is `done`, `failed`, `skipped` or
+`missing`. A row for each scorer follows; without a document its outcome is `no_document`.
+Where a judge rules on criteria, a row for each of them follows the judge's. `value` is null
+wherever there is no score, and `reason` says why. All tables and plots are made of a
+`Board`, which holds the table and what its names stand for.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from cluster.plan import Evaluation, outcome_name
-from generators.base import Outcome, Result
-from generators.document import Malformed, Sample, Score
+from benchmarks.results.costs import RecordCosts, RunCosts
+from cluster.plan import Evaluation
+from generators.base import (
+    RANDOM,
+    Failure,
+    Outcome,
+    OutcomeName,
+    Result,
+    Unread,
+    outcome_name,
+)
+from generators.document import Score, key_of
 from generators.mini.table import ABOUT, ABOUT_JUDGE
 from generators.system import System
+from pipelines.systems import parts_of
 from scorers.base import Scorer
 from scorers.statistics.estimate import Floats
 
-if TYPE_CHECKING:
-    from benchmarks.results.pairings.costs import RunCosts
-
-RANDOM = ("dummy", "tiny")
-"""Kinds of weights whose output is meaningless."""
+_NAME = pa.dictionary(pa.int32(), pa.string())
+SCHEMA = pa.schema(
+    [
+        *((name, _NAME) for name in ("system", "lvlm", "t2i", "protocol")),
+        *((name, _NAME) for name in ("query", "category", "field")),
+        pa.field("repeat", pa.int32(), metadata={"about": "counted from 1"}),
+        pa.field("scorer", _NAME, metadata={"about": "null in the row of an answer"}),
+        pa.field("criterion", _NAME, metadata={"about": "null but in rows of criteria"}),
+        ("outcome", _NAME),
+        ("value", pa.float64()),
+        ("reason", _NAME),
+        ("fault", _NAME),
+        pa.field("seconds", pa.float64(), metadata={"about": "that stages were busy"}),
+        pa.field("tokens", pa.float64(), metadata={"about": "in and out"}),
+        pa.field("cost", pa.float64(), metadata={"about": "by the prices of the config"}),
+        pa.field("images", pa.float64(), metadata={"about": "in the document"}),
+    ]
+)
+_CHUNK = 50_000
+"""Rows that are plain values until they become columns."""
 MINI = "mini"
 """The kind of weights whose output says nothing about published models."""
-
-
-DOCUMENT_OUTCOMES = ("done", "failed", "skipped", "missing")
-SCORE_OUTCOMES = ("scored", "unscored", "not_applicable", "failed_scores", "skipped_scores")
-
-
 Group = tuple[str, str]
 """A category and a field: the smallest set of queries that means are computed over."""
+NOT_MADE = "not made yet: run the same command again"
+NOT_FINITE = "the score is not a finite number"
+RAW = "raw"
+"""The criterion under which a judge's score on its rubric's own scale stands."""
+PENALTY = "penalty"
+
+
+def composition_of(system: System) -> tuple[str | None, str | None, str | None]:
+    """LVLM, text-to-image model and composition protocol; None for what it has not."""
+    if not system.writer:
+        return None, None, None
+    protocol = parts_of(system.name).protocol or ("mmie" if system.artist else None)
+    artist = None if protocol == "text" else system.artist
+    return system.writer.removesuffix(f"@{protocol}"), artist, protocol
+
+
+class TableBuilder:
+    """Makes the table of a run from its evaluations, one at a time."""
+
+    def __init__(self, systems: Sequence[System], costs: RecordCosts | None = None) -> None:
+        self._parts = {s.name: composition_of(s) for s in systems}
+        self._costs = costs
+        self._rows: list[tuple[Any, ...]] = []
+        self._chunks: list[pa.Table] = []
+        self.unread = Counter[str]()
+        """Judgements that were given and cannot be read, by scorer."""
+
+    def add(self, e: Evaluation, scorers: Iterable[str]) -> None:
+        """Append the rows of one evaluation."""
+        query = Query(key_of(e.sample), e.sample.category, e.sample.field)
+        about = (e.system, *self._parts[e.system], *query, e.repeat + 1)
+        name, reason, fault = outcome_of(e.document)
+        done = e.document.value if isinstance(e.document, Result) else None
+        images = None if done is None else len(done.images)
+        self._append(*about, None, None, name, None, reason, fault, *self._spent(e), images)
+        for scorer in scorers:
+            if done is None:
+                why = f"{name}{f' ({fault})' if fault else ''}: {reason}"
+                lost = (OutcomeName.NO_DOCUMENT, None, why, fault)
+                self._append(*about, scorer, None, *lost)
+            elif scorer in e.scores:
+                self._add_score(about, scorer, e)
+
+    def _add_score(self, about: tuple[Any, ...], scorer: str, e: Evaluation) -> None:
+        outcome = e.scores[scorer]
+        name, reason, fault = outcome_of(outcome)
+        self.unread[scorer] += isinstance(outcome, Unread)
+        value, criteria = None, dict[str, float]()
+        if isinstance(outcome, Result):
+            value = score_value(outcome)
+            name, reason = (SCORED, "") if value is not None else (UNSCORED, NOT_FINITE)
+            criteria = _criteria(outcome.value)
+        spent = self._spent(e, scorer)
+        self._append(*about, scorer, None, name, value, reason, fault, *spent)
+        for criterion, ruling in criteria.items():
+            self._append(*about, scorer, criterion, SCORED, ruling, "", "")
+
+    def _append(self, *row: Any) -> None:
+        self._rows.append(row + (None,) * (len(SCHEMA) - len(row)))
+        if len(self._rows) >= _CHUNK:
+            self._flush()
+
+    def _flush(self) -> None:
+        columns = zip(*self._rows, strict=True) if self._rows else [()] * len(SCHEMA)
+        kinds = zip(columns, SCHEMA.types, strict=True)
+        arrays = [pa.array(column, kind) for column, kind in kinds]
+        self._chunks.append(pa.table(arrays, schema=SCHEMA))
+        self._rows.clear()
+
+    def _spent(self, e: Evaluation, asker: str = "") -> tuple[float | None, ...]:
+        """Seconds, tokens and money that one answer or judgement took."""
+        if self._costs is None or not (jobs := e.jobs.get(asker)):
+            return None, None, None
+        amounts = self._costs.spent(jobs)
+        tokens = [amounts[n] for n in ("input_tokens", "output_tokens") if n in amounts]
+        return amounts.get("seconds"), sum(tokens) if tokens else None, amounts.get("cost")
+
+    def table(self) -> pa.Table:
+        """All rows so far."""
+        self._flush()
+        return pa.concat_tables(self._chunks).unify_dictionaries().combine_chunks()
+
+
+SCORED, UNSCORED = OutcomeName.SCORED, OutcomeName.UNSCORED
+
+
+def outcome_of(outcome: Outcome[Any] | None) -> tuple[OutcomeName, str, str]:
+    """Name, reason and fault; those of what is not made yet where it is None."""
+    if outcome is None:
+        return OutcomeName.MISSING, NOT_MADE, ""
+    fault = outcome.fault.value if isinstance(outcome, Failure) else ""
+    return outcome_name(outcome), getattr(outcome, "reason", ""), fault
+
+
+def score_value(outcome: Outcome[Score] | None) -> float | None:
+    """The score, where there is one that is a finite number."""
+    if isinstance(outcome, Result) and math.isfinite(outcome.value.value):
+        return float(outcome.value.value)
+    return None
+
+
+def _criteria(score: Score) -> dict[str, float]:
+    """A judge's rulings, 0 or 1, in the rubric's order, and its score before scaling."""
+    parts = score.parts
+    if "criteria" not in parts:
+        return {}
+    rulings = {**parts["criteria"], PENALTY: parts.get(PENALTY), RAW: parts.get(RAW)}
+    return {name: float(value) for name, value in rulings.items() if value is not None}
 
 
 class Query(NamedTuple):
@@ -44,25 +185,55 @@ class Query(NamedTuple):
     field: str
 
 
-def key_of(sample: Sample | Malformed) -> str:
-    """A unique name: a malformed row may have the id of a valid one."""
-    if isinstance(sample, Malformed):
-        return f"{sample.id} (row {sample.row})"
-    return sample.id
+Mask = npt.NDArray[np.bool_]
+"""By row of a table, whether it is meant."""
+Codes = npt.NDArray[np.int32]
+"""By row of a table, which of a column's names it has; -1 for none."""
 
 
-def query_of(sample: Sample | Malformed) -> Query:
-    """What the tables see of a sample."""
-    return Query(key_of(sample), sample.category, sample.field)
+class Names(NamedTuple):
+    """A column of names: the different ones, and by row the position of its own."""
+
+    names: list[str]
+    codes: Codes
+
+    @classmethod
+    def of(cls, table: pa.Table, column: str) -> Names:
+        """The column of a table that was made here, or read from a file."""
+        found = table.column(column).unify_dictionaries().combine_chunks()
+        if isinstance(found, pa.ChunkedArray):
+            found = found.chunk(0) if found.num_chunks else pa.array([], _NAME)
+        codes = found.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+        return cls(found.dictionary.to_pylist(), codes)
+
+    def code(self, name: str) -> int:
+        """The position of `name`; -2 where no row has it."""
+        return self.names.index(name) if name in self.names else -2
+
+    def is_(self, *names: str) -> Mask:
+        """Which rows have one of `names`."""
+        return np.isin(self.codes, [self.code(name) for name in names])
+
+    def recoded(self, names: Sequence[str]) -> Codes:
+        """By row, the position of its name in `names`; -1 for any other and for none."""
+        place = {name: i for i, name in enumerate(names)}
+        known = np.array([*(place.get(name, -1) for name in self.names), -1], np.int32)
+        recoded: Codes = known[self.codes]
+        return recoded
+
+
+Reading = Callable[[Collection[str]], Iterable[Evaluation]]
+"""Brings back the evaluations of some queries, named by their keys, in the plan's order."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Board:
-    """A run as its tables and its page see it; no models, no store."""
+    """The table of a run and what its names stand for; no models, no store."""
 
+    table: pa.Table
+    """As `TableBuilder` makes it."""
     systems: Sequence[System]
     scorers: Sequence[Scorer]
-    evaluations: Sequence[Evaluation]
     categories: Mapping[str, int]
     """Published queries per category, the weights of `avg_fixed`; may be empty."""
     fields: Sequence[str]
@@ -71,23 +242,107 @@ class Board:
     """`pretrained`, `mini`, `dummy`, `tiny` or `mixed`."""
     selection: str = ""
     """Which part of the task set was selected, for every heading."""
-    missing: int = 0
-    """Evaluations not yet made, over all systems."""
     repeats: int = 1
-    """Answers per query; at least as many as the evaluations show."""
+    """Answers per query; at least as many as the table shows."""
     costs: RunCosts | None = None
     """What the documents of composed systems cost; None where no records are at hand."""
+    damaged: int = 0
+    """Damaged parts of the run, whose records count as missing."""
+    unread: Mapping[str, int] = field(default_factory=dict)
+    """By scorer, judgements that were given and cannot be read."""
+    reading: Reading = lambda keys: ()
+    """The answers themselves, for the page."""
+
+    @classmethod
+    def of(
+        cls,
+        evaluations: Iterable[Evaluation],
+        *,
+        systems: Sequence[System],
+        scorers: Sequence[Scorer],
+        **about: Any,
+    ) -> Board:
+        """The board of evaluations that are all at hand."""
+        known, builder = list(evaluations), TableBuilder(systems)
+        for evaluation in known:
+            builder.add(evaluation, [s.name for s in scorers])
+
+        def reading(keys: Collection[str]) -> Iterator[Evaluation]:
+            return (e for e in known if key_of(e.sample) in keys)
+
+        return cls(
+            table=builder.table(),
+            systems=systems,
+            scorers=scorers,
+            unread=builder.unread,
+            reading=reading,
+            **about,
+        )
+
+    # ------------------------------------------------------------- rows of the table
+
+    @cached_property
+    def column(self) -> Mapping[str, Names]:
+        """The columns of names."""
+        names = (f.name for f in self.table.schema if pa.types.is_dictionary(f.type))
+        return {name: Names.of(self.table, name) for name in names}
+
+    @cached_property
+    def repeat(self) -> Codes:
+        """By row, the number of the answer, from 0."""
+        repeats: Codes = self.table.column("repeat").to_numpy() - 1
+        return repeats
+
+    @cached_property
+    def is_answer(self) -> Mask:
+        """The rows of answers."""
+        answers: Mask = self.column["scorer"].codes < 0
+        return answers
+
+    @cached_property
+    def is_complete(self) -> Mask:
+        """The rows of answers of which nothing is missing, and of their scores."""
+        answer = np.cumsum(self.is_answer) - 1
+        lost = np.zeros(self.is_answer.sum() + 1, dtype=np.bool_)
+        lost[answer[self.column["outcome"].is_(OutcomeName.MISSING)]] = True
+        complete: Mask = ~lost[answer]
+        return complete
+
+    @cached_property
+    def is_score(self) -> Mask:
+        """The rows of judgements, of complete answers that have a document."""
+        asked = ~self.column["outcome"].is_(OutcomeName.NO_DOCUMENT)
+        judged = ~self.is_answer & (self.column["criterion"].codes < 0)
+        scores: Mask = judged & asked & self.is_complete
+        return scores
+
+    @cached_property
+    def is_counted(self) -> Mask:
+        """The rows of complete answers and of their judgements."""
+        return (self.is_answer & self.is_complete) | self.is_score
+
+    def rulings(self, scorer: str) -> Mask:
+        """The rows of what a judge ruled on criteria, of complete answers."""
+        ruled = self.column["scorer"].is_(scorer) & (self.column["criterion"].codes >= 0)
+        rulings: Mask = ruled & self.is_complete
+        return rulings
+
+    # ----------------------------------------------------------------------- queries
+
+    @cached_property
+    def missing(self) -> int:
+        """Answers not yet made or scored, over all systems."""
+        return int((self.is_answer & ~self.is_complete).sum())
 
     @cached_property
     def rounds(self) -> int:
         """Answers per query."""
-        return max(self.repeats, *(1 + e.repeat for e in self.evaluations), 1)
+        return max(self.repeats, 1 + int(self.repeat[self.is_complete].max(initial=0)))
 
     @cached_property
     def answers(self) -> int:
         """Answers planned of each system."""
-        planned = len(self.evaluations) + self.missing
-        return planned // len(self.systems) if self.systems else 0
+        return int(self.is_answer.sum()) // len(self.systems) if self.systems else 0
 
     @cached_property
     def n(self) -> int:
@@ -97,7 +352,11 @@ class Board:
     @cached_property
     def queries(self) -> list[Query]:
         """The queries that have an evaluation, in the order of their first answer."""
-        return list(dict.fromkeys(query_of(e.sample) for e in self.evaluations))
+        at = np.flatnonzero(self.is_answer & self.is_complete)
+        columns = [self.column[name] for name in ("query", "category", "field")]
+        _, first = np.unique(columns[0].codes[at], return_index=True)
+        rows = at[np.sort(first)].tolist()
+        return [Query(*(c.names[c.codes[row]] for c in columns)) for row in rows]
 
     @cached_property
     def groups(self) -> dict[Group, int]:
@@ -115,37 +374,74 @@ class Board:
         return _ordered(self.fields, (q.field for q in self.queries))
 
     @cached_property
-    def tallies(self) -> dict[tuple[str, str, str], Counter[tuple[str, str]]]:
-        """Outcomes by (system, category, field), counted under (scorer or "", name)."""
-        keys = ((s.name, *group) for s in self.systems for group in self.groups)
-        tallies = {key: Counter[tuple[str, str]]() for key in keys}
-        for e in self.evaluations:
-            tally = tallies[e.system, e.sample.category, e.sample.field]
-            tally["", outcome_name(e.document)] += 1
-            tally.update((name, score_outcome(o)) for name, o in e.scores.items())
-        return tallies
-
-    @cached_property
     def keys(self) -> list[str]:
         """The queries' keys in sorted order: the rows of `values`."""
         return sorted(q.key for q in self.queries)
 
+    # ---------------------------------------------------------------- counts, values
+
+    @cached_property
+    def tallies(self) -> dict[tuple[str, str, str], Counter[tuple[str, str]]]:
+        """Outcomes by (system, category, field), counted under (scorer or "", name)."""
+        keys = ((s.name, *group) for s in self.systems for group in self.groups)
+        tallies = {key: Counter[tuple[str, str]]() for key in keys}
+        rows = self.is_counted
+        about = ("system", "category", "field", "scorer", "outcome")
+        names = [self.column[name] for name in about]
+        sizes = [len(c.names) + 1 for c in names]
+        # One number for each combination: sorting rows of five takes ten times as long.
+        codes = np.ravel_multi_index([c.codes[rows] + 1 for c in names], sizes)
+        for code, count in zip(*np.unique(codes, return_counts=True), strict=True):
+            found = [
+                ("", *c.names)[i]
+                for c, i in zip(names, np.unravel_index(code, sizes), strict=True)
+            ]
+            system, category, field_name, scorer, outcome = found
+            shown = OutcomeName(outcome).of_scores if scorer else outcome
+            tallies[system, category, field_name][scorer, shown] = int(count)
+        return tallies
+
     @cached_property
     def values(self) -> dict[str, Floats]:
         """By scorer (queries, systems): means over repeats, NaN where none is scored."""
-        row = {key: i for i, key in enumerate(self.keys)}
-        column = {s.name: i for i, s in enumerate(self.systems)}
-        shape = (2, len(row), len(column))
-        sums = {s.name: np.zeros(shape) for s in self.scorers}
+        row = self.column["query"].recoded(self.keys)
+        column = self.column["system"].recoded([s.name for s in self.systems])
+        value = self.table.column("value").to_numpy()
+        scored = self.is_score & ~np.isnan(value)
         # A power of two, with which no sum of large scores overflows.
         unit = 2.0 ** -self.rounds.bit_length()
-        for e in sorted(self.evaluations, key=lambda e: e.repeat):
-            at = row[key_of(e.sample)], column[e.system]
-            for name, outcome in e.scores.items():
-                if name in sums and (value := score_value(outcome)) is not None:
-                    sums[name][:, *at] += (unit * value, unit)
-        with np.errstate(invalid="ignore"):
-            return {name: total / count for name, (total, count) in sums.items()}
+        values = {}
+        for scorer in (s.name for s in self.scorers):
+            sums = np.zeros((2, len(self.keys), len(self.systems)))
+            own = scored & self.column["scorer"].is_(scorer)
+            for repeat in range(self.rounds):
+                at = np.flatnonzero(own & (self.repeat == repeat))
+                sums[0, row[at], column[at]] += unit * value[at]
+                sums[1, row[at], column[at]] += unit
+            with np.errstate(invalid="ignore"):
+                values[scorer] = sums[0] / sums[1]
+        return values
+
+    def rows(self, where: Mask, *columns: str) -> Iterator[tuple[Any, ...]]:
+        """Some columns of some rows, as plain values."""
+        chosen = self.table.select(columns).filter(pa.array(where))
+        for batch in chosen.to_batches(max_chunksize=10_000):
+            yield from zip(*(c.to_pylist() for c in batch.columns), strict=True)
+
+    @property
+    def faults(self) -> Iterator[str]:
+        """Why answers and judgements failed, one for each."""
+        failed = self.is_counted & self.column["outcome"].is_(OutcomeName.FAILED)
+        return (fault for (fault,) in self.rows(failed, "fault"))
+
+    @property
+    def images_per_document(self) -> dict[str, float]:
+        """Images of one answer on average, by system, failed and skipped ones included."""
+        counts: dict[str, list[float]] = {}
+        rows = self.rows(self.is_answer & self.is_complete, "system", "images")
+        for system, images in rows:
+            counts.setdefault(system, []).append(images or 0)
+        return {name: round(sum(n) / len(n), 4) for name, n in counts.items()}
 
     @property
     def random_weights(self) -> dict[str, list[str]]:
@@ -163,14 +459,42 @@ class Board:
         judged = any(name.startswith("judge:") for name in self.mini_weights)
         return f"{ABOUT}; {ABOUT_JUDGE}" if judged else ABOUT
 
+    @property
+    def nothing_read(self) -> dict[str, int]:
+        """Scorers that have judged and scored nothing, with their judgements.
+
+        Those with random weights aside, whose judgements nobody expects to read.
+        """
+        random = {name for names in self.random_weights.values() for name in names}
+        return {
+            name: unread
+            for name, values in self.values.items()
+            if (unread := self.unread.get(name, 0))
+            and np.isnan(values).all()
+            and name not in random
+        }
+
     def _of_weights(self, kind: str) -> list[str]:
         parts: list[System | Scorer] = [*self.systems, *self.scorers]
         return [p.name for p in parts if any(s.weights == kind for s in p.stages)]
 
     @property
+    def about_damage(self) -> str:
+        """What damaged parts mean for this run's numbers."""
+        return (
+            f"damaged parts in this run ({self.damaged:,}), whose records count as missing "
+            "in all numbers"
+        )
+
+    @property
+    def mark(self) -> dict[str, int]:
+        """What every row tells programs; nothing where no part is damaged."""
+        return {"damaged_parts": self.damaged} if self.damaged else {}
+
+    @property
     def warning(self) -> str:
         """What readers must know before any number; empty if nothing."""
-        warnings = []
+        warnings = [self.about_damage] if self.damaged else []
         if kinds := sorted(self.random_weights.items()):
             named = "; ".join(f"{kind}: {', '.join(parts)}" for kind, parts in kinds)
             warnings.append(f"random weights ({named}): the numbers mean nothing")
@@ -179,26 +503,21 @@ class Board:
             warnings.append(f"mini weights ({named}), {self.about_mini}")
         return ". ".join(warnings)
 
+    @property
+    def brief_warning(self) -> str:
+        """The same in a few words, for captions."""
+        parts = ["Damaged parts: records are missing."] if self.damaged else []
+        if self.random_weights:
+            parts.append("Random weights: the numbers mean nothing.")
+        elif self.mini_weights:
+            parts.append("Mini weights: nothing is said about published models.")
+        return " ".join(parts)
+
 
 def weights_of(system: System) -> str | None:
     """The weights a system ran on; None where it has none (endpoints)."""
     kinds = {str(s.weights) for s in system.stages if s.weights is not None}
     return "mixed" if len(kinds) > 1 else next(iter(kinds), None)
-
-
-def score_value(outcome: Outcome[Score]) -> float | None:
-    """The score, where there is one that is a finite number."""
-    if isinstance(outcome, Result) and math.isfinite(outcome.value.value):
-        return float(outcome.value.value)
-    return None
-
-
-def score_outcome(outcome: Outcome[Score]) -> str:
-    """One of `SCORE_OUTCOMES`; a value that is not a finite number is unscored."""
-    name = outcome_name(outcome)
-    if name == "done":
-        return "unscored" if score_value(outcome) is None else "scored"
-    return f"{name}_scores" if name in ("failed", "skipped") else name
 
 
 def _ordered(first: Iterable[str], others: Iterable[str]) -> list[str]:

@@ -1,8 +1,11 @@
-"""A leaderboard in a terminal, as a page of Markdown, and as LaTeX tables."""
+"""The files of a leaderboard, and the leaderboard in a terminal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -10,18 +13,20 @@ from rich.text import Text
 
 from benchmarks.results import leaderboard_tables as tables_of
 from benchmarks.results.board import Board
-from benchmarks.results.reasons import FAILURES
-from benchmarks.results.table import ResultTable, escaped, plain, printable
+from benchmarks.results.leaderboard import COUNTS, differences, leaderboard
+from benchmarks.results.pairings.files import write_pairings
+from benchmarks.results.reasons import FAILURES, failures_csv
+from benchmarks.results.table import ResultTable, csv_text, latex_page, plain, printable
 from benchmarks.results.wording import (
     ABOUT_CONTROLS,
     ABOUT_FAILURES,
     LeaderboardRow,
-    interval_methods,
     kind_text,
     legend,
     reason_text,
     title_of,
 )
+from generators.files import write_whole
 from scorers.base import Scorer
 
 _IN_TERMINAL = 5
@@ -32,11 +37,27 @@ _RELEASED = (
 _PAIRED = "Mean over the queries that have a score of both systems."
 
 
+def write_leaderboard(board: Board, root: Path) -> None:
+    """Write leaderboard.{json,csv,md,tex}, differences.json and failures.csv.
+
+    And pairings.{json,csv,md,tex} where systems form a matrix. Equal boards, equal bytes.
+    """
+    rows, pairs = leaderboard(board), differences(board)
+    write_whole(root / "leaderboard.json", _as_json(rows))
+    write_whole(root / "leaderboard.csv", _as_csv(board, rows))
+    write_whole(root / "leaderboard.md", _markdown(board, rows, pairs))
+    write_whole(root / "leaderboard.tex", _latex(board, rows))
+    write_whole(root / "differences.json", _as_json(pairs))
+    write_whole(root / FAILURES, failures_csv(board))
+    write_pairings(board, root)
+
+
 # -------------------------------------------------------------------------- terminal
 
 
-def terminal(board: Board, rows: Sequence[LeaderboardRow]) -> RenderableType:
+def terminal_table(board: Board) -> RenderableType:
     """Averages and outcomes per system, then reasons of failures."""
+    rows = leaderboard(board)
     parts: list[RenderableType] = [tables_of.headline_table(board, rows).rich]
     for scorer in board.scorers:
         if scorer.manner:
@@ -69,14 +90,14 @@ def _one_reason(reason: LeaderboardRow) -> str:
 # -------------------------------------------------------------------------- Markdown
 
 
-def markdown(
+def _markdown(
     board: Board, rows: Sequence[LeaderboardRow], pairs: Sequence[LeaderboardRow]
 ) -> str:
     """The whole leaderboard as one Markdown page."""
     parts = [f"# Leaderboard: {title_of(board)}"]
     if board.warning:
         parts.append(f"> **Warning: {plain(board.warning)}**")
-    parts += [legend(board, interval_methods(rows))] if board.scorers else []
+    parts += [legend(board, rows)] if board.scorers else []
     for scorer in board.scorers:
         parts += _scorer_part(board, rows, scorer)
         own = [p for p in pairs if p["scorer"] == scorer.name]
@@ -106,20 +127,52 @@ def _part(table: ResultTable | None, level: int, *remarks: str) -> list[str]:
 # ----------------------------------------------------------------------------- LaTeX
 
 
-def latex(board: Board, rows: Sequence[LeaderboardRow]) -> str:
+def _latex(board: Board, rows: Sequence[LeaderboardRow]) -> str:
     """One ranked table per scorer, for inclusion in a paper."""
-    remarks = [f"Leaderboard: {title_of(board)}. Needs the package booktabs."]
-    remarks += [f"Warning: {board.warning}"] if board.warning else []
-    head = "".join(f"% {printable(remark)}\n" for remark in remarks)
-    ranked = (tables_of.ranked_table(board, rows, s).latex for s in board.scorers)
-    return "\n".join([head, *_warned(ranked, board.warning)])
+    ranked = (tables_of.ranked_table(board, rows, s) for s in board.scorers)
+    warning = board.warning, board.brief_warning
+    return latex_page(f"Leaderboard: {title_of(board)}", ranked, *warning)
 
 
-def _warned(tables: Iterable[str], warning: str) -> Iterable[str]:
-    """Tables with the warning in their captions, if there is one."""
-    for table in tables:
-        if warning:
-            label = f"\\textbf{{Warning: {escaped(warning)}.}}"
-            yield table.replace("\\caption{", f"\\caption{{{label} ", 1)
-        else:
-            yield table
+# ------------------------------------------------------------------------ JSON, CSV
+
+
+def _as_json(content: Any) -> str:
+    return json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _as_csv(board: Board, rows: list[dict[str, Any]]) -> str:
+    """One line per system, scorer and group."""
+    head = [
+        "system",
+        "weights",
+        "scorer",
+        "scale",
+        "direction",
+        "part",
+        "group",
+        "mean",
+        "ci95_low",
+    ]
+    head += ["ci95_high", "n", *COUNTS, "method", "reason", *board.mark]
+    lines = (board.mark | line for row in rows for line in _csv_lines(row))
+    return csv_text(head, ([line.get(name, "") for name in head] for line in lines))
+
+
+def _csv_lines(row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    about = {"system": row["system"], "weights": row["weights"] or ""}
+    if not row["scores"]:
+        yield about | {"n": row["n"]} | {name: row[name] for name in COUNTS}
+    for scorer, scores in row["scores"].items():
+        cells = [
+            ("avg_fixed", "", scores["avg_fixed"]),
+            ("avg_micro", "", scores["avg_micro"]),
+        ]
+        cells += [("category", name, c) for name, c in scores["categories"].items()]
+        cells += [("field", name, c) for name, c in scores["fields"].items()]
+        for part, group, cell in cells:
+            low, high = cell["ci95"] or ("", "")
+            line = about | {k: v for k, v in cell.items() if v is not None}
+            line |= {"scorer": scorer, "direction": scores["direction"]}
+            line |= {"part": part, "group": group}
+            yield line | {"ci95_low": low, "ci95_high": high}

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from benchmarks.results.board import Board
-from benchmarks.results.standings import profiles
+from benchmarks.results.board import PENALTY, RAW, Board
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.results.validity import checks
 from benchmarks.results.wording import (
@@ -18,21 +19,18 @@ from benchmarks.results.wording import (
     LeaderboardRow,
     cell_text,
     counts_shown,
-    decimals,
     direction_of,
     headline,
-    interval_text,
     kind_text,
     matrix,
+    order_notes,
+    placing,
     reason_text,
     result_cell,
     title_of,
 )
 from scorers.base import Scorer
 from scorers.judging.judge import CriterionMean
-
-CHECKED = ("gt", "mean", "difference")
-"""Estimates of one check of a scorer by a control."""
 
 
 def headline_table(board: Board, rows: Sequence[LeaderboardRow]) -> ResultTable:
@@ -51,7 +49,8 @@ def headline_table(board: Board, rows: Sequence[LeaderboardRow]) -> ResultTable:
         ]
         for row in rows
     ]
-    return ResultTable(title=title_of(board), columns=columns, rows=lines)
+    notes = order_notes(board, rows)
+    return ResultTable(title=title_of(board), columns=columns, rows=lines, notes=notes)
 
 
 def _outcomes(row: LeaderboardRow) -> str:
@@ -106,12 +105,7 @@ def ranked_table(
     Systems without an average come last and have no rank; equal systems share a rank.
     """
     average, better = headline(rows, scorer.name), direction_of(scorer)
-    sign = -1 if better == "higher" else 1
-
-    def place(row: LeaderboardRow) -> float:
-        mean = row["scores"][scorer.name][average]["mean"]
-        return math.inf if mean is None else sign * mean
-
+    place = placing(rows, scorer)
     columns = [TableColumn("#", numeric=True), TableColumn("system", numeric=False)]
     for name in (*board.category_names, AVERAGES[average]):
         columns.append(TableColumn(name, better, numeric=True))
@@ -159,6 +153,39 @@ def field_table(
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One judge's verdicts on one category."""
+
+    category: str
+    criteria: tuple[str, ...]
+    systems: Mapping[str, Mapping[str, CriterionMean]]
+    """By system, by criterion; a criterion without any verdict read is left out."""
+
+
+def profiles(board: Board, scorer: str) -> list[Profile]:
+    """By category; empty where the scorer gives no verdicts on criteria."""
+    where = board.rulings(scorer) & ~board.column["criterion"].is_(RAW)
+    verdicts: dict[str, dict[str, dict[str, list[float]]]] = {}
+    columns = ("category", "system", "criterion", "value")
+    for category, system, criterion, verdict in board.rows(where, *columns):
+        systems = verdicts.setdefault(category, {})
+        systems.setdefault(system, {}).setdefault(criterion, []).append(verdict)
+    return [_profile(category, systems) for category, systems in verdicts.items()]
+
+
+def _profile(
+    category: str, verdicts: Mapping[str, Mapping[str, Sequence[float]]]
+) -> Profile:
+    systems = {
+        name: {c: CriterionMean(sum(own[c]) / len(own[c]), len(own[c])) for c in own}
+        for name, own in verdicts.items()
+    }
+    criteria = dict.fromkeys(c for own in verdicts.values() for c in own)
+    # The penalty is not a criterion and comes last.
+    return Profile(category, tuple(sorted(criteria, key=PENALTY.__eq__)), systems)
+
+
 def criteria_tables(board: Board, scorer: str) -> Iterator[ResultTable]:
     """How often each criterion is met, one table per category."""
     for profile in profiles(board, scorer):
@@ -194,16 +221,13 @@ def matrix_table(
 
 def pairs_table(pairs: Sequence[LeaderboardRow]) -> ResultTable:
     """Paired differences of one scorer."""
-    lines = [
-        [p["a"], p["b"], _signed(p), interval_text(p) or p.get("reason", ""), str(p["n"])]
-        for p in pairs
-    ]
+    lines = []
+    for p in pairs:
+        form = NumberForm.of(p["scale"], signed=True)
+        ends = form.interval(p["ci95"]) or p.get("reason", "")
+        lines.append([p["a"], p["b"], form.number(p["mean"]), ends, str(p["n"])])
     head = ["a", "b", "a - b", "95% interval", "n"]
     return ResultTable.of("Paired differences", head, lines)
-
-
-def _signed(pair: LeaderboardRow) -> str:
-    return "-" if pair["mean"] is None else f"{pair['mean']:+.{decimals(pair['scale'])}f}"
 
 
 def controls_table(board: Board) -> ResultTable | None:
@@ -213,7 +237,10 @@ def controls_table(board: Board) -> ResultTable | None:
         return None
     head = ["scorer", "control", "ground truth", "control's mean", "difference", "order"]
     lines = [
-        [c["scorer"], c["control"], *(cell_text(c[k]) for k in CHECKED), c["order"]]
+        [
+            *(c["scorer"], c["control"], cell_text(c["gt"]), cell_text(c["mean"])),
+            *(cell_text(c["difference"], signed=True), c["order"]),
+        ]
         for c in results
     ]
     return ResultTable.of("Controls", head, lines)

@@ -5,13 +5,12 @@ All text is escaped. A picture that cannot be read is named in its place, with t
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from html import escape
 from typing import TYPE_CHECKING
 
-from benchmarks.results.report.gallery import thumbnail
+from benchmarks.results.report.pictures import web_picture
 from cluster.store import read_blob
 from generators.document import Blob, Document, Image, Malformed, Sample, Text
 from generators.pictures import PictureError, decode
@@ -91,14 +90,14 @@ def _parts(content: Iterable[Text | Image], read: Read) -> Iterator[str]:
 def picture_html(image: Image, number: int, read: Read) -> str:
     """A thumbnail as a data URL, or why there is none; `number` counts from 1."""
     try:
-        data = base64.b64encode(thumbnail(read(image), SIDE)).decode()
+        url = web_picture(read(image), SIDE).url
     except PictureError as error:
         return missing_note(f"[picture {number}: {error}]")
     except Exception as error:
         # Whatever a store or a file system raises: the notebook shows all the rest.
         return missing_note(f"[picture {number} cannot be read: {error}]")
     name = f"picture {number} ({image.digest[:12]})"
-    return f'<img alt="{name}" title="{name}" src="data:image/webp;base64,{data}"> '
+    return f'<img alt="{name}" title="{name}" src="{url}"> '
 
 
 def query_html(sample: Sample | Malformed, read: Read) -> str:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.results.board import Board, key_of, score_outcome
-from cluster.plan import Evaluation, outcome_name
-from generators.base import Failure, Outcome
+from benchmarks.results.board import Board
+from benchmarks.results.table import csv_text
+from generators.base import VALUED, OutcomeName
 
 FAILURES = "failures.csv"
 """The file of a run directory that names every answer and judgement without a value."""
@@ -41,29 +39,13 @@ def missing_values(board: Board) -> Iterator[MissingValue]:
 
     A scorer that does not apply to a query has no missing value there.
     """
-    for e in board.evaluations:
-        if (name := outcome_name(e.document)) != "done":
-            yield _missing_value(e, "", name, e.document)
-        for scorer, outcome in e.scores.items():
-            name = score_outcome(outcome)
-            if name not in ("scored", "not_applicable"):
-                yield _missing_value(e, scorer, name, outcome)
-
-
-def _missing_value(
-    e: Evaluation, scorer: str, name: str, outcome: Outcome[Any]
-) -> MissingValue:
-    return MissingValue(
-        system=e.system,
-        query=key_of(e.sample),
-        category=e.sample.category,
-        field=e.sample.field,
-        repeat=e.repeat + 1,
-        scorer=scorer,
-        outcome=name,
-        fault=outcome.fault.value if isinstance(outcome, Failure) else "",
-        reason=getattr(outcome, "reason", "") or "the score is not a finite number",
-    )
+    lost = board.is_counted & ~board.column["outcome"].is_(*VALUED)
+    for row in board.rows(lost, *MissingValue._fields):
+        value = MissingValue(*row)
+        if value.scorer:
+            yield value._replace(outcome=OutcomeName(value.outcome).of_scores)
+        else:
+            yield value._replace(scorer="")
 
 
 def failures_csv(board: Board) -> str:
@@ -76,12 +58,9 @@ def failures_csv(board: Board) -> str:
 def missing_values_csv(missing: Iterable[MissingValue], systems: Sequence[str]) -> str:
     """One line per missing value, ordered by system."""
     place = {system: i for i, system in enumerate(systems)}
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(MissingValue._fields)
-    for value in sorted(missing, key=lambda value: (place[value.system], *value[1:])):
-        writer.writerow(value._replace(reason=" ".join(value.reason.split())))
-    return file.getvalue()
+    ordered = sorted(missing, key=lambda value: (place[value.system], *value[1:]))
+    rows = (v._replace(reason=" ".join(v.reason.split())) for v in ordered)
+    return csv_text(MissingValue._fields, rows)
 
 
 def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:

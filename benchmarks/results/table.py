@@ -18,15 +18,22 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from benchmarks.results.numbers import ABOUT_BEYOND, NumberForm, reaches_beyond
+from generators.visible import visible
 from scorers.base import Direction
 from scorers.statistics.estimate import Estimate
 
 _NUMBER = re.compile(r"[+-]?\d|-|$")
+_FORMULA = re.compile(r"[=+\-@\t]")
+"""How a cell begins that a spreadsheet would compute."""
+_FIGURE = re.compile(r"(-|[+-]?[\d.,]+(e[+-]?\d+)?%?)( \[[\d.,+ -]+\])?( n=[\d,]+)?")
+"""A number or a dash, with its interval and count."""
 _LATEX = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -49,6 +56,15 @@ class TableCell:
     """Shown smaller behind the text: an interval, a count."""
     value: float | None = None
     """What the best of a column is chosen by; None is never chosen."""
+
+    @classmethod
+    def of(
+        cls, estimate: Estimate, form: NumberForm, *, counted: bool = False
+    ) -> TableCell:
+        """An estimate, with its interval behind it and, where `counted`, its n."""
+        ends = form.interval(estimate.ci95)
+        detail = f"{ends} n={estimate.n}".strip() if counted else ends
+        return cls(form.number(estimate.value), detail, estimate.value)
 
     @property
     def full(self) -> str:
@@ -108,6 +124,12 @@ class ResultTable:
         return frozenset(marked)
 
     @property
+    def footnotes(self) -> Sequence[str]:
+        """The notes, and what marks in the cells mean."""
+        marked = any(reaches_beyond(cell.full) for row in self.rows for cell in row)
+        return [*self.notes, *([ABOUT_BEYOND] if marked else [])]
+
+    @property
     def right(self) -> list[bool]:
         """Which columns are aligned to the right."""
         return [
@@ -150,9 +172,8 @@ class ResultTable:
 
 
 def printable(text: str) -> str:
-    """`text` on one line; escapes and lone surrogates are written out."""
-    line = " ".join(text.split())
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in line)
+    """`text` on one line, with its control characters visible."""
+    return visible(" ".join(text.split()))
 
 
 def _all_numbers(words: Sequence[str]) -> bool:
@@ -171,7 +192,7 @@ def _rich(table: ResultTable) -> RenderableType:
         grid.add_column(Text(printable(column.heading)), justify=justify, overflow="fold")
     for i, row in enumerate(table.rows):
         grid.add_row(*(_text(cell, (i, j) in table.best) for j, cell in enumerate(row)))
-    notes = [Text(f" {printable(note)}", style="dim") for note in table.notes]
+    notes = [Text(f" {printable(note)}", style="dim") for note in table.footnotes]
     parts = [grid] if table.rows else []
     return Group(Text(printable(table.title), style="bold"), *parts, *notes, Text())
 
@@ -198,7 +219,7 @@ def _markdown(table: ResultTable) -> str:
     for i, row in enumerate(table.rows):
         lines.append([_markdown_cell(c, (i, j) in best) for j, c in enumerate(row)])
     grid = "\n".join("| " + " | ".join(line) + " |" for line in lines)
-    notes = "\n".join(f"- {plain(note)}" for note in table.notes)
+    notes = "\n".join(f"- {plain(note)}" for note in table.footnotes)
     return "\n\n".join(part for part in (grid if table.rows else "", notes) if part)
 
 
@@ -224,7 +245,7 @@ def _latex(table: ResultTable) -> str:
         " & ".join(_latex_cell(c, (i, j) in best) for j, c in enumerate(row)) + r" \\"
         for i, row in enumerate(table.rows)
     ]
-    caption = " ".join(escaped(text) for text in (f"{table.title}.", *table.notes))
+    caption = " ".join(escaped(text) for text in (f"{table.title}.", *table.footnotes))
     lines = [r"\begin{table}", r"\centering", rf"\caption{{{caption}}}"]
     lines += [rf"\begin{{tabular}}{{{align}}}", r"\toprule", head + r" \\", r"\midrule"]
     lines += [*rows, r"\bottomrule", r"\end{tabular}", r"\end{table}"]
@@ -240,13 +261,25 @@ def _latex_cell(cell: TableCell, best: bool) -> str:
 # ------------------------------------------------------------------------------- CSV
 
 
-def _csv(table: ResultTable) -> str:
-    """Headings and rows; a cell's detail follows its text."""
+def csv_text(head: Sequence[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Headings and rows; an apostrophe before texts that spreadsheets would compute."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(column.heading for column in table.columns)
-    writer.writerows([cell.full for cell in row] for row in table.rows)
+    writer.writerows(map(_csv_cell, row) for row in (head, *rows))
     return file.getvalue()
+
+
+def _csv_cell(value: Any) -> Any:
+    if not isinstance(value, str):
+        return value
+    guarded = _FORMULA.match(value) and not _FIGURE.fullmatch(value)
+    return visible(f"'{value}" if guarded else value)
+
+
+def _csv(table: ResultTable) -> str:
+    """Headings and rows; a cell's detail follows its text."""
+    head = [column.heading for column in table.columns]
+    return csv_text(head, ([cell.full for cell in row] for row in table.rows))
 
 
 # ------------------------------------------------------------------------------ HTML
@@ -264,7 +297,7 @@ def _html(table: ResultTable) -> str:
     for i, row in enumerate(table.rows):
         cells = (_html_cell(c, (i, j) in best, sides[j]) for j, c in enumerate(row))
         rows.append(f"<tr>{''.join(cells)}</tr>")
-    notes = "".join(f"<li>{escape(printable(note))}</li>" for note in table.notes)
+    notes = "".join(f"<li>{escape(printable(note))}</li>" for note in table.footnotes)
     return (
         f"<table><caption>{escape(printable(table.title))}</caption>"
         f"<thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
@@ -290,9 +323,13 @@ def markdown_page(title: str, remarks: Iterable[str], tables: Iterable[ResultTab
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def estimate_text(estimate: Estimate) -> str:
-    """`12.3 [8.0, 17.1] n=37`, or a dash and the reason."""
-    if estimate.value is None:
-        return f"- ({estimate.reason})" if estimate.reason else "-"
-    ends = "" if estimate.ci95 is None else " [{:.2f}, {:.2f}]".format(*estimate.ci95)
-    return f"{estimate.value:.2f}{ends} n={estimate.n}"
+def latex_page(
+    title: str, tables: Iterable[ResultTable], warning: str = "", brief: str = ""
+) -> str:
+    """LaTeX tables to include: the warning as a comment, its `brief` form in captions."""
+    remarks = [f"{title}. Needs the package booktabs."]
+    remarks += [f"Warning: {warning}"] if warning else []
+    head = "".join(f"% {printable(remark)}\n" for remark in remarks)
+    caption = rf"\caption{{\textbf{{{escaped(brief)}}} " if brief else r"\caption{"
+    texts = (table.latex.replace(r"\caption{", caption, 1) for table in tables)
+    return "\n".join([head, *texts])

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.results.board import Board
+from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.reasons import FAILURES
 from benchmarks.results.table import TableCell
-from scorers.base import Direction, Scorer, bounds
+from scorers.base import Direction, Scorer
 
 LeaderboardRow = Mapping[str, Any]
 Cell = Mapping[str, Any]
@@ -43,42 +45,22 @@ _ABSENT = re.compile(r"(?P<problem>.+?)(?: in (?P<part>.+))? \(n=(?P<n>\d+)(?P<r
 """Why a mean has no interval, as `scorers.statistics.means` words it."""
 
 
-def decimals(scale: str) -> int:
-    """Digits after the point that suit a scale."""
-    ends = bounds(scale)
-    return 3 if ends and ends[1] - ends[0] <= 3 else 2
-
-
 def direction_of(scorer: Scorer) -> Direction:
     """Which values of a scorer are better."""
     return scorer.direction
 
 
-def mean_text(cell: Cell) -> str:
-    """`23.41`, or a dash where there is no mean."""
-    mean = cell["mean"]
-    return "-" if mean is None else f"{mean:.{decimals(cell['scale'])}f}"
+def cell_text(cell: Cell, *, signed: bool = False) -> str:
+    """`23.41 [21.90, 24.80] n=37`, or why there is no mean; `signed` for differences."""
+    return result_cell(cell, signed=signed).full
 
 
-def cell_text(cell: Cell) -> str:
-    """`23.41 [21.90, 24.80] n=37`, or why there is no mean."""
-    return result_cell(cell).full
-
-
-def result_cell(cell: Cell) -> TableCell:
+def result_cell(cell: Cell, *, signed: bool = False) -> TableCell:
     """The mean, with the interval and n as its details."""
     if cell.get("reason") == "not applicable":
         return TableCell("n/a")
-    detail = f"{interval_text(cell)} n={cell['n']}".strip()
-    return TableCell(mean_text(cell), detail, cell["mean"])
-
-
-def interval_text(cell: Cell) -> str:
-    """`[21.9, 24.8]`; empty where there is no interval."""
-    if cell["ci95"] is None:
-        return ""
-    digits = decimals(cell["scale"])
-    return "[{:.{d}f}, {:.{d}f}]".format(*cell["ci95"], d=digits)
+    form = NumberForm.of(cell["scale"], signed=signed)
+    return TableCell.of(estimate_of(cell), form, counted=True)
 
 
 def absent_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
@@ -148,7 +130,7 @@ def _by(methods: Sequence[str]) -> str:
     return f" ({', '.join(methods)})" if methods else ""
 
 
-def legend(board: Board, methods: Sequence[str] = ()) -> str:
+def legend(board: Board, rows: Sequence[LeaderboardRow] = ()) -> str:
     """What the averages are, how intervals are computed, and how judges are asked."""
     weights = ", ".join(f"{name} {n:,}" for name, n in board.categories.items())
     fixed = (
@@ -157,12 +139,12 @@ def legend(board: Board, methods: Sequence[str] = ()) -> str:
         if weights
         else ""
     )
-    judges = "".join(f" {s.name}: {s.manner}." for s in board.scorers if s.manner)
+    judges = [f"{s.name}: {s.manner}." for s in board.scorers if s.manner]
+    more = " ".join([*judges, *order_notes(board, rows)])
     return (
-        f"Means with 95% intervals by query{_by(methods)}; n is the number of scored "
-        "queries. "
-        f"{fixed}Per query: mean over all scored queries.{judges}"
-    )
+        f"Means with 95% intervals by query{_by(interval_methods(rows))}; n is the number "
+        f"of scored queries. {fixed}Per query: mean over all scored queries. {more}"
+    ).strip()
 
 
 def headline(rows: Sequence[LeaderboardRow], scorer: str) -> str:
@@ -174,6 +156,29 @@ def headline(rows: Sequence[LeaderboardRow], scorer: str) -> str:
     return "avg_fixed" if fixed else "avg_micro"
 
 
+def placing(
+    rows: Sequence[LeaderboardRow], scorer: Scorer
+) -> Callable[[LeaderboardRow], float]:
+    """What orders rows by a scorer's headline: the best first, those without it last."""
+    average = headline(rows, scorer.name)
+    sign = -1 if direction_of(scorer) == "higher" else 1
+
+    def place(row: LeaderboardRow) -> float:
+        mean = row["scores"][scorer.name][average]["mean"]
+        return math.inf if mean is None else float(sign * mean)
+
+    return place
+
+
+def order_notes(board: Board, rows: Sequence[LeaderboardRow]) -> list[str]:
+    """In which order the rows of a leaderboard are."""
+    if len(rows) < 2 or not board.scorers:
+        return []
+    first = board.scorers[0].name
+    average = AVERAGES[headline(rows, first)]
+    return [f"Systems are in the order of {first}, {average}: the best first."]
+
+
 def matrix(
     board: Board, rows: Sequence[LeaderboardRow], scorer: str
 ) -> tuple[str, dict[str, dict[str, Cell]]] | None:
@@ -181,9 +186,8 @@ def matrix(
 
     None where no two systems are composed.
     """
-    pairs = [
-        (s, r) for s, r in zip(board.systems, rows, strict=True) if s.writer and s.artist
-    ]
+    by_name = {row["system"]: row for row in rows}
+    pairs = [(s, by_name[s.name]) for s in board.systems if s.writer and s.artist]
     if len(pairs) < 2:
         return None
     average = headline([r for _, r in pairs], scorer)

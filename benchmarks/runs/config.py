@@ -6,18 +6,19 @@ import json
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from benchmarks.tasks.miniature.reader import is_miniature
 from benchmarks.tasks.task_set import data_prefix, is_function
+from cluster.executors.base import ExecutorName
 from generators.base import WeightsName
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
-from pipelines.servers.table import ServerTable
+from pipelines.servers.settings import ServerTable
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
 OFFICIAL = "official:"
@@ -31,7 +32,14 @@ def _listed(value: Any) -> Any:
     return value
 
 
+def _number_or_all(value: Any) -> Any:
+    if value in (None, "all") or (str(value).isdecimal() and int(value) >= 1):
+        return value
+    raise ValueError('give a number from 1, or "all"')
+
+
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+PageQueries = Annotated[int | Literal["all"] | None, BeforeValidator(_number_or_all)]
 
 
 class _Section(BaseModel):
@@ -62,8 +70,8 @@ class CompositionConfig(_Section):
 class ReportConfig(_Section):
     """What the page shows; none of it changes a result."""
 
-    queries: int | None = Field(default=None, ge=1, strict=True)
-    """At most this many queries, by default all; the tables always cover all."""
+    queries: PageQueries = None
+    """At most this many queries, or "all"; by default 200. The tables always cover all."""
 
 
 class RunConfig(_Section):
@@ -90,8 +98,12 @@ class RunConfig(_Section):
     """How judges ask and read: `official` is the released scorer's way, quirks included."""
     rubric: str | None = None
     """The judges' rubric: `own`, or `official:PATH` with your copy of MMIE's prompts.py."""
+    executor: ExecutorName | None = None
+    """Where workers run: on `ray`, or `local`, as threads of the command itself. By default
+    PLAIT_EXECUTOR, else `ray`."""
     address: str | None = None
-    """Ray address; by default RAY_ADDRESS, else the command starts its own Ray."""
+    """Ray address; by default RAY_ADDRESS, else the command starts its own Ray. Not with
+    `local`."""
     models: Mapping[str, Mapping[str, Any]] = Field(default_factory=dict)
     """`[models.NAME]`: settings of one model."""
     servers: Mapping[str, ServerTable] = Field(default_factory=dict)
@@ -147,7 +159,7 @@ class RunConfig(_Section):
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
-_NOT_NAMING = ("address", "engine", "out", "report")
+_NOT_NAMING = ("address", "engine", "executor", "out", "report")
 
 
 def load_config(

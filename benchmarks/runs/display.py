@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console, Group
 from rich.live import Live
-from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
@@ -51,7 +50,7 @@ class Display(Watcher):
             self.console.print(f"{done:,} records exist; nothing is missing.")
             return
         self.console.print(
-            f"{done:,} records exist, at most {to_run:,} to make. Starting Ray ..."
+            f"{done:,} records exist, at most {to_run:,} to make. Starting workers ..."
         )
         if self.console.is_terminal:
             self._live = Live(console=self.console, refresh_per_second=4, transient=False)
@@ -69,11 +68,11 @@ class Display(Watcher):
 
     def notice(self, text: str) -> None:
         """Print above the live lines."""
-        self.console.print(f"[yellow]note[/yellow] {escape(text)}", soft_wrap=True)
+        self.console.print(Text("note", "yellow"), text, soft_wrap=True)
 
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Print above the live lines."""
-        self.console.print(f"[yellow]lost[/yellow] {escape(str(failure))}", soft_wrap=True)
+        self.console.print(Text("lost", "yellow"), str(failure), soft_wrap=True)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -88,7 +87,7 @@ class Display(Watcher):
         self._printed = now
         lines = [self._summary(stages)]
         lines += [f"  {_line(stage)}" for stage in stages if stage.state in _AT_WORK]
-        self.console.print(escape("\n".join(lines)), soft_wrap=True)
+        self.console.print("\n".join(lines), soft_wrap=True)
 
     def _summary(self, stages: Sequence[StageProgress]) -> str:
         """`elapsed 0:12:30, 1,200 tokens, cost 0.35`."""
@@ -106,9 +105,13 @@ class Display(Watcher):
 def _line(stage: StageProgress) -> str:
     """The progress of a stage, in words."""
     rate, left_s = _pace(stage)
-    parts = [f"{_ended(stage):,} of {stage.total:,} done"]
-    if failed := stage.outcomes.get("failed", 0):
-        parts.append(f"{failed:,} failed")
+    done = stage.outcomes.get("done", 0)
+    parts = [f"{done:,} of {stage.total:,} done"]
+    parts += [
+        f"{n:,} {name.replace('_', ' ')}"
+        for name, n in stage.outcomes.items()
+        if n and name != "done"
+    ]
     if rate:
         parts.append(f"{rate:.2f}/s")
     if left_s:
@@ -126,14 +129,14 @@ def _table(stages: Sequence[StageProgress]) -> Table:
     return table
 
 
-def _cells(stage: StageProgress) -> list[str | ProgressBar]:
-    failed = stage.outcomes.get("failed", 0)
+def _cells(stage: StageProgress) -> list[str | Text | ProgressBar]:
+    done, failed = (stage.outcomes.get(name, 0) for name in ("done", "failed"))
     rate, left_s = _pace(stage)
     return [
         stage.name,
         ProgressBar(total=max(stage.total, 1), completed=_ended(stage), width=24),
-        f"{_ended(stage):,}/{stage.total:,}",
-        f"[red]{failed:,}[/red]" if failed else "0",
+        f"{done:,}/{stage.total:,}",
+        Text(f"{failed:,}", "red" if failed else ""),
         f"{stage.outcomes.get('skipped', 0):,}",
         f"{rate:.2f}/s" if rate else "-",
         duration(left_s) if left_s else "-",

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.board import Board
-from benchmarks.results.pairings.costs import CostNotes, readable_costs
+from benchmarks.results.board import Board, TableBuilder
+from benchmarks.results.costs import CostNotes, RecordCosts
 from benchmarks.results.pairings.matrix import matrices_of
 from benchmarks.runs.config import OFFICIAL, RunConfig
 from benchmarks.runs.run_directory import (
@@ -27,10 +27,9 @@ from benchmarks.tasks.task_set import TaskError, TaskSet, limited, load, selecte
 from cluster.counts import count
 from cluster.plan import Evaluation, Plan, evaluations
 from cluster.store import Store
-from cluster.walks import Pending
 from generators.base import StageSpec
 from generators.checkpoints import pinning
-from generators.document import Malformed, Sample
+from generators.document import Malformed, Sample, key_of
 from generators.errors import UsageError
 from generators.mini.table import ABOUT
 from generators.names import unknown, with_overrides
@@ -148,35 +147,56 @@ class Experiment:
 
     def board(self, store: Store) -> Board:
         """The results in the store, ready for tables and the page."""
-        costs = self.cost_notes()
-        read = evaluations(self.plan, store, notes=self.notes, on_answer=costs)
-        return self.board_of(list(read), costs, store)
+        reader = ResultReader(self)
+        for _ in reader(evaluations(self.plan, store, notes=self.notes), store):
+            pass
+        return reader.board()
 
-    def cost_notes(self) -> CostNotes | None:
-        """Notes the documents of pairings; None where no systems form a matrix."""
-        paired = [s for m in matrices_of(self.systems) for s in m.cells]
-        return CostNotes(paired) if paired else None
 
-    def board_of(
-        self,
-        results: Sequence[Evaluation | Pending],
-        costs: CostNotes | None,
-        store: Store | None = None,
-    ) -> Board:
-        """The board of results that have been read, and whose documents `costs` noted."""
-        evaluated = [e for e in results if isinstance(e, Evaluation)]
+class ResultReader:
+    """Makes the board of an experiment while its evaluations pass."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self._experiment = experiment
+
+    def __call__(
+        self, evaluations: Iterable[Evaluation], store: Store
+    ) -> Iterator[Evaluation]:
+        """The same evaluations, read from `store`; begins anew when it is called again."""
+        self._store = store
+        systems = self._experiment.systems
+        scorers = [scorer.name for scorer in self._experiment.scorers]
+        costs = RecordCosts(store)
+        self._builder = TableBuilder(systems, costs)
+        self._notes = CostNotes([s for m in matrices_of(systems) for s in m.cells], costs)
+        for evaluation in evaluations:
+            self._builder.add(evaluation, scorers)
+            self._notes.add(evaluation)
+            yield evaluation
+
+    def board(self) -> Board:
+        """The board of what has passed."""
+        made, task = self._experiment, self._experiment.task
         return Board(
-            systems=self.systems,
-            scorers=self.scorers,
-            evaluations=evaluated,
-            categories=self.task.categories,
-            fields=self.task.fields,
-            weights=str(self.config.weights),
-            selection=self.selection,
-            missing=len(results) - len(evaluated),
-            repeats=self.config.repeats,
-            costs=readable_costs(costs, store or Store(self.config.root)),
+            table=self._builder.table(),
+            systems=made.systems,
+            scorers=made.scorers,
+            categories=task.categories,
+            fields=task.fields,
+            weights=str(made.config.weights),
+            selection=made.selection,
+            repeats=made.config.repeats,
+            costs=self._notes.costs(),
+            damaged=len(self._store.damage),
+            unread=self._builder.unread,
+            reading=self._again,
         )
+
+    def _again(self, keys: Collection[str]) -> Iterator[Evaluation]:
+        plan = self._experiment.plan
+        samples = [sample for sample in plan.samples if key_of(sample) in keys]
+        few = replace(plan, samples=samples)
+        return evaluations(few, self._store, notes=len(few) <= _MOST_WITH_NOTES)
 
 
 def _is_public(endpoint: str | None) -> bool:
@@ -215,6 +235,7 @@ def open_experiment(
 
     `ids` are those of an existing run, whatever its file of ids holds today.
     """
+    refuse_settings_of_nothing(config)
     task, given = read_task(config, on_progress)
     return experiment_of(config, task, given, identities=identities, ids=ids)
 
@@ -228,7 +249,6 @@ def experiment_of(
     ids: Sequence[str] | None = None,
 ) -> Experiment:
     """The experiment over a task set that is read, and the systems that come with it."""
-    refuse_settings_of_nothing(config)
     _refuse_wrong_rubrics(config)
     if ids is None and config.ids is not None:
         ids = _ids(config.ids)
@@ -245,7 +265,7 @@ def experiment_of(
         scorers=scorers,
         ids=None if ids is None else tuple(ids),
         identities=pins.known,
-        missing_weights=tuple(pins.missing),
+        missing_weights=pins.missing,
     )
 
 

@@ -3,101 +3,145 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.runs.experiment import Experiment
+from benchmarks.runs.run_data import QueryAnswer, RunData, ScorerVerdict
 from benchmarks.tasks.mmie import official
-from cluster.plan import Evaluation, evaluations
-from cluster.store import Store, read_blob
-from generators.base import Result
-from generators.document import Document, Image, Sample, Text
+from benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
+from cluster.store import read_blob
+from generators.document import Content, Document, Image, Sample, Text
 from generators.files import write_whole
 from generators.names import unknown
 
 FORMATS = ("mmie", "parquet")
-
-
-def export_documents(
-    experiment: Experiment, store: Store, system: str, form: str, out: Path
-) -> int:
-    """Write the documents of `system` to `out`; how many. UsageError for unknown names."""
-    names = [s.name for s in experiment.systems]
-    if system not in names:
-        raise unknown("system", system, names)
-    if form not in FORMATS:
-        raise unknown("format", form, FORMATS)
-    documents = list(_documents(experiment, store, system))
-    if form == "mmie":
-        official.export(documents, system, out, read_blob)
-    else:
-        _write_parquet(documents, system, out)
-    return len(documents)
-
-
-def _documents(
-    experiment: Experiment, store: Store, system: str
-) -> Iterator[tuple[Sample, Document]]:
-    systems = [s for s in experiment.systems if s.name == system]
-    # Without scorers: a document is exported whether or not it has been scored.
-    plan = replace(experiment.plan, systems=systems, scorers=(), repeats=1)
-    for evaluation in evaluations(plan, store):
-        if not isinstance(evaluation, Evaluation):
-            continue
-        sample, document = evaluation.sample, evaluation.document
-        if isinstance(sample, Sample) and isinstance(document, Result):
-            yield sample, document.value
-
-
-def _write_parquet(
-    documents: list[tuple[Sample, Document]], system: str, out: Path
-) -> None:
-    """One row per document: text with a mark in place of each picture, and the pictures.
-
-    `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
-    """
-    official.claim(out)
-    rows = [_row(sample, document, system) for sample, document in documents]
-    picture = {"_type": "Image"}
-    features: dict[str, Any] = {
-        name: {"dtype": "string", "_type": "Value"} for name in _SCHEMA.names[:-1]
-    }
-    features["images"] = {"feature": picture, "_type": "List"}
-    about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
-    table = pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(about))
-    buffer = pa.BufferOutputStream()
-    pq.write_table(table, buffer, row_group_size=64)
-    write_whole(out / "documents.parquet", buffer.getvalue().to_pybytes())
-
-
+_IMAGES = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
+_SCORES = pa.list_(
+    pa.struct(
+        [
+            ("scorer", pa.string()),
+            ("outcome", pa.string()),
+            ("value", pa.float64()),
+            ("reason", pa.string()),
+        ]
+    )
+)
 _SCHEMA = pa.schema(
     [
         ("id", pa.string()),
         ("category", pa.string()),
         ("field", pa.string()),
         ("system", pa.string()),
+        ("repeat", pa.int64()),
+        ("seed", pa.int64()),
+        ("question", pa.string()),
+        ("reference", pa.string()),
         ("text", pa.string()),
-        ("images", pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))),
+        ("images", _IMAGES),
+        ("scores", _SCORES),
     ]
 )
 
 
-def _row(sample: Sample, document: Document, system: str) -> dict[str, Any]:
-    images = [_cell(image) for image in document.images]
-    parts = [s.text if isinstance(s, Text) else "<image>" for s in document.segments]
-    return {
-        "id": sample.id,
-        "category": sample.category,
-        "field": sample.field,
-        "system": system,
-        "text": "\n".join(parts),
-        "images": images,
-    }
+def repeats_of(run: RunData, form: str, repeat: int | None) -> Sequence[int]:
+    """The repeats that a file in the format `form` holds, counted from 1.
+
+    MMIE's has room for one answer to a query: the first, where `repeat` is not given.
+    """
+    if repeat is None and form == "parquet":
+        return range(1, run.experiment.config.repeats + 1)
+    return (repeat or 1,)
+
+
+def export_documents(
+    run: RunData, system: str, form: str, out: Path, repeats: Sequence[int] = (1,)
+) -> int:
+    """Write the documents of `system` to `out`; how many. UsageError for unknown names."""
+    if form not in FORMATS:
+        raise unknown("format", form, FORMATS)
+    answers = [a for n in repeats for a in run.documents(system, n).values()]
+    if form == "parquet":
+        return _write_parquet(list(_rows(run, answers)), out)
+    task = run.experiment.task
+    benchmark = MMIE if task.categories == CATEGORIES else task.name
+    documents = ((sample, document) for sample, document, _ in _documents(answers))
+    return official.export(documents, system, out, read_blob, benchmark)
+
+
+def _documents(
+    answers: Sequence[QueryAnswer],
+) -> Iterator[tuple[Sample, Document, QueryAnswer]]:
+    """The answers that are there, in text that any program can read."""
+    for answer in answers:
+        sample, document = answer.query.sample, answer.document
+        if isinstance(sample, Sample) and document is not None:
+            segments = (
+                Text(_unicode(s.text)) if isinstance(s, Text) else s
+                for s in document.segments
+            )
+            yield sample, Document(tuple(segments)), answer
+
+
+def _unicode(text: str) -> str:
+    """`text` with U+FFFD in place of lone surrogates, which older records may hold."""
+    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+
+
+def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
+    """One row per document: text with a mark in place of each picture, and the pictures.
+
+    `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
+    """
+    official.claim(out)
+    features = {field.name: _feature(field.type) for field in _SCHEMA}
+    about = {b"huggingface": json.dumps({"info": {"features": features}}).encode()}
+    table = pa.Table.from_pylist(rows, schema=_SCHEMA.with_metadata(about))
+    buffer = pa.BufferOutputStream()
+    pq.write_table(table, buffer, row_group_size=64)
+    write_whole(out / "documents.parquet", buffer.getvalue().to_pybytes())
+    return len(rows)
+
+
+def _feature(kind: pa.DataType) -> dict[str, Any]:
+    """A type as Hugging Face's `datasets` names it."""
+    if kind == _IMAGES.value_type:
+        return {"_type": "Image"}
+    if pa.types.is_list(kind):
+        return {"feature": _feature(kind.value_type), "_type": "List"}
+    if pa.types.is_struct(kind):
+        return {field.name: _feature(field.type) for field in kind}
+    return {"dtype": "float64" if kind == pa.float64() else str(kind), "_type": "Value"}
+
+
+def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
+    for sample, document, answer in _documents(answers):
+        yield {
+            "id": sample.id,
+            "category": sample.category,
+            "field": sample.field,
+            "system": answer.system,
+            "repeat": answer.repeat,
+            "seed": run.experiment.config.seed,
+            "question": _text(sample.question),
+            "reference": sample.reference and _text(sample.reference.segments),
+            "text": _text(document.segments),
+            "images": [_cell(image) for image in document.images],
+            "scores": [_score(name, v) for name, v in answer.scores.items()],
+        }
+
+
+def _score(scorer: str, verdict: ScorerVerdict) -> dict[str, Any]:
+    columns = {name: getattr(verdict, name) for name in ("outcome", "value", "reason")}
+    return {"scorer": scorer, **columns}
+
+
+def _text(content: Content) -> str:
+    """The text, one segment a line, with a mark in place of each picture."""
+    return "\n".join(s.text if isinstance(s, Text) else "<image>" for s in content)
 
 
 def _cell(image: Image) -> dict[str, Any]:

@@ -6,14 +6,13 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from rich.markup import escape
+from rich.text import Text as Styled
 
 from benchmarks.runs.experiment import Experiment
-from cluster.plan import Evaluation, lookup_in, outcome_name
+from cluster.plan import evaluated, lookup_in
 from cluster.records import RecordRow
 from cluster.store import Store, notes_of
-from cluster.walks import Pending, read
-from generators.base import Job, Outcome, Result
+from generators.base import Job, Result, outcome_name
 from generators.document import (
     Candidate,
     Draft,
@@ -30,7 +29,7 @@ from generators.system import System
 
 def describe(
     experiment: Experiment, store: Store, sample_id: str, system: str | None
-) -> Iterator[str]:
+) -> Iterator[str | Styled]:
     """Lines for the terminal; UsageError for an unknown sample or system."""
     samples = [s for s in experiment.samples if s.id == sample_id]
     if not samples:
@@ -39,9 +38,9 @@ def describe(
     if not systems:
         raise unknown("system", str(system), (s.name for s in experiment.systems))
     for sample in samples:
-        yield f"[bold]{escape(sample.id)}[/bold]  {escape(_group(sample))}"
+        yield Styled.assemble((sample.id, "bold"), f"  {_group(sample)}")
         if isinstance(sample, Malformed):
-            yield f"malformed: {escape(sample.reason)}"
+            yield f"malformed: {sample.reason}"
             continue
         for one in systems:
             for repeat in range(experiment.config.repeats):
@@ -54,41 +53,35 @@ def _group(sample: Sample | Malformed) -> str:
 
 def _system(
     experiment: Experiment, store: Store, system: System, sample: Sample, repeat: int
-) -> Iterator[str]:
-    yield f"\n[bold]{escape(system.name)}[/bold]" + (f", repeat {repeat}" if repeat else "")
-    jobs: list[Job] = []
-    look = lookup_in(store)
-
-    def recording(job: Job) -> Outcome[Any] | None:
-        jobs.append(job)
-        return look(job)
-
-    evaluated = read(experiment.plan.evaluation(system, sample, repeat), recording)
-    for job in {j.key: j for j in jobs}.values():
+) -> Iterator[str | Styled]:
+    again = f", repeat {repeat + 1}" if experiment.config.repeats > 1 else ""
+    yield Styled.assemble("\n", (system.name, "bold"), again)
+    answered = evaluated(experiment.plan, (system, sample, repeat), lookup_in(store))
+    jobs = {job.key: job for asked in answered.jobs.values() for job in asked}
+    for job in jobs.values():
         yield from _job(store, job)
-    if isinstance(evaluated, Pending):
-        yield "[yellow]not finished[/yellow]"
-    elif isinstance(evaluation := getattr(evaluated, "value", None), Evaluation):
-        for name, score in evaluation.scores.items():
-            text = getattr(score, "reason", None) or f"{score.value.value:.4g}"  # type: ignore[union-attr]
-            yield f"  {name}: {outcome_name(score)}, {escape(str(text))}"
-            if isinstance(score, Result):
-                parts = json.dumps(dict(score.value.parts), ensure_ascii=False)
-                yield f"    {escape(parts)}"
+    if not answered.complete:
+        yield Styled("not finished", "yellow")
+    for name, score in answered.scores.items():
+        if isinstance(score, Result):
+            yield f"  {name}: {outcome_name(score)}, {score.value.value:.4g}"
+            yield f"    {json.dumps(dict(score.value.parts), ensure_ascii=False)}"
+        elif score is not None:
+            yield f"  {name}: {outcome_name(score)}, {score.reason}"
 
 
-def _job(store: Store, job: Job) -> Iterator[str]:
-    row = store.rows(job.spec).get(job.key)
+def _job(store: Store, job: Job) -> Iterator[str | Styled]:
+    row = store.row(job)
     state = "not made" if row is None else row.outcome
     settings = json.dumps(dict(job.spec.settings), ensure_ascii=False)
-    about = f"({job.spec.kind.value}) {state}, key {job.key}"
-    yield f"  [cyan]{escape(job.spec.name)}[/cyan] {about}"
-    yield f"    model {escape(job.spec.identity or job.spec.target)}"
-    yield f"    settings {escape(settings)}"
+    about = f"({job.spec.kind.value}) {state}, key {store.key_of(job)}"
+    yield Styled.assemble("  ", (job.spec.name, "cyan"), f" {about}")
+    yield f"    model {job.spec.identity or job.spec.target}"
+    yield f"    settings {settings}"
     for line in _input(job.input):
-        yield f"    {escape(line)}"
+        yield f"    {line}"
     if row is not None:
-        yield from (f"    {escape(line)}" for line in _output(job, row))
+        yield from (f"    {line}" for line in _output(job, row))
 
 
 def _input(value: Request | ImageRequest | Candidate) -> Iterator[str]:

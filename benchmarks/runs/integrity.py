@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from cluster.lock import RunLock
 from cluster.run import MANIFEST
@@ -23,7 +23,7 @@ def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
     """Check every part and picture of a run, its comparisons included.
 
     Changes nothing without `repair`. With it, damaged parts are set aside, so that running
-    again makes their records again. Exit status 0 when all is intact, else 1.
+    again makes their records again. Exit status 0 when no damage is left, else 1.
     """
     if not (root / MANIFEST).exists():
         raise UsageError(f"{root} is not a run directory: it has no {MANIFEST}")
@@ -36,8 +36,8 @@ def verify_run(root: Path, console: Console, *, repair: bool = False) -> int:
     if repair:
         for store, checks in checked.items():
             _set_aside(store, checks, console)
-    intact = not any(stage.damaged or stage.undecodable for stage in stages)
-    return INTACT if intact else DAMAGED
+    wrong = [c for stage in stages for c in stage.checks if c.damage or c.undecodable]
+    return DAMAGED if any(check.part.exists() for check in wrong) else INTACT
 
 
 def _table(stages: Sequence[StageCheck]) -> Table:
@@ -47,20 +47,20 @@ def _table(stages: Sequence[StageCheck]) -> Table:
         table.add_column(name, justify="right")
     for stage in stages:
         numbers = (len(stage.checks), stage.records, stage.pictures, len(stage.damaged))
-        table.add_row(escape(stage.name), *(f"{n:,}" for n in numbers))
+        table.add_row(stage.name, *(f"{n:,}" for n in numbers))
     return table
 
 
-def _remarks(root: Path, stages: Sequence[StageCheck], repair: bool) -> Iterator[str]:
+def _remarks(
+    root: Path, stages: Sequence[StageCheck], repair: bool
+) -> Iterator[str | Text]:
     for stage in stages:
         for check in stage.damaged:
-            yield f"[red]damaged[/red] {escape(f'{check.part}: {check.damage}')}"
+            yield Text.assemble(("damaged", "red"), f" {check.part}: {check.damage}")
         if keys := stage.undecodable:
             shown = ", ".join(keys[:_MOST_KEYS]) + (", ..." if keys[_MOST_KEYS:] else "")
-            yield (
-                f"[red]not a picture[/red] {len(keys):,} of {escape(stage.name)}, as the "
-                f"stage made them: {shown}"
-            )
+            text = f" {len(keys):,} of {stage.name}, as the stage made them: {shown}"
+            yield Text.assemble(("not a picture", "red"), text)
     if unsigned := sum(stage.unsigned for stage in stages):
         yield (
             f"{unsigned:,} parts of an earlier version carry no checksums: pictures and "
@@ -75,7 +75,7 @@ def _remarks(root: Path, stages: Sequence[StageCheck], repair: bool) -> Iterator
     yield f"A repair makes {lost:,} records again{more}."
     if not repair:
         yield (
-            f"Nothing was changed. `plait verify {escape(str(root))} --repair` sets the "
+            f"Nothing was changed. `plait verify {root} --repair` sets the "
             "damaged parts aside; then run the run's command again."
         )
 

@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from benchmarks.runs.config import RunConfig, merged
-from benchmarks.runs.experiment import Experiment, experiment_of, open_experiment, read_task
+from benchmarks.runs.experiment import (
+    Experiment,
+    experiment_of,
+    open_experiment,
+    read_task,
+    refuse_settings_of_nothing,
+)
 from benchmarks.runs.run_directory import former_config, is_run, read_manifest
 from benchmarks.tasks.task_set import TaskSet
 from generators.base import StageSpec
@@ -23,6 +29,7 @@ from generators.errors import UsageError
 from generators.system import System
 from scorers.base import Scorer
 from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.resolve import refuse_mini_writer
 
 Progress = Callable[[int, int], None]
 P = TypeVar("P", System, Scorer)
@@ -39,17 +46,21 @@ def joined(
     UsageError names every difference that cannot be joined. With `remake`, weights whose
     files have changed are accepted as they are now.
     """
+    for name in config.scorers:
+        refuse_mini_writer(name, config.weights or "pretrained")
     if not is_run(config.root):
         return open_experiment(config, on_progress=on_progress), ()
     manifest = read_manifest(config.root)
     before = former_config(config.root, manifest)
+    both = _union(before, config)
+    refuse_settings_of_nothing(both)
     task, given = read_task(config, on_progress)
     _refuse(config.root, _other_values(before, config, manifest, task))
     known: dict[str, str] = manifest.get("identities", {})
     former = experiment_of(before, task, given, identities=known, ids=manifest.get("ids"))
     current = experiment_of(config, task, given)
     pins = _pins(current.identities, known)
-    union = experiment_of(_union(before, config), task, given, identities={**known, **pins})
+    union = experiment_of(both, task, given, identities={**known, **pins})
     requested = experiment_of(_with_judges(config, before), task, given, identities=pins)
     _refuse(
         config.root,

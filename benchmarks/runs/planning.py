@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, superseded
@@ -22,7 +22,7 @@ from cluster.counts import StageCount
 from cluster.store import Store
 from pipelines.presets import retirements
 
-_COUNTS = ("asked", "shared", "done", "to run", "then up to", "batch")
+_COUNTS = ("asked", "shared", "there", "to run", "then up to", "batch")
 """Headings of the numbers of `_row`."""
 
 
@@ -169,7 +169,7 @@ def _sharing(tally: StageCount) -> str:
 
 def show_plan(plan: RunPlan, console: Console) -> None:
     """Print what a run would do."""
-    console.print(f"run directory {escape(str(plan.root))}", soft_wrap=True)
+    console.print(f"run directory {plan.root}", soft_wrap=True)
     console.print(plan.extent)
     console.print(_terminal_table(plan.counts))
     for heading, colour, lines in (
@@ -181,9 +181,9 @@ def show_plan(plan: RunPlan, console: Console) -> None:
         ("trimmed", "yellow", (plan.trimmed,) if plan.trimmed else ()),
     ):
         for line in lines:
-            console.print(f"[{colour}]{heading}[/{colour}] {escape(line)}", soft_wrap=True)
+            console.print(Text(heading, colour), line, soft_wrap=True)
     for line in plan.shared:
-        console.print(escape(line), soft_wrap=True)
+        console.print(line, soft_wrap=True)
     if plan.forecast.stages:
         console.print()
         console.print(plan.forecast_table.rich)

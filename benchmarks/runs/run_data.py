@@ -9,14 +9,18 @@ keeps its place everywhere, with its reason; none of it becomes a number.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections import Counter, UserList
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from benchmarks.results.board import Board, key_of, score_value
+import pyarrow as pa
+
+from benchmarks.results.board import Board, Mask, outcome_of, score_value
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.leaderboard_tables import headline_table, reasons_table
 from benchmarks.results.notebook import (
@@ -28,22 +32,19 @@ from benchmarks.results.notebook import (
     query_html,
 )
 from benchmarks.results.table import ResultTable
-from benchmarks.runs.data_rows import DataRows
 from benchmarks.runs.experiment import Experiment, reopen
 from benchmarks.runs.run_directory import read_manifest
-from cluster.plan import lookup_in, outcome_name
+from cluster.plan import evaluated, lookup_in
 from cluster.store import BlobReader, Store
-from cluster.walks import Lookup, Pending, read
-from generators.base import Failure, Outcome, Result
-from generators.document import Document, Malformed, Sample, Score
+from cluster.walks import Lookup
+from generators.base import VALUED, Outcome, OutcomeName, Result
+from generators.document import Document, Malformed, Sample, Score, key_of
 from generators.errors import UsageError
 from generators.names import unknown
 from generators.system import Prompter, System
-from scorers.base import Scorer, admitted
 
-MISSING = "missing"
-NO_DOCUMENT = "no_document"
-_WAITING = "not made yet: run the same command again"
+_SHOWN = 20
+"""Rows that a notebook shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,16 +76,14 @@ class ScorerVerdict:
     """What the value was made of."""
 
     @classmethod
-    def of(cls, outcome: Outcome[Score] | Pending, scale: str) -> "ScorerVerdict":
-        """The verdict of a scorer that declares `scale`."""
-        if isinstance(outcome, Pending):
-            return cls(outcome=MISSING, reason=_WAITING)
-        outcome = admitted(outcome, scale)
+    def of(cls, outcome: Outcome[Score] | None) -> "ScorerVerdict":
+        """The verdict in an outcome; that of a score not yet made where it is None."""
+        name, reason, fault = outcome_of(outcome)
+        parts: Mapping[str, Any] = {}
         if isinstance(outcome, Result):
-            score = outcome.value
-            return cls(outcome="scored", value=score_value(outcome), parts=score.parts)
-        name, reason, fault = outcome_name(outcome), outcome.reason, fault_of(outcome)
-        return cls(outcome=name, reason=reason, fault=fault)
+            name, parts = OutcomeName.SCORED, outcome.value.parts
+        value = score_value(outcome)
+        return cls(outcome=name, value=value, reason=reason, fault=fault, parts=parts)
 
     def __str__(self) -> str:
         return f"{self.value:.4g}" if self.value is not None else _why(self)
@@ -110,6 +109,32 @@ class QueryAnswer:
     notes: Mapping[str, Any] = field(default_factory=dict, repr=False)
     """What the stages noted (exact prompts, truncation), by the stage's name."""
 
+    @classmethod
+    def of(
+        cls,
+        system: str,
+        query: TaskQuery,
+        document: Outcome[Document] | None,
+        repeat: int = 1,
+        scores: Mapping[str, Outcome[Score] | None] = MappingProxyType({}),
+    ) -> "QueryAnswer":
+        """The answer in an outcome, and its scores; one not yet made where it is None."""
+        outcome, reason, fault = outcome_of(document)
+        shown = None
+        if isinstance(document, Result):
+            shown = NotebookDocument.showing(document.value, query.read)
+        return cls(
+            system=system,
+            query=query,
+            repeat=repeat,
+            outcome=outcome,
+            document=shown,
+            reason=reason,
+            fault=fault,
+            scores={name: ScorerVerdict.of(score) for name, score in scores.items()},
+            notes=getattr(document, "notes", {}),
+        )
+
     def _repr_html_(self) -> str:
         repeat = f", repeat {self.repeat}" if self.repeat > 1 else ""
         parts = [self.query._repr_html_(), heading(f"{self.system}{repeat}")]
@@ -123,11 +148,6 @@ def _why(answer: ScorerVerdict | QueryAnswer) -> str:
     """`failed (worker died): the reason`."""
     fault = f" ({answer.fault})" if answer.fault else ""
     return f"{answer.outcome.replace('_', ' ')}{fault}: {answer.reason}"
-
-
-def fault_of(outcome: Outcome[Any]) -> str:
-    """The name of a failure's fault; nothing for any other outcome."""
-    return outcome.fault.value if isinstance(outcome, Failure) else ""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -153,6 +173,36 @@ class SystemAnswers(Mapping[str, QueryAnswer]):
         counted = Counter(answer.outcome for answer in self.values())
         outcomes = ", ".join(f"{n:,} {name}" for name, n in counted.items())
         return f"{self.system.name}: {len(self):,} answers ({outcomes})"
+
+
+class DataRows(UserList[dict[str, Any]]):
+    """A list of dicts, all with the same keys."""
+
+    def __init__(self, rows: Iterable[dict[str, Any]] = ()) -> None:
+        super().__init__(list(rows))
+
+    def to_pandas(self) -> Any:
+        """The rows as a `pandas.DataFrame`; UsageError where pandas is not installed."""
+        try:
+            pandas = import_module("pandas")
+        except ImportError:
+            text = "pandas is not installed; add it with `pip install pandas`"
+            raise UsageError(text) from None
+        return pandas.DataFrame(self.data)
+
+    def _repr_html_(self) -> str:
+        return self._table.html
+
+    @property
+    def _table(self) -> ResultTable:
+        head = list(self.data[0]) if self.data else []
+        rows = [
+            ["" if v is None else str(v) for v in row.values()]
+            for row in self.data[:_SHOWN]
+        ]
+        hidden = len(self.data) - len(rows)
+        more = [f"and {hidden:,} more rows"] if hidden else []
+        return ResultTable.of(f"{len(self.data):,} rows", head, rows, more)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -213,6 +263,15 @@ class RunData:
             for repeat in range(1, self.experiment.config.repeats + 1):
                 yield from self.documents(system, repeat).values()
 
+    @property
+    def table(self) -> pa.Table:
+        """The one table of the run: a row for every answer, score and criterion.
+
+        Its columns are those of `benchmarks.results.board.SCHEMA`; `.to_pandas()` makes a
+        data frame of it where pandas is installed.
+        """
+        return self.board.table
+
     @cached_property
     def scores(self) -> DataRows:
         """One row for each system, query, repeat and scorer, whatever came of it.
@@ -220,8 +279,9 @@ class RunData:
         `value` is None unless `outcome` is `scored`; where there is no document the
         outcome is `no_document` and the reason is the document's.
         """
-        names = self.scorers
-        return DataRows(row for a in self.answers for row in _score_rows(a, names))
+        board = self.board
+        judged = ~board.is_answer & (board.column["criterion"].codes < 0)
+        return self._rows(judged, "outcome", "value", "reason", "fault")
 
     @cached_property
     def failures(self) -> DataRows:
@@ -230,7 +290,17 @@ class RunData:
         Those that are not made yet are among them; that a scorer does not apply is no
         failure.
         """
-        return DataRows(row for answer in self.answers for row in _losses(answer))
+        valued = (*VALUED, OutcomeName.NO_DOCUMENT)
+        where = ~self.board.column["outcome"].is_(*valued)
+        return self._rows(where, "outcome", "fault", "reason")
+
+    def _rows(self, where: Mask, *columns: str) -> DataRows:
+        """Rows of the table system by system, each in the order of its repeats."""
+        names = ("system", "query", "category", "field", "repeat", "scorer", *columns)
+        place = {name: i for i, name in enumerate(self.systems)}
+        rows = sorted(self.board.rows(where, *names), key=lambda r: (place[r[0]], r[4]))
+        named = (dict(zip(names, row, strict=True)) for row in rows)
+        return DataRows(row | {"scorer": row["scorer"] or ""} for row in named)
 
     @cached_property
     def board(self) -> Board:
@@ -270,62 +340,6 @@ class RunData:
         return lookup_in(self.store, notes=self.experiment.notes)
 
     def _answer(self, system: System, query: TaskQuery, repeat: int) -> QueryAnswer:
-        walk = self.experiment.plan.answer(system, query.sample, repeat - 1)
-        outcome = read(walk, self._lookup)
-        answer = QueryAnswer(
-            system=system.name, query=query, repeat=repeat, outcome=MISSING, reason=_WAITING
-        )
-        if isinstance(outcome, Pending):
-            return answer
-        answer = replace(answer, outcome=outcome_name(outcome), fault=fault_of(outcome))
-        if not isinstance(outcome, Result):
-            return replace(answer, reason=outcome.reason)
-        document = NotebookDocument.showing(outcome.value, self.read)
-        scores = self._verdicts(query.sample, outcome.value)
-        return replace(
-            answer, document=document, reason="", scores=scores, notes=outcome.notes
-        )
-
-    def _verdicts(
-        self, sample: Sample | Malformed, document: Document
-    ) -> dict[str, ScorerVerdict]:
-        if isinstance(sample, Malformed):
-            return {}
-        return {s.name: self._verdict(s, sample, document) for s in self.experiment.scorers}
-
-    def _verdict(self, scorer: Scorer, sample: Sample, document: Document) -> ScorerVerdict:
-        outcome = read(scorer.judge(sample, document), self._lookup)
-        return ScorerVerdict.of(outcome, scorer.scale)
-
-
-def _about(answer: QueryAnswer) -> dict[str, Any]:
-    sample = answer.query.sample
-    return {
-        "system": answer.system,
-        "query": answer.query.id,
-        "category": sample.category,
-        "field": sample.field,
-        "repeat": answer.repeat,
-    }
-
-
-def _score_rows(answer: QueryAnswer, scorers: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    for name in scorers:
-        verdict = answer.scores.get(name) or ScorerVerdict(
-            outcome=NO_DOCUMENT, reason=_why(answer), fault=answer.fault
-        )
-        yield _about(answer) | {
-            "scorer": name,
-            "outcome": verdict.outcome,
-            "value": verdict.value,
-            "reason": verdict.reason,
-            "fault": verdict.fault,
-        }
-
-
-def _losses(answer: QueryAnswer) -> Iterator[dict[str, Any]]:
-    lost: dict[str, QueryAnswer | ScorerVerdict] = {"": answer, **answer.scores}
-    for scorer, one in lost.items():
-        if one.outcome not in ("done", "scored", "not_applicable"):
-            about = {"outcome": one.outcome, "fault": one.fault, "reason": one.reason}
-            yield _about(answer) | {"scorer": scorer} | about
+        plan = self.experiment.plan
+        e = evaluated(plan, (system, query.sample, repeat - 1), self._lookup)
+        return QueryAnswer.of(system.name, query, e.document, repeat, e.scores)

@@ -8,6 +8,7 @@ commands that make records say what they would make again, and stop without --re
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -22,7 +23,7 @@ from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
 
-__all__ = ["former_config", "is_run", "read_manifest"]
+__all__ = ["former_config", "is_run", "read_manifest", "refuse_unless_writable"]
 
 
 def read_manifest(root: Path) -> dict[str, Any]:
@@ -164,3 +165,16 @@ def _was_seeded(spec: StageSpec, facts: Recorded) -> bool:
     if spec.stage or spec.kind is not Kind.DRAFT or ":" not in spec.target:
         return spec.seeded
     return bool(getattr(imported(spec.target), "seeded", False))
+
+
+def refuse_unless_writable(root: Path) -> None:
+    """UsageError where the run directory, which is made, cannot be written to."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=root):
+            pass
+    except OSError as error:
+        raise UsageError(
+            f"run directory {root} cannot be written ({error.strerror}); "
+            "name another with --out"
+        ) from None

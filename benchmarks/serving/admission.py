@@ -7,12 +7,13 @@ import math
 import time
 from asyncio import FIRST_COMPLETED
 from collections import defaultdict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
 from benchmarks.serving.metrics import ServingMetrics
-from benchmarks.serving.refusals import CLIENT_GONE, RequestRefused, refusal
+from benchmarks.serving.refusals import CLIENT_GONE, RequestRefused, refusal, stopping
 from cluster.live import WalkPool
 from cluster.local import metered
 from generators.base import Outcome, Result, Walk
@@ -36,7 +37,7 @@ class ServingLimits:
     body_bytes: int = 64 * 2**20
     """Longest body of a request."""
     grace_s: float = 10.0
-    """How long a server that is stopped waits for the batch in progress."""
+    """How long requests in progress may still take when the server is stopped."""
 
 
 class WalkAnswer(NamedTuple):
@@ -50,44 +51,69 @@ class WalkAnswer(NamedTuple):
 class RequestRoom:
     """Counts the requests from before their bodies are read until they are answered.
 
-    Used from the event loop alone, as `Admission`.
+    Used from the event loop alone, as `Admission`, but for `close`.
     """
 
     def __init__(self, limits: ServingLimits, metrics: ServingMetrics) -> None:
         self._limits = limits
         self._metrics = metrics
-        self._open = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._open: set[asyncio.Timeout] = set()
+        self._closes_at: float | None = None
+        """On the clock of the event loop."""
         self._answers: deque[float] = deque(maxlen=_REMEMBERED)
 
     def refusal(self) -> RequestRefused | None:
         """Why there is no room, if there is none."""
-        if self._open < self._limits.queue:
+        if len(self._open) < self._limits.queue:
             return None
         return RequestRefused(
             429,
             "queue_full",
-            f"{self._open} requests are waiting, as many as the server takes",
+            f"{len(self._open)} requests are waiting, as many as the server takes",
             retry_after_s=self._until_there_is_room(),
         )
 
-    def enter(self) -> None:
-        """Count a request that is taken on."""
-        self._open += 1
-        self._metrics.open.set(self._open)
+    @asynccontextmanager
+    async def place(self) -> AsyncIterator[None]:
+        """A place for a request that is taken on.
 
-    def leave(self, *, answered: bool) -> None:
-        """Count its end."""
-        self._open -= 1
-        self._metrics.open.set(self._open)
-        if answered:
-            self._answers.append(time.monotonic())
+        RequestRefused where it takes longer than a server that is stopped waits.
+        """
+        self._loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout_at(self._closes_at) as limit:
+                self._open.add(limit)
+                self._metrics.open.set(len(self._open))
+                yield
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise stopping() from None
+        finally:
+            self._open.discard(limit)
+            self._metrics.open.set(len(self._open))
+
+    def answered(self) -> None:
+        """Note that a request had its answer."""
+        self._answers.append(time.monotonic())
+
+    def close(self) -> None:
+        """Give the requests that are open the grace."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._limit, self._loop)
+
+    def _limit(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._closes_at = loop.time() + self._limits.grace_s
+        for limit in self._open:
+            limit.reschedule(self._closes_at)
 
     def _until_there_is_room(self) -> int:
         """Seconds until about an eighth of the queue is answered, by recent answers."""
         if len(self._answers) < 2:
             return 1
         each = (time.monotonic() - self._answers[0]) / len(self._answers)
-        return min(max(1, math.ceil(each * self._open / 8)), _LONGEST_WAIT_S)
+        return min(max(1, math.ceil(each * len(self._open) / 8)), _LONGEST_WAIT_S)
 
 
 class Admission:

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from benchmarks.options import Settings, WeightsKind
+from benchmarks.terminal import console
 
 PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 """What the extra `serve` installs."""
@@ -50,8 +51,6 @@ def serve(
     One model in one process, on this machine. Ctrl-C stops it.
     """
     _require_packages()
-    from rich.console import Console
-
     from benchmarks.serving import command
     from benchmarks.serving.admission import ServingLimits
 
@@ -70,7 +69,7 @@ def serve(
             body_bytes=max_body * 2**20,
         ),
     )
-    raise typer.Exit(command.serve(options, Console(highlight=False)))
+    raise typer.Exit(command.serve(options, console()))
 
 
 def _require_packages() -> None:

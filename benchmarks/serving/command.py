@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
 from benchmarks.local import available
 from benchmarks.runs.config import RunConfig, load_config
@@ -103,7 +102,7 @@ def _run(
 
     host, port = listening.getsockname()[:2]
     url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
-    console.print(f"serving {escape(model.name)} at {url}", soft_wrap=True)
+    console.print(f"loading {model.name} ...", soft_wrap=True)
     if key is None and not _is_loopback(host):
         console.print(
             "Warning: other machines can use this server without a key; see --api-key-env."
@@ -111,7 +110,9 @@ def _run(
     engine = ServingEngine(
         model,
         limits,
-        on_loaded=lambda seconds: console.print(f"ready after {seconds:.0f} s"),
+        on_loaded=lambda seconds: console.print(
+            f"serving {model.name} at {url} (loaded in {seconds:.0f} s)", soft_wrap=True
+        ),
         on_failure=lambda: server.stop(),
     )
     server = StoppableServer(engine, key)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from typing import Literal
 
 from benchmarks.serving.admission import Admission, RequestRoom, ServingLimits
 from benchmarks.serving.metrics import ServingMetrics
-from benchmarks.serving.refusals import RequestRefused
+from benchmarks.serving.refusals import RequestRefused, stopping
 from benchmarks.serving.served import ServedModel
 from cluster.live import WalkPool
 from cluster.local import LocalStages
 from generators.base import StageSpec
+from generators.secrets import print_error, without_keys
 
 ServingStatus = Literal["loading", "ready", "failed", "stopping"]
 _RETRY_WHILE_LOADING_S = 5
@@ -42,7 +42,7 @@ class ServingEngine:
         self._stages = LocalStages(in_batches=True)
         self._pool: WalkPool | None = None
         self._admission: Admission | None = None
-        self._stopping = False
+        self._stopped_at: float | None = None
         self._loading = threading.Thread(target=self._load, name="loading", daemon=True)
 
     def start(self) -> None:
@@ -55,7 +55,7 @@ class ServingEngine:
             for spec in self.model.stages:
                 self._stages.stage(spec)
         except Exception as error:
-            traceback.print_exception(error)
+            print_error(error)
             self.error = error
             self._on_failure()
             return
@@ -71,7 +71,7 @@ class ServingEngine:
     @property
     def status(self) -> ServingStatus:
         """Whether requests are answered now."""
-        if self._stopping:
+        if self._stopped_at is not None:
             return "stopping"
         if self.reason:
             return "failed"
@@ -81,7 +81,7 @@ class ServingEngine:
     def reason(self) -> str:
         """Why no request will ever be answered, once that is so."""
         if self.error is not None:
-            return str(self.error)
+            return without_keys(str(self.error))
         return (self._pool.broken or "") if self._pool else ""
 
     @property
@@ -96,7 +96,7 @@ class ServingEngine:
                 message = f"{self.model.name} cannot compute: {self.reason}"
                 raise RequestRefused(503, "not_ready", message)
             case "stopping":
-                raise RequestRefused(503, "stopping", "the server is stopping")
+                raise stopping()
         assert self._admission is not None
         return self._admission
 
@@ -105,13 +105,21 @@ class ServingEngine:
         return bool(getattr(self._stages.stage(spec), "takes_max_tokens", False))
 
     def stop(self) -> None:
-        """Take no more requests, and end those whose batch has not begun."""
-        self._stopping = True
+        """Take no more requests; only those whose batch has begun have the grace.
+
+        From any thread, also from a handler of signals.
+        """
+        if self._stopped_at is not None:
+            return
+        self._stopped_at = time.monotonic()
+        self.room.close()
         if self._pool is not None:
             self._pool.stop()
 
     def join(self) -> bool:
         """After `stop`: whether nothing computes any more after the grace."""
         if self._pool is not None:
-            return self._pool.join(self.limits.grace_s)
+            assert self._stopped_at is not None
+            passed = time.monotonic() - self._stopped_at
+            return self._pool.join(self.limits.grace_s - passed)
         return self.error is not None or not self._loading.is_alive()

@@ -40,7 +40,8 @@ class RequestGate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status = time.perf_counter(), 500
+        began = time.perf_counter()
+        status: int | None = None
 
         async def seen(message: Message) -> None:
             nonlocal status
@@ -48,21 +49,27 @@ class RequestGate:
                 status = message["status"]
             await send(message)
 
-        refused = self._refusal(scope)
-        takes_room = refused is None and scope["method"] == "POST"
-        if takes_room:
-            self._room.enter()
         try:
-            if refused is None:
-                await self._app(scope, self._limited(receive), seen)
-            else:
+            await self._passed(scope, receive, seen)
+        except RequestRefused as refused:
+            if status is None:
                 reply = JSONResponse(refused.body, refused.status, refused.headers)
                 await reply(scope, receive, seen)
         finally:
-            if takes_room:
-                self._room.leave(answered=status == 200)
+            if status == 200 and scope["method"] == "POST":
+                self._room.answered()
             path = scope["path"] if scope["path"] in _COUNTED else "other"
-            self._metrics.request(path, status, time.perf_counter() - began)
+            self._metrics.request(path, status or 500, time.perf_counter() - began)
+
+    async def _passed(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, those that compute to a place in the room."""
+        if refused := self._refusal(scope):
+            raise refused
+        if scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        async with self._room.place():
+            await self._app(scope, self._limited(receive), send)
 
     def _refusal(self, scope: Scope) -> RequestRefused | None:
         headers = {name.lower(): value for name, value in scope["headers"]}

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from cluster.live import STOPPING
 from generators.base import Failure, Fault, Outcome, Skip, StageSpec
 
 CLIENT_GONE = 499
@@ -70,6 +71,11 @@ class RequestRefused(Exception):
         kind = "invalid_request_error" if self.status < 500 else "server_error"
         about = {"message": self.message, "type": kind}
         return {"error": about | {"param": self.param, "code": self.code}}
+
+
+def stopping() -> RequestRefused:
+    """The refusal of requests that a server leaves unanswered when it is stopped."""
+    return RequestRefused(503, "stopping", STOPPING)
 
 
 def invalid(message: str, param: str | None = None) -> RequestRefused:

@@ -6,6 +6,8 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from generators.unicode import trouble
+
 MOST_SEEDS = 2**63
 """Seeds are below this."""
 MOST_PICTURES = 10
@@ -15,11 +17,8 @@ Seed = Annotated[int | None, Field(ge=0, lt=MOST_SEEDS, strict=True)]
 
 
 def _encodable(text: str) -> str:
-    """JSON may hold halves of characters, which no tokenizer reads."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"not valid text: {error.reason} at {error.start}") from None
+    if wrong := trouble(text):
+        raise ValueError(f"not valid text: {wrong}")
     return text
 
 

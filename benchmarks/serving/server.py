@@ -9,6 +9,8 @@ import uvicorn
 from benchmarks.serving.app import make_app
 from benchmarks.serving.engine import ServingEngine
 
+_SENDING_S = 5
+
 
 class StoppableServer(uvicorn.Server):
     """Ends what waits as soon as it is told to stop; a batch in progress has the grace."""
@@ -19,8 +21,8 @@ class StoppableServer(uvicorn.Server):
             uvicorn.Config(
                 make_app(engine, key=key),
                 log_level="warning",
-                # The model decides how long a reply takes, not an idle connection.
-                timeout_graceful_shutdown=int(engine.limits.grace_s),
+                # The engine ends requests after the grace; this is for sending replies.
+                timeout_graceful_shutdown=int(engine.limits.grace_s) + _SENDING_S,
             )
         )
 

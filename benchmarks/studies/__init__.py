@@ -1,1 +1,1 @@
-"""What reads a finished run: comparison in pairs, agreement with people, bias of judges."""
+"""Studies of finished runs: pairs, agreement with people, bias of judges, differences."""

@@ -1,44 +1,60 @@
-"""`plait diff`: how two runs differ, query by query.
+"""`plait diff`: differences of two runs in scores, texts and images, query by query.
 
-A difference is the second run's score minus the first's, over the queries that have a
+A difference of scores is the second run's minus the first's, over the queries that have a
 score in both. Queries are paired by id; one with another question in the other run is left
-out and named, since a difference of its scores would be meaningless.
+out and named, since a difference of its answers would be meaningless.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.results.board import Board, key_of
+from benchmarks.results.board import Board
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.runs.experiment import Experiment, reopen
+from benchmarks.studies.answers import (
+    Answer,
+    AnswerDifferences,
+    AnswerPair,
+    ImageMeter,
+    Splitter,
+    answer_pair,
+    splitter_of,
+    tables,
+)
+from cluster.plan import lookup_in
 from cluster.store import Store
-from generators.document import Malformed, Sample
+from cluster.walks import Lookup, read
+from generators.document import Malformed, Sample, key_of
 from generators.errors import UsageError
 from generators.names import unknown
+from generators.system import System
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import mean, paired
 
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """A run directory as it is compared: its experiment and its scores."""
+    """A run directory as it is compared: its experiment, its scores and its records."""
 
     root: Path
     experiment: Experiment
     board: Board
+    lookup: Lookup
 
     @classmethod
     def at(cls, root: Path) -> "FinishedRun":
         """The run at `root`; UsageError where there is none."""
-        experiment = reopen(root)
-        return cls(root, experiment, experiment.board(Store(root)))
+        experiment, store = reopen(root), Store(root, strict=True)
+        return cls(root, experiment, experiment.board(store), lookup_in(store))
 
     @property
     def systems(self) -> list[str]:
@@ -62,12 +78,22 @@ class FinishedRun:
         pairs = zip(self.board.keys, values, strict=True)
         return {key: float(value) for key, value in pairs if not np.isnan(value)}
 
+    def system(self, name: str) -> System:
+        """The system of that name."""
+        return next(s for s in self.experiment.systems if s.name == name)
+
+    def answer(self, system: System, query: str, repeat: int) -> Answer:
+        """The answer of `system` to the query of that key; `repeat` counts from 0."""
+        walk = self.experiment.plan.answer(system, self.queries[query], repeat)
+        return read(walk, self.lookup)
+
 
 @dataclass(frozen=True, kw_only=True)
 class PairedDifference:
     """One scorer on one system of each run; means are over the paired queries."""
 
     scorer: str
+    scale: str
     first_system: str
     second_system: str
     first: Estimate
@@ -105,6 +131,11 @@ class RunDifference:
     first: FinishedRun
     second: FinishedRun
     rows: tuple[PairedDifference, ...]
+    """Of scores."""
+    answers: tuple[AnswerDifferences, ...]
+    """Of texts and images, by system."""
+    about_images: str
+    """A remark on the measures of images."""
     changed: tuple[str, ...]
     """Queries with the same id and another question in the other run."""
 
@@ -114,8 +145,15 @@ class RunDifference:
         return [n for n in one if n not in other], [n for n in other if n not in one]
 
     @property
+    def tables(self) -> Iterator[ResultTable]:
+        """Scores, where the runs share a scorer, then texts and images."""
+        if self.rows:
+            yield self.table
+        yield from tables(self.answers, self.about_images)
+
+    @property
     def table(self) -> ResultTable:
-        """One line per system and scorer."""
+        """Scores: one line per system and scorer."""
         numbers = ("first", "second", "difference", "95% interval", "n")
         columns = [
             *(TableColumn(name, numeric=False) for name in ("system", "scorer")),
@@ -136,30 +174,70 @@ class RunDifference:
             "only_first": {kind: alone[kind][0] for kind in kinds},
             "only_second": {kind: alone[kind][1] for kind in kinds},
             "changed_queries": list(self.changed),
+            "answers": [row.as_json() for row in self.answers],
         }
 
 
 def run_difference(
-    first: Path, second: Path, system: str | None = None, against: str | None = None
+    first: Path,
+    second: Path,
+    system: str | None = None,
+    against: str | None = None,
+    *,
+    answers: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> RunDifference:
     """The paired differences between the runs at `first` and `second`.
 
     Systems are paired by name, or `system` of the first run with `against` of the second.
-    UsageError for names that a run does not have, and where nothing can be paired.
+    UsageError for names that a run does not have, and where no system can be paired.
+    Texts and images are those of at most `answers` queries, at even distances, since
+    measuring two images of 1024 pixels a side takes half a second. `on_progress` is told
+    how many answers of how many are compared.
     """
     one, other = FinishedRun.at(first), FinishedRun.at(second)
     pairs = _system_pairs(one, other, system, against)
     scorers = [name for name in one.scorers if name in other.scorers]
-    if not scorers:
-        raise UsageError(
-            f"the runs share no scorer: {first} has {', '.join(one.scorers) or 'none'}, "
-            f"{second} has {', '.join(other.scorers) or 'none'}; `plait score` adds one"
-        )
     common = [key for key in one.queries if key in other.queries]
     same = {key for key in common if _asks_the_same(one.queries[key], other.queries[key])}
     rows = (_paired(one, other, s, pair, same) for pair in pairs for s in scorers)
-    changed = tuple(key for key in common if key not in same)
-    return RunDifference(one, other, tuple(rows), changed)
+    meter, keys = ImageMeter(), [key for key in common if key in same]
+    if answers is not None and answers < len(keys):
+        keys = [keys[i * len(keys) // answers] for i in range(answers)]
+    return RunDifference(
+        one,
+        other,
+        tuple(rows),
+        tuple(_answers(one, other, pairs, keys, meter, on_progress)),
+        meter.note,
+        tuple(key for key in common if key not in same),
+    )
+
+
+def _answers(
+    one: FinishedRun,
+    other: FinishedRun,
+    pairs: Sequence[tuple[str, str]],
+    keys: Sequence[str],
+    meter: ImageMeter,
+    on_progress: Callable[[int, int], None],
+) -> Iterator[AnswerDifferences]:
+    """The answers of each pair of systems to the queries, in every repeat of both runs."""
+    repeats = min(run.experiment.config.repeats for run in (one, other))
+    asked = [(key, i) for i in range(repeats) for key in keys]
+    steps, total = count(1), len(pairs) * len(asked)
+
+    def compared(systems: tuple[System, System], split: Splitter) -> Iterator[AnswerPair]:
+        for key, repeat in asked:
+            first = one.answer(systems[0], key, repeat)
+            second = other.answer(systems[1], key, repeat)
+            yield answer_pair(key, repeat + 1, (first, second), split, meter)
+            on_progress(next(steps), total)
+
+    for names in pairs if asked else ():
+        systems = one.system(names[0]), other.system(names[1])
+        split = splitter_of(system.draft for system in systems)
+        yield AnswerDifferences.of(names, split.unit, compared(systems, split))
 
 
 def _system_pairs(
@@ -201,6 +279,7 @@ def _paired(
     before, after = (np.array([run[k] for k in keys]) for run in (first, second))
     return PairedDifference(
         scorer=scorer,
+        scale=next(s.scale for s in one.board.scorers if s.name == scorer),
         first_system=systems[0],
         second_system=systems[1],
         first=mean(before),
@@ -212,31 +291,27 @@ def _paired(
 
 
 def _line(row: PairedDifference) -> list[TableCell]:
+    form = NumberForm.of(row.scale, signed=True)
     alone = f"{len(row.only_first):,} first, {len(row.only_second):,} second"
     cells = (
         row.system,
         row.scorer,
-        *(_number(e.value) for e in (row.first, row.second)),
-        _number(row.difference.value, "+"),
-        _interval(row.difference),
+        *(NumberForm.of(row.scale).number(e.value) for e in (row.first, row.second)),
+        form.number(row.difference.value),
+        form.interval(row.difference.ci95) or row.difference.reason or "-",
         f"{row.difference.n:,}",
         alone if row.only_first or row.only_second else "-",
     )
     return [TableCell(text) for text in cells]
 
 
-def _number(value: float | None, sign: str = "") -> str:
-    return "-" if value is None else f"{value:{sign}.2f}"
-
-
-def _interval(estimate: Estimate) -> str:
-    if estimate.ci95 is None:
-        return estimate.reason or "-"
-    return f"{estimate.ci95[0]:+.2f} to {estimate.ci95[1]:+.2f}"
-
-
 def remarks(difference: RunDifference, limit: int = 5) -> Iterator[str]:
-    """What only one run has, in lines for the terminal; `--out` holds all names."""
+    """Name what differs and what one run alone has; `--out` holds all names."""
+    if not difference.rows:
+        yield "no scores are compared: the runs share no scorer; `plait score` adds one"
+    for row in difference.answers:
+        if names := list(dict.fromkeys(pair.query for pair in row.differing)):
+            yield f"{row.name}: answers differ in {_some('queries', names, limit)}"
     for what in ("systems", "scorers", "queries"):
         for place, names in zip(("first", "second"), difference.only(what), strict=True):
             if names:

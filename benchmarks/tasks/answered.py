@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.tasks.mmie.categories import CATEGORIES, FIELDS
+from benchmarks.tasks.mmie.categories import FIELDS, weights_of
 from benchmarks.tasks.mmie.official import Broken, Output, read_outputs
 from benchmarks.tasks.mmie.prompts import prompts
 from benchmarks.tasks.task_set import TaskSet
@@ -20,7 +20,7 @@ _ANOTHER = Failure(
 
 
 def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
-    """The queries in `folder` and one system per model that answered them.
+    """Return the queries in `folder` and one system per model that answered them.
 
     Raises TaskError when there is no readable `data.json`. A row that breaks a rule is a
     failure of the model it names where another row has the query; otherwise of every model,
@@ -52,7 +52,7 @@ def answered(folder: Path) -> tuple[TaskSet, tuple[System, ...]]:
         name=folder.name,
         samples=tuple(samples.values()),
         prompt=prompts(None),
-        categories=CATEGORIES,
+        categories=weights_of(r.benchmark for r in rows if isinstance(r, Output)),
         fields=FIELDS,
         about=about,
     )

@@ -1,10 +1,10 @@
 """Controls: answers worse than the ground truth by construction, to validate a judge.
 
 Each is made from the ground truth (`Sample.reference`) and nothing else, so a judge that
-reads pictures, their places, the question and the text must put `gt` above all of them
+reads images, their places, the question and the text must put `gt` above all of them
 (`benchmarks.results.validity` checks whether it does):
 
-    gt:shuffled-images   every picture in the place of another picture
+    gt:shuffled-images   every image in the place of another image
     gt:no-images         the text alone
     gt:other-answer      the ground truth of another query of the same field
     gt:repeated-text     every text replaced by the first one
@@ -76,14 +76,14 @@ class Pool:
 def _lot(seed: int, *names: str) -> str:
     """A digest to sort by, the same in every process."""
     text = "\n".join((str(seed), *names))
-    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def shuffled_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
-    """Every picture in the place of another picture; texts stay.
+    """Return every image in the place of another image; texts stay.
 
-    Where there is no such order (one picture, or one that fills over half of the places)
-    all pictures come in turn from the next other ground truth that holds pictures which
+    Where there is no such order (one image, or one that fills over half of the places)
+    all images come in turn from the next other ground truth that holds images which
     this one does not.
     """
     if not truth.images:
@@ -97,10 +97,10 @@ def shuffled_images(sample: Sample, truth: Document, pool: Pool) -> Document | S
 
 
 def _moved(pictures: Sequence[Image], id: str, seed: int) -> list[Image] | None:
-    """The pictures, none in a place of an equal one; None where there is no such order.
+    """The images, none in a place of an equal one; None where there is no such order.
 
-    Places are ordered with equal pictures together, then turned on by as many as there
-    are of the most frequent one: each then lands on another picture's place.
+    Places are ordered with equal images together, then turned on by as many as there
+    are of the most frequent one: each then lands on another image's place.
     """
     turn = max(Counter(p.digest for p in pictures).values())
     if 2 * turn > len(pictures):
@@ -123,7 +123,7 @@ def _borrowed(sample: Sample, truth: Document, pool: Pool) -> list[Image] | None
 
 
 def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
-    """The texts alone."""
+    """Return the texts alone."""
     if not truth.images:
         return Skip("the ground truth holds no picture")
     texts = tuple(s for s in truth.segments if isinstance(s, Text))
@@ -133,7 +133,7 @@ def no_images(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
 
 
 def other_answer(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
-    """The next other ground truth with different content, pictures included.
+    """Return the next other ground truth with different content, images included.
 
     Answers that differ only in case, blanks and punctuation have the same content.
     """
@@ -148,7 +148,7 @@ def _content(document: Document) -> tuple[str, ...]:
 
 
 def repeated_text(sample: Sample, truth: Document, pool: Pool) -> Document | Skip:
-    """Every text replaced by the first one, at its place; pictures stay."""
+    """Return every text replaced by the first one, at its place; images stay."""
     texts = [s for s in truth.segments if isinstance(s, Text) and s.text]
     if len({t.text for t in texts}) < 2:
         return Skip("the ground truth holds no two different texts")
@@ -169,7 +169,7 @@ CONTROLS: Mapping[str, Control] = {
 
 
 def is_control(name: str) -> bool:
-    """Whether `name` names a control, known or not."""
+    """Return whether `name` names a control, known or not."""
     return name.startswith(PREFIX)
 
 

@@ -1,10 +1,10 @@
-"""Creation-MMBench as a task set: 765 creative requests about pictures, 51 tasks.
+"""Creation-MMBench as a task set: 765 creative requests about images, 51 tasks.
 
-The published TSV has quoted fields, base64 pictures and one request a row; its columns are
+The published TSV has quoted fields, base64 images and one request a row; its columns are
 read as `ImageBaseDataset` in vlmeval/dataset/image_base.py of open-compass/VLMEvalKit does.
-A model is shown all pictures, then the question (`ImageBaseDataset.build_prompt`); criteria
+A model is shown all images, then the question (`ImageBaseDataset.build_prompt`); criteria
 are split as `build_prompt` of vlmeval/dataset/creation.py splits them. In the text-only
-variant, systems read descriptions instead of the pictures.
+variant, systems read descriptions instead of the images.
 """
 
 from __future__ import annotations
@@ -17,80 +17,122 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.tasks.creation_categories import CATEGORY_OF
-from benchmarks.tasks.published import (
+from benchmarks.tasks.published import as_asked, task_set
+from benchmarks.tasks.reading.images import ImageCache
+from benchmarks.tasks.reading.rules import (
+    RowError,
     RowGroup,
+    Rule,
+    TaskError,
     ValidRow,
-    as_asked,
-    digest_of,
     gathered,
-    located,
-    task_set,
+    id_of,
+    shown,
 )
-from benchmarks.tasks.reading.pictures import PictureCache
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.sources import digest_of, located
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Image, Sample, Text, Turn
 from generators.system import Variant
 from scorers.pairwise.creation import FACTUALITY
 from scorers.pairwise.prompts import DESCRIPTION, text_only
 
+_TASKS = {
+    "LW": """
+story_continue landscape_to_poem historical_story_creation story_novel_creation
+prose_writing_scenery art_inspired_prose daily_conversation_creation
+children_book_illustration_dialogue_creation
+    """,
+    "CFW": """
+ins_simple_daily_copywriter travel_journal short_video_scripts_for_social_media
+social_media_travel_content daily_achievement_show_off
+scientific_research_simple_promotion twitter_comment_on_daily_news
+personal_event_summaries daily_affairs_inquiries
+business_collaborative_email_writing daily_emotional_email_writing
+letter_of_complaint daily_invitation_email_writing holiday_card_writing
+letter_of_application product_usage_experience_review store_experience_review
+public_welfare_activity_participation_initiative
+    """,
+    "PFW": """
+museum_guide_word_creation recipe_infer_and_guide landscape_introduction
+drafting_announcements_for_public_spaces floor_plan_renovation_design
+teaching_plan nutritional_formulation_of_recipe clothing_match_design
+software_engineering_diagram_explanation event_planning_and_venue_arrangement
+ui_design_analysis_and_optimization attraction_promotional_words
+product_marketing_strategy
+script_writing_for_product_advertisement_promotional_video residence_reasoning
+scientific_diagram_understanding pulitzer_prize_judge architecture_appreciation
+company_team_amuse_broadcast
+    """,
+    "CMU": """
+travel_itinerary_planning_and_recommendations photography_appreciation
+meme_explanation advertisement_explanation document_understanding
+snapshot_analysis
+    """,
+}
+CATEGORY_OF: Mapping[str, str] = {
+    task: category for category, tasks in _TASKS.items() for task in tasks.split()
+}
+"""Categories of the 51 tasks: literary, common functional and professional functional
+writing, creative multimodal understanding (`creation_mmbench_category_dict` in
+vlmeval/dataset/creation.py of open-compass/VLMEvalKit@13c651fa)."""
+
 REQUIRED = ("index", "question", "image", "task_name", "criteria")
 _MOST_CHARACTERS = 2**31 - 1
 _LONGEST_INDEX = 64
-"""An `image` this short is the index of another row, whose pictures it shares."""
+"""An `image` this short is the index of another row, whose images it shares."""
 
 TsvRow = Mapping[str, str]
 NAME = "creation-mmbench"
 WRITER = "gpt-4o-1120"
 """Who wrote `reference_answer_by_gpt4o`: GPT-4o of 2024-11-20 (paper section 4.1)."""
 DESCRIPTIONS = "descriptions.json"
-"""Beside the TSV: what the pictures of each row show, {index: text}."""
+"""Beside the TSV: what the images of each row show, {index: text}."""
 _ANSWER = "reference_answer_by_gpt4o"
 _READ = {*REQUIRED, _ANSWER, "image_path"}
 
-Pictures = tuple[Image, ...] | str
-"""Pictures of a row, or the index of the row whose pictures it shares."""
-Opened = tuple[TsvRow, Pictures | RowError]
-"""A row without its encoded pictures, and the pictures or what is wrong with them."""
+Images = tuple[Image, ...] | str
+"""Images of a row, or the index of the row whose images it shares."""
+Opened = tuple[TsvRow, Images | RowError]
+"""A row without its encoded images, and the images or what is wrong with them."""
 
 
 def load(place: str, cache: Path) -> TaskSet:
-    """The task set at `place`: the TSV, a folder with one, or `hf:ORG/NAME@REV`.
+    """Return the task set at `place`: the TSV, a folder with one, or `hf:ORG/NAME@REV`.
 
-    Pictures are unpacked once, under `cache`. Raises TaskError where there is no
+    Images are unpacked once, under `cache`. Raises TaskError where there is no
     readable TSV.
     """
-    return _loaded(place, cache, with_pictures=True)
+    return _loaded(place, cache, with_images=True)
 
 
 def load_text_only(place: str, cache: Path) -> TaskSet:
-    """The same, but systems read descriptions instead of the pictures.
+    """Return the same, but systems read descriptions instead of the images.
 
     Descriptions are a column `image_description` or the file `descriptions.json` beside
-    the TSV; a row without one is a failure. Judges are shown the pictures.
+    the TSV; a row without one is a failure. Judges are shown the images.
     """
-    return _loaded(place, cache, with_pictures=False)
+    return _loaded(place, cache, with_images=False)
 
 
-def _loaded(place: str, cache: Path, *, with_pictures: bool) -> TaskSet:
-    path, revision = located(place, ("*.tsv", DESCRIPTIONS))
-    path = _tsv(path)
-    opened = list(_opened(path, PictureCache(cache / NAME)))
-    make = _maker(opened, _descriptions(path), with_pictures)
+def _loaded(place: str, cache: Path, *, with_images: bool) -> TaskSet:
+    found = located(place, ("*.tsv", DESCRIPTIONS))
+    path = _tsv(found.path)
+    opened = list(_opened(path, ImageCache(cache / NAME)))
+    make = _maker(opened, _descriptions(path), with_images)
     return task_set(
-        NAME if with_pictures else f"{NAME}-text",
+        NAME if with_images else f"{NAME}-text",
         place,
         gathered(opened, make, _known),
         digest=digest_of([path]),
-        revision=revision,
-        prompt=as_asked if with_pictures else described,
+        revision=found.revision,
+        prompt=as_asked if with_images else described,
     )
 
 
 def described(sample: Sample, variant: Variant) -> tuple[Turn, ...]:
-    """The question with a description in place of its pictures."""
+    """Return the question with a description in place of its images."""
     return text_only(sample).turns
 
 
@@ -116,61 +158,47 @@ def _descriptions(tsv: Path) -> dict[str, str]:
     return {str(index): str(text) for index, text in texts.items()}
 
 
-def _opened(path: Path, cache: PictureCache) -> Iterator[Opened]:
-    """The rows of the TSV, with their pictures put into the cache."""
+def _opened(path: Path, cache: ImageCache) -> Iterator[Opened]:
+    """Yield the rows of the TSV, with their images put into the cache."""
     for row in rows(path):
         try:
-            images: Pictures | RowError = pictures(row["image"], cache)
+            images: Images | RowError = images_of(row["image"], cache)
         except RowError as error:
             images = error
         yield {**row, "image": ""}, images
 
 
 def _maker(
-    opened: Sequence[Opened], descriptions: Mapping[str, str], with_pictures: bool
+    opened: Sequence[Opened], descriptions: Mapping[str, str], with_images: bool
 ) -> Callable[[Opened], ValidRow]:
     by_index = {row["index"]: images for row, images in opened}
 
     def make(value: Opened) -> ValidRow:
         row, images = value
-        index = _index(row)
-        sample = _sample(row, index, _resolved(images, by_index))
+        index = id_of(row, "index")
+        if isinstance(images, str):
+            images = by_index.get(images, images)
+        if isinstance(images, RowError):
+            raise images
+        if isinstance(images, str):
+            raise RowError(Rule.NOT_FOUND, f"no row {shown(value[1])} has images to share")
+        sample = _sample(row, index, images)
         if index in descriptions:
             about = {**sample.metadata, DESCRIPTION: descriptions[index]}
             sample = replace(sample, metadata=about)
-        if not with_pictures and not sample.metadata.get(DESCRIPTION):
-            raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the pictures")
+        if not with_images and not sample.metadata.get(DESCRIPTION):
+            raise RowError(Rule.MISSING_KEY, f"no {DESCRIPTION} in place of the images")
         answer = row.get(_ANSWER, "")
         return ValidRow(sample, {WRITER: Document((Text(answer),))} if answer else {})
 
     return make
 
 
-def _resolved(
-    images: Pictures | RowError, by_index: Mapping[str, Pictures | RowError]
-) -> tuple[Image, ...]:
-    """The pictures of a row, its own or those of the row it names."""
-    own = by_index.get(images) if isinstance(images, str) else images
-    if isinstance(own, RowError):
-        raise own
-    if not isinstance(own, tuple):
-        raise RowError(Rule.NOT_FOUND, f"no row {shown(images)} has pictures to share")
-    return own
-
-
 def _known(value: Opened) -> RowGroup:
-    task = value[0]["task_name"]
-    index = value[0]["index"]
-    if task not in CATEGORY_OF:
-        return RowGroup(index or None)
-    return RowGroup(index or None, CATEGORY_OF[task], task)
-
-
-def _index(row: TsvRow) -> str:
-    index = row["index"]
-    if not index.strip() or not index.isprintable():
-        raise RowError(Rule.ID, f"an index is printable and not empty, unlike {index!r}")
-    return index
+    index, task = value[0]["index"] or None, value[0]["task_name"]
+    return (
+        RowGroup(index, CATEGORY_OF[task], task) if task in CATEGORY_OF else RowGroup(index)
+    )
 
 
 def _sample(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
@@ -192,12 +220,17 @@ def _sample(row: TsvRow, index: str, images: tuple[Image, ...]) -> Sample:
     )
 
 
-def _criteria(cell: str) -> tuple[str, str]:
-    """Criteria of preference and of visual factuality; the last of each kind counts."""
+def _literal(cell: str) -> Any:
+    """Return the Python literal that `cell` holds; None where it holds none."""
     try:
-        criteria = ast.literal_eval(cell)
+        return ast.literal_eval(cell)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
-        criteria = cell
+        return None
+
+
+def _criteria(cell: str) -> tuple[str, str]:
+    """Return criteria of preference and of visual factuality; the last of a kind counts."""
+    criteria = _literal(cell)
     if not isinstance(criteria, dict):
         criteria = {"subjective": cell}
     kinds = {False: "", True: ""}
@@ -209,7 +242,7 @@ def _criteria(cell: str) -> tuple[str, str]:
 
 
 def rows(path: Path) -> Iterator[TsvRow]:
-    """The rows of the TSV at `path`, by column; missing cells are empty.
+    """Yield the rows of the TSV at `path`, by column; missing cells are empty.
 
     Raises TaskError when it cannot be read or lacks a column.
     """
@@ -234,34 +267,24 @@ def _refuse_columns(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def pictures(cell: str, cache: PictureCache) -> tuple[Image, ...] | str:
-    """The pictures of a cell, or the index of the row whose pictures it shares.
+def images_of(cell: str, cache: ImageCache) -> Images:
+    """Return the images of a cell, or the index of the row whose images it shares.
 
     A cell holds base64, or a Python list of base64 strings. RowError for anything else.
     """
     if not cell:
-        raise RowError(Rule.NOT_FOUND, "the row has no picture")
+        raise RowError(Rule.NOT_FOUND, "the row has no image")
     if len(cell) <= _LONGEST_INDEX:
         return cell
-    return tuple(cache.add(_decoded(text)) for text in _listed(cell))
-
-
-def _listed(cell: str) -> list[str]:
-    if not cell.startswith("["):
-        return [cell]
-    try:
-        images = ast.literal_eval(cell)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
-        raise RowError(Rule.WRONG_TYPE, f"image is not a list: {shown(cell)}") from None
-    if not images or not all(isinstance(text, str) for text in images):
+    listed = _literal(cell) if cell.startswith("[") else [cell]
+    if not listed or not all(isinstance(text, str) for text in listed):
         raise RowError(Rule.WRONG_TYPE, f"image is not a list of strings: {shown(cell)}")
-    return list(images)
+    return tuple(cache.add(_decoded(text)) for text in listed)
 
 
 def _decoded(text: str) -> bytes:
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):
-        raise RowError(
-            Rule.UNDECODABLE, f"image is not base64: {shown(text, 40)}"
-        ) from None
+        detail = f"image is not base64: {shown(text, 40)}"
+        raise RowError(Rule.UNDECODABLE, detail) from None

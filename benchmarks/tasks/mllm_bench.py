@@ -1,29 +1,32 @@
-"""MLLM-Bench's repository as a task set: 420 questions about a picture, on six levels.
+"""MLLM-Bench's repository as a task set: 420 questions about an image, on six levels.
 
-Read are data/questions.json, the pictures, and the answer files anchor.json and
+Read are data/questions.json, the images, and the answer files anchor.json and
 data/<model>.json, in the layout of FreedomIntelligence/MLLM-Bench@403f82c9. One published
 row holds a web address as its question type; it is kept as it is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie.reader import load_rows
-from benchmarks.tasks.mmie.rows import PictureSource, get, of_type
-from benchmarks.tasks.published import (
+from benchmarks.tasks.published import task_set
+from benchmarks.tasks.reading.images import ImageFolder, image_paths
+from benchmarks.tasks.reading.rules import (
+    RowError,
     RowGroup,
+    Rule,
+    TaskError,
     ValidRow,
-    digest_of,
     gathered,
-    located,
-    task_set,
+    get,
+    load_rows,
+    of_type,
+    shown,
 )
-from benchmarks.tasks.reading.pictures import PictureFolder
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.sources import digest_of, located
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Document, Sample, Text, Turn
 from scorers.pairwise.mllm_bench import QUESTION_TYPE
@@ -37,22 +40,26 @@ def load(place: str, cache: Path) -> TaskSet:
 
     Raises TaskError where there is no readable `data/questions.json`.
     """
-    root, revision = located(place, ("data/**",))
+    found = located(place, ("data/**",))
+    root = found.path
     if not (root / QUESTIONS).is_file():
         raise TaskError(f"{root} has no {QUESTIONS}: give a checkout of MLLM-Bench")
     values, _ = load_rows(root / QUESTIONS)
-    pictures = PictureFolder(root, cache, _linked(root, revision))
-    pictures.check_all(p for value in values if (p := _picture(value)) is not None)
+    images = ImageFolder(root, cache, found.also)
+    images.check_all(image_paths(values))
     answers = answer_files(root / "data", besides=QUESTIONS.name)
-    rows = gathered(values, _maker(pictures, answers), _known)
+
+    def make(value: Any) -> ValidRow:
+        row = of_type(value, dict, "the row")
+        id = id_text(row.get("id"))
+        if id is None:
+            raise RowError(Rule.ID, f"id must be a number or a word, not {row.get('id')!r}")
+        return ValidRow(_sample(row, id, images), answers.of(id))
+
+    rows = gathered(values, make, _known)
     digest = digest_of([root / QUESTIONS, *answers.paths])
-    task = task_set(NAME, place, rows, digest=digest, revision=revision)
+    task = task_set(NAME, place, rows, digest=digest, revision=found.revision)
     return replace(task, about={**task.about, "unread_answers": dict(answers.unread)})
-
-
-def _linked(root: Path, revision: str | None) -> tuple[Path, ...]:
-    """Where the links of a Hub snapshot point."""
-    return () if revision is None else (root.parents[1] / "blobs",)
 
 
 def _known(value: Any) -> RowGroup:
@@ -64,27 +71,11 @@ def _known(value: Any) -> RowGroup:
     return RowGroup(id_text(row.get("id")), *named)
 
 
-def _picture(value: Any) -> PictureSource | None:
-    path = value.get("image_path") if isinstance(value, dict) else None
-    return PictureSource(path) if isinstance(path, str) else None
-
-
-def _maker(pictures: PictureFolder, answers: AnswerFiles) -> Callable[[Any], ValidRow]:
-    def make(value: Any) -> ValidRow:
-        row = of_type(value, dict, "the row")
-        id = id_text(row.get("id"))
-        if id is None:
-            raise RowError(Rule.ID, f"id must be a number or a word, not {row.get('id')!r}")
-        return ValidRow(_sample(row, id, pictures), answers.of(id))
-
-    return make
-
-
-def _sample(row: Mapping[str, Any], id: str, pictures: PictureFolder) -> Sample:
+def _sample(row: Mapping[str, Any], id: str, images: ImageFolder) -> Sample:
     question = get(row, "question", str)
     if not question.strip():
         raise RowError(Rule.EMPTY, "question is empty")
-    image = pictures.image(PictureSource(get(row, "image_path", str)))
+    image = images.image(get(row, "image_path", str))
     meta = get(row, "meta", dict)
     criteria = of_type(row.get("reference") or "", str, "reference")
     about = {QUESTION_TYPE: meta.get("question type"), "url": meta.get("url")}
@@ -109,12 +100,12 @@ class AnswerFiles:
     """Files that are not answer files, and why."""
 
     def of(self, id: str) -> dict[str, Document]:
-        """All answers to one question, by writer."""
+        """Return all answers to one question, by writer."""
         return {w: by_id[id] for w, by_id in self.by_writer.items() if id in by_id}
 
 
 def answer_files(folder: Path, besides: str) -> AnswerFiles:
-    """The answers in the JSON files of `folder`, except the file `besides`."""
+    """Read the answers in the JSON files of `folder`, except the file `besides`."""
     paths, answers, unread = [], dict[str, dict[str, Document]](), dict[str, str]()
     for path in sorted(folder.glob("*.json")):
         if path.name == besides:
@@ -141,7 +132,7 @@ def _answer(value: Any) -> tuple[str, str, Document]:
 
 
 def id_text(value: Any) -> str | None:
-    """An id as text; None where the value is not a valid id."""
+    """Return an id as text; None where the value is not a valid id."""
     number = isinstance(value, int) and not isinstance(value, bool)
     word = isinstance(value, str) and value.strip() != "" and value.isprintable()
     return str(value) if number or word else None

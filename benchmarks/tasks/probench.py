@@ -1,29 +1,35 @@
 """ProBench as a task set: experts' requests on three tracks, in Parquet files.
 
 Rows are read as gen_answer_vllm.py and show_result.py of Yan98/ProBench_eval@c17b7ae read
-them. The first turn's text comes before the pictures. In a conversation of several turns a
+them. The first turn's text comes before the images. In a conversation of several turns a
 system answers each turn after its own earlier answers; the published answers are those of
 the baseline.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie.rows import get, id_of, of_type
-from benchmarks.tasks.published import (
+from benchmarks.tasks.published import task_set
+from benchmarks.tasks.reading.images import ImageCache
+from benchmarks.tasks.reading.rules import (
+    UNKNOWN,
+    RowError,
     RowGroup,
+    Rule,
+    TaskError,
     ValidRow,
-    digest_of,
     gathered,
-    located,
-    task_set,
+    get,
+    id_of,
+    is_id,
+    of_type,
+    shown,
 )
-from benchmarks.tasks.reading.pictures import PictureCache
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
+from benchmarks.tasks.reading.sources import digest_of, located
 from benchmarks.tasks.task_set import TaskSet
 from generators.document import Content, Document, Image, Sample, Text, Turn
 from scorers.pairwise.probench import TRACK, TRACKS
@@ -38,13 +44,14 @@ _BATCH = 64
 def load(place: str, cache: Path) -> TaskSet:
     """The task set at `place`: a Parquet file, a folder of them, or `hf:ORG/NAME@REV`.
 
-    Pictures are unpacked once, under `cache`. Raises TaskError where there are no
+    Images are unpacked once, under `cache`. Raises TaskError where there are no
     readable Parquet files.
     """
     root, revision = located(place, ("*.parquet", "**/*.parquet"))
     paths = _parts(root)
-    make = _maker(PictureCache(cache / NAME), root if root.is_dir() else root.parent)
-    rows = gathered(_rows(paths), make, _known)
+    images = ImageCache(cache / NAME)
+    folder = root if root.is_dir() else root.parent
+    rows = gathered(_rows(paths), lambda row: _valid(row, images, folder), _known)
     return task_set(NAME, place, rows, digest=digest_of(paths), revision=revision)
 
 
@@ -71,28 +78,24 @@ def _rows(paths: list[Path]) -> Iterator[Any]:
 
 def _known(row: Any) -> RowGroup:
     id, track = row.get("uuid"), row.get("chat_type")
-    usable = isinstance(id, str) and id.strip() and id.isprintable()
-    field = _texts(row.get("category")).get("question_category", "unknown")
-    return RowGroup(id if usable else None, track if track in TRACKS else "unknown", field)
+    field = _texts(row.get("category")).get("question_category", UNKNOWN)
+    return RowGroup(id if is_id(id) else None, track if track in TRACKS else UNKNOWN, field)
 
 
-def _maker(cache: PictureCache, root: Path) -> Callable[[Any], ValidRow]:
-    def make(row: Any) -> ValidRow:
-        id = id_of({"id": row.get("uuid")})
-        images = tuple(cache.add(data) for data in _pictures(row.get("image"), root))
-        turns = _turns(get(row, "conversations", list), images)
-        asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
-        if not asked:
-            raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
-        sample = _sample(row, id, tuple(turns[:asked]))
-        answer = _answers(turns)
-        return ValidRow(sample, {} if answer is None else {WRITER: answer})
-
-    return make
+def _valid(row: Any, cache: ImageCache, folder: Path) -> ValidRow:
+    id = id_of(row, "uuid")
+    images = tuple(cache.add(data) for data in _images(row.get("image"), folder))
+    turns = _turns(get(row, "conversations", list), images)
+    asked = max((i for i, t in enumerate(turns) if t.role == "user"), default=-1) + 1
+    if not asked:
+        raise RowError(Rule.NO_QUESTION, "the conversation has no human turn")
+    sample = _sample(row, id, tuple(turns[:asked]))
+    answer = _answers(turns)
+    return ValidRow(sample, {} if answer is None else {WRITER: answer})
 
 
 def _answers(turns: Sequence[Turn]) -> Document | None:
-    """What follows every human turn; None where one has no answer."""
+    """Return what follows every human turn; None where one has no answer."""
     after = [t for before, t in pairwise(turns) if before.role == "user"]
     answered = [t.content for t in after if t.role == "assistant"]
     asked = sum(t.role == "user" for t in turns)
@@ -122,7 +125,7 @@ def _texts(values: Any) -> dict[str, str]:
 
 
 def _turns(values: list[Any], images: tuple[Image, ...]) -> list[Turn]:
-    """The conversation; the pictures belong to its first human turn."""
+    """Return the conversation; the images belong to its first human turn."""
     turns: list[Turn] = []
     for i, value in enumerate(values):
         where = f"conversations[{i}]"
@@ -133,28 +136,26 @@ def _turns(values: list[Any], images: tuple[Image, ...]) -> list[Turn]:
         elif speaker == "gpt":
             turns.append(Turn("assistant", (Text(text),)))
         else:
-            valid = "human, gpt"
-            raise RowError(
-                Rule.SPEAKER, f"{where}.from is {shown(speaker)}; valid are {valid}"
-            )
+            detail = f"{where}.from is {shown(speaker)}; valid are human, gpt"
+            raise RowError(Rule.SPEAKER, detail)
     return turns
 
 
 def _question(text: str, images: tuple[Image, ...], where: str) -> Content:
     text = text.replace(_MARK, "").strip()
     if not text and not images:
-        raise RowError(Rule.EMPTY, f"{where} has neither text nor picture")
+        raise RowError(Rule.EMPTY, f"{where} has neither text nor image")
     return (*((Text(text),) if text else ()), *images)
 
 
-def _pictures(value: Any, root: Path) -> Iterator[bytes]:
-    """The bytes of one picture or several, as data set libraries hold them."""
+def _images(value: Any, root: Path) -> Iterator[bytes]:
+    """Yield the bytes of one image or several, as data set libraries hold them."""
     for item in value if isinstance(value, list) else [value]:
-        picture = of_type(item, dict, "image")
-        if picture.get("bytes") is not None:
-            yield of_type(picture["bytes"], bytes, "image.bytes")
+        image = of_type(item, dict, "image")
+        if image.get("bytes") is not None:
+            yield of_type(image["bytes"], bytes, "image.bytes")
         else:
-            yield _file(get(picture, "path", str, "image"), root)
+            yield _file(get(image, "path", str, "image"), root)
 
 
 def _file(path: str, root: Path) -> bytes:
@@ -164,6 +165,5 @@ def _file(path: str, root: Path) -> bytes:
     try:
         return place.read_bytes()
     except OSError as error:
-        raise RowError(
-            Rule.NOT_FOUND, f"{shown(path)}: {error.strerror or error}"
-        ) from None
+        detail = f"{shown(path)}: {error.strerror or error}"
+        raise RowError(Rule.NOT_FOUND, detail) from None

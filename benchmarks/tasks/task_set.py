@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from benchmarks.tasks.miniature import reader as miniature
 from benchmarks.tasks.miniature.queries import FIELDS as MINIATURE_FIELDS
 from benchmarks.tasks.mmie import reader
-from benchmarks.tasks.mmie.categories import CATEGORIES, FIELDS
+from benchmarks.tasks.mmie.categories import FIELDS
 from benchmarks.tasks.mmie.prompts import Prompts
 from benchmarks.tasks.mmie.prompts import prompts as mmie_prompts
-from benchmarks.tasks.reading import checks
-from benchmarks.tasks.reading.pictures import PictureFolder
-from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.reading.images import ImageFolder, default_folder
+from benchmarks.tasks.reading.rules import Rule, TaskError, unicode_only
 from generators.base import imported
 from generators.document import Document, Malformed, Sample
 from generators.errors import UsageError
@@ -85,7 +84,7 @@ def data_prefix(data: str) -> str | None:
 
 
 def is_function(data: str) -> bool:
-    """Whether `data` is `module:function`, a user's own reader."""
+    """Return whether `data` is `module:function`, a user's own reader."""
     return is_custom(data) and not Path(data).exists()
 
 
@@ -96,41 +95,62 @@ def load(
     cache: Path | None = None,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> TaskSet:
-    """The task set that `data` names: `sample`, a folder or file, or `hf:ORG/NAME@REV`.
+    """Read the task set that `data` names: `sample`, a folder, a file, `hf:ORG/NAME@REV`.
 
     `miniature[:N]` is N queries of the miniature world, worded as MMIE's are. `NAME:PLACE`
     is another benchmark's data, NAME one of `READERS`; `module:function` is a user's
-    function that returns the task set. Pictures are decoded once to find broken ones;
+    function that returns the task set. Images are decoded once to find broken ones;
     `cache` (by default the user's cache folder) keeps the results. `on_progress` is called
-    with (checked, of how many). Raises TaskError for data that cannot be read, UsageError
-    for unknown names in `prompts`.
+    with (checked, of how many). A query with text that is not Unicode is malformed. Raises
+    TaskError for data that cannot be read, UsageError for unknown names in `prompts`.
     """
-    cache = cache or checks.default_folder()
-    if is_function(data):
-        return _own(data, prompts)
-    prefix = data_prefix(data)
-    if prefix is not None and prefix in READERS:
-        return _of_another(prefix, data.partition(":")[2], prompts, cache)
+    task = _read(data, prompts, cache or default_folder(), on_progress)
+    samples = tuple(unicode_only(s, i) for i, s in enumerate(task.samples))
+    refused = sum(new is not old for new, old in zip(samples, task.samples, strict=True))
+    if not refused:
+        return task
+    broken = Counter(task.about.get("malformed", {}))
+    broken[Rule.NOT_UNICODE.value] += refused
+    return replace(task, samples=samples, about={**task.about, "malformed": dict(broken)})
+
+
+def _read(
+    data: str,
+    prompts: Mapping[str, Mapping[str, str]] | None,
+    cache: Path,
+    on_progress: Callable[[int, int], None] | None,
+) -> TaskSet:
+    prefix = None if is_function(data) else data_prefix(data)
+    if is_function(data) or prefix in READERS:
+        if prompts:
+            raise UsageError(
+                f"[prompts] words MMIE's queries; {data} has its own questions"
+            )
+        if prefix is None:
+            return _own(data)
+        read_place: Callable[[str, Path], TaskSet] = imported(READERS[prefix])
+        return read_place(data.partition(":")[2], cache)
     wording = mmie_prompts(prompts)
     if miniature.is_miniature(data):
         return _miniature(data, wording, cache)
     source = reader.locate(data, cache)
-    album = PictureFolder(source.root, cache, source.also)
-    reading = reader.read(source.rows, album, on_progress)
+    found = reader.read(
+        source.rows, ImageFolder(source.root, cache, source.also), on_progress
+    )
     about = {
         "name": source.name,
         "source": data,
         "revision": source.revision,
-        "digest": reading.digest,
-        "rows": len(reading.samples),
-        "malformed": dict(reading.broken),
+        "digest": found.digest,
+        "rows": len(found.rows.samples),
+        "malformed": dict(found.rows.broken),
         "prompts": wording.digest,
     }
     return TaskSet(
         name=source.name,
-        samples=reading.samples,
+        samples=found.rows.samples,
         prompt=wording,
-        categories=CATEGORIES,
+        categories=found.categories,
         fields=FIELDS,
         about=about,
     )
@@ -157,18 +177,7 @@ def _miniature(data: str, wording: Prompts, cache: Path) -> TaskSet:
     )
 
 
-def _of_another(
-    scheme: str, where: str, prompts: Mapping[str, Mapping[str, str]] | None, cache: Path
-) -> TaskSet:
-    if prompts:
-        raise UsageError(f"[prompts] words MMIE's queries; {scheme} has its own questions")
-    read: Callable[[str, Path], TaskSet] = imported(READERS[scheme])
-    return read(where, cache)
-
-
-def _own(data: str, prompts: Mapping[str, Mapping[str, str]] | None) -> TaskSet:
-    if prompts:
-        raise UsageError(f"[prompts] words MMIE's queries; {data} has its own prompt")
+def _own(data: str) -> TaskSet:
     try:
         make: Callable[[], TaskSet] = imported(data)
     except (ModuleNotFoundError, AttributeError) as error:

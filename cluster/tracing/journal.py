@@ -1,12 +1,11 @@
 """The driver's record of when everything happened, appended to `spans.jsonl` of a run.
 
-One line per event, each a JSON list; times are microseconds since the session's start. A
-run that is killed loses at most the last second, a line that was cut short is ignored.
+Each line is an event of Chrome's trace format, with times in microseconds since the
+session's start. A process is a node, its threads are the states of a worker and the batches
+in flight in it. A run that is killed loses at most the last second.
 
-Its size is bounded however long a run is. The first `FINE` batches of a session have a
-line each. Then the batches of a worker are merged until a line covers 1 second, and
-after each further `FINE` lines twice as long: a session has about `FINE` lines for each
-doubling of its worker-seconds.
+Batches that are short beside the length of the run are merged: however long it is, there
+are about `FINE` events for each doubling of the time of its workers.
 """
 
 from __future__ import annotations
@@ -16,25 +15,26 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from cluster.tracing.merged import MergedBatches
 from cluster.tracing.spans import CLOCK, Span
 
-JOURNAL = "spans.jsonl"
-VERSION = 1
+JOURNAL, VERSION = "spans.jsonl", 2
 FINE = 20_000
-"""Lines of batches before their resolution is halved."""
-_FLUSHED_EVERY_NS = 1_000_000_000
-_QUEUES_EVERY_NS = 1_000_000_000
-_FINE_QUEUES = 2_000
-"""Samples of the queues before they are taken half as often."""
+DRIVER, ROWS = 1, 10_000
+"""Process and thread of the driver; threads of each worker: states, then batches."""
+_MERGED = ROWS - 1
+"""The thread of batches that are merged."""
+_OPENING = {"load": "load", "server": "start server"}
+"""What a worker does before its first batch, with the names of the events."""
+_SECOND_NS = 1_000_000_000
+Event = dict[str, Any]
 
 
 class SpanJournal:
-    """Writes the lines of one session; a context manager.
+    """Writes the events of one session; a context manager.
 
     Nothing is written before `activate`, so that commands which make nothing leave no
     session. Without a folder nothing is ever written.
@@ -46,16 +46,10 @@ class SpanJournal:
         self._waiting: list[str] = []
         """Lines that are written once the session is active."""
         self._file: IO[str] | None = None
-        self._flushed = self._start
-        self._lanes: list[WorkerLane] = []
-        self._batch_lines = 0
-        self.resolution_us = 0
-        """Batches of a worker are merged until a line covers so much."""
-        self._queues_at = 0
-        self._queues_every = _QUEUES_EVERY_NS
-        self._queue_lines = 0
+        self._flushed = self._sampled = self._start
+        self._processes: dict[str, int] = {}
         self._queues: Mapping[str, int] = {}
-        self._closed = False
+        self.lanes: list[WorkerLane] = []
 
     def __enter__(self) -> "SpanJournal":
         return self
@@ -70,139 +64,139 @@ class SpanJournal:
 
     def activate(self) -> None:
         """Begin to write; a later call changes nothing."""
-        if self._file is not None or self._path is None or self._closed:
+        if self._file is not None or self._path is None:
             return
         about = {"version": VERSION, "start_ns": self._start, "pid": os.getpid()}
-        head = json.dumps(["session", about | {"host": socket.gethostname()}])
+        head = _line("session", "i", 0, s="g", args=about | {"host": socket.gethostname()})
         # A disk that is full or read-only must not end a run because of its trace.
         with contextlib.suppress(OSError):
             self._file = self._path.open("a", encoding="utf-8")
             # The session before may have been cut short within a line.
-            self._file.write(f"\n{head}\n")
-            self._file.writelines(self._waiting)
+            self._file.writelines(["\n", head, *self._waiting])
             self._file.flush()
         self._waiting = []
 
     def close(self, status: str) -> None:
-        """End all workers and the session."""
-        for lane in self._lanes:
+        """End all workers and the session; what is written later is left out."""
+        for lane in self.lanes:
             lane.enter("ended")
-        if not self._closed:
-            self.write("end", self.now_us(), status)
-        self._closed = True
+        self.write("end", "i", self.now_us(), s="g", args={"status": status})
+        self._path = None
         with contextlib.suppress(OSError):
             if self._file is not None:
                 self._file.close()
 
     def now_us(self) -> int:
-        """Microseconds since the session's start."""
+        """Return the microseconds since the session's start."""
         return self.as_us(CLOCK.now())
 
     def as_us(self, time_ns: int) -> int:
-        """A time of the wall clock on the session's axis."""
+        """Convert a time of the wall clock to the session's axis."""
         return (time_ns - self._start) // 1000
 
-    def write(self, *line: Any) -> None:
-        """Append one line."""
-        text = json.dumps(line, separators=(",", ":")) + "\n"
-        if self._closed or self._path is None:
+    def write(self, name: str, kind: str, at: int, **fields: Any) -> None:
+        """Append one event."""
+        if self._path is None:
             return
+        text = _line(name, kind, at, **fields)
         if self._file is None:
             self._waiting.append(text)
             return
         with contextlib.suppress(OSError):
             self._file.write(text)
-            if CLOCK.now() - self._flushed > _FLUSHED_EVERY_NS:
+            if CLOCK.now() - self._flushed > _SECOND_NS:
                 self._file.flush()
                 self._flushed = CLOCK.now()
 
     @contextmanager
-    def phase(self, name: str) -> Iterator["PhaseTimer"]:
+    def phase(self, name: str) -> Iterator["JournalPhase"]:
         """Time a part of the driver's work, until its end or an earlier `end()`."""
-        timer = PhaseTimer(self, name)
-        try:
-            yield timer
-        finally:
-            timer.end()
+        begin = self.now_us()
+        with JournalPhase() as phase:
+            phase.callback(lambda: self.write(name, "X", begin, dur=self.now_us() - begin))
+            yield phase
 
     def nodes(self, nodes: Mapping[str, Sequence[float]]) -> None:
-        """The nodes of the cluster, each with its GPUs and CPUs."""
-        self.write("nodes", self.now_us(), {n: list(v) for n, v in nodes.items()})
+        """Note the nodes of the cluster, each with its GPUs and CPUs."""
+        known = {name: list(resources) for name, resources in nodes.items()}
+        self.write("nodes", "i", self.now_us(), s="p", args=known)
 
     def queued(self, jobs: Mapping[str, int]) -> None:
-        """How many jobs wait, by stage; written once a second at most, if it changes."""
+        """Note how many jobs wait, by stage, if it changes; rarely in a long session."""
         now = CLOCK.now()
-        if now - self._queues_at < self._queues_every or jobs == self._queues:
+        pause = max(_SECOND_NS, (now - self._start) // 1000)
+        if now - self._sampled < pause or jobs == self._queues:
             return
-        self._queues_at, self._queues = now, dict(jobs)
-        self._queue_lines += 1
-        if self._queue_lines % _FINE_QUEUES == 0:
-            self._queues_every *= 2
-        self.write("queued", self.as_us(now), dict(jobs))
+        self._sampled, self._queues = now, dict(jobs)
+        for stage, n in jobs.items():
+            self.write(f"queued: {stage}", "C", self.as_us(now), args={"jobs": n})
 
     def lane(
         self, stage: str, node: str, *, gpus: float, cpus: float, slots: int, remote: bool
     ) -> "WorkerLane":
-        """The lane of a worker that is being started.
+        """Return the lane of a worker that is being started.
 
         `slots` are the batches that it computes at a time; `remote` is an endpoint.
         """
-        lane = WorkerLane(self, len(self._lanes))
-        self._lanes.append(lane)
-        about = {"stage": stage, "node": node, "gpus": gpus, "cpus": cpus}
-        self.write("worker", lane.number, about | {"slots": slots, "remote": remote})
+        pid = self._processes.setdefault(node, DRIVER + 1 + len(self._processes))
+        lane = WorkerLane(self, len(self.lanes), pid, stage)
+        self.lanes.append(lane)
+        lane.placed(f"node {node[:8]}")
+        about = {"gpus": gpus, "cpus": cpus, "slots": slots, "remote": remote}
+        lane.write("worker", "i", self.now_us(), s="t", args={"stage": stage} | about)
         lane.enter("starting")
         return lane
 
-    def write_batches(self, lane: int, merged: MergedBatches) -> None:
-        """Write one line of one or several batches, and coarsen where there are many."""
-        self.write("batch", lane, *merged.as_json())
-        self._batch_lines += 1
-        if self._batch_lines % FINE == 0:
-            self.resolution_us = max(1_000_000, 2 * self.resolution_us)
 
-
-class PhaseTimer:
+class JournalPhase(ExitStack):
     """A part of the driver's work that has begun."""
-
-    def __init__(self, journal: SpanJournal, name: str) -> None:
-        self._journal, self.name = journal, name
-        self._begin: int | None = journal.now_us()
 
     def end(self) -> None:
         """Write it; a later call changes nothing."""
-        if self._begin is not None:
-            self._journal.write("phase", self.name, self._begin, self._journal.now_us())
-        self._begin = None
+        self.close()
 
 
 class WorkerLane:
     """What one worker did, as the driver hears of it."""
 
-    def __init__(self, journal: SpanJournal, number: int) -> None:
-        self._journal = journal
-        self.number = number
+    def __init__(
+        self, journal: SpanJournal, number: int, pid: int = DRIVER, stage: str = ""
+    ) -> None:
+        self._journal, self._pid, self._thread = journal, pid, (number + 1) * ROWS
+        self._name = f"{stage} #{number}"
+        self._rows: set[int] = set()
+        """Threads that have a name."""
         self._state = ""
-        self._sent: dict[int, int] = {}
-        """When each batch in flight was sent, by its identity."""
-        self._merged: MergedBatches | None = None
+        self._sent: dict[int, tuple[int, int]] = {}
+        """When each batch in flight was sent, and its row, by its identity."""
+        self._merged: Event = {}
+        """Batches that are not written yet."""
+        self._until = 0
+        """When the last merged ones ended."""
 
     def enter(self, state: str) -> None:
-        """`starting`, `loading`, `ready`, `stopping` or `ended`; once each."""
+        """Enter `starting`, `loading`, `ready`, `stopping` or `ended`; once each."""
         if state in (self._state, "") or self._state == "ended":
             return
+        now = self._journal.now_us()
+        if self._state:
+            self.write(self._state, "E", now)
         self._state = state
-        if state == "ended":
-            self._flush()
-        self._journal.write("state", self.number, state, self._journal.now_us())
+        if state != "ended":
+            self.write(state, "B", now)
+            return
+        self._flush()
+        self.write(state, "i", now, s="t")
 
     def placed(self, host: str) -> None:
-        """It runs on this host."""
-        self._journal.write("host", self.number, host)
+        """Note the host that it runs on."""
+        self.write("process_name", "M", 0, args={"name": host})
 
     def sent(self, batch: object) -> None:
-        """A batch is on its way to the worker."""
-        self._sent[id(batch)] = self._journal.now_us()
+        """Note that a batch is on its way to the worker."""
+        used = {row for _, row in self._sent.values()}
+        row = next(i for i in range(1, len(used) + 2) if i not in used)
+        self._sent[id(batch)] = self._journal.now_us(), row
 
     def received(
         self,
@@ -213,42 +207,82 @@ class WorkerLane:
         status: str,
         joules: float | None,
     ) -> None:
-        """The worker has answered."""
-        journal, received = self._journal, self._journal.now_us()
-        sent = self._sent.pop(id(batch), received)
+        """Note what the worker says of a batch it has answered.
+
+        Where its clock puts the batch before the sending or after the answer, clocks of
+        nodes differ: all is shifted so that it ends when the answer comes.
+        """
+        journal, now = self._journal, self._journal.now_us()
+        sent, row = self._sent.pop(id(batch), (0, 1))
         times = [(s.phase, journal.as_us(s.begin), journal.as_us(s.end)) for s in spans]
-        opening = [t for t in times if t[0] in ("load", "server")]
-        if opening:
-            journal.write("opening", self.number, opening)
-        own = [t for t in times if t[0] not in ("load", "server")]
-        if not own:
-            return
-        entry = MergedBatches.of_batch(own, records, status, (sent, received), joules)
-        if self._merged is not None:
-            if self._merged.takes(entry, journal.resolution_us):
-                self._merged = self._merged.with_batch(entry)
-                return
-            self._flush()
-        if journal.resolution_us and entry.duration_us < journal.resolution_us:
-            self._merged = entry
-        else:
-            journal.write_batches(self.number, entry)
+        last = max((end for _, _, end in times), default=now)
+        first = min((t[1] for t in times if t[0] not in _OPENING), default=sent)
+        shift = 0 if sent <= first and last <= now else now - last
+        times = [(name, begin + shift, end + shift) for name, begin, end in times]
+        for name, begin, end in times:
+            if name in _OPENING:
+                self._slice(row, _OPENING[name], begin, end)
+        about: Event = {} if joules is None else {"joules": joules}
+        about |= {"records": records} if status == "done" else {"status": status}
+        if own := [t for t in times if t[0] not in _OPENING]:
+            self._merge(row, own, about)
 
     def lost(self, batch: object, records: int) -> None:
-        """No answer will come: the worker died, hangs, or has lost its server."""
+        """Note that no answer will come: the worker died, hangs, or has lost its server."""
         now = self._journal.now_us()
-        begin = self._sent.pop(id(batch), now)
-        self._flush()
-        self._journal.write("lost", self.number, begin, now, records)
+        begin, row = self._sent.pop(id(batch), (now, 1))
+        self._slice(row, "lost", begin, now, args={"records": records})
+
+    def _merge(self, row: int, times: list[tuple[str, int, int]], about: Event) -> None:
+        """Add a batch to those that wait; write them once they are long enough."""
+        begin, end = min(b for _, b, _ in times), max(e for _, _, e in times)
+        busy = sum(e - b for name, b, e in times if name == "compute")
+        moved = sum(e - b for name, b, e in times if name != "compute")
+        new: Event = {
+            "begin": begin,
+            "end": end,
+            "row": row,
+            "times": times,
+            "records": 0,
+        } | about
+        new |= {"batches": 1, "busy_us": busy, "transfer_us": moved}
+        resolution = end * len(self._journal.lanes) // FINE
+        if self._merged and end - self._merged["begin"] > resolution:
+            self._flush()
+        if old := self._merged:
+            sums = ("records", "batches", "busy_us", "transfer_us")
+            total = {k: old[k] + new[k] for k in sums} | {"end": max(end, old["end"])}
+            new = old | new | total | {"begin": old["begin"], "row": _MERGED, "times": []}
+        self._merged = new
+        if new["end"] - new["begin"] >= resolution:
+            self._flush()
 
     def _flush(self) -> None:
-        if self._merged is not None:
-            self._journal.write_batches(self.number, self._merged)
-        self._merged = None
+        merged, self._merged = self._merged, {}
+        if not merged:
+            return
+        begin, end, row, times = (merged.pop(k) for k in ("begin", "end", "row", "times"))
+        if row == _MERGED:  # calls may overlap; the events of a thread may not
+            begin, self._until = max(begin, self._until), end
+        self._slice(row, "batch", begin, end, args=merged)
+        for time in times:
+            self._slice(row, *time)
+
+    def _slice(self, row: int, name: str, begin: int, end: int, **fields: Any) -> None:
+        self.write(name, "X", begin, row, dur=max(0, end - begin), **fields)
+
+    def write(self, name: str, kind: str, at: int, row: int = 0, **fields: Any) -> None:
+        """Append an event to one of the worker's threads."""
+        place = {"pid": self._pid, "tid": self._thread + row}
+        if row not in self._rows:
+            self._rows.add(row)
+            suffix = {0: "", _MERGED: " batches, merged"}.get(row, f" batches {row}")
+            title = {"args": {"name": self._name + suffix}}
+            self._journal.write("thread_name", "M", 0, **place, **title)
+        self._journal.write(name, kind, at, **place, **fields)
 
 
-def append_phase(root: Path, name: str, begin_ns: int) -> None:
-    """Add something the driver did after its session had ended; it ends now."""
-    times = [begin_ns // 1000, CLOCK.now() // 1000]
-    with contextlib.suppress(OSError), (root / JOURNAL).open("a") as file:
-        file.write(json.dumps(["after", name, *times]) + "\n")
+def _line(name: str, kind: str, at: int, **fields: Any) -> str:
+    """Return one event as text; the driver's where no thread is given."""
+    event = {"name": name, "ph": kind, "ts": at, "pid": DRIVER, "tid": DRIVER} | fields
+    return json.dumps(event, separators=(",", ":")) + "\n"

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cluster.tracing.chrome import write_trace
-from cluster.tracing.journal import append_phase
-from cluster.tracing.sessions import read_sessions
-from cluster.tracing.spans import CLOCK
+from cluster.tracing.journal import ROWS
+from cluster.tracing.sessions import Session, read_sessions
 from cluster.tracing.summary import summarise
+from generators.files import write_whole
 
-WRITING = "writing tables and page"
+TRACE = "trace.json"
+_GAP_US = 1_000_000
+"""Between two sessions on the axis of the trace."""
 _MOST_SUMMARIES = 20
 """Sessions that the manifest tells of: the last ones. The trace has them all."""
 
@@ -27,7 +30,7 @@ def traced(root: Path, notice: Callable[[str], None]) -> dict[str, Any]:
         sessions = read_sessions(root)
         if not sessions:
             return {}
-        write_trace(root, sessions)
+        write_whole(root / TRACE, trace_text(sessions), durable=False)
         last = sessions[-_MOST_SUMMARIES:]
         return {"trace": {"sessions": [summarise(s).as_json() for s in last]}}
     except Exception as error:
@@ -35,13 +38,30 @@ def traced(root: Path, notice: Callable[[str], None]) -> dict[str, Any]:
         return {}
 
 
-class WritingTables:
-    """Times the writing of tables and page, which follows the last session."""
+def trace_text(sessions: Sequence[Session]) -> str:
+    """Return the trace in Chrome's format, for ui.perfetto.dev and chrome://tracing.
 
-    def __init__(self, root: Path) -> None:
-        self._root, self._begin = root, CLOCK.now()
-
-    def end(self, notice: Callable[[str], None]) -> None:
-        """Add it to the trace."""
-        append_phase(self._root, WRITING, self._begin)
-        traced(self._root, notice)
+    Sessions follow each other on one axis, without the time between them.
+    """
+    encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+    lines, starts, at, former = [], [], 0, 0
+    for number, session in enumerate(sessions, 1):
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.start_ns / 1e9))
+        starts.append({"started": started, "at_us": at, "status": session.status})
+        suffix = f" (session {number})" if len(sessions) > 1 else ""
+        driver = {"ph": "M", "ts": 0, "pid": 1, "tid": 1}
+        names = [
+            driver
+            | {"name": "process_name", "args": {"name": f"driver on {session.host}"}},
+            driver | {"name": "thread_name", "args": {"name": "driver"}},
+        ]
+        for event in [*names, *session.events]:
+            place = {"pid": event["pid"] + former, "tid": event["tid"] + former}
+            if event["ph"] == "M":
+                place["args"] = {"name": event["args"]["name"] + suffix}
+            lines.append(encode(event | place | {"ts": event["ts"] + at}))
+        at += session.end + _GAP_US
+        former += ROWS * (len(session.workers) + 1)
+    about = encode({"tool": "plait", "sessions": starts})
+    events = ",\n".join(lines)
+    return f'{{"displayTimeUnit":"ms","otherData":{about},"traceEvents":[\n{events}\n]}}\n'

@@ -9,16 +9,13 @@ from typing import NamedTuple
 
 
 class WallClock:
-    """Nanoseconds since the epoch; differences are as exact as the monotonic clock's.
-
-    The time of day is read once, so that setting the clock bends no duration.
-    """
+    """Nanoseconds since the epoch, which setting the computer's clock does not bend."""
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.perf_counter_ns()
 
     def now(self) -> int:
-        """The time, in nanoseconds since the epoch."""
+        """Return the time in nanoseconds since the epoch."""
         return self._offset + time.perf_counter_ns()
 
 
@@ -36,7 +33,7 @@ class Span(NamedTuple):
 
 
 class SpanList:
-    """Collects the spans of one batch, or of loading."""
+    """The spans of one batch, or of loading."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -51,6 +48,6 @@ class SpanList:
             self.spans.append(Span(name, begin, CLOCK.now()))
 
     def take(self) -> list[Span]:
-        """The spans so far, which are forgotten here."""
+        """Return the spans so far and forget them."""
         spans, self.spans = self.spans, []
         return spans

@@ -16,10 +16,11 @@ from generators.anole.models import load_codec, load_language
 from generators.anole.settings import AnoleDraftSettings
 from generators.anole.tokens import AnoleLimits, AnoleTrack, TokenMode, split_runs
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import unanswerable
-from generators.decoding.sampling import Sampler
+from generators.content import answered, unanswerable
+from generators.decoding.sampling import NO_NUMBERS, Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
 from generators.loading.strict import device_of
+from generators.overflow import SCORES, no_numbers
 from generators.pictures import PictureError
 
 
@@ -31,6 +32,7 @@ class AnolePrompt:
     shown: str
     """The text, with a mark for each picture, for readers of the result."""
     images: int
+    seed: int
 
 
 class AnoleDraft:
@@ -78,21 +80,11 @@ class AnoleDraft:
         A request that leaves no room in the context is skipped; one without content,
         without a seed to sample from, or with an unreadable picture fails.
         """
-        prompts = [self.prompt(request) for request in inputs]
-        ready = [
-            (i, prompt, inputs[i].seed or 0)
-            for i, prompt in enumerate(prompts)
-            if isinstance(prompt, AnolePrompt)
-        ]
-        tracks = self._interleave([p.ids for _, p, _ in ready], [s for _, _, s in ready])
-        drafts = {
-            i: self.drafted(prompt, track)
-            for (i, prompt, _), track in zip(ready, tracks, strict=True)
-        }
-        return [
-            p if not isinstance(p, AnolePrompt) else drafts[i]
-            for i, p in enumerate(prompts)
-        ]
+        return answered([self.prompt(request) for request in inputs], self._drafts)
+
+    def _drafts(self, prompts: Sequence[AnolePrompt]) -> list[Outcome[Draft]]:
+        tracks = self._interleave([p.ids for p in prompts], [p.seed for p in prompts])
+        return [self.drafted(p, t) for p, t in zip(prompts, tracks, strict=True)]
 
     def prompt(self, request: Request) -> AnolePrompt | Skip | Failure:
         """The request in the model's tokens, or why it cannot be answered."""
@@ -108,7 +100,7 @@ class AnoleDraft:
             return Failure(str(error))
         shown = "".join("<image>" if isinstance(p, Image) else p for p in parts)
         ids = (self.language.vocabulary.bos, *chain.from_iterable(tokens))
-        return AnolePrompt(ids, shown, len(request.images))
+        return AnolePrompt(ids, shown, len(request.images), request.seed or 0)
 
     def _parts(self, request: Request) -> list[str | Image]:
         """Text and pictures of all turns in order, without any template."""
@@ -142,8 +134,10 @@ class AnoleDraft:
             f"included, so at most {(limits.context - 2) // limits.picture} pictures fit"
         )
 
-    def drafted(self, prompt: AnolePrompt, track: AnoleTrack) -> Result[Draft]:
-        """The draft in a finished track."""
+    def drafted(self, prompt: AnolePrompt, track: AnoleTrack) -> Result[Draft] | Failure:
+        """The draft in a finished track, or why there is none."""
+        if track.stop == NO_NUMBERS:
+            return no_numbers(SCORES, self.language.model.dtype)
         segments = self._segments(track.generated)
         usage = {
             "input_tokens": len(prompt.ids),

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from generators.anole.tokens import AnoleLimits, AnoleTrack, AnoleVocabulary, TokenMode
 from generators.decoding.records import DecodingRecord, close_stopped, open_records
-from generators.decoding.sampling import NONE, Sampler, penalised, read_tokens
+from generators.decoding.sampling import Sampler, penalised, read_tokens
 from generators.decoding.streams import Stream, Streams
 
 
@@ -134,7 +134,7 @@ class AnoleInterleaver:
         if image := by_mode[TokenMode.IMAGE]:
             chosen |= zip(image, self._image_tokens(image, logits), strict=True)
         for record, token in chosen.items():
-            record.track.take(token)
+            record.take(token)
         rows = torch.tensor([r.index for r in chosen], device=self._device)
         seen[rows, torch.tensor(list(chosen.values()), device=self._device)] = True
         return chosen
@@ -170,12 +170,13 @@ class AnoleInterleaver:
         self, sampler: Sampler, logits: Tensor, ids: Tensor, records: list[_Record]
     ) -> list[int]:
         columns = sampler.sample(logits, (record.generator for record in records))
-        return read_tokens(ids[columns].where(columns != NONE, NONE))
+        return read_tokens(ids[columns], logits)
 
     def _close_ended(self, records: list[_Record], streams: Streams) -> list[_Record]:
         """Close the streams that have ended; return the records that have not."""
         for record in records:
-            if record.guides is not None and record.track.mode is not TokenMode.IMAGE:
+            drawing = record.track.mode is TokenMode.IMAGE and record.track.stop is None
+            if record.guides is not None and not drawing:
                 for guide in dict.fromkeys(record.guides):
                     streams.close(guide)
                 record.guides = None

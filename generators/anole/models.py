@@ -55,12 +55,10 @@ class AnoleLanguage:
 
 def language_model(config: Any) -> Any:
     """An empty Chameleon LM on the meta device, without its encoder-only VQ model."""
-    from transformers import ChameleonForConditionalGeneration
+    from transformers import AutoModelForImageTextToText
 
     with torch.device("meta"):
-        model = ChameleonForConditionalGeneration._from_config(
-            config, attn_implementation="sdpa"
-        )
+        model = AutoModelForImageTextToText.from_config(config, attn_implementation="sdpa")
     del model.model.vqmodel
     return model.eval().requires_grad_(False)
 

@@ -25,7 +25,7 @@ from generators.loading.files import (
     section,
     stored_tensors,
 )
-from generators.loading.strict import Layout, Place, fill, identical, same
+from generators.loading.strict import Layout, Place, fill, identical, renamed, same
 
 _TAMING = [
     (r"conv_norm_out", "norm_out"),
@@ -50,8 +50,7 @@ def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout
 
 
 def _taming_name(name: str, levels: int) -> str:
-    for pattern, replacement in _TAMING:
-        name = re.sub(pattern, replacement, name)
+    name = renamed(name, _TAMING)
     # taming counts the decoder's levels from the full resolution down, diffusers up.
     return re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{_flip(m, levels)}", name)
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from generators.anole.codec import Codes, unpack_codes
 from generators.anole.models import load_codec
 from generators.anole.settings import AnoleRenderSettings
 from generators.base import Failure, Outcome, Result, Weights
+from generators.content import answered
 from generators.document import ImageRequest
 from generators.loading.strict import device_of
 from generators.pictures import Drawing
@@ -27,13 +27,11 @@ class AnoleRender:
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """One picture per request, in order; a request without valid codes fails."""
-        grids = [self._codes(request) for request in inputs]
-        valid = [codes for codes in grids if not isinstance(codes, Failure)]
-        pictures = iter(self._codec.decode(np.stack(valid)) if valid else ())
-        return [
-            codes if isinstance(codes, Failure) else _result(next(pictures))
-            for codes in grids
-        ]
+        return answered([self._codes(request) for request in inputs], self._decoded)
+
+    def _decoded(self, grids: Sequence[Codes]) -> list[Outcome[Drawing]]:
+        pictures = self._codec.decode(np.stack(grids))
+        return [Result(Drawing(pixels), {"images": 1}) for pixels in pictures]
 
     def _codes(self, request: ImageRequest) -> Codes | Failure:
         if request.payload is None:
@@ -48,7 +46,3 @@ class AnoleRender:
         if codes.min() < 0 or codes.max() >= size:
             return Failure(f"code {codes.max()} is not in the codebook of {size} entries")
         return codes
-
-
-def _result(pixels: npt.NDArray[np.uint8]) -> Result[Drawing]:
-    return Result(Drawing(pixels), {"images": 1})

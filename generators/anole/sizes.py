@@ -23,6 +23,7 @@ from generators.anole.tokens import (
     AnoleVocabulary,
     image_name,
 )
+from generators.architectures import config_of
 from generators.toys import BYTE_LEVEL
 
 
@@ -50,60 +51,12 @@ class AnoleSize:
 
 
 TINY = AnoleSize(
-    language={
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 4096,
-    },
-    vq={
-        "resolution": 64,
-        "in_channels": 3,
-        "base_channels": 32,
-        "channel_multiplier": [1, 1, 2, 2],
-        "num_res_blocks": 1,
-        "latent_channels": 32,
-        "embed_dim": 32,
-        "num_embeddings": 128,
-        "double_latent": False,
-        "attn_resolutions": [],
-        "attn_type": "vanilla",
-    },
-    vocabulary=None,
-    begin_image=0.08,
-    end=0.03,
+    **config_of("anole", tiny=True), vocabulary=None, begin_image=0.08, end=0.03
 )
 """Pictures of 64 x 64 pixels in 64 codes."""
 
 FULL = AnoleSize(
-    language={
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "num_key_value_heads": 32,
-        "max_position_embeddings": 4096,
-        "rms_norm_eps": 1e-5,
-        "swin_norm": False,
-    },
-    vq={
-        "resolution": 512,
-        "in_channels": 3,
-        "base_channels": 128,
-        "channel_multiplier": [1, 1, 2, 2, 4],
-        "num_res_blocks": 2,
-        "latent_channels": 256,
-        "embed_dim": 256,
-        "num_embeddings": 8192,
-        "double_latent": False,
-        "attn_resolutions": [],
-        "attn_type": "vanilla",
-    },
-    vocabulary=65_536,
-    begin_image=0.01,
-    end=0.004,
+    **config_of("anole", tiny=False), vocabulary=65_536, begin_image=0.01, end=0.004
 )
 """Anole-7b-v0.1: 7.01 billion parameters and 68.7 million of the VQ model."""
 

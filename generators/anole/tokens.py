@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
+from generators.decoding.sampling import NoNumbers
 from generators.errors import CheckpointError
 
 BOS, EOS = "<s>", "</s>"
@@ -138,7 +139,7 @@ class AnoleTrack:
         self.prompt_length = len(self.ids)
         self.mode = TokenMode.TEXT
         self.images = 0
-        self.stop: AnoleStop | None = None
+        self.stop: AnoleStop | NoNumbers | None = None
         self._codes = 0
         self._begin_run()
 

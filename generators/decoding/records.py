@@ -9,6 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import torch
 from torch import Tensor
 
+from generators.decoding.sampling import NO_NUMBERS, NONE
 from generators.decoding.streams import Stream, Streams
 
 
@@ -17,6 +18,9 @@ class Track(Protocol):
 
     stop: Any
     """Why it has ended; None while it goes on."""
+
+    def take(self, token: int, *about: Any) -> None:
+        """Append the next token."""
 
 
 TrackT = TypeVar("TrackT", bound=Track)
@@ -32,6 +36,13 @@ class DecodingRecord(Generic[TrackT]):
     track: TrackT
     stream: Stream
     generator: torch.Generator
+
+    def take(self, token: int, *about: Any) -> None:
+        """Give the track its next token; NONE ends it."""
+        if token == NONE:
+            self.track.stop = NO_NUMBERS
+        else:
+            self.track.take(token, *about)
 
 
 def open_records(
@@ -56,5 +67,5 @@ def close_stopped(records: Sequence[RecordT], streams: Streams) -> list[RecordT]
     """Close the streams of the records that have stopped; the records that go on."""
     for record in records:
         if record.track.stop is not None:
-            streams.close(record.stream)
+            streams.close(record.stream, record.track.stop == NO_NUMBERS)
     return [record for record in records if record.track.stop is None]

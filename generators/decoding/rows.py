@@ -78,6 +78,12 @@ class KeyValueRows:
             for states in layer:
                 states[target, :, :columns] = states[source, :, :columns]
 
+    def mend(self) -> None:
+        """Put zeros in the place of states that are no finite numbers."""
+        for layer in self._layers:
+            for states in layer:
+                states.nan_to_num_(nan=0.0, posinf=0.0, neginf=0.0)
+
     def spread(self, sources: Tensor, targets: Tensor, columns: int) -> None:
         """Copy the first `columns` of rows `sources` over those of rows `targets`."""
         for layer in self._layers:

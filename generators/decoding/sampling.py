@@ -1,16 +1,24 @@
-"""From logits to one token id per row: penalty, temperature, top-k, top-p, draw."""
+"""From logits to one token id per row: penalty, temperature, top-k, top-p, draw.
+
+Rows of logits that are no numbers are found by one check, `are_numbers`, however a token
+is chosen: by this module's samplers (`read_tokens`) or by transformers (`NumberCheck`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
-from transformers import TopKLogitsWarper, TopPLogitsWarper
+from transformers import LogitsProcessor, TopKLogitsWarper, TopPLogitsWarper
 
 NONE = -1
-"""In place of a column or a token where there is none to choose."""
+"""In place of a token where there is none to choose."""
+NoNumbers = Literal["no numbers"]
+NO_NUMBERS: NoNumbers = "no numbers"
+"""Why an answer ends where the logits of its next token are no numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +39,9 @@ class Sampler:
         return self.choose(logits, uniforms([] if self.greedy else generators))
 
     def choose(self, logits: Tensor, uniforms: Tensor) -> Tensor:
-        """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1).
-
-        It is NONE where the logits are no numbers (`read_tokens`).
-        """
+        """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1)."""
         if self.greedy:
-            return most_probable(logits)
+            return logits.argmax(dim=-1)
         limited = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
         return drawn(limited.softmax(dim=-1), uniforms)
 
@@ -63,37 +68,49 @@ def nucleus(logits: Tensor, top_p: float) -> Tensor:
     return warped
 
 
-def most_probable(logits: Tensor) -> Tensor:
-    """Column of the largest logit of each row; NONE where they are no numbers."""
-    largest, columns = logits.max(dim=-1)
-    return columns.where(largest > -torch.inf, NONE)
-
-
 def drawn(probabilities: Tensor, uniforms: Tensor) -> Tensor:
     """Column at which each row's cumulative probability passes its draw in [0, 1).
 
     One number per token, so that a record's draws are the same on every device and in
-    every batch. NONE where the probabilities are no numbers.
+    every batch.
     """
     steps = probabilities.double().cumsum(dim=-1)
     marks = uniforms.to(steps)[:, None] * steps[:, -1:]
     # `right=True` finds the first column beyond the mark, which has probability > 0.
     columns = torch.searchsorted(steps, marks, right=True)[:, 0]
-    return columns.clamp(max=steps.shape[-1] - 1).where(steps[:, -1] > 0, NONE)
+    return columns.clamp(max=steps.shape[-1] - 1)
 
 
-def read_tokens(tokens: Tensor) -> list[int]:
-    """The chosen tokens; FloatingPointError where one is NONE.
+def are_numbers(logits: Tensor) -> Tensor:
+    """Whether each row of (rows, columns) has a largest logit: neither NaN nor infinite."""
+    return logits.amax(dim=-1).isfinite()
+
+
+def read_tokens(tokens: Tensor, logits: Tensor) -> list[int]:
+    """The tokens chosen by (rows, columns) logits; NONE where these are no numbers.
 
     The program waits for them here, so that is the time to find out.
     """
-    read: list[int] = tokens.tolist()
-    if NONE in read:
-        raise FloatingPointError(
-            "the model's scores of its next token are no numbers (NaN), as happens where "
-            "float16 overflows; set dtype to bfloat16 or float32"
-        )
+    read: list[int] = tokens.where(are_numbers(logits), NONE).tolist()
     return read
+
+
+class NumberCheck(LogitsProcessor):  # type: ignore[misc]
+    """Notes where `generate` chooses by numbers, and changes nothing."""
+
+    def __init__(self) -> None:
+        self._steps: list[Tensor] = []
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """The same scores (rows, vocabulary)."""
+        self._steps.append(are_numbers(scores))
+        return scores
+
+    @property
+    def rows(self) -> list[list[bool]]:
+        """Of every row, whether it was so at each step."""
+        rows: list[list[bool]] = torch.stack(self._steps, dim=1).tolist()
+        return rows
 
 
 def uniforms(generators: Iterable[torch.Generator]) -> Tensor:

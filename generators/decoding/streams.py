@@ -182,8 +182,13 @@ class Streams:
         return pending, places
 
     @torch.inference_mode()
-    def close(self, stream: Stream) -> None:
-        """Let a stream leave; the last row takes its place."""
+    def close(self, stream: Stream, broken: bool = False) -> None:
+        """Let a stream leave; the last row takes its place.
+
+        Nothing is left of what a `broken` one has stored that is no number.
+        """
+        if broken:
+            self._cache.mend()
         last = self._open.pop()
         self._runs.pop(stream, None)
         if last is not stream:

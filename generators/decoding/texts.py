@@ -9,7 +9,11 @@ from typing import Literal
 
 from torch import Tensor
 
+from generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers
 from generators.decoding.streams import Stream, Streams
+
+Finish = Literal["stop", "length"] | NoNumbers
+"""Whether the model ended its text, it reached its limit, or its logits were no numbers."""
 
 
 @dataclass(eq=False)
@@ -20,8 +24,8 @@ class TextTrack:
     """Most tokens of it; at least one."""
     ids: list[int] = field(default_factory=list)
     """Without the token that ended it."""
-    stop: Literal["stop", "length"] | None = None
-    """Whether the model ended it or it reached its limit; None while it goes on."""
+    stop: Finish | None = None
+    """None while it goes on."""
 
     @property
     def tokens(self) -> int:
@@ -29,9 +33,9 @@ class TextTrack:
         return len(self.ids) + (self.stop == "stop")
 
     def take(self, token: int, ends: Collection[int]) -> None:
-        """Append the next token; one of `ends` ends the text."""
-        if token in ends:
-            self.stop = "stop"
+        """Append the next token; one of `ends`, or NONE, ends the text."""
+        if token == NONE or token in ends:
+            self.stop = NO_NUMBERS if token == NONE else "stop"
             return
         self.ids.append(token)
         if len(self.ids) >= self.limit:
@@ -41,7 +45,7 @@ class TextTrack:
 Opener = Callable[[list[int]], list[Stream]]
 """Opens the streams of these records, by index, in this order."""
 Chooser = Callable[[Tensor, list[int]], list[int]]
-"""Next token of each record, from hidden states (records, width) and their indices."""
+"""Next token of each record, or NONE, from hidden states (records, width) and indices."""
 Embedder = Callable[[list[int]], Tensor]
 """Embeddings (tokens, width) of token ids."""
 
@@ -73,8 +77,8 @@ class TextWriter:
                 tracks[record].take(token, self.ends)
             tokens = dict(zip(order, chosen, strict=True))
             for record in order:
-                if tracks[record].stop is not None:
-                    self.streams.close(live.pop(record))
+                if (stop := tracks[record].stop) is not None:
+                    self.streams.close(live.pop(record), stop == NO_NUMBERS)
             if live:
                 following = self.embed([tokens[record] for record in live])
                 self.streams.feed(list(live.values()), following)

@@ -18,11 +18,13 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
     StableDiffusionSafetyChecker,
 )
 
-from generators.diffusion.designs import DESIGNS, Architecture
-from generators.diffusion.parts import Config, ModuleDesign, PipelineDesign
-from generators.diffusion.tokenizers import small_tokenizer
+from generators.diffusion.designs import DESIGNS, Architecture, PipelineDesign
+from generators.diffusion.tokenizers import CLIP_IDS, small_tokenizer
 
 SEED = 20241014
+
+_FLOAT32 = {"T5EncoderModel": ("wo",)}
+"""Submodules that transformers keeps in float32 beside float16 ones."""
 
 
 def build_pipeline(
@@ -50,16 +52,13 @@ def tiny_modules(design: PipelineDesign) -> dict[str, torch.nn.Module]:
     """The modules of a design at toy size, float32 on the CPU, always the same values."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(SEED)
-        return {
-            name: _instance(part, design.config(name, tiny=True)).eval()
-            for name, part in design.modules.items()
-        }
+        return {name: _instance(design, name, tiny=True).eval() for name in design.modules}
 
 
 def empty_module(design: PipelineDesign, name: str) -> torch.nn.Module:
     """A full-size module with its parameters on the meta device and real buffers."""
     with init_empty_weights(include_buffers=False):
-        module = _instance(design.modules[name], design.config(name, tiny=False))
+        module = _instance(design, name, tiny=False)
     if isinstance(module, transformers.PreTrainedModel):
         module.tie_weights()
     return module
@@ -70,29 +69,22 @@ def materialise(
 ) -> torch.nn.Module:
     """`module` with random values on `device` instead of meta parameters, in place."""
     generator = torch.Generator(device).manual_seed(SEED)
-    exact = _float32_submodules(module) if dtype == torch.float16 else ()
+    exact = _FLOAT32.get(type(module).__name__, ()) if dtype == torch.float16 else ()
     parameters: dict[int, torch.nn.Parameter] = {}
     for path, child in module.named_modules():
         precise = any(part in exact for part in path.split("."))
         precision = torch.float32 if precise else dtype
-        for name, meta in child._parameters.items():
-            if meta is None:
-                continue
+        own = {"recurse": False, "remove_duplicate": False}
+        for name, meta in list(child.named_parameters(**own)):
             if id(meta) not in parameters:
                 value = torch.empty(meta.shape, device=device, dtype=precision)
                 _fill(name, value, generator)
                 parameters[id(meta)] = torch.nn.Parameter(value, requires_grad=False)
-            child._parameters[name] = parameters[id(meta)]
-        for name, buffer in child._buffers.items():
-            if buffer is not None:
-                target = dtype if buffer.is_floating_point() else buffer.dtype
-                child._buffers[name] = buffer.to(device, target)
+            setattr(child, name, parameters[id(meta)])
+        for name, buffer in list(child.named_buffers(**own)):
+            target = dtype if buffer.is_floating_point() else buffer.dtype
+            setattr(child, name, buffer.to(device, target))
     return module.eval()
-
-
-def _float32_submodules(module: torch.nn.Module) -> tuple[str, ...]:
-    """Names of the submodules that stay float32 beside float16 ones (T5's `wo`)."""
-    return tuple(getattr(module, "_keep_in_fp32_modules", None) or ())
 
 
 def _fill(name: str, value: torch.Tensor, generator: torch.Generator) -> None:
@@ -107,11 +99,14 @@ def _fill(name: str, value: torch.Tensor, generator: torch.Generator) -> None:
         value.fill_(1.0 if name.endswith(("weight", "weights")) else 0.0)
 
 
-def _instance(part: ModuleDesign, config: Config) -> torch.nn.Module:
-    kind = module_class(part.name)
-    if issubclass(kind, transformers.PreTrainedModel):
-        return kind(kind.config_class(**config))  # type: ignore[no-any-return]
-    return kind(**config)  # type: ignore[no-any-return]
+def _instance(design: PipelineDesign, name: str, tiny: bool) -> torch.nn.Module:
+    kind = module_class(design.modules[name][0])
+    config = dict(design.config(name, tiny))
+    if not issubclass(kind, transformers.PreTrainedModel):
+        return kind(**config)  # type: ignore[no-any-return]
+    if kind.config_class is transformers.CLIPTextConfig:
+        config |= CLIP_IDS
+    return kind(kind.config_class(**config))  # type: ignore[no-any-return]
 
 
 def module_class(name: str) -> Any:
@@ -122,14 +117,19 @@ def module_class(name: str) -> Any:
 
 
 def _assembled(design: PipelineDesign, modules: Mapping[str, torch.nn.Module]) -> Any:
-    scheduler, settings = design.scheduler
     parts: dict[str, Any] = {**modules, **design.arguments}
-    parts["scheduler"] = getattr(diffusers, scheduler)(**settings)
+    parts["scheduler"] = scheduler_of(design.scheduler)
     for name, kind in design.tokenizers.items():
         parts[name] = small_tokenizer(kind)
     if "safety_checker" in modules:
         parts["feature_extractor"] = _image_processor(modules["safety_checker"])
     return getattr(diffusers, design.pipeline)(**parts)
+
+
+def scheduler_of(config: Mapping[str, Any]) -> Any:
+    """The scheduler whose class `config` names as `_class_name`."""
+    settings = {name: value for name, value in config.items() if name != "_class_name"}
+    return getattr(diffusers, config["_class_name"])(**settings)
 
 
 def _image_processor(checker: Any) -> Any:

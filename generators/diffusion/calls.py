@@ -1,19 +1,20 @@
 """What a pipeline is called with: the settings, under the names that its class gives them.
 
-Most pipelines of diffusers read `guidance_scale`, and guide above 1; the exceptions stand
-in `RULES`, as read in the sources of diffusers 0.42.1. A setting that would change only
-the key of a picture, and not the picture, is refused.
+Most pipelines of diffusers read `guidance_scale`, and guide above 1; the exceptions are
+read in the sources of diffusers 0.42.1. A setting that would change only the key of an
+image, and not the image, is refused.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from diffusers.utils import is_bs4_available, is_ftfy_available
 
+from generators.diffusion.designs import DESIGNS, EMBEDDED, QWEN_GUIDANCE, GuidanceRule
 from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
 from generators.names import unknown
 
@@ -31,55 +32,33 @@ class Call:
     """What the settings do not say, for readers of the record."""
 
 
-def _distilled(pipeline: Any) -> str | None:
-    if not pipeline.config.get("is_distilled"):
-        return None
-    return "its checkpoint is distilled to few steps and ignores it"
-
-
-def _not_embedded(pipeline: Any) -> str | None:
-    if pipeline.transformer.config.get("guidance_embeds", True):
-        return None
-    return "its transformer has no input for guidance (guidance_embeds is false)"
-
-
-@dataclass(frozen=True, slots=True)
-class GuidanceRule:
-    """How one pipeline class guides."""
-
-    argument: str = "guidance_scale"
-    """The argument of the call that the setting `guidance` means."""
-    negative: str | None = "guidance_scale"
-    """The argument that must be above 1 for a negative prompt to be read; None: any."""
-    blank: str | None = None
-    """The negative prompt to give where the user sets none, without which the class does
-    not guide at all."""
-    ignored: Callable[[Any], str | None] = lambda pipeline: None
-    """Why this pipeline ignores guidance; None when it does not."""
-
-
 _TRUE_CFG = "true_cfg_scale"
-_EMBEDDED = GuidanceRule(negative=_TRUE_CFG, ignored=_not_embedded)
-# Its model card gives the blank prompt " " where there is nothing to avoid.
-_QWEN = GuidanceRule(argument=_TRUE_CFG, negative=_TRUE_CFG, blank=" ")
-
 RULES: Mapping[str, GuidanceRule] = {
-    "FluxPipeline": _EMBEDDED,
-    "Flux2Pipeline": _EMBEDDED,
-    "Flux2KleinPipeline": GuidanceRule(ignored=_distilled),
-    "QwenImagePipeline": _QWEN,
-    "QwenImage21Pipeline": _QWEN,
+    "Flux2Pipeline": EMBEDDED,
+    "QwenImage21Pipeline": QWEN_GUIDANCE,
     "HunyuanImagePipeline": GuidanceRule(
-        argument="distilled_guidance_scale", negative=None, ignored=_not_embedded
+        argument="distilled_guidance_scale", negative=None, unless="not embedded"
     ),
+    **{design.pipeline: design.guidance for design in DESIGNS.values()},
 }
-"""Rules by the name of the pipeline's class, or of one it inherits from."""
+"""By the name of the pipeline's class, or of one it inherits from."""
 
 
 def rule_of(pipeline: Any) -> GuidanceRule:
     """The rule of the pipeline's class."""
     names = [kind.__name__ for kind in type(pipeline).__mro__]
     return next((RULES[name] for name in names if name in RULES), GuidanceRule())
+
+
+def _ignored(pipeline: Any, rule: GuidanceRule) -> str | None:
+    """Why this pipeline ignores guidance; None when it does not."""
+    if rule.unless == "distilled" and pipeline.config.get("is_distilled"):
+        return "its checkpoint is distilled to few steps and ignores it"
+    if rule.unless == "not embedded":
+        if pipeline.transformer.config.get("guidance_embeds", True):
+            return None
+        return "its transformer has no input for guidance (guidance_embeds is false)"
+    return None
 
 
 def call_of(pipeline: Any, settings: DiffusionSettings) -> Call:
@@ -155,7 +134,7 @@ def _from_settings(
         raise ValueError(
             f"{name} does not take {', '.join(unsupported)}{hint if missing else ''}"
         )
-    if (settings.guidance or 0) > 1 and (reason := rule.ignored(pipeline)):
+    if (settings.guidance or 0) > 1 and (reason := _ignored(pipeline, rule)):
         raise ValueError(
             f"{name} does not use guidance {settings.guidance:g}: {reason}; omit guidance"
         )
@@ -214,29 +193,18 @@ def _embeds_guidance(pipeline: Any) -> bool:
     return unet is not None and unet.config.get("time_cond_proj_dim") is not None
 
 
-IN_BATCHES = frozenset(
-    {
-        "StableDiffusionPipeline",
-        "StableDiffusionXLPipeline",
-        "StableDiffusion3Pipeline",
-        "FluxPipeline",
-        "Flux2KleinPipeline",
-        "ZImagePipeline",
-        "QwenImagePipeline",
-        "PixArtSigmaPipeline",
-        "SanaPipeline",
-        # Not tested, but they pad every prompt to one length as those do.
-        "AuraFlowPipeline",
-        "ChromaPipeline",
-        "CogView3PlusPipeline",
-        "Flux2Pipeline",
-        "HunyuanDiTPipeline",
-        "KolorsPipeline",
-        "LatentConsistencyModelPipeline",
-        "Lumina2Pipeline",
-        "PixArtAlphaPipeline",
-    }
-)
+IN_BATCHES = frozenset(design.pipeline for design in DESIGNS.values()) | {
+    # Not tested, but they pad every prompt to one length as those do.
+    "AuraFlowPipeline",
+    "ChromaPipeline",
+    "CogView3PlusPipeline",
+    "Flux2Pipeline",
+    "HunyuanDiTPipeline",
+    "KolorsPipeline",
+    "LatentConsistencyModelPipeline",
+    "Lumina2Pipeline",
+    "PixArtAlphaPipeline",
+}
 """Classes whose pictures do not depend on the other prompts of a batch.
 
 In others they do: CogView4, GLM-Image and Kandinsky 5 pad prompts to the longest of the

@@ -24,6 +24,7 @@ from generators.diffusion.placing import (
 from generators.diffusion.randomness import UNSEEDED, global_generators
 from generators.diffusion.settings import DiffusionSettings, architecture_of
 from generators.loading.strict import device_of
+from generators.overflow import no_numbers
 from generators.pictures import Drawing
 
 ROUNDING = 1e-3
@@ -118,7 +119,11 @@ class Drawer:
 
     Each picture's noise comes from its own CPU generator, so the other pictures of a
     batch, their order and the device change a picture by no more than rounding; pipelines
-    that mix the prompts of a batch, or that may, are given one at a time. The
+    that mix the prompts of a batch, or that may, are given one at a time. On a CPU,
+    pictures are equal among calls of one size: products of matrices with a row per picture
+    (of the step, of a pooled prompt) and, on several threads, group norms are summed in an
+    order that follows the number of pictures. Of 64 tiny pictures, up to 30 differed
+    between sizes, by one grey level; none with other neighbours or in another order. The
     pipeline samples the noise in its own dtype: two models whose latents have the same
     shape and dtype start from the same noise for the same seed, before each scheduler
     scales it.
@@ -214,10 +219,7 @@ class Drawer:
             reason = "the checkpoint's safety checker blocked the picture"
             return Failure(reason, Fault.UNSAFE, usage, notes)
         if not np.isfinite(picture).all():
-            reason = (
-                f"the picture overflowed in {self.settings.dtype}; set dtype to bfloat16"
-            )
-            return Failure(reason, Fault.ERROR, usage, notes)
+            return no_numbers("values of the picture", self.settings.dtype, usage, notes)
         if picture.min() < -ROUNDING or picture.max() > 1 + ROUNDING:
             reason = (
                 f"the pipeline returned values from {picture.min():.3g} to "

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from generators.checkpoints import looks_like_path
 from generators.errors import CheckpointError
 from generators.loading.files import read_json
+from generators.loading.strict import listed
 
 
 def components_of(folder: Path) -> dict[str, type[Any]]:
@@ -90,8 +91,6 @@ def variant_of(folder: Path, variant: str | None) -> str | None:
 
 
 SafetyPolicy = Literal["checkpoint", "off"]
-_NAMED_KEYS = 8
-"""How many keys of one kind an error lists."""
 
 
 def load_published(
@@ -218,7 +217,7 @@ def _differences(name: str, info: Mapping[str, Any]) -> list[str]:
         "mismatched_keys": "mis-shaped",
     }
     return [
-        f"{name}: {word} {_listed(sorted(map(_key, info[kind])))}"
+        f"{name}: {word} {listed(sorted(map(_key, info[kind])))}"
         for kind, word in kinds.items()
         if info.get(kind)
     ]
@@ -230,11 +229,6 @@ def _key(entry: str | tuple[Any, ...]) -> str:
         return entry
     key, *shapes = entry
     return f"{key} ({' instead of '.join(str(tuple(s)) for s in shapes)})"
-
-
-def _listed(keys: list[str]) -> str:
-    more = f" and {len(keys) - _NAMED_KEYS} more" if len(keys) > _NAMED_KEYS else ""
-    return ", ".join(keys[:_NAMED_KEYS]) + more
 
 
 FURTHER_PIPELINES = (

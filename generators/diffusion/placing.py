@@ -85,9 +85,9 @@ def compile_denoiser(denoiser: Any) -> None:
     Compiling one block and reusing it costs a seventh of the time at the same speed
     (PyTorch's regional compilation); SD3's transformer declares none.
     """
-    if getattr(denoiser, "_repeated_blocks", None):
+    try:
         denoiser.compile_repeated_blocks()
-    else:
+    except ValueError:
         denoiser.compile()
 
 

@@ -9,6 +9,8 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
+from generators.diffusion.designs import DESIGNS
+
 _UNLIMITED = 1_000_000
 """Tokenizers that have no limit declare a huge one."""
 
@@ -84,22 +86,23 @@ def readers_of(
 
 def _before(pipeline: Any, tokenizer: Any, arguments: Mapping[str, Any]) -> int:
     """Tokens that the pipeline puts before the prompt and counts towards the limit."""
-    kind = type(pipeline).__name__
-    if kind in ("ZImagePipeline", "Flux2KleinPipeline"):
-        messages = [{"role": "user", "content": _MARK}]
-        text = tokenizer.apply_chat_template(messages, tokenize=False)
-        return _length(tokenizer, text.partition(_MARK)[0])
-    if kind == "QwenImagePipeline":
-        text = pipeline.prompt_template_encode.partition("{}")[0]
-        dropped: int = pipeline.prompt_template_encode_start_idx
-        return max(0, _length(tokenizer, text) - dropped)
-    if kind == "SanaPipeline":
-        # Of its instruction, the last token stays.
-        default = inspect.signature(pipeline.__call__).parameters[_INSTRUCTION].default
-        return int(bool(arguments.get(_INSTRUCTION, default)))
+    match _TEMPLATES.get(type(pipeline).__name__):
+        case "chat":
+            messages = [{"role": "user", "content": _MARK}]
+            text = tokenizer.apply_chat_template(messages, tokenize=False)
+            return _length(tokenizer, text.partition(_MARK)[0])
+        case "own":
+            text = pipeline.prompt_template_encode.partition("{}")[0]
+            dropped: int = pipeline.prompt_template_encode_start_idx
+            return max(0, _length(tokenizer, text) - dropped)
+        case "instruction":
+            # Of its instruction, the last token stays.
+            default = inspect.signature(pipeline.__call__).parameters[_INSTRUCTION].default
+            return int(bool(arguments.get(_INSTRUCTION, default)))
     return 0
 
 
+_TEMPLATES = {design.pipeline: design.template for design in DESIGNS.values()}
 _MARK = "PROMPT"
 _INSTRUCTION = "complex_human_instruction"
 

@@ -53,7 +53,7 @@ class DiffusionSettings(ModelSettings):
     width: int | None = Field(default=None, ge=16, multiple_of=16)
     negative_prompt: str | None = None
     prompt_prefix: str = ""
-    """Put before every prompt, verbatim, such as OPENJOURNEY_TRIGGER."""
+    """Put before every prompt, verbatim, such as Openjourney's "mdjrny-v4 style "."""
     max_sequence_length: int | None = Field(default=None, ge=8, le=512)
     """Tokens that T5 or a language model reads of a prompt, its template included."""
     scheduler: str | None = None

@@ -10,8 +10,10 @@ from typing import Any
 
 from transformers import CLIPTokenizer, GemmaTokenizer, Qwen2Tokenizer, T5Tokenizer
 
-from generators.diffusion.parts import TokenizerKind
+from generators.diffusion.designs import TokenizerKind
 
+CLIP_IDS = {"bos_token_id": 512, "eos_token_id": 513, "pad_token_id": 513}
+"""Where a CLIP pools that reads by the small tokenizer."""
 CLIP_LENGTH = 77
 """Positions of CLIP's text tower, start and end tokens included (arXiv:2103.00020)."""
 T5_LENGTH = 512

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import empty
+from generators.content import display_text, empty
 from generators.document import Image, ImageRequest, Payload, Text
 from generators.emu2.models import load
-from generators.emu2.prompts import PromptPart, display_text
+from generators.emu2.prompts import PromptPart
 from generators.emu2.reading import (
     Emu2Prompt,
     context_of,
@@ -25,6 +25,7 @@ from generators.emu2.reading import (
 from generators.emu2.settings import Emu2ConditionSettings
 from generators.emu2.sizes import FULL_GEN, TINY_GEN
 from generators.emu2.tokens import ADDED, PicturePlace
+from generators.overflow import no_numbers
 
 ConditionMode = Literal["generation", "autoencoding"]
 
@@ -47,18 +48,15 @@ class Emu2Condition:
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
         """One payload per request, in order: see `pack_vectors`.
 
-        A request too long for the context is skipped; an empty one, or one with an
-        unreadable picture, fails.
+        A request too long for the context is skipped; an empty one, one with an
+        unreadable picture, or one whose vectors are no finite numbers fails.
         """
         parts = [request_parts(request) for request in inputs]
         modes = [_mode(request) for request in inputs]
         prompts = [self._read(*each) for each in zip(inputs, parts, modes, strict=True)]
         vectors = self._vectors_of(prompts, modes)
         return [
-            Result(
-                pack_vectors(vectors[i], self._unconditional(modes[i])),
-                *self._about(p, part, modes[i]),
-            )
+            self._conditioned(vectors[i], p, part, modes[i])
             if isinstance(p, Emu2Prompt)
             else p
             for i, (p, part) in enumerate(zip(prompts, parts, strict=True))
@@ -95,6 +93,19 @@ class Emu2Condition:
         if mode == "autoencoding":
             return self.model.picture_vectors([prompt.pixels[0] for prompt in prompts])
         return regress(self.model, embeddings(self.model, prompts))
+
+    def _conditioned(
+        self,
+        vectors: Tensor,
+        prompt: Emu2Prompt,
+        parts: list[PromptPart],
+        mode: ConditionMode,
+    ) -> Result[Payload] | Failure:
+        usage, notes = self._about(prompt, parts, mode)
+        both = vectors, self._unconditional(mode)
+        if not all(matrix.isfinite().all() for matrix in both):
+            return no_numbers("the model's vectors", vectors.dtype, usage, notes)
+        return Result(pack_vectors(*both), usage, notes)
 
     def _unconditional(self, mode: ConditionMode) -> Tensor:
         return self._unprompted if mode == "generation" else self._blank

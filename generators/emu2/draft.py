@@ -13,15 +13,17 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import unanswerable
+from generators.content import display_text, unanswerable
+from generators.decoding.sampling import NumberCheck
 from generators.document import Draft, Request, Text
 from generators.emu2.models import load
 from generators.emu2.network import Emu2
-from generators.emu2.prompts import PromptPart, chat_parts, display_text
+from generators.emu2.prompts import PromptPart, chat_parts
 from generators.emu2.reading import Emu2Prompt, context_of, embeddings, read_prompt
 from generators.emu2.settings import Emu2DraftSettings
 from generators.emu2.sizes import FULL_CHAT, TINY_CHAT
 from generators.emu2.tokens import ADDED_CHAT
+from generators.overflow import SCORES, no_numbers
 
 
 class BeamSearch:
@@ -52,8 +54,11 @@ class BeamSearch:
         )
 
     @torch.inference_mode()
-    def __call__(self, prompts: Sequence[Tensor]) -> list[list[int]]:
-        """New ids of each prompt (positions, hidden), with the end where it is reached."""
+    def __call__(self, prompts: Sequence[Tensor]) -> list[list[int] | None]:
+        """New ids of each prompt (positions, hidden), with the end where it is reached.
+
+        None where a score of any beam is no number.
+        """
         if not prompts:
             return []
         # Padded on the left, so that all answers begin in the same column.
@@ -61,18 +66,18 @@ class BeamSearch:
         lengths = torch.tensor([len(p) for p in prompts], device=padded.device)
         columns = torch.arange(padded.shape[1], device=padded.device)
         mask = columns >= padded.shape[1] - lengths[:, None]
+        check = NumberCheck()
         output = self._lm.generate(
             inputs_embeds=padded,
             attention_mask=mask.long(),
             generation_config=self._config,
-            logits_processor=self._processors(),
+            logits_processor=[check, *self._processors()],
         )
         rows = [self._cut(row) for row in output.sequences.tolist()]
         beams = self._settings.num_beams
-        if beams == 1:
-            return rows
-        scored = list(zip(rows, output.sequences_scores.tolist(), strict=True))
-        return [self._best(scored[i : i + beams]) for i in range(0, len(rows), beams)]
+        scores = [0.0] * len(rows) if beams == 1 else output.sequences_scores.tolist()
+        found = list(zip(rows, scores, check.rows, strict=True))
+        return [self._best(found[i : i + beams]) for i in range(0, len(rows), beams)]
 
     def _processors(self) -> list[Any]:
         """The repetition penalty, as a logits processor.
@@ -89,15 +94,20 @@ class BeamSearch:
         """The row without the padding after its end."""
         return row[: row.index(self._end) + 1] if self._end in row else row
 
-    def _best(self, beams: Sequence[tuple[list[int], float]]) -> list[int]:
+    def _best(
+        self, beams: Sequence[tuple[list[int], float, list[bool]]]
+    ) -> list[int] | None:
         """The winner by the lengths transformers 4.31 counted, which upstream runs with.
 
         There an artificial `<s>` came first and the end was left out, so that answers cut
         by the token limit counted one token more than today.
         """
+        longest = max(len(ids) for ids, _, _ in beams)
+        if not all(all(numbers[:longest]) for _, _, numbers in beams):
+            return None
 
-        def score(beam: tuple[list[int], float]) -> float:
-            ids, today = beam
+        def score(beam: tuple[list[int], float, list[bool]]) -> float:
+            ids, today, _ = beam
             if ids[-1] == self._end:
                 return today
             return float(
@@ -143,8 +153,10 @@ class Emu2Draft:
         return read_prompt(self.model, parts, self.settings.max_new_tokens, self.context)
 
     def _drafted(
-        self, prompt: Emu2Prompt, prompt_text: str, ids: Sequence[int]
-    ) -> Result[Draft]:
+        self, prompt: Emu2Prompt, prompt_text: str, ids: Sequence[int] | None
+    ) -> Result[Draft] | Failure:
+        if ids is None:
+            return no_numbers(SCORES, self.model.network.lm.dtype)
         ended = bool(ids) and ids[-1] == self.model.tokens["</s>"]
         usage = {
             "input_tokens": len(prompt.ids),

@@ -137,11 +137,11 @@ class Emu2Network(nn.Module):
     """The modules of a checkpoint, under the names of the native layout but for `lm`."""
 
     def __init__(self, vision: VisionSize, config: Any) -> None:
-        from transformers import LlamaForCausalLM
+        from transformers import AutoModelForCausalLM
 
         super().__init__()
         self.visual = VisionEncoder(vision)
-        self.lm = LlamaForCausalLM._from_config(config, attn_implementation="sdpa")
+        self.lm = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
         self.project_up = nn.Linear(vision.width, config.hidden_size, bias=False)
         self.project_down = nn.Linear(config.hidden_size, vision.width, bias=False)
 

@@ -39,12 +39,8 @@ def read_prompt(
     """The prompt of `parts`; a Skip where it and `room` more positions do not fit.
 
     With `begins_picture` it ends with the mark of a picture to come. Failure where a
-    picture cannot be read, or text cannot be encoded.
+    picture cannot be read.
     """
-    try:
-        "".join(part for part in parts if isinstance(part, str)).encode()
-    except UnicodeEncodeError as error:
-        return Failure(f"the prompt is not valid text: {error.reason} at {error.start}")
     runs = [PicturePlace.GIVEN if isinstance(part, Image) else part for part in parts]
     runs += [PicturePlace.NEXT] * begins_picture
     ids = model.tokens.encoded(runs, model.vision.queries)

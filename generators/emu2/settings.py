@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
-from generators.emu2.prompts import Emu2Composition, compose
+from generators.emu2.composition import Emu2Composition, compose
 from generators.errors import UsageError
 from generators.natives import part_settings
 from generators.settings import ModelSettings, unkeyed

@@ -7,12 +7,13 @@ sentences and end them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from generators.architectures import config_of
 from generators.emu2.tokens import Emu2Tokens
 from generators.loading.pieces import trained_pieces
 from generators.toys import WORDS
@@ -57,44 +58,20 @@ class Emu2Size:
         return LlamaConfig(**self.language, vocab_size=rows)
 
 
-_TINY_VISION = VisionSize(
-    width=64, layers=2, heads=4, mlp_width=128, patch=8, grid=8, queries=16
-)
-_FULL_VISION = VisionSize(
-    width=1792, layers=64, heads=16, mlp_width=15_360, patch=14, grid=32, queries=256
-)
+def _size(tiny: bool, attention: float = 1.0, **vision: int) -> Emu2Size:
+    sections = config_of("emu2", tiny=tiny)
+    size = VisionSize(**{**sections["vision"], **vision})
+    return Emu2Size(vision=size, language=sections["language"], attention=attention)
 
-TINY_CHAT = Emu2Size(
-    vision=_TINY_VISION,
-    language={
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-    },
-    attention=4.0,
-)
+
+TINY_CHAT = _size(tiny=True, attention=4.0)
 """Pictures of 64 x 64 pixels in 16 vectors."""
 
-FULL_CHAT = Emu2Size(
-    vision=_FULL_VISION,
-    language={
-        "hidden_size": 6656,
-        "intermediate_size": 17_920,
-        "num_hidden_layers": 60,
-        "num_attention_heads": 52,
-        "num_key_value_heads": 52,
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-    },
-)
+FULL_CHAT = _size(tiny=False)
 """Emu2-Chat: 36.9 billion parameters (Emu2/emu/conf of baaivision/Emu)."""
 
-TINY_GEN = replace(TINY_CHAT, vision=replace(_TINY_VISION, queries=16), attention=1.0)
-FULL_GEN = replace(FULL_CHAT, vision=replace(_FULL_VISION, queries=64))
+TINY_GEN = _size(tiny=True)
+FULL_GEN = _size(tiny=False, queries=64)
 """Emu2-Gen's multimodal encoder: a quarter of Chat's vectors for each picture."""
 
 

@@ -87,9 +87,8 @@ def _folder(settings: DiffusionSettings, components: list[str]) -> Path:
 def _scheduler(folder: Path) -> Any:
     """The checkpoint's own scheduler if it has one, else the published one."""
     path = folder / "scheduler" / "scheduler_config.json"
-    name, published = DESIGN.scheduler
-    config = read_json(path) if path.is_file() else published
-    return getattr(diffusers, name).from_config(dict(config))
+    config = read_json(path) if path.is_file() else DESIGN.scheduler
+    return getattr(diffusers, DESIGN.scheduler["_class_name"]).from_config(dict(config))
 
 
 def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:

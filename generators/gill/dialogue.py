@@ -63,11 +63,6 @@ def _with_end(content: list[Piece], end: str) -> list[Piece]:
     return [*content, end]
 
 
-def display_text(prompt: Sequence[Piece]) -> str:
-    """The prompt for people, with a mark for each picture."""
-    return "".join("<image>" if isinstance(p, Image) else p for p in prompt)
-
-
 Segments = tuple[Text | ImageRequest, ...]
 
 

@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import unanswerable
-from generators.decoding.sampling import Sampler
+from generators.content import answered, display_text, unanswerable
+from generators.decoding.sampling import NO_NUMBERS, Sampler
 from generators.document import Draft, Image, Request
-from generators.gill.dialogue import GillAnswers, Piece, display_text, pieces
+from generators.gill.dialogue import GillAnswers, Piece, pieces
 from generators.gill.loop import GillInterleaver, GillLimits, GillRules, GillTrack
 from generators.gill.models import load_models
 from generators.gill.settings import GillDraftSettings
+from generators.overflow import SCORES, no_numbers
 from generators.pictures import PictureError
 
 
@@ -28,6 +29,7 @@ class GillPrompt:
     """Ids of text; pixels of pictures."""
     display_text: str
     """For people: the text, with a mark for each picture."""
+    seed: int
 
     @property
     def pixels(self) -> list[Tensor]:
@@ -72,14 +74,7 @@ class GillDraft:
         A request that leaves no room in the context is skipped; one without content,
         without a seed to sample from, or with an unreadable picture fails.
         """
-        prompts = [self.prompt(request) for request in inputs]
-        ready = [
-            (prompt, request.seed or 0)
-            for prompt, request in zip(prompts, inputs, strict=True)
-            if isinstance(prompt, GillPrompt)
-        ]
-        drafts = iter(self._drafts([p for p, _ in ready], [s for _, s in ready]))
-        return [next(drafts) if isinstance(p, GillPrompt) else p for p in prompts]
+        return answered([self.prompt(request) for request in inputs], self._drafts)
 
     def prompt(self, request: Request) -> GillPrompt | Skip | Failure:
         """The request as the model reads it, or why it cannot be answered."""
@@ -93,7 +88,7 @@ class GillDraft:
             parts = self._parts(content, texts)
         except PictureError as error:
             return Failure(str(error))
-        return GillPrompt(parts, display_text(content))
+        return GillPrompt(parts, display_text(content), request.seed or 0)
 
     def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
         """Ids of each text; the first, or every one, begins with the BOS."""
@@ -122,12 +117,8 @@ class GillDraft:
             for p in content
         )
 
-    def _drafts(
-        self, prompts: Sequence[GillPrompt], seeds: Sequence[int]
-    ) -> list[Result[Draft]]:
-        if not prompts:
-            return []
-        tracks = self._interleave(self.embed(prompts), seeds)
+    def _drafts(self, prompts: Sequence[GillPrompt]) -> list[Outcome[Draft]]:
+        tracks = self._interleave(self.embed(prompts), [p.seed for p in prompts])
         return [self.result(p, t) for p, t in zip(prompts, tracks, strict=True)]
 
     def embed(self, prompts: Sequence[GillPrompt]) -> list[Tensor]:
@@ -146,8 +137,10 @@ class GillDraft:
             for prompt in prompts
         ]
 
-    def result(self, prompt: GillPrompt, track: GillTrack) -> Result[Draft]:
-        """The result of a finished track."""
+    def result(self, prompt: GillPrompt, track: GillTrack) -> Result[Draft] | Failure:
+        """The result of a finished track, or why there is none."""
+        if track.stop == NO_NUMBERS:
+            return no_numbers(SCORES, self.language.embeddings.dtype)
         segments = self._answers.segments(track)
         usage = {
             "input_tokens": track.prompt_length,

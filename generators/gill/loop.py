@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from generators.decoding.records import DecodingRecord, close_stopped, open_records
-from generators.decoding.sampling import Sampler, read_tokens
+from generators.decoding.sampling import NoNumbers, Sampler, read_tokens
 from generators.decoding.streams import Streams
 from generators.gill.networks import GillLanguage
 from generators.gill.settings import NewlineRule
@@ -64,7 +64,7 @@ class GillTrack:
         self.images: list[Tensor] = []
         """States (vokens, width) of each finished image."""
         self.steps = 0
-        self.stop: GillStop | None = None
+        self.stop: GillStop | NoNumbers | None = None
         self._states: list[Tensor] = []
 
     @property
@@ -176,7 +176,7 @@ class GillInterleaver:
         if free := [r for r, token in forced.items() if token is None]:
             tokens |= zip(free, self._sampled(free, hidden), strict=True)
         for record, token in tokens.items():
-            record.track.take(token)
+            record.take(token)
         return tokens
 
     def _sampled(self, records: list[_Record], hidden: Tensor) -> list[int]:
@@ -184,7 +184,7 @@ class GillInterleaver:
         logits = self._language.logits(hidden[rows])
         self._scale_vokens(records, logits)
         generators = (record.generator for record in records)
-        return read_tokens(self._rules.sampler.sample(logits, generators))
+        return read_tokens(self._rules.sampler.sample(logits, generators), logits)
 
     def _scale_vokens(self, records: list[_Record], logits: Tensor) -> None:
         """Scale or forbid [IMG0], forbid the others, in place."""

@@ -53,10 +53,10 @@ class GillLanguage:
 
 def language_model(config: Any) -> Any:
     """An empty `OPTModel` on the meta device."""
-    from transformers import OPTModel
+    from transformers import AutoModel
 
     with torch.device("meta"):
-        model = OPTModel._from_config(config, attn_implementation="sdpa")
+        model = AutoModel.from_config(config, attn_implementation="sdpa")
     return model.eval().requires_grad_(False)
 
 
@@ -164,10 +164,10 @@ class GillVision:
 def vision_tower(config: Any) -> Any:
     """An empty `CLIPVisionModel`: parameters on the meta device, buffers real."""
     from accelerate import init_empty_weights
-    from transformers import CLIPVisionModel
+    from transformers import AutoModel
 
     with init_empty_weights(include_buffers=False):
-        model = CLIPVisionModel._from_config(config, attn_implementation="sdpa")
+        model = AutoModel.from_config(config, attn_implementation="sdpa")
     return model.eval().requires_grad_(False)
 
 

@@ -16,6 +16,7 @@ import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor
 
+from generators.architectures import config_of
 from generators.gill.networks import GillLanguage
 from generators.gill.tokens import BOS, PAD, byte_level
 from generators.toys import BYTE_LEVEL
@@ -64,46 +65,13 @@ class GillSize:
     """Probability that they write a newline after a word."""
 
 
-TINY = GillSize(
-    language={
-        "hidden_size": 64,
-        "word_embed_proj_dim": 64,
-        "ffn_dim": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 2048,
-    },
-    vision={
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "image_size": 28,
-        "patch_size": 14,
-    },
-    mapper=MapperSize(states=64, width=32, layers=2, inner=64, queries=77, out=32),
-)
+def _sections(tiny: bool) -> dict[str, Any]:
+    sections = config_of("gill", tiny=tiny)
+    return sections | {"mapper": MapperSize(**sections["mapper"])}
 
-FULL = GillSize(
-    language={
-        "hidden_size": 4096,
-        "word_embed_proj_dim": 4096,
-        "ffn_dim": 16384,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 2048,
-    },
-    vision={
-        "hidden_size": 1024,
-        "intermediate_size": 4096,
-        "num_hidden_layers": 24,
-        "num_attention_heads": 16,
-        "image_size": 224,
-        "patch_size": 14,
-    },
-    mapper=MapperSize(states=4096, width=512, layers=4, inner=2048, queries=77, out=768),
-    vocabulary=50_265,
-)
+
+TINY = GillSize(**_sections(tiny=True))
+FULL = GillSize(**_sections(tiny=False), vocabulary=50_265)
 """OPT-6.7B, the vision tower of CLIP ViT-L/14, and GILL's 50 million parameters."""
 
 

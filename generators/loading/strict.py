@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -65,7 +66,7 @@ class _Differences:
             "of the wrong shape": self.misshapen,
             "not a tensor": self.others,
         }
-        parts = [f"{len(k)} {what}: {_listed(k)}" for what, k in differences.items() if k]
+        parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
         if parts:
             raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
 
@@ -123,13 +124,12 @@ def _changed(change: Any, tensor: Tensor) -> Tensor | None:
 def _assign(module: nn.Module, name: str, value: Tensor) -> None:
     owner, _, leaf = name.rpartition(".")
     place = module.get_submodule(owner)
-    if leaf in place._buffers:
-        place._buffers[leaf] = value
-    else:
-        setattr(place, leaf, nn.Parameter(value, requires_grad=False))
+    buffer = leaf in dict(place.named_buffers(recurse=False))
+    setattr(place, leaf, value if buffer else nn.Parameter(value, requires_grad=False))
 
 
-def _listed(keys: list[str]) -> str:
+def listed(keys: list[str]) -> str:
+    """The first keys, and how many more there are."""
     more = f", and {len(keys) - _NAMED} more" if len(keys) > _NAMED else ""
     return ", ".join(keys[:_NAMED]) + more
 
@@ -167,3 +167,10 @@ def revived(module: nn.Module, config: Any, device: torch.device) -> None:
             owner, _, leaf = name.rpartition(".")
             fresh = type(child)(config).to(device)
             setattr(module.get_submodule(owner), leaf, fresh)
+
+
+def renamed(name: str, patterns: Iterable[tuple[str, str]]) -> str:
+    """Return `name` after each (pattern, replacement) of `re.sub`, in order."""
+    for pattern, replacement in patterns:
+        name = re.sub(pattern, replacement, name)
+    return name

@@ -31,7 +31,7 @@ ABOUT_JUDGE = (
     "says, and most, nearly all or all of the answer is right"
 )
 """What they must know before a score of the mini judge
-(`benchmarks/miniature/training/judge/verdicts.py`)."""
+(`benchmarks/miniature/training/mmie_score.py`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.strict import Layout, Place, fill, identical
+from generators.loading.strict import Layout, Place, fill, identical, renamed
 
 VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
 _DEPTH = 39
@@ -202,18 +202,12 @@ def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
 
 def _vit_layout(names: Iterable[str]) -> Layout:
     vit = (n for n in names if n.startswith("vision_model.") and "post_layer" not in n)
-    return {_lavis_name(name): Place(name) for name in vit}
+    return {renamed(name, _NAMES): Place(name) for name in vit}
 
 
 def _qformer_layout(names: Iterable[str]) -> Layout:
     rest = ("qformer.", "query_tokens", "vision_model.post_layernorm.")
-    return {_lavis_name(name): Place(name) for name in names if name.startswith(rest)}
-
-
-def _lavis_name(name: str) -> str:
-    for pattern, replacement in _NAMES:
-        name = re.sub(pattern, replacement, name)
-    return name
+    return {renamed(name, _NAMES): Place(name) for name in names if name.startswith(rest)}
 
 
 def _joint_bias(queries: Tensor, values: Tensor) -> Tensor:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import unanswerable
-from generators.decoding.sampling import Sampler
+from generators.content import answered, unanswerable
+from generators.decoding.sampling import NO_NUMBERS, Sampler
 from generators.document import Draft, Image, ImageRequest, Request, Text
 from generators.loading.strict import device_of
 from generators.minigpt5.loop import (
@@ -24,6 +24,7 @@ from generators.minigpt5.models import context_of, load_writer
 from generators.minigpt5.prompts import display_text, prompt_parts
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.vision import encoder_pixels
+from generators.overflow import SCORES, no_numbers
 from generators.pictures import PictureError
 from generators.vokens.mapper import pack_states
 
@@ -72,11 +73,11 @@ class MiniGPT5Draft:
         A request that leaves no room in the context is skipped; one without content,
         without a seed to sample from, or with an unreadable picture fails.
         """
-        requests = [self.prompt(request) for request in inputs]
-        prompts = [r for r in requests if isinstance(r, MiniGPT5Prompt)]
+        return answered([self.prompt(request) for request in inputs], self._drafts)
+
+    def _drafts(self, prompts: Sequence[MiniGPT5Prompt]) -> list[Outcome[Draft]]:
         tracks = self._interleave(self.embed(prompts), [p.seed for p in prompts])
-        results = iter([self.result(p, t) for p, t in zip(prompts, tracks, strict=True)])
-        return [next(results) if isinstance(r, MiniGPT5Prompt) else r for r in requests]
+        return [self.result(p, t) for p, t in zip(prompts, tracks, strict=True)]
 
     def prompt(self, request: Request) -> MiniGPT5Prompt | Skip | Failure:
         """The request as the model reads it, or why it cannot be answered."""
@@ -129,8 +130,12 @@ class MiniGPT5Draft:
                 vectors.append(self._interleave.embed(piece))
         return torch.cat(vectors)
 
-    def result(self, prompt: MiniGPT5Prompt, track: MiniGPT5Track) -> Result[Draft]:
-        """The result of a finished track."""
+    def result(
+        self, prompt: MiniGPT5Prompt, track: MiniGPT5Track
+    ) -> Result[Draft] | Failure:
+        """The result of a finished track, or why there is none."""
+        if track.stop == NO_NUMBERS:
+            return no_numbers(SCORES, self.writer.language.dtype)
         usage = {
             "input_tokens": prompt.length,
             "input_images": len(prompt.pixels),

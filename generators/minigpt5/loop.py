@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from generators.decoding.records import DecodingRecord, close_stopped, open_records
-from generators.decoding.sampling import Sampler, penalised, read_tokens
+from generators.decoding.sampling import NoNumbers, Sampler, penalised, read_tokens
 from generators.decoding.streams import Streams
 from generators.minigpt5.sizes import VOKENS
 from generators.minigpt5.tokens import MiniGPT5Vocabulary
@@ -58,7 +58,7 @@ class MiniGPT5Track:
         """Sampled ids; `[IMG0]` represents its picture, as in upstream's sequences."""
         self.pictures: list[list[Tensor]] = []
         """States of each picture: one before `[IMG0]`, then those at `[IMG0..6]`."""
-        self.stop: MiniGPT5Stop | None = None
+        self.stop: MiniGPT5Stop | NoNumbers | None = None
 
     @property
     def length(self) -> int:
@@ -222,14 +222,15 @@ class MiniGPT5Interleaver:
         rows = torch.tensor([r.stream.row for r in writing], device=self._device)
         states = hidden[rows, -1]
         indices = torch.tensor([r.index for r in writing], device=self._device)
-        tokens = self._sampled(writing, states, generated[indices])
-        generated[indices, tokens] = True
-        ids = read_tokens(tokens)
+        ids = self._sampled(writing, states, generated[indices])
+        generated[indices, ids] = True
         for record, state, token in zip(writing, states, ids, strict=True):
-            record.track.take(token, state)
+            record.take(token, state)
         return {r.index: token for r, token in zip(writing, ids, strict=True)}
 
-    def _sampled(self, records: list[_Record], states: Tensor, generated: Tensor) -> Tensor:
+    def _sampled(
+        self, records: list[_Record], states: Tensor, generated: Tensor
+    ) -> list[int]:
         """The next id of each record that writes text."""
         logits = self._model.lm_head(states).float()
         logits = penalised(logits, generated, self._rules.repetition_penalty)
@@ -239,7 +240,8 @@ class MiniGPT5Interleaver:
                 row[:begin], row[begin + 1 :] = -torch.inf, -torch.inf
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
-        return self._rules.sampler.sample(logits, (record.generator for record in records))
+        generators = (record.generator for record in records)
+        return read_tokens(self._rules.sampler.sample(logits, generators), logits)
 
 
 def _collect(track: MiniGPT5Track, states: Iterable[Tensor]) -> None:

@@ -72,10 +72,10 @@ def load_writer(
 
 def language_model(config: Any) -> Any:
     """An empty LLaMA on the meta device."""
-    from transformers import LlamaForCausalLM
+    from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
-        model = LlamaForCausalLM._from_config(config, attn_implementation="sdpa")
+        model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
     return model.eval().requires_grad_(False)
 
 

@@ -15,6 +15,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, normalizers
 from torch import Tensor
 
+from generators.architectures import config_of
 from generators.toys import PIECES
 
 VOKENS = 8
@@ -45,63 +46,12 @@ class MiniGPT5Size:
 
 
 TINY = MiniGPT5Size(
-    language={
-        "hidden_size": 64,
-        "intermediate_size": 128,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "max_position_embeddings": 2048,
-    },
-    vision={
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "image_size": 28,
-        "patch_size": 14,
-    },
-    qformer={
-        "hidden_size": 32,
-        "intermediate_size": 64,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 2,
-        "encoder_hidden_size": 32,
-    },
-    queries=4,
-    pieces=None,
-    begin_image=0.12,
-    end=0.02,
+    **config_of("minigpt5", tiny=True), pieces=None, begin_image=0.12, end=0.02
 )
 """A picture of 28 x 28 pixels becomes 4 vectors."""
 
 FULL = MiniGPT5Size(
-    language={
-        "hidden_size": 4096,
-        "intermediate_size": 11008,
-        "num_hidden_layers": 32,
-        "num_attention_heads": 32,
-        "max_position_embeddings": 2048,
-        "rms_norm_eps": 1e-6,
-    },
-    vision={
-        "hidden_size": 1408,
-        "intermediate_size": 6144,
-        "num_hidden_layers": 39,
-        "num_attention_heads": 16,
-        "image_size": 224,
-        "patch_size": 14,
-    },
-    qformer={
-        "hidden_size": 768,
-        "intermediate_size": 3072,
-        "num_hidden_layers": 12,
-        "num_attention_heads": 12,
-        "encoder_hidden_size": 1408,
-    },
-    queries=32,
-    pieces=32_000,
-    begin_image=0.0008,
-    end=0.0004,
+    **config_of("minigpt5", tiny=False), pieces=32_000, begin_image=0.0008, end=0.0004
 )
 """Vicuna-7B with 9 more rows, EVA-ViT-g and the Q-Former of BLIP-2."""
 

@@ -79,10 +79,10 @@ class PictureEncoder(nn.Module):
         super().__init__()
         from transformers import Blip2QFormerModel, Blip2VisionModel
 
-        self.vision_model = Blip2VisionModel._from_config(vision)
+        self.vision_model = Blip2VisionModel(vision)
         self.vision_model.post_layernorm.eps = _LAVIS_NORM
         self.query_tokens = nn.Parameter(torch.empty(1, queries, qformer.hidden_size))
-        self.qformer = Blip2QFormerModel._from_config(qformer)
+        self.qformer = Blip2QFormerModel(qformer)
         self.llama_proj = nn.Linear(qformer.hidden_size, width)
         self.side: int = vision.image_size
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Weights
+from generators.content import answered
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.placing import denoiser_of
 from generators.diffusion.settings import DiffusionSettings
@@ -60,9 +61,7 @@ class VokenRender:
 
         A request without a seed, or without finite states of the right shape, fails.
         """
-        pictures = [self._picture(request) for request in inputs]
-        drawings = iter(self._draw([p for p in pictures if not isinstance(p, Failure)]))
-        return [p if isinstance(p, Failure) else next(drawings) for p in pictures]
+        return answered([self._picture(request) for request in inputs], self._draw)
 
     def _picture(self, request: ImageRequest) -> tuple[States, int] | Failure:
         """States and seed of a request."""
@@ -81,8 +80,6 @@ class VokenRender:
         return states, request.seed
 
     def _draw(self, pictures: Sequence[tuple[States, int]]) -> list[Outcome[Drawing]]:
-        if not pictures:
-            return []
         states = torch.from_numpy(np.stack([states for states, _ in pictures]))
         conditions: dict[str, Any] = {"prompt_embeds": self._mapped(states)}
         if self._unconditional is not None:

@@ -15,11 +15,15 @@ from pydantic import Field, JsonValue, field_validator, model_validator
 
 from generators.base import Kind, Placement, StageSpec, Weights
 from generators.settings import StageSettings, unkeyed
-from pipelines.servers.fields import EngineModelSettings
+from pipelines.servers.settings import EngineModelSettings
 
 OPENAI_URL = "https://api.openai.com/v1"
 """Where the `openai` SDK sends requests by default."""
 
+_REPLY_BYTES = 128 << 20
+_TEXT_BYTES = 8 << 20
+_TOKEN_BYTES = 4096
+"""A token has some bytes of text; servers may add what else they thought of (logprobs)."""
 _NEW_TOKENS = 1024
 _TINY_NEW_TOKENS = 48
 
@@ -89,14 +93,6 @@ class ChatSettings(EngineModelSettings):
         """Whether text is sampled."""
         return self.temperature > 0
 
-    def spec(self, name: str, weights: Weights, gpu_gib: float = 80.0) -> StageSpec:
-        """The model's stage; with an engine, the one that asks the engine's server."""
-        if self.engine is None:
-            return super().spec(name, weights, gpu_gib)
-        from pipelines.servers.chat_engines import chat_engine_spec
-
-        return chat_engine_spec(self, name, weights, gpu_gib)
-
 
 class ServerSettings(StageSettings):
     """A model behind a server: where it is, and what its requests may take and cost.
@@ -105,8 +101,6 @@ class ServerSettings(StageSettings):
     or `server` where the address changes from run to run.
     """
 
-    checked: ClassVar[str] = "model, max_tokens_field, temperature and extra_body"
-    """What to check where the server does not accept a request, for people."""
     url_form: ClassVar[str] = "end in the API's path, such as /v1"
     """What a right `base_url` does, for people."""
 
@@ -153,8 +147,7 @@ class ServerSettings(StageSettings):
 
     @model_validator(mode="after")
     def _priced(self) -> Self:
-        prices = (self.price_per_million_input, self.price_per_million_output)
-        if self.max_cost is not None and None in prices:
+        if self.max_cost is not None and not self.prices_tokens:
             raise ValueError(
                 "max_cost needs price_per_million_input and price_per_million_output"
             )
@@ -165,15 +158,30 @@ class ServerSettings(StageSettings):
         """Base URL that requests go to."""
         return self.base_url or plain_url(os.environ.get("OPENAI_BASE_URL") or OPENAI_URL)
 
+    @property
+    def prices_tokens(self) -> bool:
+        """Whether it is known what tokens cost."""
+        return None not in (self.price_per_million_input, self.price_per_million_output)
+
+    @property
+    def most_reply_bytes(self) -> int:
+        """Longer replies are refused; several pictures of 4096 x 4096 pixels fit."""
+        return _REPLY_BYTES
+
+    @property
+    def checked(self) -> str:
+        """What to check where the server does not accept a request, for people."""
+        return "model, max_tokens_field, temperature and extra_body"
+
     def cost_of(self, usage: Mapping[str, float]) -> float | None:
-        """What a usage costs, None where prices are not known.
+        """What a usage costs, None where a price or a count is not known.
 
         Cached input counts at the full price, so the cost is never too low.
         """
         price_in, price_out = self.price_per_million_input, self.price_per_million_output
-        if price_in is None or price_out is None:
+        read, written = usage.get("input_tokens"), usage.get("output_tokens")
+        if price_in is None or price_out is None or read is None or written is None:
             return None
-        read, written = usage.get("input_tokens", 0.0), usage.get("output_tokens", 0.0)
         return (read * price_in + written * price_out) / 1e6
 
     def identity(self, weights: Weights) -> str:
@@ -232,7 +240,7 @@ class EndpointSettings(ConversationSettings):
     """A chat model behind an OpenAI-compatible endpoint."""
 
     stage: ClassVar[str] = "chat-endpoint"
-    target: ClassVar[str] = "pipelines.endpoints.endpoint:ChatEndpoint"
+    target: ClassVar[str] = "pipelines.endpoints.chat:ChatEndpoint"
 
     temperature: float | None = Field(default=0.0, ge=0)
     """None where the server accepts none (reasoning models)."""
@@ -242,6 +250,13 @@ class EndpointSettings(ConversationSettings):
     """The server's name for it; OpenAI's reasoning models accept only the second."""
     send_seed: bool = False
     """Whether to send the record's seed; not every server takes one."""
+
+    @property
+    def most_reply_bytes(self) -> int:
+        """By the tokens asked for: a longer reply is not what was asked for."""
+        if self.max_tokens is None:
+            return _REPLY_BYTES
+        return min(_REPLY_BYTES, _TEXT_BYTES + self.max_tokens * _TOKEN_BYTES)
 
     def is_seeded(self) -> bool:
         """Whether text is sampled: repeats must then be separate records."""

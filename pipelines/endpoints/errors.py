@@ -12,10 +12,11 @@ import httpx2
 import openai
 
 from generators.errors import PlaitError
+from generators.secrets import without_keys
 from pipelines.chat.settings import ServerSettings
-from pipelines.endpoints.transport import ReplyTooLarge
 
 _SHOWN_OF_MESSAGE = 300
+_SHOWN_OF_URL = 120
 REFUSAL_CODES = ("content_filter", "content_policy_violation", "moderation_blocked")
 """Error codes by which a provider's filter blocks a request."""
 _REFUSAL_WORDS = "safety system"
@@ -26,6 +27,30 @@ _SETTINGS = {"model", "size", "quality", "response_format", "output_format", "se
 _SETTINGS |= {"num_inference_steps", "guidance_scale", "true_cfg_scale"}
 _SETTINGS |= {"negative_prompt", "generator_device", "max_sequence_length"}
 """Fields that are equal in all requests of a stage: rejected once, they always are."""
+
+
+class UnreadReply(ValueError):
+    """A reply that is not read."""
+
+
+class ReplyTooLarge(UnreadReply):
+    """A reply that is longer than what is read of one."""
+
+    def __init__(self, limit: int) -> None:
+        super().__init__(
+            f"the reply is longer than {limit >> 20} MiB, the most that is read"
+        )
+
+
+class Redirected(UnreadReply):
+    """A reply that sends the request, which holds a key, to another address."""
+
+    def __init__(self, status: int, location: str) -> None:
+        # A query may hold a signature.
+        shown = location.partition("?")[0][:_SHOWN_OF_URL]
+        super().__init__(
+            f"HTTP {status}: the server redirects to {shown!r}, which is not followed"
+        )
 
 
 class MalformedReply(ValueError):
@@ -52,7 +77,7 @@ ERRORS = (
     httpx2.TransportError,
     TimeoutError,
     MalformedReply,
-    ReplyTooLarge,
+    UnreadReply,
 )
 """What a request to an endpoint may raise; anything else is a bug."""
 
@@ -70,30 +95,45 @@ class Meaning(StrEnum):
 
     AGAIN = "again"
     """The same request may succeed later."""
+    UNREACHABLE = "unreachable"
+    """Nothing listens at the address, if only for a moment."""
     RECORD = "record"
     """The server will never answer this request."""
     REFUSED = "refused"
     """The server's content filter blocked this request."""
     REPLY = "reply"
     """The reply cannot be read; it is not worth asking again in this run."""
+    REJECTED = "rejected"
+    """The key, the model or the address is not accepted, if only for a moment."""
     ENDPOINT = "endpoint"
-    """No request will be answered: wrong key, unknown model, no credit."""
+    """No request will be answered: a setting that they all share is not accepted."""
 
 
 def meaning(error: BaseException) -> Meaning:
     """What follows from an error of one request."""
-    if isinstance(error, ReplyTooLarge) or isinstance(error.__cause__, ReplyTooLarge):
-        return Meaning.REPLY
+    match _without_wrapping(error):
+        case ReplyTooLarge():
+            return Meaning.REPLY
+        case Redirected():
+            return Meaning.REJECTED
+    if any(isinstance(e, httpx2.ConnectError) for e in (error, error.__cause__)):
+        return Meaning.UNREACHABLE
     if not isinstance(error, HttpError):
         return Meaning.AGAIN if isinstance(error, ERRORS) else Meaning.RECORD
     status = error.status_code
     if status in (401, 403, 404) or error.code in _ACCOUNT_CODES:
-        return Meaning.ENDPOINT
+        return Meaning.REJECTED
     if status in (408, 409, 429) or status >= 500:
         return Meaning.AGAIN
     if error.code in REFUSAL_CODES or _REFUSAL_WORDS in str(error.message):
         return Meaning.REFUSED
     return Meaning.ENDPOINT if _rejects_a_setting(error) else Meaning.RECORD
+
+
+def _without_wrapping(error: BaseException) -> BaseException:
+    """SDKs raise errors of their own because of those of the transport."""
+    cause = error.__cause__
+    return cause if isinstance(cause, UnreadReply) else error
 
 
 def _rejects_a_setting(error: HttpError) -> bool:
@@ -124,12 +164,13 @@ def is_cut_short(error: BaseException) -> bool:
 
 def described(error: BaseException) -> str:
     """The error as users should read it, without the SDK's wrapping."""
+    error = _without_wrapping(error)
     if isinstance(error, HttpError):
         return f"HTTP {error.status_code}: {_server_message(error)}"
     if isinstance(error, TIMEOUTS):
         return "no complete reply in time"
-    if isinstance(error, ReplyTooLarge) or isinstance(error.__cause__, ReplyTooLarge):
-        return str(error.__cause__ or error)
+    if isinstance(error, UnreadReply):
+        return str(error)
     if isinstance(error, openai.APIConnectionError | httpx2.TransportError):
         cause = error.__cause__ or error
         return f"no connection: {str(cause) or type(cause).__name__}"
@@ -140,12 +181,17 @@ def described(error: BaseException) -> str:
 
 def _server_message(error: HttpError) -> str:
     if isinstance(error, StatusError):
-        return " ".join(error.message.split())[:_SHOWN_OF_MESSAGE]
+        return start_of(error.message, _SHOWN_OF_MESSAGE)
     body = error.body
     if isinstance(body, Mapping):
         body = body.get("message") or body.get("detail") or body
-    text = " ".join(str(body or error.response.reason_phrase).split())
-    return text[:_SHOWN_OF_MESSAGE]
+    return start_of(str(body or error.response.reason_phrase), _SHOWN_OF_MESSAGE)
+
+
+def start_of(text: str, most: int) -> str:
+    """The start of what a server says, on one line, without keys."""
+    # Of more than is shown, lest a key be cut in two and not be known any more.
+    return without_keys(" ".join(text[: 10 * most].split()))[:most]
 
 
 def remedy(error: BaseException, settings: ServerSettings, has_key: bool) -> str:
@@ -156,7 +202,7 @@ def remedy(error: BaseException, settings: ServerSettings, has_key: bool) -> str
         return (
             "It accepts connections but does not answer; see its log, or raise timeout_s."
         )
-    if isinstance(error, MalformedReply):
+    if isinstance(_without_wrapping(error), MalformedReply | Redirected):
         return f"Does base_url {settings.url_form}?"
     return "Is the server running, and is base_url (or OPENAI_BASE_URL) right?"
 

@@ -9,18 +9,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from generators.document import Request
 from pipelines.endpoints.client import NO_KEY
-from pipelines.endpoints.completions import body_start
 from pipelines.endpoints.errors import EndpointError, MalformedReply, StatusError
-from pipelines.endpoints.interleaved import InterleavedEndpoint, Messages
-from pipelines.endpoints.interleaved_settings import GeminiSettings
 from pipelines.endpoints.media import Media
-from pipelines.endpoints.parts import ReplyParts
-from pipelines.endpoints.replies import EndpointReply
+from pipelines.endpoints.replies import (
+    Counts,
+    EndpointReply,
+    ReplyParts,
+    read_body,
+    total,
+)
+from pipelines.endpoints.settings import GeminiSettings
+from pipelines.endpoints.stage import InterleavedEndpoint, Messages
 
 _WHOLE = (None, "STOP", "MAX_TOKENS", "FINISH_REASON_UNSPECIFIED")
 """Finish reasons of answers that are as whole as they get."""
@@ -53,8 +57,8 @@ class GeminiEndpoint(InterleavedEndpoint):
     settings: GeminiSettings
     own_pictures: ClassVar[bool] = True
 
-    def connect(self) -> None:
-        """Make the SDK's client; EndpointError where the SDK is not installed."""
+    async def begin(self) -> None:
+        """Make the SDK's client, and ask for the model; EndpointError without the SDK."""
         try:
             from google.genai import Client, types
         except ImportError:
@@ -73,6 +77,7 @@ class GeminiEndpoint(InterleavedEndpoint):
                 extra_body=dict(s.extra_body) or None,
             ),
         )
+        await super().begin()
 
     async def probe(self) -> Any:
         """Ask for the model: shows whether server, key and model are usable."""
@@ -113,7 +118,8 @@ class GeminiEndpoint(InterleavedEndpoint):
         with _own_errors():
             answer = await self._genai.aio.models.generate_content(**body)
         response = answer.sdk_http_response
-        return gemini_reply(((response and response.body) or "").encode())
+        said = ((response and response.body) or "").encode()
+        return read_body(GeminiResponse, GeminiResponse.reply, said)
 
 
 @contextmanager
@@ -181,28 +187,30 @@ class _Candidate(_Camel):
     finish_message: str | None = None
 
 
-class _Modality(_Camel):
+class _Modality(_Camel, Counts):
     modality: str | None = None
-    token_count: int = 0
+    token_count: int | None = 0
 
 
-class _Usage(_Camel):
-    prompt_token_count: int = 0
-    candidates_token_count: int = 0
-    thoughts_token_count: int | None = None
+class _Usage(_Camel, Counts):
+    """The API leaves out counts of 0."""
+
+    prompt_token_count: int | None = 0
+    candidates_token_count: int | None = 0
+    thoughts_token_count: int | None = 0
     cached_content_token_count: int | None = None
     candidates_tokens_details: list[_Modality] = Field(default_factory=list)
 
     def counts(self) -> dict[str, float]:
         """As plait names them; thoughts are billed as output."""
         details = self.candidates_tokens_details
-        drawn = sum(d.token_count for d in details if d.modality == "IMAGE")
+        drawn = total(*(d.token_count for d in details if d.modality == "IMAGE"))
         thoughts = self.thoughts_token_count
         counts = {
             "input_tokens": self.prompt_token_count,
-            "output_tokens": self.candidates_token_count + (thoughts or 0),
+            "output_tokens": total(self.candidates_token_count, thoughts),
             "cached_tokens": self.cached_content_token_count,
-            "reasoning_tokens": thoughts,
+            "reasoning_tokens": thoughts or None,
             "image_output_tokens": drawn or None,
         }
         return {name: count for name, count in counts.items() if count is not None}
@@ -223,7 +231,8 @@ class GeminiResponse(_Camel):
 
     def reply(self) -> EndpointReply:
         """The reply; MalformedReply for one without candidates and without a reason."""
-        tokens = self.usage_metadata.counts() if self.usage_metadata else None
+        usage = self.usage_metadata
+        tokens = usage.counts() if usage else {}
         if not self.candidates:
             if self.prompt_feedback is None or self.prompt_feedback.block_reason is None:
                 raise MalformedReply("neither candidates nor a block reason")
@@ -243,7 +252,7 @@ class GeminiResponse(_Camel):
             blocked=why if finish in _FINAL else None,
             stopped=None if finish in (*_FINAL, *_WHOLE) else why,
             unreadable=parts.unreadable,
-            notes=parts.notes,
+            notes=parts.notes | (usage.notes if usage else {}),
         )
 
 
@@ -262,11 +271,3 @@ def _add_part(parts: ReplyParts, part: Mapping[str, Any]) -> None:
         parts.segments.append(Media(file["fileUri"], file.get("mimeType")))
     elif names := [name for name in part if name not in _BESIDE]:
         parts.unreadable.append(f"a part of type {names[0]!r}")
-
-
-def gemini_reply(body: bytes) -> EndpointReply:
-    """The reply; MalformedReply shows the start of a body that is not one."""
-    try:
-        return GeminiResponse.model_validate_json(body).reply()
-    except (ValidationError, MalformedReply) as error:
-        raise MalformedReply(body_start(error, body)) from None

@@ -1,19 +1,31 @@
-"""Pictures in replies: data URLs and base64, decoded under the limits of any picture."""
+"""Images in replies: data URLs, base64, and URLs, under the limits of any image.
+
+A reply is text of a model, so its URLs may point anywhere: at services of the user's own
+network, too. Each host, also of a redirect, must be listed by the user; its addresses are
+resolved here, and the connection goes to the very address that was checked.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import binascii
 import hashlib
 import io
+import ipaddress
 import re
+import socket
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from urllib.parse import unquote_to_bytes, urlsplit
+from urllib.parse import SplitResult, unquote_to_bytes, urljoin, urlsplit
 
+import httpx2
 from PIL import Image as Pillow
 
 from generators.document import Image
 from generators.pictures import PictureError, decode, encode
+from pipelines.endpoints.client import read_bounded
+from pipelines.endpoints.errors import ReplyTooLarge
 
 MAX_PICTURE_BYTES = 64 << 20
 """Longer encoded pictures are refused."""
@@ -21,6 +33,13 @@ MAX_PICTURE_BYTES = 64 << 20
 _STORED = ("JPEG", "PNG", "WEBP")
 _SHOWN = 80
 _SPACE = re.compile(r"\s+")
+_MOST_REDIRECTS = 3
+_ATTEMPTS = 3
+_PAUSE_S = 0.5
+_LOOPBACK = tuple(map(ipaddress.ip_network, ("127.0.0.0/8", "::1/128")))
+_NAT64 = ipaddress.ip_network("64:ff9b::/96")
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class MediaError(ValueError):
@@ -104,3 +123,159 @@ def picture_of(data: bytes, sha256: str | None = None) -> Image:
 
 def _too_long() -> str:
     return f"a picture has more than {MAX_PICTURE_BYTES >> 20} MiB"
+
+
+class UnreachablePicture(MediaError):
+    """A picture that cannot be fetched now, but perhaps a moment later."""
+
+
+class PictureFetcher:
+    """Fetches from `hosts`: `NAME`, `*.DOMAIN`, an address or a network.
+
+    A name stands for public addresses only. A private, loopback or link-local address
+    must be listed itself, so that no name can be turned against the user's network.
+    """
+
+    def __init__(self, hosts: Sequence[str] = (), timeout_s: float = 60.0) -> None:
+        self._names = frozenset(host.lower() for host in hosts)
+        self._networks = [network for host in hosts for network in networks_of(host)]
+        self._timeout_s = timeout_s
+
+    async def fetch(self, url: str) -> bytes:
+        """The bytes at `url`; MediaError says which rule it breaks, or what failed."""
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return await self._attempt(url)
+            except UnreachablePicture:
+                await asyncio.sleep(_PAUSE_S)
+        return await self._attempt(url)
+
+    async def _attempt(self, url: str) -> bytes:
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await self._followed(url)
+        except TimeoutError:
+            reason = f"no picture in {self._timeout_s:g} s"
+            raise UnreachablePicture(f"{_shown(url)}: {reason}") from None
+        except ReplyTooLarge:
+            limit = MAX_PICTURE_BYTES >> 20
+            raise MediaError(f"{_shown(url)}: more than {limit} MiB") from None
+        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            reason = str(error) or type(error).__name__
+            raise UnreachablePicture(f"{_shown(url)} cannot be fetched: {reason}") from None
+
+    async def _followed(self, url: str) -> bytes:
+        # Proxies of the environment would resolve names themselves, unchecked.
+        async with httpx2.AsyncClient(trust_env=False, timeout=self._timeout_s) as client:
+            for _ in range(_MOST_REDIRECTS + 1):
+                body, target = await self._one(client, url)
+                if target is None:
+                    return body
+                url = urljoin(url, target)
+        raise MediaError(f"{_shown(url)}: more than {_MOST_REDIRECTS} redirects")
+
+    async def _one(self, client: httpx2.AsyncClient, url: str) -> tuple[bytes, str | None]:
+        """The body, or where the server redirects to."""
+        parts = self._allowed(url)
+        host = parts.hostname or ""
+        address = await self._address(parts)
+        literal = f"[{address}]" if address.version == 6 else str(address)
+        request = client.build_request(
+            "GET",
+            httpx2.URL(url).copy_with(host=literal),
+            headers={"host": parts.netloc, "accept": "image/*"},
+            extensions={"sni_hostname": host},
+        )
+        response = await client.send(request, stream=True)
+        try:
+            if response.has_redirect_location:
+                return b"", response.headers["location"]
+            if not response.is_success:
+                status = response.status_code
+                kind = UnreachablePicture if status >= 500 else MediaError
+                raise kind(f"{_shown(url)}: HTTP {status}")
+            return await read_bounded(response, MAX_PICTURE_BYTES), None
+        finally:
+            await response.aclose()
+
+    def _allowed(self, url: str) -> SplitResult:
+        try:
+            parts = urlsplit(url)
+            host = (parts.hostname or "").lower()
+            _ = parts.port
+        except ValueError as error:
+            raise MediaError(f"{_shown(url)} is not a valid URL: {error}") from None
+        if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
+            raise MediaError(f"{_shown(url)} is not a valid http(s) URL of a picture")
+        if not self._lists(host):
+            raise MediaError(
+                f"{_shown(url)}: pictures are not fetched from {host!r}; list the host in "
+                "image_hosts to allow it"
+            )
+        return parts
+
+    def _lists(self, host: str) -> bool:
+        if (address := _literal(host)) is not None:
+            return any(address in network for network in self._networks)
+        domains = (host[i:] for i, c in enumerate(host) if c == ".")
+        return host in self._names or any(f"*{d}" in self._names for d in domains)
+
+    async def _address(self, parts: SplitResult) -> Address:
+        host = parts.hostname or ""
+        loop = asyncio.get_running_loop()
+        answers = await loop.getaddrinfo(host, parts.port, type=socket.SOCK_STREAM)
+        addresses = [ipaddress.ip_address(str(a[4][0]).partition("%")[0]) for a in answers]
+        for address in addresses:
+            if _is_public(address) or any(address in n for n in self._networks):
+                return address
+        raise MediaError(
+            f"{host!r} is at the private address {addresses[0]}; list the address itself "
+            "in image_hosts to allow it"
+        )
+
+
+def networks_of(host: str) -> tuple[Network, ...]:
+    """The network of an address, of `ADDRESS/BITS` or of `localhost`; none for a name."""
+    if host.lower() == "localhost":
+        return _LOOPBACK
+    try:
+        return (ipaddress.ip_network(host.strip("[]"), strict=False),)
+    except ValueError:
+        return ()
+
+
+def _literal(host: str) -> Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def _is_public(address: Address) -> bool:
+    if isinstance(address, ipaddress.IPv6Address):
+        inner = address.ipv4_mapped or address.sixtofour
+        if address in _NAT64:
+            inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+        if inner is not None:
+            return _is_public(inner)
+    return address.is_global and not address.is_multicast
+
+
+def _shown(url: str) -> str:
+    """The URL without its query, which may hold a signature."""
+    return url.partition("?")[0][:120]
+
+
+class MediaReader:
+    """Reads the pictures of replies, wherever a reply puts them."""
+
+    def __init__(self, hosts: Sequence[str] = ()) -> None:
+        self._fetcher = PictureFetcher(hosts)
+
+    async def read(self, media: Media) -> Image:
+        """The picture; MediaError. Decoding does not hold up other replies."""
+        if media.is_remote:
+            data = await self._fetcher.fetch(media.source)
+        else:
+            data = await asyncio.to_thread(embedded, media)
+        return await asyncio.to_thread(picture_of, data, media.sha256)

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel
 
 from generators.document import Request
-from pipelines.endpoints.completions import body_start
 from pipelines.endpoints.errors import REFUSAL_CODES, MalformedReply
-from pipelines.endpoints.interleaved import InterleavedEndpoint, Messages
-from pipelines.endpoints.interleaved_settings import ResponsesSettings
 from pipelines.endpoints.media import Media
-from pipelines.endpoints.parts import ReplyParts
-from pipelines.endpoints.replies import EndpointReply
+from pipelines.endpoints.replies import (
+    Counts,
+    EndpointReply,
+    ReplyParts,
+    read_body,
+    total,
+)
+from pipelines.endpoints.settings import ResponsesSettings
+from pipelines.endpoints.stage import InterleavedEndpoint, Messages
 
 _SILENT = ("reasoning", "compaction", "web_search_call", "file_search_call")
 """Items that are no part of the answer."""
@@ -59,7 +63,7 @@ class ResponsesEndpoint(InterleavedEndpoint):
     async def sent(self, body: Mapping[str, Any]) -> EndpointReply:
         """The server's reply."""
         raw = await self._client.openai.responses.with_raw_response.create(**body)
-        return response_reply(raw.http_response.content)
+        return read_body(ResponseObject, ResponseObject.reply, raw.http_response.content)
 
 
 def _item(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,28 +82,30 @@ def _input_part(part: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": "input_image", "image_url": image["url"], "detail": detail}
 
 
-class _Cached(BaseModel):
+class _Cached(Counts):
     cached_tokens: int | None = None
 
 
-class _Reasoned(BaseModel):
+class _Reasoned(Counts):
     reasoning_tokens: int | None = None
 
 
-class _Tokens(BaseModel):
-    input_tokens: int = 0
-    output_tokens: int = 0
+class _Tokens(Counts):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
     input_tokens_details: _Cached | None = None
     output_tokens_details: _Reasoned | None = None
 
 
-class _ToolTokens(BaseModel):
-    input_tokens: int = 0
-    output_tokens: int = 0
+class _ToolTokens(Counts):
+    """None are used where nothing is drawn."""
+
+    input_tokens: int | None = 0
+    output_tokens: int | None = 0
 
 
 class _ToolUsage(BaseModel):
-    image_gen: _ToolTokens = Field(default_factory=_ToolTokens)
+    image_gen: _ToolTokens = _ToolTokens()
 
 
 class _Details(BaseModel):
@@ -119,8 +125,8 @@ class ResponseObject(BaseModel):
     incomplete_details: _Details | None = None
     error: _Error | None = None
     model: str | None = None
-    usage: _Tokens | None = None
-    tool_usage: _ToolUsage | None = None
+    usage: _Tokens = _Tokens()
+    tool_usage: _ToolUsage = _ToolUsage()
 
     def reply(self) -> EndpointReply:
         """The reply; MalformedReply where an item has another shape."""
@@ -142,19 +148,17 @@ class ResponseObject(BaseModel):
             blocked="; ".join(problems.blocked) or None,
             stopped="; ".join(problems.stopped) or None,
             unreadable=parts.unreadable,
-            notes=parts.notes,
+            notes=parts.notes | self.usage.notes | self.tool_usage.image_gen.notes,
         )
 
-    def _tokens(self) -> dict[str, float] | None:
+    def _tokens(self) -> dict[str, float]:
         """Tokens of the model and of the tool, which are billed alike by their prices."""
-        if self.usage is None:
-            return None
-        drawn = (self.tool_usage or _ToolUsage()).image_gen
+        drawn = self.tool_usage.image_gen
         read = self.usage.input_tokens_details or _Cached()
         written = self.usage.output_tokens_details or _Reasoned()
         counts = {
-            "input_tokens": self.usage.input_tokens + drawn.input_tokens,
-            "output_tokens": self.usage.output_tokens + drawn.output_tokens,
+            "input_tokens": total(self.usage.input_tokens, drawn.input_tokens),
+            "output_tokens": total(self.usage.output_tokens, drawn.output_tokens),
             "cached_tokens": read.cached_tokens,
             "reasoning_tokens": written.reasoning_tokens,
             "image_output_tokens": drawn.output_tokens or None,
@@ -207,11 +211,3 @@ def _add_picture(parts: ReplyParts, problems: _Problems, item: Mapping[str, Any]
     about: Mapping[str, Any] = error if isinstance(error, Mapping) else {}
     reason = about.get("message") or f"status {item.get('status')}"
     problems.add(about.get("code"), f"a picture was not drawn: {reason}")
-
-
-def response_reply(body: bytes) -> EndpointReply:
-    """The reply; MalformedReply shows the start of a body that is not one."""
-    try:
-        return ResponseObject.model_validate_json(body).reply()
-    except (ValidationError, MalformedReply) as error:
-        raise MalformedReply(body_start(error, body)) from None

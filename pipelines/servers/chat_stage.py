@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import AutoProcessor
 
 from generators.base import Weights
 from pipelines.chat.turns import ControlTokens
-from pipelines.endpoints.endpoint import ChatEndpoint
-from pipelines.servers.chat_engines import EngineChatSettings
+from pipelines.endpoints.chat import ChatEndpoint
+from pipelines.servers.engines import EngineChatSettings
 from pipelines.vlm.prompts import control_tokens
 
 
@@ -20,11 +20,12 @@ class EngineChat(ChatEndpoint):
     users' text, as plait's own stage does.
     """
 
+    settings_class: ClassVar[type[EngineChatSettings]] = EngineChatSettings
+
     def __init__(self, weights: Weights | None = None, **settings: Any) -> None:
         """`settings` are the fields of `EngineChatSettings`."""
+        super().__init__(weights, **settings)
         mine = EngineChatSettings.model_validate(settings)
         source = {"revision": mine.revision, "trust_remote_code": False}
         processor = AutoProcessor.from_pretrained(mine.checkpoint, **source)
-        common = mine.model_dump(exclude={"checkpoint", "revision"})
-        super().__init__(weights, **common)
         self._control = ControlTokens(control_tokens(processor))

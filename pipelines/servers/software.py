@@ -47,7 +47,7 @@ class Software(NamedTuple):
         return f"{self.name} {self.version}"
 
 
-def engine_software(engine: str, executable: str, hint: str) -> Software:
+def engine_software(engine: str, executable: str) -> Software:
     """The version of an engine; CheckpointError where it is not installed.
 
     It is pinned like a checkpoint: a plan lists it as missing, and a run that is opened
@@ -58,7 +58,9 @@ def engine_software(engine: str, executable: str, hint: str) -> Software:
         path = shutil.which(executable)
         if path is None:
             raise CheckpointError(
-                f"engine {engine!r}: there is no program {executable!r} here. {hint}"
+                f"engine {engine!r}: there is no program {executable!r} here. Install it "
+                "into an environment of its own and name its program, as in "
+                f"engine_executable = '/envs/{engine}/bin/{engine}'"
             )
         software = _probed(path, "distribution", engine)
         if software is None:

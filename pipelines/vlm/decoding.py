@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from transformers import (
@@ -21,9 +21,8 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from generators.decoding.sampling import drawn, read_tokens, uniforms
-
-Finish = Literal["stop", "length"]
+from generators.decoding.sampling import NO_NUMBERS, NumberCheck, drawn, uniforms
+from generators.decoding.texts import Finish
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +43,6 @@ class Completion:
     ids: tuple[int, ...]
     """Token ids without the one that ended the text."""
     finish: Finish
-    """Whether the model ended the text itself or reached its limit."""
     num_tokens: int
     """Tokens written, the ending one included."""
 
@@ -62,15 +60,16 @@ def complete(
     `seeds`, one a row, are needed when the temperature is above 0.
     """
     start = inputs["input_ids"].shape[1]
+    check = NumberCheck()
     written = model.generate(
         **inputs,
         max_new_tokens=max(limits),
         do_sample=False,
-        logits_processor=_processors(inputs["attention_mask"], sampling, seeds),
+        logits_processor=[check, *_processors(inputs["attention_mask"], sampling, seeds)],
     )
     ends = end_ids(model.generation_config)
-    rows = written[:, start:].tolist()
-    return [_completion(r[:n], ends) for r, n in zip(rows, limits, strict=True)]
+    rows = zip(written[:, start:].tolist(), check.rows, limits, strict=True)
+    return [_completion(r[:n], numbers, ends) for r, numbers, n in rows]
 
 
 def plain_generation(model: Any, tokenizer: Any) -> GenerationConfig:
@@ -93,11 +92,13 @@ def end_ids(holder: Any) -> set[int]:
     return set(ends) if isinstance(ends, list | tuple) else {ends} - {None}
 
 
-def _completion(row: list[int], ends: set[int]) -> Completion:
+def _completion(row: list[int], numbers: list[bool], ends: set[int]) -> Completion:
     end = next((i for i, token in enumerate(row) if token in ends), None)
-    if end is None:
-        return Completion(tuple(row), "length", len(row))
-    return Completion(tuple(row[:end]), "stop", end + 1)
+    length = len(row) if end is None else end + 1
+    finish: Finish = "length" if end is None else "stop"
+    if not all(numbers[:length]):
+        finish = NO_NUMBERS
+    return Completion(tuple(row[:end]), finish, length)
 
 
 def required(seeds: Sequence[int] | None) -> Sequence[int]:
@@ -162,5 +163,4 @@ class DrawToken(LogitsProcessor):  # type: ignore[misc]
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
         """Scores (rows, vocabulary) that are 0 at the sampled token and -inf elsewhere."""
         columns = draw(scores, self._generators)
-        read_tokens(columns)
         return torch.full_like(scores, -torch.inf).scatter(1, columns[:, None], 0.0)

@@ -13,13 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.decoding.sampling import (
-    most_probable,
-    nucleus,
-    penalised,
-    read_tokens,
-    shortlist,
-)
+from generators.decoding.sampling import nucleus, penalised, read_tokens, shortlist
 from generators.decoding.streams import Stream, Streams
 from generators.decoding.texts import TextTrack, TextWriter
 from pipelines.vlm.decoding import Completion, Sampling, draw, end_ids, required
@@ -125,19 +119,19 @@ class TokenChooser:
 
     def __call__(self, states: Tensor, records: list[int]) -> list[int]:
         """Of hidden states (records, width) after the last norm."""
-        scores = self._lm_head(states).float()
+        scores = raw = self._lm_head(states).float()
         if self._seen is not None:
             seen = self._seen[records]
             scores = penalised(scores, seen, self._sampling.repetition_penalty)
-        tokens = self._chosen(scores, records)
+        tokens = read_tokens(self._chosen(scores, records), raw)
         if self._seen is not None:
             self._seen[records, tokens] = True
         return tokens
 
-    def _chosen(self, scores: Tensor, records: list[int]) -> list[int]:
+    def _chosen(self, scores: Tensor, records: list[int]) -> Tensor:
         s = self._sampling
         if s.temperature == 0:
-            return read_tokens(most_probable(scores))
+            return scores.argmax(dim=-1)
         limited = nucleus(shortlist(scores / s.temperature, s.top_k), s.top_p)
         generators = (self._generators[record] for record in records)
-        return read_tokens(draw(limited, generators))
+        return draw(limited, generators)

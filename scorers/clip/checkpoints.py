@@ -48,7 +48,7 @@ _BUFFERS = (".position_ids",)
 
 
 def as_open_clip(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The same weights under open_clip's names; unknown names stay as they are."""
+    """Return the same weights under open_clip's names; unknown names stay as they are."""
     stored = {n: t for n, t in tensors.items() if not n.endswith(_BUFFERS)}
     converted: dict[str, torch.Tensor] = {}
     for name, tensor in stored.items():

@@ -25,10 +25,10 @@ from scorers.clip.text import TokenIds
 from scorers.clipscore import PUBLISHED, ClipSettings
 
 Transform = Callable[[Pillow.Image], torch.Tensor]
-"""An RGB picture to float32 (3, height, width), normalised."""
+"""An RGB image to float32 (3, height, width), normalised."""
 
 MAX_ASPECT = 16
-"""Of a longer picture only the middle is resized: the centre crop keeps no more."""
+"""Of a longer image only the middle is resized: the centre crop keeps no more."""
 
 
 def transform_of(size: tuple[int, int], about: Mapping[str, Any]) -> Transform:
@@ -47,7 +47,7 @@ def transform_of(size: tuple[int, int], about: Mapping[str, Any]) -> Transform:
 def middle(picture: Pillow.Image) -> Pillow.Image:
     """`picture`, cut to MAX_ASPECT around its centre.
 
-    Resizing the shorter side of a 10 x 10,000,000 picture to 224 would take 150 GB.
+    Resizing the shorter side of a 10 x 10,000,000 image to 224 would take 150 GB.
     """
     width, height = picture.size
     longest = MAX_ASPECT * min(width, height)
@@ -79,18 +79,18 @@ _PLAIN_TEXT = {"vocab_size": 49408, "pool_type": "argmax"}
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """A loaded model and its preprocessing of pictures."""
+    """A loaded model and its preprocessing of images."""
 
     model: Any
     """`open_clip.CLIP` in evaluation mode."""
     transform: Transform
     device: torch.device
     dtype: torch.dtype
-    """Of the picture tower's input."""
+    """Of the image tower's input."""
 
 
 def load_clip(settings: ClipSettings, weights: Weights) -> Clip:
-    """The model that `settings` name.
+    """Return the model that `settings` name.
 
     Raises CheckpointError when the weights cannot be found, are not those of a plain
     CLIP, or do not fit it key by key and shape by shape.
@@ -125,7 +125,7 @@ def _pretrained(settings: ClipSettings) -> Clip:
 
 
 def architecture(name: str) -> Mapping[str, Any]:
-    """The configuration that open_clip holds under `name`."""
+    """Return the configuration that open_clip holds under `name`."""
     config = open_clip.get_model_config(name)
     if config is None:
         raise CheckpointError(
@@ -141,7 +141,7 @@ def build(config: Mapping[str, Any], dtype: str) -> Any:
 
 
 def _towers(config: Mapping[str, Any], dtype: str) -> Any:
-    """The model that computes in `dtype`, with weights in float32."""
+    """Return the model that computes in `dtype`, with weights in float32."""
     _refuse_foreign(config)
     half = None if dtype == "float32" else getattr(torch, dtype)
     plain = {key: config[key] for key in _PLAIN_KEYS if key in config}
@@ -169,7 +169,7 @@ def _refuse_foreign(config: Mapping[str, Any]) -> None:
 
 
 def _preprocessing(settings: ClipSettings) -> Mapping[str, Any]:
-    """What open_clip lists beside a published tag."""
+    """Return what open_clip lists beside a published tag."""
     if settings.model not in PUBLISHED:
         return {}
     return dict(open_clip.get_pretrained_cfg(*settings.model.split(":")))
@@ -207,14 +207,14 @@ class ClipEncoder:
         )
 
     def images(self, images: Iterable[Image]) -> dict[str, Features | PictureError]:
-        """Features by digest; for a picture that cannot be read, the error that says why.
+        """Features by digest; for an image that cannot be read, the error that says why.
 
-        A picture is decoded by `generators.pictures` and prepared as `pixels` says.
+        An image is decoded by `generators.pictures` and prepared as `pixels` says.
         """
         return self._images({image.digest: image for image in images})
 
     def texts(self, windows: Iterable[TokenIds]) -> dict[TokenIds, Features]:
-        """Features of token windows that start and end as CLIP expects."""
+        """Return features of token windows that start and end as CLIP expects."""
         return self._texts({window: window for window in windows})
 
     def _encode_images(self, images: list[Image]) -> list[Features | PictureError]:

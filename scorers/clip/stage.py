@@ -23,14 +23,14 @@ EXCERPT = 100
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A picture, its text, and the windows CLIP reads of it."""
+    """An image, its text, and the windows CLIP reads of it."""
 
     pair: ImageTextPair
     reading: TextWindows
 
     @property
     def has_text(self) -> bool:
-        """Whether there is anything to compare the picture with."""
+        """Whether there is anything to compare the image with."""
         return self.reading.n_tokens > 0
 
 
@@ -48,9 +48,9 @@ class ClipScore:
     A result's `value` is the mean of 2.5 * max(cos, 0) over the pairs with text. Its
     `parts` hold the same mean as `clipscore_hessel`, the mean of 100 * cos (not clamped)
     as `cosine_100`, and every pair: `text` (its beginning), `n_tokens`, `windows`,
-    `truncated`, `cos`, and both scalings; null where the picture has no text. `likeness`
-    is the mean cosine between the features of two pictures, over all pairs of the pictures
-    with text; null where there are fewer than two. Equal pictures count as alike.
+    `truncated`, `cos`, and both scalings; null where the image has no text. `likeness`
+    is the mean cosine between the features of two images, over all pairs of the images
+    with text; null where there are fewer than two. Equal images count as alike.
     """
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
@@ -67,7 +67,7 @@ class ClipScore:
         self._best_window_only = config.long_text == "max"
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        """One score per document; Unscored without pairs, Failure for a broken picture."""
+        """One score per document; Unscored without pairs, Failure for a broken image."""
         groups = [self._comparisons(candidate) for candidate in inputs]
         encoded = self._encoded([c for group in groups for c in group if c.has_text])
         return [self._outcome(group, encoded) for group in groups]
@@ -114,7 +114,7 @@ def _features(comparison: Comparison, encoded: Encoded) -> Features:
 
 
 def _likeness(images: list[Features]) -> float | None:
-    """Mean of the cosines of all pairs, in [-1, 1]."""
+    """Return mean of the cosines of all pairs, in [-1, 1]."""
     if len(images) < 2:
         return None
     rows = np.stack(images)

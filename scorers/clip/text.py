@@ -57,7 +57,7 @@ class ClipText:
         return str(basic_clean(text))
 
     def encode(self, text: str) -> list[int]:
-        """Tokens of a cleaned text, without start and end."""
+        """Return tokens of a cleaned text, without start and end."""
         # Names of special tokens that a model writes out must not end the text early:
         # with a space inside they are read as the plain characters they are.
         tokens: list[int] = self._tokenizer.encode(_SPECIAL.sub(r"< \1>", text))

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import InternVLConfig, InternVLVisionConfig, Phi3Config
 
 from generators.errors import CheckpointError
-from generators.loading.strict import Layout, Place
+from generators.loading.strict import Layout, Place, renamed
 
 _RULES = {
     ("template",): "phi3-chat",
@@ -54,7 +54,7 @@ _OPTIONAL = (
 
 
 def model_config(config: Mapping[str, Any], source: str) -> InternVLConfig:
-    """The configuration of a checkpoint described by its `config.json`.
+    """Return the configuration of a checkpoint described by its `config.json`.
 
     Raises CheckpointError for other templates, language models and rotary embeddings
     than those of InternVL2-4B, and for a configuration that lacks a size.
@@ -177,13 +177,7 @@ _NAMES = [
 
 def published_layout(names: Iterable[str]) -> Layout:
     """The layout for the parameters `names`, of the tensors that `separated` yields."""
-    return {_published(name): Place(name) for name in names}
-
-
-def _published(name: str) -> str:
-    for pattern, replacement in _NAMES:
-        name = re.sub(pattern, replacement, name)
-    return name
+    return {renamed(name, _NAMES): Place(name) for name in names}
 
 
 def separated(stored: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

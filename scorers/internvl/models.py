@@ -143,14 +143,14 @@ class JudgeModel:
 
     @torch.inference_mode()
     def embeddings(self, ids: Tensor) -> Tensor:
-        """The decoder's embeddings of ids."""
+        """Return the decoder's embeddings of ids."""
         embed = self.decoder.get_input_embeddings()
         rows: Tensor = embed(ids.to(embed.weight.device))
         return rows
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """Scores of the next token: (rows, vocabulary) of (rows, width)."""
+        """Return scores of the next token: (rows, vocabulary) of (rows, width)."""
         scores: Tensor = self.model.lm_head(hidden)
         return scores
 
@@ -182,7 +182,7 @@ def empty_model(config: Any) -> Any:
 
 
 def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeModel:
-    """The judge of a checkpoint in the published layout."""
+    """Return the judge of a checkpoint in the published layout."""
     source = f"checkpoint {files.model!r}"
     model = empty_model(model_config(read_json(files.need("config.json")), source))
     tokenizer = published_tokenizer(files)
@@ -199,7 +199,7 @@ def published(files: Files, device: torch.device, dtype: torch.dtype) -> JudgeMo
 
 
 def published_tokenizer(files: Files) -> PhiTokenizer:
-    """The tokenizer of a checkpoint, from the files transformers 4.37 reads."""
+    """Return the tokenizer of a checkpoint, from the files transformers 4.37 reads."""
     config = read_json(files.need("tokenizer_config.json"))
     ids = None
     if "added_tokens_decoder" not in config:

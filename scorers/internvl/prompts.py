@@ -1,8 +1,8 @@
-"""Requests as prompts of the judge: tiles of pictures, token ids, and the budget of both.
+"""Requests as prompts of the judge: tiles of images, token ids, and the budget of both.
 
 Tiles follow `dynamic_preprocess` and `build_transform` (main.py, Lillianwei-h/MMIE@eb0fd6e;
-the same in OpenGVLab/InternVL): the grid whose shape is closest to the picture's, bicubic
-resizing to it, and the whole picture as a thumbnail. Pictures come from
+the same in OpenGVLab/InternVL): the grid whose shape is closest to the image's, bicubic
+resizing to it, and the whole image as a thumbnail. Images come from
 `generators.pictures`, upright and with transparency over white, where upstream drops both
 silently.
 """
@@ -40,16 +40,16 @@ Grid = tuple[int, int]
 
 @cache
 def grids(least: int, most: int) -> tuple[Grid, ...]:
-    """All grids of `least` to `most` tiles, the smaller ones first."""
+    """Return all grids of `least` to `most` tiles, the smaller ones first."""
     sides = range(1, most + 1)
     shapes = [(c, r) for c in sides for r in sides if least <= c * r <= most]
     return tuple(sorted(shapes, key=math.prod))
 
 
 def closest_grid(size: tuple[int, int], least: int, most: int, side: int) -> Grid:
-    """The grid whose shape is closest to that of a picture of `size` (width, height).
+    """Return the grid whose shape is closest to that of an image of `size` (width, height).
 
-    Of grids of equal shape the larger one is used while the picture has more than half
+    Of grids of equal shape the larger one is used while the image has more than half
     of its pixels. `side` is that of a tile, in pixels.
     """
     width, height = size
@@ -63,13 +63,13 @@ def closest_grid(size: tuple[int, int], least: int, most: int, side: int) -> Gri
 
 
 def count(grid: Grid, thumbnail: bool) -> int:
-    """Tiles of a picture in that grid."""
+    """Return tiles of an image in that grid."""
     tiles = math.prod(grid)
     return tiles + 1 if thumbnail and tiles > 1 else tiles
 
 
 def cut(picture: Pillow.Image, grid: Grid, side: int, thumbnail: bool) -> Tensor:
-    """The tiles of an RGB picture, row by row: grey levels (tiles, side, side, 3)."""
+    """Return the tiles of an RGB image, row by row: grey levels (tiles, side, side, 3)."""
     columns, rows = grid
     scaled = picture.resize((side * columns, side * rows), Pillow.Resampling.BICUBIC)
     corners = [(c * side, r * side) for r in range(rows) for c in range(columns)]
@@ -84,13 +84,13 @@ class Budget:
     """The tokens of one prompt and its reply."""
 
     grids: tuple[Grid, ...]
-    """Of each picture, in order."""
+    """Of each image, in order."""
     tiles: tuple[int, ...]
-    """Of each picture, the thumbnail included."""
+    """Of each image, the thumbnail included."""
     max_tiles: int
-    """The most tiles a picture was allowed, without its thumbnail."""
+    """The most tiles an image was allowed, without its thumbnail."""
     prompt: int
-    """Tokens of the prompt, pictures included."""
+    """Tokens of the prompt, images included."""
     reply: int
     """Most tokens of the reply; below 1 where the prompt fills the model."""
 
@@ -105,9 +105,9 @@ def budgeted(
     tile_tokens: int,
     positions: int,
 ) -> Budget:
-    """The budget of a prompt of `words` tokens and pictures of `sizes` (width, height).
+    """The budget of a prompt of `words` tokens and images of `sizes` (width, height).
 
-    Under `fit_context` the tile maximum of all pictures is lowered, one by one, until the
+    Under `fit_context` the tile maximum of all images is lowered, one by one, until the
     prompt and `reply_room` fit the context, and the reply is held within it; where even
     the fewest tiles do not fit, those are used and the context is exceeded.
     `new_tokens` is the longest reply, `side` a tile's in pixels, `positions` the most
@@ -127,7 +127,7 @@ def budgeted(
 
 
 class DecodedPictures:
-    """The pictures of one batch, each decoded once."""
+    """The images of one batch, each decoded once."""
 
     def __init__(self, requests: Iterable[Request], threads: Executor) -> None:
         """Those of `requests`, decoded by `threads`."""
@@ -135,7 +135,7 @@ class DecodedPictures:
         self._decoded = {d: threads.submit(decode, image) for d, image in images.items()}
 
     def __call__(self, image: Image) -> Pillow.Image:
-        """The picture; PictureError when it cannot be read."""
+        """The image; PictureError when it cannot be read."""
         return self._decoded[image.digest].result()
 
 
@@ -144,13 +144,13 @@ class JudgePrompt:
     """One request, ready to be read by the model."""
 
     ids: tuple[int, ...]
-    """With as many image tokens for each picture as its tiles take."""
+    """With as many image tokens for each image as its tiles take."""
     images: tuple[Image, ...]
     sizes: tuple[tuple[int, int], ...]
-    """Width and height of each picture, in pixels."""
+    """Width and height of each image, in pixels."""
     budget: Budget
     shown: str
-    """For people: the template filled in, with a mark for each picture."""
+    """For people: the template filled in, with a mark for each image."""
     spelled: tuple[str, ...]
     """Control tokens whose names the texts spell out."""
 
@@ -199,7 +199,7 @@ class PromptWriter:
         )
 
     def _expanded(self, ids: Sequence[int], tiles: Sequence[int]) -> Iterator[int]:
-        """Ids with each picture's image token repeated for all its tiles."""
+        """Yield ids with each image's image token repeated for all its tiles."""
         counts = iter(tiles)
         for i in ids:
             times = next(counts) * self._judge.tile_tokens if i == self._image_id else 1

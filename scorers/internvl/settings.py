@@ -32,7 +32,7 @@ _CACHE_GIB = 4096 * 2 * 32 * 3072 * 2 / 2**30
 
 
 class MmieScoreSettings(ModelSettings):
-    """How the judge reads pictures and answers. Always greedy, as published."""
+    """How the judge reads images and answers. Always greedy, as published."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "mmie-score"
@@ -48,17 +48,17 @@ class MmieScoreSettings(ModelSettings):
     max_new_tokens: int | None = Field(default=None, ge=1)
     """Longest reply; by default 1024 tokens, 96 with `tiny` weights: some never end."""
     min_tiles: int = Field(default=1, ge=1)
-    """Fewest tiles a picture is cut into. A tile has 448 x 448 pixels and takes 256
+    """Fewest tiles an image is cut into. A tile has 448 x 448 pixels and takes 256
     tokens in published checkpoints."""
     max_tiles: int = Field(default=12, ge=1)
-    """Most tiles a picture is cut into."""
+    """Most tiles an image is cut into."""
     thumbnail: bool = True
-    """Whether the whole picture follows as one more tile where there are several."""
+    """Whether the whole image follows as one more tile where there are several."""
     context: int = Field(default=4096, ge=1)
     """Tokens of prompt and reply the judge was trained for (the tokenizer's
     `model_max_length`). It reads longer prompts, but loses its format and its score."""
     fit_context: bool = True
-    """Whether all pictures get fewer tiles where the prompt would exceed `context`. The
+    """Whether all images get fewer tiles where the prompt would exceed `context`. The
     official scorer does not: False applies `max_tiles` alone and notes the excess."""
     reply_room: int = Field(default=512, ge=1)
     """Tokens reserved for the reply when tiles are reduced to fit; the reply to such a
@@ -66,7 +66,7 @@ class MmieScoreSettings(ModelSettings):
     tiles_at_once: int = unkeyed(32, ge=1)
     """Most tiles in one pass of the vision model."""
     readers: int = unkeyed(8, ge=1)
-    """Threads that decode pictures and cut them."""
+    """Threads that decode images and cut them."""
 
     @model_validator(mode="after")
     def _ordered(self) -> "MmieScoreSettings":
@@ -86,16 +86,16 @@ class MmieScoreSettings(ModelSettings):
         return super().keyed(weights) | {"max_new_tokens": self.new_tokens(weights)}
 
     def per_record_gib(self) -> float:
-        """The cache of one context."""
+        """Return the cache of one context."""
         return _CACHE_GIB * self.context / 4096 * (2 if self.dtype == "float32" else 1)
 
 
 def mmie_score(
     weights: Weights, overrides: Mapping[str, Any], gpu_gib: float = 80.0
 ) -> StageSpec:
-    """The judge as a stage; UsageError for overrides it does not take.
+    """Return the judge as a stage; UsageError for overrides it does not take.
 
-    The official scorer's way of reading pictures is the override `fit_context=False`.
+    The official scorer's way of reading images is the override `fit_context=False`.
     """
     settings = with_overrides(MmieScoreSettings(), overrides, "mmie-score")
     return settings.spec("mmie-score", weights, gpu_gib)
@@ -104,7 +104,7 @@ def mmie_score(
 def checkpoint_config(
     vision: Mapping[str, Any], language: Mapping[str, Any], tile: int
 ) -> dict[str, Any]:
-    """The `config.json` of an `InternVLChatModel` with an InternViT and a Phi-3."""
+    """Return the `config.json` of an `InternVLChatModel` with an InternViT and a Phi-3."""
     fixed = {
         "num_channels": 3,
         "patch_size": 14,

@@ -1,4 +1,4 @@
-"""The MMIE-Score model as a chat stage: text and pictures in, one text out."""
+"""The MMIE-Score model as a chat stage: text and images in, one text out."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from generators.base import Outcome, Result, Weights
-from generators.decoding.sampling import most_probable, read_tokens
+from generators.base import Failure, Outcome, Result, Weights
+from generators.decoding.sampling import NO_NUMBERS, read_tokens
 from generators.decoding.streams import Stream, Streams
 from generators.decoding.texts import TextTrack, TextWriter
 from generators.document import Draft, Request, Text
+from generators.overflow import SCORES, no_numbers
 from scorers.internvl.models import JudgeModel, load
 from scorers.internvl.prompts import DecodedPictures, Grid, JudgePrompt, PromptWriter, cut
 from scorers.internvl.settings import MmieScoreSettings
@@ -23,14 +24,15 @@ from scorers.internvl.tokenizer import END, IMAGE_TOKEN
 def replies(
     judge: JudgeModel, prompts: Sequence[Tensor], limits: Sequence[int], end: int
 ) -> list[TextTrack]:
-    """Replies to prompts of embeddings (positions, width), all decoded together."""
+    """Return replies to prompts of embeddings (positions, width), all decoded together."""
     streams = Streams(judge.decoder, judge.positions)
 
     def opened(records: list[int]) -> list[Stream]:
         return _opened(judge, streams, [prompts[record] for record in records])
 
     def best(states: Tensor, records: list[int]) -> list[int]:
-        return read_tokens(most_probable(judge.logits(states)))
+        logits = judge.logits(states)
+        return read_tokens(logits.argmax(dim=-1), logits)
 
     def embedded(tokens: list[int]) -> Tensor:
         return judge.embeddings(torch.tensor(tokens))
@@ -39,7 +41,7 @@ def replies(
 
 
 def _opened(judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]) -> list[Stream]:
-    """The stream of each prompt. Long ones are read apart: see `LongRope`."""
+    """Return the stream of each prompt. Long ones are read apart: see `LongRope`."""
     opened: dict[int, Stream] = {}
     for long in (False, True):
         group = [i for i, p in enumerate(prompts) if judge.rope.is_long(len(p)) is long]
@@ -50,14 +52,15 @@ def _opened(judge: JudgeModel, streams: Streams, prompts: Sequence[Tensor]) -> l
 
 
 GridFeatures = dict[tuple[str, Grid], Tensor]
-"""Features (positions, width) of a picture in a grid, by its digest."""
+"""Features (positions, width) of an image in a grid, by its digest."""
 
 
 class MmieScore:
     """Answers as the judge does, greedily; takes the fields of `MmieScoreSettings`.
 
-    Replies do not depend on the batch. Equal pictures of a batch (a question's, judged
-    with several answers) are read by the vision model once.
+    In float32, replies do not depend on the batch; in bfloat16, rounding may decide between
+    tokens that are nearly equal (`batch_size = 1` rules it out). Equal images of a batch
+    (a question's, judged with several answers) are read by the vision model once.
     """
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
@@ -74,7 +77,7 @@ class MmieScore:
         """One draft of one text per request, in order.
 
         A prompt that fills the model's positions is skipped; a request without content
-        or with an unreadable picture fails.
+        or with an unreadable image fails.
         """
         pictures = self.pictures(inputs)
         prompts = [self.prompt(request, pictures) for request in inputs]
@@ -85,21 +88,21 @@ class MmieScore:
         return [next(results) if isinstance(p, JudgePrompt) else p for p in prompts]
 
     def pictures(self, inputs: Iterable[Request]) -> DecodedPictures:
-        """The pictures of requests; decoding starts at once."""
+        """Return the images of requests; decoding starts at once."""
         return DecodedPictures(inputs, self._threads)
 
     @torch.inference_mode()
     def embedded(
         self, prompts: Sequence[JudgePrompt], pictures: DecodedPictures
     ) -> list[Tensor]:
-        """What the decoder reads: (positions, width) of each prompt."""
+        """Return what the decoder reads: (positions, width) of each prompt."""
         features_of = self._features(prompts, pictures)
         return [self._embedded(prompt, features_of) for prompt in prompts]
 
     def _features(
         self, prompts: Iterable[JudgePrompt], pictures: DecodedPictures
     ) -> GridFeatures:
-        """Features of all pictures of a batch, equal ones once."""
+        """Return features of all images of a batch, equal ones once."""
         images = {
             (image.digest, grid): image
             for prompt in prompts
@@ -126,8 +129,10 @@ class MmieScore:
             inputs[(ids == self._image_id).to(inputs.device)] = torch.cat(features)
         return inputs
 
-    def drafted(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft]:
+    def drafted(self, prompt: JudgePrompt, reply: TextTrack) -> Result[Draft] | Failure:
         """A written reply as the stage returns it."""
+        if reply.stop == NO_NUMBERS:
+            return no_numbers(SCORES, self.judge.model.dtype)
         usage = {
             "input_tokens": len(prompt.ids),
             "input_images": len(prompt.images),

@@ -1,9 +1,9 @@
 """The judge's text: the `phi3-chat` template, Phi-3's LLaMA tokenizer, and a toy tokenizer.
 
 The template is that of internvl/conversation.py (OpenGVLab/InternVL@2410d1d; separator
-style MPT) and `chat` of modeling_internvl_chat.py. Pictures are where the request has
+style MPT) and `chat` of modeling_internvl_chat.py. Images are where the request has
 them: upstream looks for the letters `<image>` in the prompt, so that such letters in a
-question or an answer shift all pictures after them.
+question or an answer shift all images after them.
 
 The tokenizer reads `tokenizer.model` and `tokenizer_config.json` and yields the ids of
 transformers 4.37's slow `LlamaTokenizer`, which the official scorer uses
@@ -35,7 +35,7 @@ END = Control("<|end|>")
 BEGIN_IMAGE, END_IMAGE = Control("<img>"), Control("</img>")
 IMAGE_TOKEN = Control("<IMG_CONTEXT>")
 PLACEHOLDER = "<image>"
-"""How upstream marks a picture in a prompt, and how `shown` does."""
+"""How upstream marks an image in a prompt, and how `shown` does."""
 
 _ROLES: Mapping[Role, Control] = {
     "system": Control("<|system|>"),
@@ -49,7 +49,7 @@ PromptPart = str | Control | Image
 
 
 def conversation(turns: Sequence[Turn], system: str) -> list[PromptPart]:
-    """The prompt for the assistant's next turn.
+    """Return the prompt for the assistant's next turn.
 
     `system` is the system message unless the first turn is one.
     """
@@ -64,7 +64,7 @@ def conversation(turns: Sequence[Turn], system: str) -> list[PromptPart]:
 
 
 def marked(parts: Iterable[PromptPart]) -> list[str | Control]:
-    """Each picture as its control tokens, with one image token in place of many."""
+    """Return each image as its control tokens, with one image token in place of many."""
     pieces: list[str | Control] = []
     for part in parts:
         if isinstance(part, Image):
@@ -75,7 +75,7 @@ def marked(parts: Iterable[PromptPart]) -> list[str | Control]:
 
 
 def shown(parts: Iterable[PromptPart]) -> str:
-    """The prompt for people."""
+    """Return the prompt for people."""
     return "".join(
         p if isinstance(p, str) else p.name if isinstance(p, Control) else PLACEHOLDER
         for p in parts
@@ -143,7 +143,7 @@ class PhiTokenizer(LlamaTokenizer):
         return super().stripped(text, before, after)
 
     def chunk(self, text: str) -> list[int]:
-        """Ids of a text between control tokens; answers to a question share most."""
+        """Return ids of a text between control tokens; answers to a question share most."""
         return list(self._chunk(text))
 
     def _encoded(self, text: str) -> list[int]:
@@ -158,7 +158,7 @@ class PhiTokenizer(LlamaTokenizer):
         return ids[len(self.pieces.encode(guard)) :]
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of ids, without special tokens and ids that have no name.
+        """Return the text of ids, without special tokens and ids that have no name.
 
         Other added tokens appear by their names, between spaces.
         """
@@ -199,7 +199,7 @@ def added_tokens(
 
 
 def _special_names(config: Mapping[str, Any]) -> frozenset[str]:
-    """Names of tokens with a special role, which decoding omits."""
+    """Return names of tokens with a special role, which decoding omits."""
     roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     named = [config.get(role, default) for role, default in roles.items()]
     named += [config.get("pad_token"), *config.get("additional_special_tokens", ())]

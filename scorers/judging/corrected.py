@@ -19,7 +19,7 @@ _CONTROL = re.compile(
     r"(?:question|answer|correct answer|feedback|verdicts|score)\b)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""Placeholders of pictures (InternVL's and most others'), and our own headings."""
+"""Placeholders of images (InternVL's and most others'), and our own headings."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Corrected:
     max_images: int | None = None
 
     def ask(self, sample: Sample, document: Document) -> RubricQuestion | NotApplicable:
-        """The question about one document; queries outside the rubrics have none."""
+        """Return the question about one document; queries outside the rubrics have none."""
         rubric = self.rubrics.get(sample.category)
         if rubric is None:
             valid = ", ".join(self.rubrics)
@@ -47,22 +47,22 @@ class Corrected:
         )
 
     def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
-        """The verdict of a reply in the rubric's form."""
+        """Return the verdict of a reply in the rubric's form."""
         return read_reply(reply, rubric)
 
 
 @dataclass
 class _Pages:
-    """Writes question and answer with pictures numbered throughout, as the release does."""
+    """Writes question and answer with images numbered throughout, as the release does."""
 
     limit: int | None
-    """Most pictures shown; None for all."""
+    """Most images shown; None for all."""
     shown: int = 0
     left_out: int = 0
     neutralised: list[str] = field(default_factory=list)
 
     def written(self, content: Content) -> Content:
-        """Each segment on lines of its own, each picture behind its number."""
+        """Return each segment on lines of its own, each image behind its number."""
         segments: list[Text | Image] = []
         for segment in content:
             if isinstance(segment, Text):
@@ -80,7 +80,7 @@ class _Pages:
         return (Text(f"Image-{number}: "), image, Text("\n"))
 
     def truth(self, reference: Document | None) -> Content:
-        """The text of the ground truth."""
+        """Return the text of the ground truth."""
         text = reference.text.strip() if reference else ""
         return (Text(self._neutral(text) or UNKNOWN),)
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
-from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk
+from generators.base import (
+    Job,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    Unread,
+    Unscored,
+    Walk,
+)
 from generators.document import Document, Draft, Sample, Score
 from generators.keys import derived_seed
 from scorers.base import Direction, OneStage
@@ -32,11 +42,11 @@ class Examiner(Protocol):
     def ask(
         self, sample: Sample, document: Document
     ) -> RubricQuestion | Unscored | NotApplicable:
-        """The question about one document, or why there is none."""
+        """Return the question about one document, or why there is none."""
         ...
 
     def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
-        """What a reply says."""
+        """Return what a reply says."""
         ...
 
 
@@ -71,7 +81,7 @@ class RubricJudge(OneStage):
         return {rubric.id: rubric.sha256 for rubric in rubrics}
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """Ask, read, and ask again where the reply cannot be read; then Unscored.
+        """Ask, read, and ask again where the reply cannot be read; then Unread.
 
         What the chat stage fails or skips is returned as it is.
         """
@@ -81,10 +91,11 @@ class RubricJudge(OneStage):
         request = question.request(self._seed(sample, 0))
         # The rubric and the question come first in a prompt, the answer follows.
         group = f"{question.rubric.id} {sample.id}"
+        readable = partial(_is_readable, self.examiner, question.rubric)
         attempt = 0
         while True:
             attempt += 1
-            outcome = (yield [Job(self.stage, request, sample.id, group)])[0]
+            outcome = (yield [Job(self.stage, request, sample.id, group, readable)])[0]
             if not isinstance(outcome, Result):
                 return outcome
             reply = outcome.value.text
@@ -93,7 +104,7 @@ class RubricJudge(OneStage):
                 parts = _parts(reading) | _about(question, outcome, attempt)
                 return Result(Score(reading.raw / TOP * 100, parts))
             if attempt > self.retries:
-                return Unscored(f"{_problem(outcome)}: {reading.reason}")
+                return Unread(f"{_problem(outcome)}: {reading.reason}")
             seed = self._seed(sample, attempt)
             request = follow_up(request, reply, reading.reason, question.rubric, seed)
 
@@ -102,6 +113,12 @@ class RubricJudge(OneStage):
         if not self.stage.seeded:
             return None
         return derived_seed(self.seed, sample.id, 0, attempt)
+
+
+def _is_readable(examiner: Examiner, rubric: Rubric, outcome: Outcome[Draft]) -> bool:
+    if not isinstance(outcome, Result):
+        return False
+    return isinstance(examiner.read(outcome.value.text, rubric), RubricVerdict)
 
 
 def _problem(reply: Result[Draft]) -> str:
@@ -146,19 +163,3 @@ class CriterionMean(NamedTuple):
     """In [0, 1]; for the penalty, the share of answers it is imposed on."""
     n: int
     """Scores with a verdict on it."""
-
-
-def profile(scores: Iterable[Score]) -> dict[str, CriterionMean]:
-    """By criterion, in the rubric's order, `penalty` last; without those never judged."""
-    verdicts: dict[str, list[int]] = {}
-    for score in scores:
-        for name, verdict in _verdicts(score).items():
-            if verdict is not None:
-                verdicts.setdefault(name, []).append(verdict)
-    last = {"penalty": verdicts.pop("penalty")} if "penalty" in verdicts else {}
-    return {n: CriterionMean(sum(v) / len(v), len(v)) for n, v in (verdicts | last).items()}
-
-
-def _verdicts(score: Score) -> dict[str, int | None]:
-    criteria = dict(score.parts.get("criteria", {}))
-    return criteria | {"penalty": score.parts.get("penalty")}

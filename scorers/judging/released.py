@@ -19,12 +19,12 @@ from scorers.judging.replies import RubricQuestion, RubricVerdict, Unreadable
 from scorers.judging.rubrics import TOP, Rubric
 
 MOST_IMAGES = 4
-"""Samples with more pictures are dropped (dataset.py, `len(images) <= 4`)."""
+"""Samples with more images are dropped (dataset.py, `len(images) <= 4`)."""
 _LAST = 2
-"""The answer ends once a picture has a number above this (dataset.py, `image_no>2`)."""
+"""The answer ends once an image has a number above this (dataset.py, `image_no>2`)."""
 PLACEHOLDER = "<image>"
-"""What InternVL's `chat` replaces by the pictures, one after another, wherever it occurs:
-such letters in a question or an answer shift all pictures after them."""
+"""What InternVL's `chat` replaces by the images, one after another, wherever it occurs:
+such letters in a question or an answer shift all images after them."""
 FIRST_TRUTH = "gt_answer[0].text"
 """Metadata of a sample: the first text of the ground truth as JSON, where it is none."""
 _SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
@@ -33,15 +33,15 @@ _SCORE = re.compile(r"### Score.*?(-?\d+(\.\d+)?)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Flattened:
-    """Question and answer as text with placeholders, and the pictures in their order."""
+    """Question and answer as text with placeholders, and the images in their order."""
 
     question: str
     answer: str
     images: tuple[Image, ...]
     left_out: int
-    """Pictures of the answer beyond the limit."""
+    """Images of the answer beyond the limit."""
     cut: bool
-    """Whether text of the answer follows the last picture that is read."""
+    """Whether text of the answer follows the last image that is read."""
 
 
 @dataclass
@@ -61,7 +61,7 @@ def flattened(question: Content, answer: Content) -> Flattened:
     question_text = "".join(state.text(s) for s in question)
     written, read = "", 0
     for segment in answer:
-        # A text is read before the limit is looked at, a picture after.
+        # A text is read before the limit is looked at, an image after.
         full = len(state.images) > _LAST
         if isinstance(segment, Text) or not full:
             written += state.text(segment)
@@ -79,7 +79,7 @@ def flattened(question: Content, answer: Content) -> Flattened:
 
 
 def kind_of(id: str) -> str | None:
-    """The rubric an id gets: prompts.py looks for the letters anywhere in it."""
+    """Return the rubric an id gets: prompts.py looks for the letters anywhere in it."""
     return next((kind for kind in ("SA", "PBL", "MSR") if kind in id), None)
 
 
@@ -90,7 +90,7 @@ class Released:
     rubrics: Mapping[str, Rubric]
 
     def ask(self, sample: Sample, document: Document) -> RubricQuestion | Unscored:
-        """The question about one document, or why the released program has none."""
+        """Return the question about one document, or why the released program has none."""
         flat = flattened(sample.question, document.segments)
         if len(flat.images) > MOST_IMAGES:
             return Unscored(
@@ -107,7 +107,7 @@ class Released:
         return RubricQuestion(rubric, content, left_out=flat.left_out, cut=flat.cut)
 
     def read(self, reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
-        """The score that the released reader finds."""
+        """Return the score that the released reader finds."""
         try:
             score = find_score(reply)
         except OverflowError:
@@ -120,7 +120,7 @@ class Released:
 
 
 def first_truth(items: Sequence[Any]) -> dict[str, str]:
-    """Metadata with the text of `items[0]`, where the content would give another.
+    """Return metadata with the text of `items[0]`, where the content would give another.
 
     `items` are a row's `gt_answer`, {"text": ..., "image": ...} each. The content made of
     them holds nothing of an item without both, so that the text of the next item would be
@@ -132,7 +132,7 @@ def first_truth(items: Sequence[Any]) -> dict[str, str]:
 
 
 def _first_text(items: Sequence[Mapping[str, Any]]) -> Any:
-    """The text that the content of `items` begins with; None where it has none."""
+    """Return the text that the content of `items` begins with; None where it has none."""
     if not any(item.get("text") or item.get("image") for item in items):
         return None
     for item in items:

@@ -25,7 +25,7 @@ class RubricQuestion:
     """Rubric, question and answer in this order, so that all requests about one question
     begin alike and a server's prefix cache serves them."""
     left_out: int = 0
-    """Pictures of question and answer that the judge is not shown."""
+    """Images of question and answer that the judge is not shown."""
     cut: bool = False
     """Whether text of the answer is left out."""
     neutralised: tuple[str, ...] = ()
@@ -33,18 +33,18 @@ class RubricQuestion:
 
     @property
     def images(self) -> int:
-        """Pictures the judge is shown."""
+        """Images the judge is shown."""
         return sum(isinstance(s, Image) for s in self.content)
 
     def request(self, seed: int | None) -> Request:
-        """The first question to the judge."""
+        """Return the first question to the judge."""
         return Request((Turn("user", self.content),), seed)
 
 
 def follow_up(
     request: Request, reply: str, problem: str, rubric: Rubric, seed: int | None
 ) -> Request:
-    """The conversation so far, with a turn that asks for the verdict in its form."""
+    """Return the conversation so far, with a turn that asks for the verdict in its form."""
     message = (
         f"This cannot be read: {problem}. Give your judgement again, in exactly this form "
         f"and with nothing before or after it:\n{rubric.form}"
@@ -115,7 +115,7 @@ def read_reply(reply: str, rubric: Rubric) -> RubricVerdict | Unreadable:
 
 
 def _stated(reply: str) -> tuple[int | None, str]:
-    """The score of the last score line, and the problem where there is none."""
+    """Return the score of the last score line, and the problem where there is none."""
     lines = list(_SCORE.finditer(reply))
     if not lines:
         return None, "there is no score"

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from generators.base import Kind, StageSpec, WeightsName, imported
 from generators.errors import UnknownName, UsageError
 from generators.mini.resolve import as_mini, mini_settings
+from generators.mini.table import MINI
 from generators.names import unknown, with_overrides
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
@@ -37,12 +38,12 @@ class JudgeSettings(BaseModel):
     user's copy of prompts.py (github.com/Lillianwei-h/MMIE), or the folder with it."""
     mode: Mode = DEFAULT_MODE
     """`official` flattens, cuts, drops and reads as the released scorer does; `corrected`
-    keeps the document's order and all its pictures, and drops nothing silently."""
+    keeps the document's order and all its images, and drops nothing silently."""
     retries: int | None = Field(default=None, ge=0, le=5)
     """How often a judge whose reply cannot be read is asked for its verdict again; by
     default once, and never in official mode."""
     max_images: int | None = Field(default=None, ge=1)
-    """Most pictures shown, those of the question first; the places of all others are
+    """Most images shown, those of the question first; the places of all others are
     marked in the text. By default all are shown."""
     seed: int = Field(default=0, ge=0)
     """Of the chat stage's sampling, where it samples: another seed, another judgement."""
@@ -112,7 +113,7 @@ def resolve_judge(
     gpu_gib: float = 80.0,
     chat: Chat | None = None,
 ) -> RubricJudge:
-    """The judge `judge:NAME`; UsageError for unknown names, settings and rubrics.
+    """Return the judge `judge:NAME`; UsageError for unknown names, settings and rubrics.
 
     `overrides` are fields of `JudgeSettings`; those of `judge:mmie-score` may also be
     fields of its model.
@@ -128,8 +129,22 @@ def resolve_judge(
     return judge(name, stage, settings)
 
 
+def refuse_mini_writer(name: str, weights: WeightsName) -> None:
+    """UsageError for the judge `judge:NAME` whose mini weights only answer queries.
+
+    Not in `resolve_judge`: runs that were scored with one are still read.
+    """
+    model = name.removeprefix(PREFIX)
+    if weights == "mini" and model != name and model in MINI and name not in MINI:
+        judges = ", ".join(known for known in MINI if known.startswith(PREFIX))
+        raise UsageError(
+            f"{model!r} is no judge in the miniature world, where it only answers queries. "
+            f"There {judges} judges answers by a rubric; endpoints judge there too"
+        )
+
+
 def rubrics_of(settings: JudgeSettings) -> Mapping[str, Rubric]:
-    """The rubrics by category; UsageError where the official ones are missing."""
+    """Return the rubrics by category; UsageError where the official ones are missing."""
     file = settings.source.file()
     return OWN if file is None else read_published(file)
 
@@ -168,7 +183,7 @@ def _own_stage(
     settings: JudgeSettings,
 ) -> StageSpec:
     make: Callable[..., StageSpec] = imported(JUDGES[name.removeprefix(PREFIX)].make)
-    # The released scorer cuts pictures into tiles regardless of the context.
+    # The released scorer cuts images into tiles regardless of the context.
     as_released = {"fit_context": False} if settings.mode == "official" else {}
     values = as_released | dict(overrides)
     if weights != "mini":

@@ -52,7 +52,7 @@ class RubricSource:
         return RubricSource(self.path.expanduser().resolve())
 
     def file(self, inside: str = PROMPTS) -> Path | None:
-        """The file of prompts: `path`, or `inside` in it where it is a folder."""
+        """Return the file of prompts: `path`, or `inside` in it where it is a folder."""
         if self.path is None:
             return None
         path = self.path.expanduser()
@@ -80,7 +80,7 @@ OWN_WORDING = RubricSource()
 
 
 def parse_rubric(text: str | None) -> RubricSource:
-    """The source that `text` names; our wording for None.
+    """Return the source that `text` names; our wording for None.
 
     Raises UsageError for anything but `own` and `official:PATH`. The file is not read.
     """
@@ -100,13 +100,11 @@ def parse_rubric(text: str | None) -> RubricSource:
 
 
 def parse_mode(text: str | None) -> Mode:
-    """The mode that `text` names, `corrected` for None; UsageError for any other text."""
-    if text is None:
-        return DEFAULT_MODE
-    for mode in MODES:
-        if text == mode:
-            return mode
-    raise unknown("mode", text, MODES)
+    """Return the mode that `text` names, `corrected` for None; UsageError for others."""
+    named: dict[str | None, Mode] = {None: DEFAULT_MODE, **{mode: mode for mode in MODES}}
+    if text not in named:
+        raise unknown("mode", str(text), MODES)
+    return named[text]
 
 
 DIGESTS: Mapping[str, str] = MappingProxyType(
@@ -122,50 +120,32 @@ _FORM = f"### Score\n<an integer from 0 to {TOP}>"
 
 
 def read_published(file: Path) -> dict[str, Rubric]:
-    """The released rubrics by category, from the user's copy of prompts.py.
+    """Return the released rubrics by category, from the user's copy of prompts.py.
 
     UsageError where the file cannot be read, is not Python, holds no template for a
     category, or holds another text than the released one.
     """
-    templates = _templates(_parsed(file))
-    return {category: _checked(category, templates, file) for category in DIGESTS}
+    texts = checked(_templates(_parsed(file)), DIGESTS, file)
+    return {c: Rubric(f"official:{c}", text, _FORM) for c, text in texts.items()}
 
 
 def _parsed(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_text("utf-8"))
-    except OSError as error:
+    except (OSError, SyntaxError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or f"it is not Python: {error}"
         raise UsageError(
-            f"rubric {str(file)!r}: {error.strerror}; it must be {PROMPTS} of "
-            "github.com/Lillianwei-h/MMIE, or the folder that holds it"
+            f"official prompts {str(file)!r}: {reason}; give the file of the released "
+            "program, or the checkout that holds it"
         ) from None
-    except (SyntaxError, ValueError) as error:
-        raise UsageError(f"rubric {str(file)!r} is not Python: {error}") from None
-
-
-def _checked(category: str, templates: Mapping[str, str], file: Path) -> Rubric:
-    template = templates.get(category)
-    if template is None:
-        raise UsageError(
-            f"rubric {str(file)!r}: get_prompt returns no text for {category!r} ids"
-        )
-    digest = hashlib.sha256(template.encode()).hexdigest()
-    if digest != DIGESTS[category]:
-        raise UsageError(
-            f"rubric {str(file)!r}: the text for {category} is not the released one; its "
-            f"sha256 is {digest}, expected {DIGESTS[category]} (commit eb0fd6e)"
-        )
-    return Rubric(f"official:{category}", template, _FORM)
 
 
 def _templates(module: ast.Module) -> dict[str, str]:
-    """What `get_prompt` returns, by the letters it looks for in an id."""
+    """Return what `get_prompt` returns, by the letters it looks for in an id."""
     strings: dict[str, str] = {}
     for node in module.body:
-        if (
-            isinstance(node, ast.Assign)
-            and (text := _text(node.value, strings)) is not None
-        ):
+        text = _text(node.value, strings) if isinstance(node, ast.Assign) else None
+        if isinstance(node, ast.Assign) and text is not None:
             strings |= {t.id: text for t in node.targets if isinstance(t, ast.Name)}
     functions = [n for n in module.body if isinstance(n, ast.FunctionDef)]
     branches = (b for f in functions if f.name == "get_prompt" for b in _branches(f))
@@ -177,7 +157,7 @@ def _templates(module: ast.Module) -> dict[str, str]:
 
 
 def _branches(function: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:
-    """(letters, returned expression) of each `if "LETTERS" in ...: return ...`."""
+    """Yield (letters, returned expression) of each `if "LETTERS" in ...: return ...`."""
     for node in ast.walk(function):
         if not isinstance(node, ast.If) or not isinstance(node.test, ast.Compare):
             continue
@@ -205,11 +185,7 @@ def constants(path: Path, inside: str) -> dict[str, Any]:
     is read as an entry of the dictionary `name`; anything that is not a literal is
     skipped. Raises UsageError where the file is missing or is not Python.
     """
-    file = path / inside if path.is_dir() else path
-    try:
-        tree = ast.parse(file.read_text(encoding="utf-8"))
-    except (OSError, SyntaxError, ValueError) as error:
-        raise UsageError(f"official prompts {file}: {error}") from error
+    tree = _parsed(path / inside if path.is_dir() else path)
     literals: dict[str, Any] = {}
     for node in tree.body:
         if isinstance(node, ast.Assign) and len(node.targets) == 1:

@@ -10,7 +10,7 @@ the evaluated model where the program's is the reference.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,14 +22,12 @@ from scorers.pairwise.games import (
     Aspect,
     Game,
     PairQuestion,
-    PairStanding,
     ParsedReply,
     Standings,
-    TablePart,
     by_pair,
     counted,
-    groups,
     in_both_orders,
+    pair_rows,
     preferences,
 )
 from scorers.pairwise.prompts import (
@@ -39,7 +37,7 @@ from scorers.pairwise.prompts import (
     texts,
     whole,
 )
-from scorers.pairwise.protocol import DualEvaluation, both_orders
+from scorers.pairwise.protocol import Pairwise, both_orders
 from scorers.pairwise.readers import level, marks, official_creation, official_marks
 from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
@@ -48,7 +46,7 @@ FACTUALITY = "visual_factuality"
 """Metadata of a sample: its criteria of visual factuality; `Sample.criteria` are those of
 preference."""
 TRUTH = "ground_truth"
-"""Metadata of a sample: what the pictures in truth show, for the judge alone."""
+"""Metadata of a sample: what the images in truth show, for the judge alone."""
 
 _DIGESTS = {
     "subjective": "ff415c39adcac2c2cae33942e450ae8c01da605701745d92afdb1bbdef7e3963",
@@ -69,7 +67,7 @@ class CreationWording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Creation(DualEvaluation):
+class Creation(Pairwise):
     """The protocol. Official mode counts judgements, corrected mode counts questions."""
 
     mode: Mode = "corrected"
@@ -90,24 +88,18 @@ class Creation(DualEvaluation):
     ) -> tuple[PairQuestion, ...]:
         """Both orders of the preference, and of visual factuality where it has criteria.
 
-        Pictures of the question go with the preference alone; officially before all text,
+        Images of the question go with the preference alone; officially before all text,
         in corrected mode where the question has them.
         """
-        shown = both_orders(first, second)
-        questions = [
-            PairQuestion(
-                "preference", swapped, self._preference(sample, whole(a), whole(b))
-            )
-            for swapped, a, b in shown
-        ]
+        asked: dict[Aspect, Callable[[Sample, Content, Content], tuple[Turn, ...]]]
+        asked = {"preference": self._preference}
         if sample.metadata.get(FACTUALITY):
-            questions += [
-                PairQuestion(
-                    "factuality", swapped, self._factuality(sample, whole(a), whole(b))
-                )
-                for swapped, a, b in shown
-            ]
-        return tuple(questions)
+            asked["factuality"] = self._factuality
+        return tuple(
+            PairQuestion(aspect, swapped, turns(sample, whole(a), whole(b)))
+            for aspect, turns in asked.items()
+            for swapped, a, b in both_orders(first, second)
+        )
 
     def _preference(
         self, sample: Sample, first: Content, second: Content
@@ -136,29 +128,10 @@ class Creation(DualEvaluation):
         return official_marks(reply) if self.mode == "official" else marks(reply)
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Reward, win rate and visual factuality of each pair's second system."""
-        rows = [
-            self._row(pair, part, group, members)
-            for pair, played in by_pair(games, baseline).items()
-            for part, group, members in groups(played)
-        ]
-        return Standings(
-            protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
-        )
-
-    def _row(
-        self, pair: tuple[str, str], part: TablePart, group: str, games: list[Game]
-    ) -> PairStanding:
-        official = self.mode == "official"
-        values = official_rewards(games) if official else corrected_rewards(games)
-        return PairStanding(
-            system=pair[1],
-            opponent=pair[0],
-            part=part,
-            group=group,
-            values=values,
-            counts=counted(games) | spread(games),
-        )
+        """Return reward, win rate and visual factuality of each pair's second system."""
+        values = official_rewards if self.mode == "official" else corrected_rewards
+        rows = tuple(pair_rows(by_pair(games, baseline), values, spread))
+        return Standings(protocol=self.name, mode=self.mode, baseline=baseline, rows=rows)
 
 
 def _filled(
@@ -200,7 +173,7 @@ def spread(games: Sequence[Game]) -> dict[str, int]:
 
 
 def official_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Means over judgements, as `merge_dual` of creation.py pools the two orders.
+    """Return means over judgements, as `merge_dual` of creation.py pools the two orders.
 
     Failed replies count as unread ones. A share of nothing, where the program raises
     ZeroDivisionError, has no value.
@@ -232,7 +205,7 @@ def _all_preferences(games: Sequence[Game]) -> list[int]:
 
 
 def _all_marks(games: Sequence[Game]) -> list[tuple[float, float]]:
-    """(second's, first's) marks of every reply that was read."""
+    """Return (second's, first's) marks of every reply that was read."""
     return [pair for g in games for pair in _marks(g)]
 
 
@@ -245,7 +218,7 @@ def _marks(game: Game) -> list[tuple[float, float]]:
 
 
 def corrected_rewards(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Means over questions read in both orders, with intervals by drawing questions.
+    """Return means over questions read in both orders, with intervals by drawing questions.
 
     Where every reply can be read the values equal the official ones.
     """

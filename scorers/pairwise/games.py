@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal
 
 from generators.base import (
     Failure,
@@ -19,7 +20,7 @@ from scorers.features import Style
 from scorers.statistics.estimate import Estimate
 
 Aspect = Literal["preference", "factuality"]
-"""What is asked: which answer is better, or how true each is to the pictures."""
+"""What is asked: which answer is better, or how true each is to the images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +73,12 @@ class Judgement:
     """Of the pair's first and second answer, where the protocol looks at style."""
 
     def verdict(self, swapped: bool) -> Verdict | None:
-        """The verdict on one order of showing, where there is one."""
+        """Return the verdict on one order of showing, where there is one."""
         value = self._value("preference", swapped)
         return value if isinstance(value, Verdict) else None
 
     def marks(self, swapped: bool) -> FactualityScores | None:
-        """The marks given in one order of showing, as shown, where there are any."""
+        """Return the marks given in one order of showing, as shown, where there are any."""
         value = self._value("factuality", swapped)
         return value if isinstance(value, FactualityScores) else None
 
@@ -130,7 +131,7 @@ class Game:
         )
 
     def versus(self, baseline: str | None) -> "Game":
-        """The game with the baseline, if it plays, as the pair's first."""
+        """Return the game with the baseline, if it plays, as the pair's first."""
         return self.flipped if self.second == baseline else self
 
 
@@ -189,7 +190,7 @@ def preferences(judgement: Judgement) -> list[int]:
 
 
 def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
-    """(question, preferences for the second) of the games read in both orders.
+    """Return (question, preferences for the second) of the games read in both orders.
 
     One order alone would let the judge's position bias into the mean.
     """
@@ -199,19 +200,6 @@ def in_both_orders(games: Iterable[Game]) -> list[tuple[str, list[int]]]:
 
 
 TablePart = Literal["overall", "category", "field"]
-
-
-class _Grouped(Protocol):
-    """What has a category and a field."""
-
-    @property
-    def category(self) -> str: ...
-
-    @property
-    def field(self) -> str: ...
-
-
-G = TypeVar("G", bound=_Grouped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,14 +243,35 @@ class Standings:
         return about | {"rows": [row.as_json() for row in self.rows]}
 
 
-def groups(games: Sequence[G]) -> Iterator[tuple[TablePart, str, list[G]]]:
-    """All games, then those of each category, then those of each field."""
+def groups(games: Sequence[Game]) -> Iterator[tuple[TablePart, str, list[Game]]]:
+    """Yield all games, then those of each category, then those of each field."""
     yield "overall", "", list(games)
-    for name in _names(g.category for g in games):
+    for name in sorted({g.category for g in games} - {""}):
         yield "category", name, [g for g in games if g.category == name]
-    for name in _names(g.field for g in games):
+    for name in sorted({g.field for g in games} - {""}):
         yield "field", name, [g for g in games if g.field == name]
 
 
-def _names(values: Iterable[str]) -> list[str]:
-    return sorted(set(values) - {""})
+def rank(estimate: Estimate) -> float:
+    """Return what sorts an estimate among others: best first, those without value last."""
+    return math.inf if estimate.value is None else -estimate.value
+
+
+def pair_rows(
+    pairs: Mapping[tuple[str, str], Sequence[Game]],
+    values: Callable[[Sequence[Game]], Mapping[str, Estimate]],
+    counts: Callable[[Sequence[Game]], Mapping[str, int]],
+) -> list[PairStanding]:
+    """Return a row for each pair's second system on each group of questions."""
+    return [
+        PairStanding(
+            system=second,
+            opponent=first,
+            part=part,
+            group=group,
+            values=values(members),
+            counts={**counted(members), **counts(members)},
+        )
+        for (first, second), games in pairs.items()
+        for part, group, members in groups(games)
+    ]

@@ -39,7 +39,7 @@ class Matchup:
         return Result((first, second))
 
     def game(self, outcome: Outcome[Judgement], protocol: Pairwise) -> Game:
-        """The game that a judge's `outcome` makes of it."""
+        """Return the game that a judge's `outcome` makes of it."""
         styles = (
             protocol.style_of(a.value, first=first) if isinstance(a, Result) else None
             for a, first in zip(self.answers, (True, False), strict=True)
@@ -135,7 +135,7 @@ class ComparedPair:
 
 
 def mean_preference(judgement: Judgement) -> Outcome[float]:
-    """Mean preference for the second in levels, -2 to 2.
+    """Return mean preference for the second in levels, -2 to 2.
 
     A failed reply makes the whole a failure; Unscored where no order can be read.
     """

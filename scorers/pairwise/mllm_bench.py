@@ -27,10 +27,9 @@ from scorers.pairwise.games import (
     PairStanding,
     ParsedReply,
     Standings,
-    TablePart,
     by_pair,
-    counted,
-    groups,
+    pair_rows,
+    rank,
 )
 from scorers.pairwise.prompts import (
     as_content,
@@ -39,12 +38,11 @@ from scorers.pairwise.prompts import (
     texts,
     whole,
 )
-from scorers.pairwise.protocol import DualEvaluation, both_orders
+from scorers.pairwise.protocol import Pairwise, both_orders
 from scorers.pairwise.readers import SITUATION_ONE, SITUATION_TWO, official_vote, vote
-from scorers.statistics.battles import Battle, online_elo
-from scorers.statistics.bradley_terry import bradley_terry
 from scorers.statistics.estimate import DRAWS, Estimate
 from scorers.statistics.means import mean_by_question
+from scorers.statistics.ratings import Battle, bradley_terry, online_elo
 
 QUESTION_TYPE = "question_type"
 """Metadata of a sample: `open-ended`, `close-ended` or `compound`."""
@@ -69,7 +67,7 @@ class MllmBenchWording:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MllmBench(DualEvaluation):
+class MllmBench(Pairwise):
     """The protocol. Official mode counts merged votes; corrected mode fits ratings."""
 
     mode: Mode = "corrected"
@@ -89,7 +87,7 @@ class MllmBench(DualEvaluation):
     def requests(
         self, sample: Sample, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
-        """Both orders; the pictures after all text officially, else where they belong."""
+        """Both orders; the images after all text officially, else where they belong."""
         return tuple(
             PairQuestion("preference", swapped, self._turns(sample, whole(a), whole(b)))
             for swapped, a, b in both_orders(first, second)
@@ -124,35 +122,20 @@ class MllmBench(DualEvaluation):
         return True
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
-        """One of the four votes."""
+        """Return one of the four votes."""
         return official_vote(reply) if self.mode == "official" else vote(reply)
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Wins, ties and losses of each pair's second system, then ratings of all."""
+        """Return wins, ties and losses of each pair's second system, then all ratings."""
         pairs = by_pair(games, baseline)
-        rows = [
-            self._row(pair, part, group, members)
-            for pair, own in pairs.items()
-            for part, group, members in groups(own)
-        ]
-        rate = official_elo if self.mode == "official" else corrected_elo
-        rows += rate(pairs, baseline, self.draws)
-        return Standings(
-            protocol=self.name, mode=self.mode, baseline=baseline, rows=tuple(rows)
-        )
-
-    def _row(
-        self, pair: tuple[str, str], part: TablePart, group: str, games: list[Game]
-    ) -> PairStanding:
         official = self.mode == "official"
-        values = official_shares(games) if official else corrected_shares(games)
-        return PairStanding(
-            system=pair[1],
-            opponent=pair[0],
-            part=part,
-            group=group,
-            values=values,
-            counts=counted(games) | tally(games),
+        rows = pair_rows(pairs, official_shares if official else corrected_shares, tally)
+        if official:
+            rated = official_elo(pairs)
+        else:
+            rated = corrected_elo(pairs, baseline, self.draws)
+        return Standings(
+            protocol=self.name, mode=self.mode, baseline=baseline, rows=(*rows, *rated)
         )
 
 
@@ -188,20 +171,20 @@ def _voted(judgement: Judgement, swapped: bool) -> str | None:
 
 
 def results(games: Sequence[Game]) -> list[tuple[str, str]]:
-    """(question, result) of the games with two votes."""
+    """Return (question, result) of the games with two votes."""
     judged = [(g.question, merged(g.judgement)) for g in games if g.judgement is not None]
     return [(question, result) for question, result in judged if result is not None]
 
 
 def tally(games: Sequence[Game]) -> dict[str, int]:
-    """Results by class: for the second system, for the first, and the others."""
+    """Return results by class: for the second system, for the first, and the others."""
     counted = Counter(result for _, result in results(games))
     counts = {"win": counted[SECOND], "lose": counted[FIRST]}
     return counts | {name: counted[name] for name in NEITHER}
 
 
 def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
-    """Shares of wins, ties with all that is undecided, and losses, in percent."""
+    """Return shares of wins, ties with all that is undecided, and losses, in percent."""
     merged = results(games)
     n, count = len(merged), Counter(result for _, result in merged)
     if n == 0:
@@ -213,7 +196,7 @@ def official_shares(games: Sequence[Game]) -> dict[str, Estimate]:
 
 
 def corrected_shares(games: Sequence[Game]) -> dict[str, Estimate]:
-    """The same with intervals, and `score`: wins and half of the ties."""
+    """Return the same with intervals, and `score`: wins and half of the ties."""
     merged = results(games)
     questions = [question for question, _ in merged]
     wins = [100.0 * (r == SECOND) for _, r in merged]
@@ -231,9 +214,7 @@ SEED = 42
 GamesByPair = Mapping[tuple[str, str], Sequence[Game]]
 
 
-def official_elo(
-    pairs: GamesByPair, baseline: str | None, draws: int
-) -> list[PairStanding]:
+def official_elo(pairs: GamesByPair) -> list[PairStanding]:
     """Online Elo over counts of merged votes, and the median of 1000 resamplings.
 
     The pairs are taken in the order given, where the program takes files in the order of
@@ -254,7 +235,7 @@ def official_elo(
 
 
 def counted_battles(pair: tuple[str, str], games: Sequence[Game]) -> list[Battle]:
-    """The rows that `parse_json_files` makes of one pair's counts, in its order.
+    """Return the rows that `parse_json_files` makes of one pair's counts, in its order.
 
     The second system comes first, as in the program's files of counts: these name the
     sides of the last reply, which is one with the answers swapped.
@@ -309,12 +290,8 @@ def corrected_elo(
     ratings = {name: rated.get(name, unplayed) for name in names}
     return [
         PairStanding(system=name, values={"elo": ratings[name]})
-        for name in sorted(names, key=lambda n: (-_value(ratings[n]), n))
+        for name in sorted(names, key=lambda n: (rank(ratings[n]), n))
     ]
 
 
 _SCORES = {FIRST: 1.0, SECOND: 0.0}
-
-
-def _value(estimate: Estimate) -> float:
-    return float("-inf") if estimate.value is None else estimate.value

@@ -4,29 +4,53 @@ Tracks are single-round, multi-linguistic (an answer in another language than th
 is not correct) and multi-round (one answer per turn, judged together). Constants after
 Yan98/ProBench_eval@c17b7ae (engine/constant.py, gen_judgement.py, show_result.py) and
 section 2 of the paper.
+
+Corrected mode fits all systems that play at once. Official mode follows
+`get_battles_from_judgment` of show_result.py@c17b7ae: each system is fitted alone with the
+baseline, every game twice and `>>` three times, with z-scores of style and scikit-learn's
+default penalty; single games are resampled; ratings and interval ends are cut to whole
+numbers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
+from generators.base import Result, Unscored
 from generators.content import filled, joined
 from generators.document import Content, Document, Sample, Turn
-from scorers.features import Style, TokenCounter, style, words
+from scorers.features import (
+    NAMES,
+    PUBLISHED,
+    Style,
+    TokenCounter,
+    difference,
+    style,
+    words,
+)
 from scorers.judging.sources import Mode, checked, constants
 from scorers.pairwise import prompts
 from scorers.pairwise.games import (
     Aspect,
     Game,
+    Judgement,
     PairQuestion,
+    PairStanding,
     ParsedReply,
     Standings,
+    TablePart,
     by_pair,
+    counted,
     groups,
+    in_both_orders,
+    rank,
 )
-from scorers.pairwise.probench_ratings import corrected_rows, official_row
 from scorers.pairwise.prompts import (
     as_content,
     history,
@@ -36,8 +60,19 @@ from scorers.pairwise.prompts import (
     user_turns,
     whole,
 )
-from scorers.pairwise.protocol import DualEvaluation, both_orders
+from scorers.pairwise.protocol import Pairwise, both_orders
 from scorers.pairwise.readers import level, official_forms, official_probench
+from scorers.statistics.estimate import Estimate, Floats
+from scorers.statistics.means import mean_by_question
+from scorers.statistics.ratings import (
+    INITIAL,
+    SCALE,
+    Battle,
+    Ratings,
+    bradley_terry,
+    expected,
+    online_elo,
+)
 
 TRACK = "chat_type"
 """Metadata of a sample: one of `TRACKS`; by default decided by the number of user turns."""
@@ -63,23 +98,17 @@ _PAIR = (
 _TURN = "<turn{i}/>\n{pair}\n</turn{i}>"
 
 
-def _own_wording() -> Mapping[str, str]:
-    return prompts.LIKERT
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProBench(DualEvaluation):
+class ProBench(Pairwise):
     """The protocol. Official mode fits each system alone with the baseline."""
 
     mode: Mode = "corrected"
-    wording: Mapping[str, str] = field(default_factory=_own_wording)
+    wording: Mapping[str, str] = field(default_factory=lambda: prompts.LIKERT)
     """The judge's task by track."""
     count: TokenCounter = words
     """Counts tokens; the official program's is `features.gpt_tokens()`."""
     strong: int = 3
     """How often a verdict `>>` counts."""
-    first_order_only: bool = False
-    """Whether to leave out the games that show the pair's second answer first."""
     draws: int = 300
     name: str = "probench"
 
@@ -90,7 +119,7 @@ class ProBench(DualEvaluation):
         return dict(zip(TRACKS, (released[name] for name in _DIGESTS), strict=True))
 
     def track(self, sample: Sample) -> str:
-        """The sample's track."""
+        """Return the sample's track."""
         plain = "multi-round" if len(user_turns(sample)) > 1 else "singleround"
         named = sample.metadata.get(TRACK, plain)
         return named if named in TRACKS else plain
@@ -98,9 +127,9 @@ class ProBench(DualEvaluation):
     def requests(
         self, sample: Sample, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
-        """Both orders of showing.
+        """Return both orders of showing.
 
-        The pictures of the question come first officially, else where it has them. A
+        The images of the question come first officially, else where it has them. A
         document of one answer to several turns answers the last of them, after the
         earlier ones as they were (corrected mode only). ValueError for any other number
         of answers.
@@ -108,12 +137,12 @@ class ProBench(DualEvaluation):
         return tuple(
             PairQuestion("preference", swapped, self._turns(sample, a, b))
             for swapped, a, b in both_orders(first, second)
-            if not (swapped and self.first_order_only)
         )
 
     def _turns(self, sample: Sample, first: Document, second: Document) -> tuple[Turn, ...]:
         track = self.track(sample)
-        if track == "multi-round" and not self._last_alone(sample, first, second):
+        single = len(first.answers) == len(second.answers) == 1
+        if track == "multi-round" and not (single and self.mode == "corrected"):
             pairs = self._rounds(sample, first, second)
         elif self.mode == "official":
             _matching(sample, first, second)
@@ -125,10 +154,6 @@ class ProBench(DualEvaluation):
         before = pictures(sample.question) if self.mode == "official" else ()
         system = Turn("system", as_content(self.wording[track]))
         return (system, Turn("user", joined((*before, *pairs))))
-
-    def _last_alone(self, sample: Sample, first: Document, second: Document) -> bool:
-        single = len(first.answers) == len(second.answers) == 1
-        return single and self.mode == "corrected"
 
     def _rounds(self, sample: Sample, first: Document, second: Document) -> Content:
         _matching(sample, first, second)
@@ -155,7 +180,7 @@ class ProBench(DualEvaluation):
         return official_probench(reply) if self.mode == "official" else level(reply)
 
     def style_of(self, answer: Document, *, first: bool) -> Style:
-        """Style of the pair's first or second answer.
+        """Return style of the pair's first or second answer.
 
         Officially white space around the baseline's answers counts, the model's not.
         """
@@ -165,7 +190,7 @@ class ProBench(DualEvaluation):
         return style(parts, images, count=self.count, mode=self.mode, stripped=stripped)
 
     def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Ratings and win rates against the baseline, overall and on every group.
+        """Return ratings and win rates against the baseline, overall and on every group.
 
         Without a baseline the first system of each pair is the baseline officially, the
         first by name otherwise.
@@ -203,7 +228,7 @@ def _matching(sample: Sample, first: Document, second: Document) -> None:
 def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, Content]:
     """Question and answers as the official program prints them: as Python lists.
 
-    Answers with pictures, which it never had, are set as they are.
+    Answers with images, which it never had, are set as they are.
     """
     fields = {
         "question": as_content(repr([Document(t.content).text for t in user_turns(sample)]))
@@ -213,3 +238,254 @@ def _listed(sample: Sample, first: Document, second: Document) -> Mapping[str, C
         as_list = as_content(repr([d.text for d in answer.answers]))
         fields[name] = as_list if plain else whole(answer)
     return fields
+
+
+def corrected_rows(
+    games: Sequence[Game],
+    baseline: str | None,
+    part: TablePart,
+    group: str,
+    *,
+    strong: float,
+    draws: int,
+) -> list[PairStanding]:
+    """A row per system, best first, and one with the effects of order and style.
+
+    `rating` has the baseline at 1000; `win_rate` is the rating's expected score against
+    it in percent, order and style being equal; `preferred` is the observed one, over
+    questions read in both orders; `plain_rating` is the rating without style.
+    """
+    names = sorted({name for g in games for name in (g.first, g.second)})
+    if not names:
+        return []
+    anchor = baseline if baseline in names else names[0]
+    battles = [b for g in games for b in battles_of(g, strong)]
+    styled = bradley_terry(battles, anchor, NAMES, draws=draws)
+    plain = bradley_terry(battles, anchor, draws=draws)
+    rows = []
+    for name in names:
+        values = _values(name, styled, plain, _against(name, anchor, games))
+        own = [g for g in games if name in (g.first, g.second)]
+        rows.append(
+            PairStanding(
+                system=name,
+                opponent="" if name == anchor else anchor,
+                part=part,
+                group=group,
+                values=values,
+                counts=counted(own),
+            )
+        )
+    rows.sort(key=lambda row: (rank(row.values["rating"]), row.system))
+    return [*rows, PairStanding(system="", part=part, group=group, values=styled.effects)]
+
+
+def battles_of(game: Game, strong: float) -> list[Battle]:
+    """Return one battle per order that was read; a tie is half a win of either side."""
+    battles: list[Battle] = []
+    if game.judgement is None:
+        return battles
+    styles = game.judgement.styles
+    for swapped, sign in ((False, 1), (True, -1)):
+        verdict = game.judgement.verdict(swapped)
+        if verdict is None:
+            continue
+        preference = sign * verdict.preference
+        battles.append(
+            Battle(
+                question=game.question,
+                first=game.first,
+                second=game.second,
+                score=0.5 if preference == 0 else float(preference > 0),
+                weight=strong if abs(preference) == 2 else 1,
+                order=sign,
+                style=difference(*styles) if styles else (0.0,) * len(NAMES),
+            )
+        )
+    return battles
+
+
+def _values(
+    name: str, styled: Ratings, plain: Ratings, versus: Sequence[Game]
+) -> dict[str, Estimate]:
+    unread = Estimate(None, None, 0, "no game read")
+    values = {
+        "rating": styled.systems.get(name, unread),
+        "plain_rating": plain.systems.get(name, unread),
+    }
+    if name in styled.win_rates:
+        values["win_rate"] = styled.win_rates[name]
+    if versus:
+        values["preferred"] = _preferred(versus)
+    return values
+
+
+def _against(name: str, anchor: str, games: Sequence[Game]) -> list[Game]:
+    """Return the games of `name` against the anchor, the anchor being the first."""
+    games_against = (
+        g.versus(anchor) for g in games if {g.first, g.second} == {name, anchor}
+    )
+    return list(games_against) if name != anchor else []
+
+
+def _preferred(games: Sequence[Game]) -> Estimate:
+    both = in_both_orders(games)
+    shares = [100 * sum((v > 0) + (v == 0) / 2 for v in values) / 2 for _, values in both]
+    return mean_by_question([question for question, _ in both], shares)
+
+
+BASELINE_RATING = 1114
+"""The baseline's rating (`fit_bt`)."""
+ROUNDS = 100
+SEED = 42
+K = 32
+"""Of the online update in section 2 of the paper; the program has none."""
+
+
+def official_row(
+    pair: tuple[str, str], part: TablePart, group: str, games: Sequence[Game], strong: int
+) -> PairStanding:
+    """Return the numbers of the pair's second system, with its first as the baseline.
+
+    Intervals depend on the order of the games. Where a style feature does not vary or all
+    games go one way the program ends in an error; here the rating has no value.
+    """
+    battles = [b for g in games for b in _official_battles(g, strong)]
+    values = _ratings(battles) | _tokens(games)
+    values["elo_online"] = _online(pair, games)
+    return PairStanding(
+        system=pair[1],
+        opponent=pair[0],
+        part=part,
+        group=group,
+        values=values,
+        counts=counted(games) | {"battles": len(battles)},
+    )
+
+
+def _official_battles(game: Game, strong: int) -> list[Battle]:
+    """Return the game's battles with published features, each as often as it counts."""
+    styles = game.judgement.styles if game.judgement is not None else None
+    gaps = difference(*styles, PUBLISHED) if styles else ()
+    battles = battles_of(game, strong)
+    return [
+        Battle(
+            question=b.question, first=b.first, second=b.second, score=b.score, style=gaps
+        )
+        for b in battles
+        for _ in range(int(b.weight))
+    ]
+
+
+def _ratings(battles: Sequence[Battle]) -> dict[str, Estimate]:
+    n = len(battles)
+    if n == 0:
+        return _missing("no game read")
+    x, y = matrices(battles)
+    if not np.isfinite(x).all():
+        flat = [f for f, c in zip(PUBLISHED, x[:, 2:].T, strict=True) if np.isnan(c).any()]
+        return _missing(f"no spread in style: {', '.join(flat)}")
+    if len(set(y)) < 2:
+        return _missing("all games go one way")
+    coefficients = _fitted(x, y)
+    rating = int(_rating(coefficients))
+    samples = _resampled(x, y, np.array([b.score == 0.5 for b in battles]))
+    reason = "" if samples is not None else "a resampling's games all go one way"
+    ends = None
+    if samples is not None:
+        low, high = np.percentile(samples, [2.5, 97.5])
+        ends = (float(int(low)), float(int(high)))
+    values = {
+        "rating": Estimate(float(rating), ends, n, reason),
+        "win_rate": Estimate(round(100 * expected(rating, BASELINE_RATING), 2), None, n),
+    }
+    effects = zip(PUBLISHED, coefficients[2:], strict=True)
+    return values | {
+        f"style.{f}": Estimate(round(float(c), 3), None, n) for f, c in effects
+    }
+
+
+def _missing(reason: str) -> dict[str, Estimate]:
+    return dict.fromkeys(("rating", "win_rate"), Estimate(None, None, 0, reason))
+
+
+def matrices(battles: Sequence[Battle]) -> tuple[Floats, npt.NDArray[np.int64]]:
+    """Return (2n, 2 + features) and (2n,): `construct_style_matrices` for two systems.
+
+    NaN where a feature does not vary. A tie is a win in the first copy of the games and a
+    loss in the second.
+    """
+    sides = np.tile([math.log(10), -math.log(10)], (len(battles), 1))
+    # One feature a row, as there, so that sums round alike.
+    gaps = np.tile(np.array([b.style for b in battles]).T, 2)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        z = ((gaps.T - gaps.mean(1)) / gaps.std(1)).astype(np.float64)
+    score = np.array([b.score for b in battles])
+    y = np.concatenate([score > 0, score == 1]).astype(np.int64)
+    return np.column_stack([np.concatenate([sides, sides]), z]), y
+
+
+def _fitted(x: Floats, y: npt.NDArray[np.int64]) -> Floats:
+    from sklearn.linear_model import LogisticRegression
+
+    return np.asarray(LogisticRegression(fit_intercept=False).fit(x, y).coef_[0])
+
+
+def _rating(coefficients: Floats) -> float:
+    """Return the second system's, in the program's own steps of rounding."""
+    base, own = (SCALE * c + INITIAL for c in coefficients[:2])
+    return float(own + (BASELINE_RATING - base))
+
+
+def _resampled(
+    x: Floats, y: npt.NDArray[np.int64], tied: npt.NDArray[np.bool_]
+) -> list[float] | None:
+    """Return ratings of 100 resamplings of the games; None where one cannot be fitted."""
+    random, n = np.random.RandomState(SEED), len(tied)
+    ratings = []
+    for _ in range(ROUNDS):
+        games = random.choice(n, size=n, replace=True)
+        decided, ties = games[~tied[games]], games[tied[games]]
+        rows = np.concatenate([decided, decided, ties, ties + n])
+        if len(set(y[rows])) < 2:
+            return None
+        ratings.append(_rating(_fitted(x[rows], y[rows])))
+    return ratings
+
+
+def _tokens(games: Sequence[Game]) -> dict[str, Estimate]:
+    """Return mean tokens of the system's judged answers, and of all of the baseline's.
+
+    `get_files` of show_result.py: a file of judgements counts, readable or not, while the
+    baseline's answers count on every item of the data.
+    """
+    own = [j.styles[1].tokens for g in games if (j := _with_reply(g)) and j.styles]
+    other = [n for g in games if (n := _baseline_tokens(g)) is not None]
+    means = {"tokens": own, "tokens_of_opponent": other}
+    return {
+        name: Estimate(sum(counts) / len(counts), None, len(counts))
+        for name, counts in means.items()
+        if counts
+    }
+
+
+def _with_reply(game: Game) -> Judgement | None:
+    """Return the judgement, where there is any reply."""
+    judgement = game.judgement
+    has_reply = judgement and any(
+        isinstance(r.outcome, Result | Unscored) for r in judgement.readings
+    )
+    return judgement if has_reply else None
+
+
+def _baseline_tokens(game: Game) -> int | None:
+    styles = game.judgement.styles if game.judgement is not None else None
+    return styles[0].tokens if game.tokens[0] is None and styles else game.tokens[0]
+
+
+def _online(pair: tuple[str, str], games: Sequence[Game]) -> Estimate:
+    """The second system's rating after the paper's online updates, both from 1000."""
+    battles = [b for g in games for b in battles_of(g, strong=1)]
+    if not battles:
+        return Estimate(None, None, 0, "no game read")
+    return Estimate(online_elo(battles, K)[pair[1]], None, len(battles))

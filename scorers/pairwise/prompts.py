@@ -3,7 +3,7 @@
 The verdicts' forms are the protocols'. What stays the same for every pair of answers (task,
 question, criteria) comes first, so that a server can keep it from one request to the next.
 
-The text-only variant is Creation-MMBench-TO: systems are asked a sample whose pictures are
+The text-only variant is Creation-MMBench-TO: systems are asked a sample whose images are
 replaced by a description, judges are shown the original one. The two lines around a
 description are Figure 30 of the paper's appendix.
 """
@@ -12,9 +12,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from generators.base import Job, Result, StageSpec, Walk
 from generators.content import joined
-from generators.document import Content, Document, Image, Request, Sample, Text, Turn
+from generators.document import Content, Document, Image, Sample, Text, Turn
 
 NO_CRITERIA = (
     "No criteria were written for this request. Ask whether an answer does what was "
@@ -176,13 +175,6 @@ unable to decide: situation two""",
 FACTUALITY_FORM = """Response A Visual Factuality Score: X/10
 Response B Visual Factuality Score: Y/10"""
 
-DESCRIBE = """Describe each picture carefully, and say first how many there are. For each: \
-what it shows on the whole, what kind of picture it is, who and what is in it, the place \
-and the mood, how people and things relate to each other, and any writing in it, word for \
-word.
-"""
-"""Asks for the description that replaces the pictures in a text-only variant."""
-
 
 def spaced(content: Content) -> Content:
     """`content` with every segment on a line of its own."""
@@ -193,32 +185,32 @@ def spaced(content: Content) -> Content:
 
 
 def as_content(text: str) -> Content:
-    """One text as content."""
+    """Return one text as content."""
     return (Text(text),)
 
 
 def texts(content: Content) -> Content:
-    """The text of `content`, one segment a line, as one segment."""
+    """Return the text of `content`, one segment a line, as one segment."""
     return as_content(Document(content).text)
 
 
 def pictures(content: Content) -> Content:
-    """The pictures of `content`."""
+    """Return the images of `content`."""
     return Document(content).images
 
 
 def whole(answer: Document) -> Content:
-    """All of an answer in order, every segment on a line of its own."""
+    """Return all of an answer in order, every segment on a line of its own."""
     return spaced(answer.segments)
 
 
 def user_turns(sample: Sample) -> tuple[Turn, ...]:
-    """The user's turns."""
+    """Return the user's turns."""
     return tuple(t for t in sample.turns if t.role == "user")
 
 
 def history(sample: Sample) -> Content:
-    """All turns before the last user turn, each under its speaker's name."""
+    """Return all turns before the last user turn, each under its speaker's name."""
     last = max(i for i, t in enumerate(sample.turns) if t.role == "user")
     segments: list[Content] = []
     for turn in sample.turns[:last]:
@@ -228,7 +220,7 @@ def history(sample: Sample) -> Content:
 
 
 DESCRIPTION = "image_description"
-"""Metadata of a sample: what its pictures show."""
+"""Metadata of a sample: what its images show."""
 _BEFORE = (
     "This question does not provide images, only descriptions of images by a large "
     "language model. Please answer based on the descriptions.\n"
@@ -237,10 +229,10 @@ _BEFORE = (
 
 
 def text_only(sample: Sample, description: str | None = None) -> Sample:
-    """`sample` without pictures and with `description` after its last user turn's text.
+    """`sample` without images and with `description` after its last user turn's text.
 
     The default is the description in the sample's metadata. Raises
-    ValueError where a sample with pictures has none.
+    ValueError where a sample with images has none.
     """
     if not pictures(sample.question):
         return sample
@@ -258,13 +250,3 @@ def _described(turn: Turn, description: str) -> Turn:
     text = spaced(tuple(s for s in turn.content if isinstance(s, Text)))
     added = f"\n{_BEFORE}{description}" if description else ""
     return Turn(turn.role, joined((*text, Text(added))))
-
-
-def describe(sample: Sample, chat: StageSpec, seed: int | None = None) -> Walk[str]:
-    """Walk to a description of the sample's pictures, asking the stage `chat`."""
-    content = (*pictures(sample.question), Text(DESCRIBE))
-    request = Request((Turn("user", content),), seed if chat.seeded else None)
-    outcome = (yield [Job(chat, request, sample.id)])[0]
-    if not isinstance(outcome, Result):
-        return outcome
-    return Result(outcome.value.text)

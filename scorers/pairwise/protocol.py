@@ -38,7 +38,10 @@ from scorers.pairwise.games import (
 
 
 class Pairwise(Protocol):
-    """A protocol: how a pair is asked about, read, and counted."""
+    """A protocol: how a pair is asked about, read, and counted.
+
+    A protocol of one's own has a name, a mode, `requests`, `read` and `aggregate`.
+    """
 
     __slots__ = ()
 
@@ -52,32 +55,41 @@ class Pairwise(Protocol):
         """Whose constants and quirks apply."""
         ...
 
-    @property
-    def attempts(self) -> int:
-        """Most times one question is asked, the first included."""
-        ...
-
-    def repeats_after(self, reply: str) -> bool:
-        """Whether the released program asks the same again after this unread reply."""
-        ...
-
     def requests(
         self, sample: Sample, first: Document, second: Document
     ) -> tuple[PairQuestion, ...]:
-        """What to ask, both orders of showing; ValueError where it cannot be asked."""
+        """Return what to ask; ValueError where it cannot be asked."""
         ...
 
     def read(self, reply: str, aspect: Aspect = "preference") -> ParsedReply:
-        """What a reply says."""
+        """Return what a reply says."""
         ...
+
+    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
+        """Return every number of the protocol, with counts of what is missing."""
+        ...
+
+    @property
+    def attempts(self) -> int:
+        """Most times one question is asked, the first included.
+
+        Twice in corrected mode; once officially, as Creation-MMBench does.
+        """
+        return 2 if self.mode == "corrected" else 1
+
+    def repeats_after(self, reply: str) -> bool:
+        """Return whether the released program repeats the question after this reply."""
+        return False
 
     def form(self, aspect: Aspect) -> str:
-        """How a reply must end, for follow-up questions."""
-        ...
+        """Return how a reply must end, for follow-up questions; five levels by default."""
+        if aspect == "factuality":
+            return prompts.FACTUALITY_FORM
+        return prompts.FORMS.get(self.name, prompts.LEVEL_FORM)
 
     def style_of(self, answer: Document, *, first: bool) -> Style | None:
-        """Style of the pair's first or second answer, where the protocol looks at it."""
-        ...
+        """Return the style of an answer, for a protocol that looks at it."""
+        return None
 
     def judge(
         self,
@@ -90,11 +102,9 @@ class Pairwise(Protocol):
         repeat: int = 0,
     ) -> Walk[Judgement]:
         """Walk to the judgement of one pair, asking the stage `chat`."""
-        ...
-
-    def aggregate(self, games: Iterable[Game], baseline: str | None = None) -> Standings:
-        """Every number of the protocol, with counts of what is missing."""
-        ...
+        one, other = self.style_of(first, first=True), self.style_of(second, first=False)
+        styles = None if one is None or other is None else (one, other)
+        return judged(self, sample, (first, second), chat, (seed, repeat), styles)
 
 
 _POSITION: dict[Aspect, int] = {"preference": 0, "factuality": 1}
@@ -122,7 +132,7 @@ def judged(
         questions = protocol.requests(sample, *answers)
     except ValueError as error:
         return Failure(str(error))
-    replies = yield [_job(q, sample, chat, sampling) for q in questions]
+    replies = yield [_job(protocol, q, sample, chat, sampling) for q in questions]
     outcomes = [_outcome(protocol, q, r) for q, r in zip(questions, replies, strict=True)]
     unread = dict(enumerate(zip(questions, replies, strict=True)))
     for attempt in range(1, protocol.attempts):
@@ -133,7 +143,9 @@ def judged(
         }
         if not again:
             break
-        replies = yield [_job(q, sample, chat, sampling, attempt) for q in again.values()]
+        replies = yield [
+            _job(protocol, q, sample, chat, sampling, attempt) for q in again.values()
+        ]
         unread = dict(zip(again, zip(again.values(), replies, strict=True), strict=True))
         outcomes = [
             _outcome(protocol, questions[i], unread[i][1]) if i in unread else outcome
@@ -147,7 +159,7 @@ def judged(
 
 
 def most_questions(protocol: Pairwise) -> int:
-    """Upper bound on the rounds of questions about a pair."""
+    """Return an upper bound on the rounds of questions about a pair."""
     return 1 + 2 * len(_POSITION) * (protocol.attempts - 1)
 
 
@@ -158,7 +170,7 @@ def _next_question(
     outcome: Outcome[Verdict | FactualityScores],
     chat: StageSpec,
 ) -> PairQuestion | None:
-    """The question after an unreadable reply; None where nothing more is asked."""
+    """Return the question after an unreadable reply; None where nothing more is asked."""
     if not isinstance(reply, Result) or not isinstance(outcome, Unscored):
         return None
     if protocol.mode == "corrected":
@@ -175,6 +187,7 @@ def _follow_up(
 
 
 def _job(
+    protocol: Pairwise,
     question: PairQuestion,
     sample: Sample,
     chat: StageSpec,
@@ -184,7 +197,11 @@ def _job(
     position = _POSITION[question.aspect] + attempt * len(_POSITION)
     seed = derived_seed(sampling[0], sample.id, sampling[1], position)
     request = Request(question.turns, seed if chat.seeded else None)
-    return Job(chat, request, sample.id, f"{question.aspect} {sample.id}")
+
+    def readable(reply: Outcome[Draft]) -> bool:
+        return not isinstance(_outcome(protocol, question, reply), Unscored)
+
+    return Job(chat, request, sample.id, f"{question.aspect} {sample.id}", readable)
 
 
 def _outcome(
@@ -199,49 +216,5 @@ def _outcome(
 def both_orders(
     first: Document, second: Document
 ) -> tuple[tuple[bool, Document, Document], ...]:
-    """(whether swapped, the answer shown first, the other), as given and swapped."""
+    """Return (whether swapped, the answer shown first, the other) in both orders."""
     return (False, first, second), (True, second, first)
-
-
-class DualEvaluation(Pairwise, Protocol):
-    """Base of the protocols: the walk, for what they ask and how they read."""
-
-    __slots__ = ()
-
-    @property
-    def attempts(self) -> int:
-        """Once more in corrected mode; once officially, as Creation-MMBench does."""
-        return 2 if self.mode == "corrected" else 1
-
-    def repeats_after(self, reply: str) -> bool:
-        """Never, unless the released program does."""
-        return False
-
-    def form(self, aspect: Aspect) -> str:
-        """That of the protocol's verdicts; five levels by default."""
-        if aspect == "factuality":
-            return prompts.FACTUALITY_FORM
-        return prompts.FORMS.get(self.name, prompts.LEVEL_FORM)
-
-    def style_of(self, answer: Document, *, first: bool) -> Style | None:
-        """None, since most protocols do not look at style."""
-        return None
-
-    def styles(self, first: Document, second: Document) -> tuple[Style, Style] | None:
-        """Style of the pair's answers, where the protocol looks at style."""
-        one, other = self.style_of(first, first=True), self.style_of(second, first=False)
-        return None if one is None or other is None else (one, other)
-
-    def judge(
-        self,
-        sample: Sample,
-        first: Document,
-        second: Document,
-        chat: StageSpec,
-        *,
-        seed: int = 0,
-        repeat: int = 0,
-    ) -> Walk[Judgement]:
-        """Walk to the judgement of one pair, asking the stage `chat`."""
-        styles = self.styles(first, second)
-        return judged(self, sample, (first, second), chat, (seed, repeat), styles)

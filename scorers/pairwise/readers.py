@@ -62,7 +62,7 @@ _MARK = re.compile(
 
 
 def level(reply: str) -> Verdict | Unscored:
-    """The five-level verdict, in double brackets or right after `final verdict`.
+    """Return the five-level verdict, in double brackets or right after `final verdict`.
 
     What follows the last `final verdict` counts before the rest. Mirrored forms, other
     signs, spaces and markup around the letters are read. A final verdict without brackets
@@ -88,13 +88,13 @@ def _bracketed(text: str) -> set[int]:
 
 
 def _plain(after: str) -> set[int]:
-    """The verdict with which a text begins, if it does, and others joined to it."""
+    """Return the verdict with which a text begins, if it does, and others joined to it."""
     begun = _PLAIN.match(after)
     return _known([begun[1], *_joined(after, begun.end())]) if begun else set()
 
 
 def _joined(text: str, end: int) -> list[str]:
-    """What follows a verdict that ends at `end` as its alternatives."""
+    """Return what follows a verdict that ends at `end` as its alternatives."""
     forms: list[str] = []
     while other := _OTHER.match(text, end):
         forms.append(other[1])
@@ -130,7 +130,7 @@ def official_creation(reply: str) -> Verdict | Unscored:
 
 
 def official_forms(reply: str) -> set[str]:
-    """What the released pattern of ProBench finds, valid or not."""
+    """Return what the released pattern of ProBench finds, valid or not."""
     return set(re.findall(r"\[\[([AB<>=]+)\]\]", reply))
 
 
@@ -146,7 +146,7 @@ def official_probench(reply: str) -> Verdict | Unscored:
 
 
 def vote(reply: str) -> Verdict | Unscored:
-    """The vote in the last line, else the only vote that is alone in its line.
+    """Return the vote in the last line, else the only vote that is alone in its line.
 
     A last line that only ends a list of the choices does not count.
     """
@@ -162,14 +162,14 @@ def vote(reply: str) -> Verdict | Unscored:
 
 
 def _ends_a_list(votes: Sequence[str | None]) -> bool:
-    """Whether the last vote follows another right away, or completes all four."""
+    """Return whether the last vote follows another right away, or completes all four."""
     run = set(takewhile(lambda v: v is not None, reversed(votes)))
     complete = {v for v in votes if v} == set(VOTES)
     return len(run) > 1 or (complete and votes.count(votes[-1]) == 1)
 
 
 def _vote(line: str) -> str | None:
-    """The vote a line consists of, None for other words, empty for no words."""
+    """Return the vote a line consists of, None for other words, empty for no words."""
     bare = re.sub(r"[^a-z0-9]", "", line.lower())
     if not bare:
         return ""
@@ -187,7 +187,7 @@ def official_vote(reply: str) -> Verdict | Unscored:
 
 
 def marks(reply: str) -> FactualityScores | Unscored:
-    """The last visual factuality score of each response, out of 10.
+    """Return the last visual factuality score of each response, out of 10.
 
     The number is in the line of its name; sums, ranges and decimal commas are unread.
     """

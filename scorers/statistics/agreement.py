@@ -41,12 +41,12 @@ def cosine(x: Floats, y: Floats, w: Floats) -> Floats:
 
 
 def mse(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Mean squared difference."""
+    """Return mean squared difference."""
     return _ratio(w @ (x - y) ** 2, w.sum(1))
 
 
 def mae(x: Floats, y: Floats, w: Floats) -> Floats:
-    """Mean absolute difference."""
+    """Return mean absolute difference."""
     return _ratio(w @ abs(x - y), w.sum(1))
 
 
@@ -77,7 +77,7 @@ def spearman(x: Floats, y: Floats, w: Floats) -> Floats:
 
 
 def _ranks(x: Floats, w: Floats) -> Floats:
-    """(draws, pairs) mean ranks among the pairs as drawn, about their mean."""
+    """Return (draws, pairs) mean ranks among the pairs as drawn, about their mean."""
     _, level = np.unique(x, return_inverse=True)
     counts = _summed(w, level)
     below = np.cumsum(counts, axis=1) - counts
@@ -86,7 +86,7 @@ def _ranks(x: Floats, w: Floats) -> Floats:
 
 
 def _summed(w: Floats, level: npt.NDArray[np.intp]) -> Floats:
-    """(draws, levels) weights summed over the pairs of each level."""
+    """Return (draws, levels) weights summed over the pairs of each level."""
     order = np.argsort(level, kind="stable")
     starts = np.flatnonzero(np.diff(level[order], prepend=-1))
     return np.add.reduceat(w[:, order], starts, axis=1)

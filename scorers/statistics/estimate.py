@@ -4,7 +4,8 @@ The bootstrap is for ratings and coefficients of agreement (means have intervals
 `means`). It resamples questions, so that everything known of one question stays together:
 two orders of a pair, and the pairs of many systems on one question, are judged on the same
 content and are not independent observations; resampling single games, as the released
-programs do, makes intervals too narrow.
+programs do, makes intervals too narrow. scipy's bootstrap draws observations, without
+clusters and with draws that depend on all of them.
 """
 
 from __future__ import annotations
@@ -49,12 +50,16 @@ class Estimate:
         # Of numbers below 0.1 six significant digits, by the largest of them.
         places = _DIGITS if not 0 < size < 0.1 else _DIGITS - 1 - floor(log10(size))
         plain: dict[str, Any] = {
-            name: None if self.value is None else round(self.value, places),
-            "ci95": None if self.ci95 is None else [round(e, places) for e in self.ci95],
+            name: None if self.value is None else _rounded(self.value, places),
+            "ci95": self.ci95 and [_rounded(end, places) for end in self.ci95],
             "n": self.n,
         }
         about = {"method": self.method, "reason": self.reason}
         return plain | {key: text for key, text in about.items() if text}
+
+
+def _rounded(value: float, places: int) -> float:
+    return round(value, places) + 0.0  # of what rounds to -0.0, 0.0
 
 
 DRAWS = 1000
@@ -65,7 +70,7 @@ TOO_FEW = f"fewer than {LEAST} questions: no interval"
 def bootstrap_weights(
     questions: Sequence[str], draws: int = DRAWS, seed: int = 0
 ) -> Floats:
-    """(draws, questions) Poisson(1) weights; every question has its own stream.
+    """Return (draws, questions) Poisson(1) weights; every question has its own stream.
 
     Poisson bootstrap (Chamandy et al. 2012). A stream is named by the question, so an
     interval depends neither on the order of the games nor on other questions.
@@ -76,7 +81,7 @@ def bootstrap_weights(
 
 @lru_cache(maxsize=4096)
 def _stream(question: str, draws: int, seed: int) -> Floats:
-    digest = hashlib.sha256(f"{seed}\n{question}".encode(errors="surrogatepass")).digest()
+    digest = hashlib.sha256(f"{seed}\n{question}".encode()).digest()
     generator = np.random.Generator(np.random.PCG64(int.from_bytes(digest[:16], "big")))
     return generator.poisson(1.0, draws).astype(np.float64)
 

@@ -61,7 +61,7 @@ class _Moments:
 
 
 def mean(values: npt.ArrayLike) -> Estimate:
-    """The mean of independent values, NaN for none, with its interval."""
+    """Return the mean of independent values, NaN for none, with its interval."""
     return stratified([Stratum("", 1.0, values)])
 
 
@@ -74,17 +74,26 @@ def paired(x: Floats, y: Floats) -> Floats:
 
 
 def mean_by_question(questions: Sequence[str], values: Sequence[float]) -> Estimate:
-    """The mean over questions; several values of one question count as their mean."""
+    """Return the mean over questions; several values of one count as their mean."""
     if not values:
         return Estimate(None, None, 0, "no question judged")
-    repeats: dict[str, list[float]] = {}
+    sums, sizes = _by_question(questions, values)
+    return mean(sums / sizes)
+
+
+def _by_question(
+    questions: Sequence[str], values: Sequence[float]
+) -> tuple[Floats, Floats]:
+    """Return (n,) sums of the values of each question, and (n,) how many they are."""
+    several: dict[str, list[float]] = {}
     for question, value in sorted(zip(questions, values, strict=True)):
-        repeats.setdefault(question, []).append(value)
-    return mean([math.fsum(several) / len(several) for several in repeats.values()])
+        several.setdefault(question, []).append(value)
+    sums = np.array([math.fsum(own) for own in several.values()])
+    return sums, np.array([len(own) for own in several.values()], dtype=np.float64)
 
 
 def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
-    """The mean over all values, where those of one question are not independent.
+    """Return the mean over all values, those of one question not being independent.
 
     `n` is the number of questions. Questions with as many values as all others count by
     their means; else each by its share in the mean: the sum of its values less that of
@@ -92,11 +101,7 @@ def pooled_mean(questions: Sequence[str], values: Sequence[float]) -> Estimate:
     """
     if not values:
         return Estimate(None, None, 0, "no question judged")
-    by_question: dict[str, list[float]] = {}
-    for question, value in sorted(zip(questions, values, strict=True)):
-        by_question.setdefault(question, []).append(value)
-    sums = np.array([math.fsum(several) for several in by_question.values()])
-    sizes = np.array([len(several) for several in by_question.values()], dtype=np.float64)
+    sums, sizes = _by_question(questions, values)
     if (sizes == sizes[0]).all():
         return mean(sums / sizes)
     average = math.fsum(values) / len(values)
@@ -158,7 +163,8 @@ def _moments(sample: Floats) -> _Moments:
 
 
 def _wilson(k: int, n: int) -> tuple[float, float]:
-    """Squared distances from k/n to the ends of its score interval, over z squared."""
+    """Return squared distances from k/n to its score interval's ends, over z squared."""
+    # scipy.stats has it too (a test compares them), but takes a second to import.
     z = _normal_quantile()
     share, squared = k / n, z**2 / n
     centre = (share + squared / 2) / (1 + squared)
@@ -167,7 +173,7 @@ def _wilson(k: int, n: int) -> tuple[float, float]:
 
 
 def _ends(value: float, shares: Floats, moments: Sequence[_Moments]) -> Floats:
-    """(2,) the interval's ends."""
+    """Return (2,) the interval's ends."""
     below = shares**2 * [m.below for m in moments]
     above = shares**2 * [m.above for m in moments]
     variances = (below + above) / 2

@@ -15,6 +15,7 @@ of queries needed for it is a guess: compare it with `detectable`.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 
 from scorers.statistics.estimate import CONFIDENCE, LEAST
 
@@ -27,7 +28,7 @@ _NEAR = 8.0
 
 
 def paired_power(difference: float, sd: float, n: int) -> float:
-    """Probability that a two-sided paired t test of `n` queries finds `difference`."""
+    """Return the probability that a two-sided paired t test of `n` finds `difference`."""
     from scipy import special
 
     freedom, centre = n - 1, math.sqrt(n) * abs(difference) / sd
@@ -40,29 +41,20 @@ def paired_power(difference: float, sd: float, n: int) -> float:
 
 
 def queries_needed(difference: float, sd: float, power: float = POWER) -> int | None:
-    """The fewest queries that find `difference` with that power.
+    """Return the fewest queries that find `difference` with that power.
 
     At least as many as an interval needs. None where there is nothing to find, or where
     over `MOST_QUERIES` are needed.
     """
     if not difference or not sd > 0:
         return None
-    low, high = LEAST - 1, LEAST
-    while paired_power(difference, sd, high) < power:
-        low, high = high, 2 * high
-        if low > MOST_QUERIES:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        if paired_power(difference, sd, middle) < power:
-            low = middle
-        else:
-            high = middle
-    return high
+    numbers = range(LEAST, MOST_QUERIES + 1)
+    place = bisect_left(numbers, power, key=lambda n: paired_power(difference, sd, n))
+    return numbers[place] if place < len(numbers) else None
 
 
 def detectable(sd: float, n: int, power: float = POWER) -> float | None:
-    """The smallest true difference that `n` queries find with that power; None for few."""
+    """Return the smallest difference that `n` queries find with that power, if any."""
     if n < LEAST or not sd > 0:
         return None
     from scipy import optimize

@@ -13,7 +13,6 @@ from scorers.statistics.estimate import Estimate
 from scorers.statistics.means import pooled_mean
 
 Vote = Literal["system", "baseline", "undecided"]
-VOTES: tuple[Vote, ...] = ("system", "baseline", "undecided")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +68,7 @@ def creation_agreement(
 def creation_people(
     ratings: Sequence[tuple[str, Mapping[str, float]]],
 ) -> dict[str, Measures]:
-    """The same of each annotator with the mean of the others, by annotator (F.3).
+    """Return the same of each annotator with the mean of the others, by annotator (F.3).
 
     `ratings` are (query, preference by annotator). What an annotator judged alone is left
     out, since it cannot agree with anything; `n` counts the rest.
@@ -84,7 +83,7 @@ def creation_people(
 def each_and_the_others(
     rated: Mapping[str, float],
 ) -> Iterator[tuple[str, float, float]]:
-    """(annotator, own value, mean of the others), where there are others."""
+    """Yield (annotator, own value, mean of the others), where there are others."""
     for name, own in rated.items():
         others = [value for other, value in rated.items() if other != name]
         if others:
@@ -100,7 +99,7 @@ def _distances(gaps: Sequence[tuple[str, float]]) -> Measures:
 
 
 def majority(votes: Sequence[Vote]) -> Vote:
-    """The people's vote (MLLM-Bench, section 6.1).
+    """Return the people's vote (MLLM-Bench, section 6.1).
 
     Undecided where system and baseline have equally many votes, and where more are
     undecided than voted for either.
@@ -135,7 +134,7 @@ def _votes(pair: Voted) -> list[Vote]:
 def mllm_people(
     votes: Sequence[tuple[str, Mapping[str, Vote]]],
 ) -> dict[str, Measures]:
-    """Percentages of equal votes of every two annotators (Table 15), by `A and B`.
+    """Return percentages of equal votes of every two annotators (Table 15), by `A and B`.
 
     `votes` are (query, vote by annotator).
     """
@@ -159,7 +158,7 @@ def _equal(votes: Sequence[Both]) -> Measures:
 
 
 def _mean(values: Sequence[tuple[str, float]]) -> Estimate:
-    """Mean over pairs; its interval is by query. `n` is the number of pairs."""
+    """Return mean over pairs; its interval is by query. `n` is the number of pairs."""
     if not values:
         return Estimate(None, None, 0, "no pair of answers judged by both")
     queries, numbers = zip(*values, strict=True)

@@ -73,7 +73,7 @@ class TwoWayModel:
 
 
 def shared_queries(scores: Floats) -> Floats:
-    """The rows of (queries, writers, artists) without NaN."""
+    """Return the rows of (queries, writers, artists) without NaN."""
     return scores[~np.isnan(scores).any(axis=(1, 2))]
 
 
@@ -116,7 +116,7 @@ def _mean(values: Floats) -> Estimate:
 
 
 def _row(values: Floats) -> Row:
-    """The mean of each column of (n, k)."""
+    """Return the mean of each column of (n, k)."""
     return tuple(_mean(column) for column in values.T)
 
 
@@ -156,7 +156,7 @@ def _shares(
 
 
 def _spread(effects: Floats) -> float:
-    """Variance over the queries of (n, k) effects, on average over k."""
+    """Return variance over the queries of (n, k) effects, on average over k."""
     return float(effects.var(axis=0, ddof=1).mean())
 
 

@@ -20,7 +20,7 @@ class Change:
     after: SceneItem | None
 
     def of(self, scene: Scene) -> Scene:
-        """The scene that follows; ValueError where `before` is not in `scene`."""
+        """Return the scene that follows; ValueError where `before` is not in `scene`."""
         items = list(scene.items)
         if self.before is not None:
             if self.before not in items:

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Any
 
-from scorers.truth.facts import Count, Fact, Location, YesOrNo
 from scorers.truth.reading import ItemReading, Reading
-from scorers.truth.text_reader import TextReading
+from scorers.truth.text_reader import Count, Fact, Location, TextReading, YesOrNo
 
 ATTRIBUTES = ("colour", "shape", "size", "place")
 BACKGROUND, FACT = "background", "fact"
@@ -69,7 +68,7 @@ def scenes_compared(
 
 
 def scene_compared(own: Reading, true: Reading) -> AttributeCounts:
-    """One scene with its truth.
+    """Return one scene with its truth.
 
     What truth does not state cannot be wrong; what only truth states is missed. Items are
     paired by place, and those left over by the most attributes in common.
@@ -122,7 +121,7 @@ def _alike(own: ItemReading, true: ItemReading) -> tuple[bool, int]:
 
 
 def texts_compared(own: TextReading, true: TextReading) -> list[AttributeCounts]:
-    """What two texts say: the asked fact where truth states one, else their scenes.
+    """Return what two texts say: the asked fact where truth states one, else their scenes.
 
     Where truth says yes or no, the numbers it says beside it are working, and do not count.
     """

@@ -1,4 +1,4 @@
-"""From a scene to its picture."""
+"""From a scene to its image."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
 SIDE = 64
-"""Pixels of a picture's side."""
+"""Pixels of an image's side."""
 JITTER = 1.5
-"""How far an item's centre may move, in pixels: pictures of one scene differ."""
+"""How far an item's centre may move, in pixels: images of one scene differ."""
 _FINER = 8
 """Pixels are drawn so many times finer, then averaged, for smooth edges."""
 _SQUARE, _TRIANGLE, _STAR, _WAIST = 0.86, 1.12, 1.15, 0.42
 
 
 def draw(scene: Scene, seed: int, side: int = SIDE) -> Picture:
-    """The RGB picture of `scene`, `side` pixels square; `seed` moves the items a little."""
+    """The RGB image of `scene`, `side` pixels square; `seed` moves the items a little."""
     rng = random.Random(seed)
     finer = _FINER * math.ceil(side / SIDE)
     canvas = Image.new("RGB", (SIDE * finer, SIDE * finer), BACKGROUNDS[scene.background])
@@ -36,7 +36,7 @@ def draw(scene: Scene, seed: int, side: int = SIDE) -> Picture:
 
 
 def centre(place: str) -> tuple[float, float]:
-    """The middle of a place in pixels from the picture's top left corner."""
+    """Return the middle of a place in pixels from the image's top left corner."""
     row, column = place.split()
     return (
         SIDE * (0.75 if column == "right" else 0.25),

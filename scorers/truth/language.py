@@ -13,12 +13,12 @@ NUMBERS = ("zero", "one", "two", "three", "four")
 
 
 def noun(item: SceneItem) -> str:
-    """What the item looks like: `large red circle`."""
+    """Return what the item looks like: `large red circle`."""
     return f"{item.size} {item.colour} {item.shape}"
 
 
 def phrase(item: SceneItem) -> str:
-    """The item with its place: `a large red circle at the top left`."""
+    """Return the item with its place: `a large red circle at the top left`."""
     return f"a {noun(item)} at the {item.place}"
 
 
@@ -30,7 +30,7 @@ def listed(parts: Sequence[str]) -> str:
 
 
 def description(scene: Scene, rng: random.Random | None = None) -> str:
-    """The scene without a sentence around it; `rng` shuffles the items."""
+    """Return the scene without a sentence around it; `rng` shuffles the items."""
     items = list(scene.items)
     if rng is not None:
         rng.shuffle(items)
@@ -38,12 +38,12 @@ def description(scene: Scene, rng: random.Random | None = None) -> str:
 
 
 def sentence(scene: Scene, rng: random.Random) -> str:
-    """One sentence that describes the scene in full."""
+    """Return one sentence that describes the scene in full."""
     return f"{rng.choice(LEADS)} {description(scene, rng)}."
 
 
 def statement(scene: Scene) -> str:
-    """The sentence of an answer: always the same one of a scene, items by place."""
+    """Return the sentence of an answer: always the same one of a scene, items by place."""
     return f"Now there is {description(scene)}."
 
 

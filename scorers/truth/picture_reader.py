@@ -1,8 +1,8 @@
-"""From a picture to what it shows: palette, connected components, moments.
+"""From an image to what it shows: palette, connected components, moments.
 
 The reader knows the palette and the grid of places, but not how items are drawn: shapes are
 told by moments of the plane figures alone. It says that something is not clear, and never
-guesses. Pictures of any size from 48 pixels are read at 64.
+guesses. Images of any size from 48 pixels are read at 64.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 Pixels = NDArray[np.floating[Any]]
 
 SIDE = 64
-"""Pictures are resized to so many pixels; all lengths below are in them."""
+"""Images are resized to so many pixels; all lengths below are in them."""
 LEAST_SIDE = 48
 _BORDER = 2
 """Pixels along the edges that show the background."""
@@ -63,9 +63,9 @@ _FIGURE_WITHIN, _FIGURE_MARGIN = 0.045, 0.7
 
 
 def read_picture(picture: Picture | NDArray[np.uint8]) -> Reading | Illegible:
-    """What an RGB picture shows.
+    """Return what an RGB image shows.
 
-    An attribute that is not clear is None. A picture without a plain background, of too few
+    An attribute that is not clear is None. An image without a plain background, of too few
     pixels or with too many things on it is Illegible.
     """
     pixels = _at_side(picture)
@@ -107,14 +107,14 @@ def _lab(pixels: Pixels) -> Pixels:
 
 
 def _distances(lab: Pixels, palette: Mapping[str, Rgb]) -> Pixels:
-    """Distances (..., colours) in Lab from each colour of a palette."""
+    """Return distances (..., colours) in Lab from each colour of a palette."""
     colours = _lab(np.array([[*palette.values()]]) / 255)[0]
     distances: Pixels = np.linalg.norm(lab[..., None, :] - colours, axis=-1)
     return distances
 
 
 def _plain_colour(lab: Pixels) -> Pixels | None:
-    """The median of the border, where most of the border is near it."""
+    """Return the median of the border, where most of the border is near it."""
     inner = np.zeros(lab.shape[:2], dtype=bool)
     inner[_BORDER:-_BORDER, _BORDER:-_BORDER] = True
     border = lab[~inner]
@@ -164,7 +164,7 @@ def _blobs(pixels: Pixels, lab: Pixels, plain: Pixels) -> Iterator[_Blob]:
 
 
 def _cut(far: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """What is longer than an item are items that touch: cut where places meet."""
+    """Cut items that touch, which are longer than one, where places meet."""
     from skimage.measure import label, regionprops
 
     labels, meet = label(far, connectivity=1), slice(SIDE // 2 - 1, SIDE // 2 + 1)
@@ -229,7 +229,7 @@ def _colour(lab: Pixels) -> str | None:
 
 
 def _moments(coverage: Pixels) -> Pixels:
-    """(4,): spread, and what repeats in a third, a fourth and a fifth of a turn.
+    """Return (4,): spread, and what repeats in a third, a fourth and a fifth of a turn.
 
     The first is the squared radius of gyration by area. Entry n - 2 is the real part of the
     sum of z ** n by area ** (1 + n / 2), where z points from the centre and up is 1: it is

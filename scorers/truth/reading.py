@@ -1,4 +1,4 @@
-"""What a reader found in a picture or a sentence, or why it cannot tell."""
+"""What a reader found in an image or a sentence, or why it cannot tell."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ItemReading:
 
     @classmethod
     def of(cls, item: SceneItem) -> "ItemReading":
-        """An item of which everything is known."""
+        """Return an item of which everything is known."""
         return cls(item.place, item.size, item.colour, item.shape)
 
     def __str__(self) -> str:
@@ -44,21 +44,16 @@ class Reading:
 
     @classmethod
     def of(cls, background: str | None, items: Iterable[ItemReading]) -> "Reading":
-        """The items in the order of `PLACES`, those without a place last."""
+        """Return the items in the order of `PLACES`, those without a place last."""
         places = [*PLACES, None]
         return cls(background, tuple(sorted(items, key=lambda i: places.index(i.place))))
-
-    @classmethod
-    def of_scene(cls, scene: Scene) -> "Reading":
-        """A scene of which everything is known."""
-        return cls(scene.background, tuple(map(ItemReading.of, scene.items)))
 
     def __str__(self) -> str:
         items = listed([str(item) for item in self.items]) or "nothing"
         return f"{items} on a {self.background} background" if self.background else items
 
     def at(self, place: str) -> ItemReading | None:
-        """The item read at `place`; the first where several are."""
+        """Return the item read at `place`; the first where several are."""
         return next((item for item in self.items if item.place == place), None)
 
     @property

@@ -1,6 +1,6 @@
 """Scenes of the miniature world: one to four coloured shapes on a plain background.
 
-A scene is the exact truth behind a picture and a sentence. Standard library only.
+A scene is the exact truth behind an image and a sentence. Standard library only.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BACKGROUNDS: dict[str, Rgb] = {
 }
 SHAPES = ("circle", "square", "triangle", "star")
 SIZES = {"small": 8.0, "large": 13.0}
-"""Radius of the circle that a shape is drawn in, in pixels of a 64-pixel picture."""
+"""Radius of the circle that a shape is drawn in, in pixels of a 64-pixel image."""
 PLACES = ("top left", "top right", "bottom left", "bottom right")
 MOST_ITEMS = len(PLACES)
 TEST_SHARE = 10
@@ -57,7 +57,7 @@ class Scene:
     def of(
         cls, background: str, items: "tuple[SceneItem, ...] | list[SceneItem]"
     ) -> "Scene":
-        """The scene of these items; ValueError where two share a place."""
+        """Return the scene of these items; ValueError where two share a place."""
         ordered = tuple(sorted(items, key=lambda item: PLACES.index(item.place)))
         if len({item.place for item in ordered}) < len(ordered):
             raise ValueError(f"two items of a scene share a place: {ordered}")
@@ -73,7 +73,7 @@ class Scene:
         return "test" if int.from_bytes(lot, "big") % TEST_SHARE == 0 else "train"
 
     def at(self, place: str) -> SceneItem | None:
-        """The item at `place`, if there is one."""
+        """Return the item at `place`, if there is one."""
         return next((item for item in self.items if item.place == place), None)
 
 

@@ -1,7 +1,7 @@
 """Scorers of known truth: what an answer of the miniature world says and shows.
 
-`truth:text` and `truth:image` compare an answer's text and pictures with the ground
-truth's, `truth:answer` both together, and `truth:match` each picture with what the text
+`truth:text` and `truth:image` compare an answer's text and images with the ground
+truth's, `truth:answer` both together, and `truth:match` each image with what the text
 beside it says. The value is F1 over attributes (colour, shape, size, place, background), 0
 to 100; where the ground truth answers how many, where or yes or no, over that fact.
 
@@ -14,16 +14,44 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
-from generators.base import Job, NotApplicable, Result, StageSpec, Unscored, Walk, Weights
+from generators.base import (
+    Job,
+    Kind,
+    NotApplicable,
+    Result,
+    StageSpec,
+    Unscored,
+    Walk,
+    Weights,
+)
 from generators.document import Candidate, Document, Sample, Score
 from generators.names import with_overrides
+from generators.settings import WeightlessSettings, unkeyed
 from scorers.base import Direction, OneStage
-from scorers.truth.settings import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
+
+NOT_APPLICABLE, UNSCORED = "not_applicable", "unscored"
+"""Names in the stage's `parts` of a reason that stands in place of a value."""
+SHOWN = "shown"
+"""Name in `parts` of what each image of the document shows, in words."""
+
+
+class TruthSettings(WeightlessSettings):
+    """How documents of the miniature world are read."""
+
+    kind: ClassVar[Kind] = Kind.SCORE
+    stage: ClassVar[str] = "truth"
+    target: ClassVar[str] = "scorers.truth.stage:TruthReader"
+
+    batch_size: int = unkeyed(64, ge=1)
+    """Documents read at once."""
+    num_cpus: float = unkeyed(0.5, ge=0)
+    """CPU cores of one replica."""
+
 
 OF_PICTURES = ("image", "match")
-"""Scorers that do not apply where a query asks for no pictures."""
+"""Scorers that do not apply where a query asks for no images."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +70,7 @@ class TruthScorer(OneStage):
         return f"truth:{self.part}"
 
     def judge(self, sample: Sample, document: Document) -> Walk[Score]:
-        """One job per document, which all scorers of truth share."""
+        """Return one job per document, which all scorers of truth share."""
         if self.part in OF_PICTURES and not sample.wants_images:
             return NotApplicable("the query asks for no pictures")
         candidate = Candidate(document, reference=sample.reference)

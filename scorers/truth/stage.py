@@ -1,7 +1,7 @@
 """The stage that reads a document and its ground truth, and compares them.
 
 One record serves all scorers of truth. Its own value is the share of the document's texts
-and pictures that could be read; `parts` holds what each scorer says.
+and images that could be read; `parts` holds what each scorer says.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from scorers.truth.comparison import (
 )
 from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import Illegible, Reading
-from scorers.truth.settings import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
+from scorers.truth.scorers import NOT_APPLICABLE, SHOWN, UNSCORED, TruthSettings
 from scorers.truth.text_reader import TextReading, read_text
 
 
@@ -40,7 +40,7 @@ class TruthReader:
         TruthSettings(**settings)
 
     def __call__(self, inputs: Sequence[Candidate]) -> list[Outcome[Score]]:
-        """One score per document; a picture that cannot be decoded is a Failure."""
+        """One score per document; an image that cannot be decoded is a Failure."""
         return [self._outcome(candidate) for candidate in inputs]
 
     def _outcome(self, candidate: Candidate) -> Outcome[Score]:
@@ -89,19 +89,19 @@ class _Readings:
 
     @property
     def share(self) -> float:
-        """How much of the text (all as one) and the pictures could be read, 0 to 1."""
+        """How much of the text (all as one) and the images could be read, 0 to 1."""
         texts = [self.text] if self.has_text else []
         read = [not isinstance(r, Illegible) for r in (*texts, *self.pictures)]
         return sum(read) / len(read) if read else 0.0
 
     def readable_text(self) -> TextReading:
-        """The text; _NoValue where it is unreadable."""
+        """Return the text; _NoValue where it is unreadable."""
         if isinstance(self.text, Illegible):
             raise _NoValue(UNSCORED, f"unreadable text: {self.text.reason}")
         return self.text
 
     def readable_pictures(self) -> list[Reading]:
-        """All pictures; _NoValue where one is unreadable."""
+        """Return all images; _NoValue where one is unreadable."""
         return [_readable(k, p) for k, p in enumerate(self.pictures, start=1)]
 
 
@@ -112,7 +112,7 @@ def _readable(number: int, picture: Reading | Illegible) -> Reading:
 
 
 def _of_world(true: _Readings | None) -> _Readings:
-    """The ground truth where it is one of the miniature world."""
+    """Return the ground truth where it is one of the miniature world."""
     if true is None:
         raise _NoValue(NOT_APPLICABLE, "the sample has no ground truth")
     texts = true.text
@@ -140,7 +140,7 @@ def _image(own: _Readings, true: _Readings) -> list[AttributeCounts]:
 
 
 def _match(own: _Readings) -> list[AttributeCounts]:
-    """Each picture with the last scene that the text beside it describes."""
+    """Return each image with the last scene that the text beside it describes."""
     if not own.pictures:
         raise _NoValue(UNSCORED, "the document holds no picture")
     pairs = zip(pairs_of(own.document), own.pictures, strict=True)
@@ -160,6 +160,6 @@ def _described(number: int, text: str) -> Reading:
 
 
 def _answer(own: _Readings, true: _Readings) -> list[AttributeCounts]:
-    """Text and pictures together; what is missing of either is missed."""
+    """Return text and images together; what is missing of either is missed."""
     texts = texts_compared(own.readable_text(), true.readable_text())
     return texts + scenes_compared(own.readable_pictures(), true.readable_pictures())

@@ -7,14 +7,13 @@ text unreadable; sentences without such words are passed over. Stories and instr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from scorers.truth.facts import Count, Fact, Location, YesOrNo
 from scorers.truth.language import NUMBERS
 from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import BACKGROUNDS, COLOURS, PLACES, SHAPES, SIZES
-from scorers.truth.words import Cursor, NotInGrammar, is_about_world, sentences
 
 _OPENINGS = ("now", "then", "next", "finally", "here", "so", "the answer is", "therefore")
 _LEADS = (
@@ -27,6 +26,34 @@ _STANDS = ("is", "stands", "lies")
 _AND = ("and", ",", ", and")
 _AT = ("at the", "in the", "on the")
 _THINGS = (*SHAPES, "shape")
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """How many there are of a thing."""
+
+    number: int
+    name: str | None = None
+    """`circle`, `red shape`, `shape`; None where the text does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where the item of a name is."""
+
+    place: str
+    name: str | None = None
+    """`red circle`; None where the text does not say."""
+
+
+@dataclass(frozen=True, slots=True)
+class YesOrNo:
+    """Yes or no."""
+
+    yes: bool
+
+
+Fact = Count | Location | YesOrNo
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +90,7 @@ _Said = Reading | Sequence[Fact] | str
 
 
 def _said(sentence: Sequence[str]) -> _Said:
-    """What one sentence says, by the first rule that covers all of it."""
+    """Return what one sentence says, by the first rule that covers all of it."""
     rules: tuple[Callable[[Cursor], _Said], ...] = (
         *(_counts, _verdict, _location, _story, _instruction, _background, _scene),
     )
@@ -208,3 +235,68 @@ def _instruction(words: Cursor) -> list[Fact]:
 def _complement(words: Cursor, phrases: Sequence[str]) -> None:
     if phrases:
         words.need(*phrases)
+
+
+_SYNONYMS = {
+    "big": "large",
+    "little": "small",
+    "gray": "grey",
+    "upper": "top",
+    "lower": "bottom",
+    "image": "picture",
+    **{f"{thing}s": thing for thing in (*SHAPES, "shape", "picture")},
+    **{str(n): word for n, word in enumerate(NUMBERS)},
+}
+_ENDS = re.compile(r"[.!?;:\n]+")
+_STEP = re.compile(r"\bstep +\d+ *:")
+_WORD = re.compile(r"[^\W\d_]+|\d+|,|[^\w\s-]")
+_WORLD = {*COLOURS, *SHAPES, *SIZES, *BACKGROUNDS, "background", "shape", "corner"}
+_WORLD |= {word for place in PLACES for word in place.split()}
+
+
+class NotInGrammar(Exception):
+    """Words that a rule does not cover."""
+
+
+def sentences(text: str) -> list[tuple[str, ...]]:
+    """Return the words of each sentence, small and singular, without the numbers of steps.
+
+    A colon ends a sentence, as in `The wind blows: the red circle moves ...`.
+    """
+    parts = _ENDS.split(_STEP.sub("\n", text.lower()))
+    words = (tuple(_SYNONYMS.get(w, w) for w in _WORD.findall(part)) for part in parts)
+    return [sentence for sentence in words if sentence]
+
+
+def is_about_world(sentence: Iterable[str]) -> bool:
+    """Return whether a sentence has a word of the miniature world."""
+    return not _WORLD.isdisjoint(sentence)
+
+
+class Cursor:
+    """Reads words one phrase after the other."""
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = tuple(words)
+        self._at = 0
+
+    def take(self, phrases: Iterable[str]) -> str | None:
+        """The phrase that comes next, if it is one of these; the longest of several."""
+        for phrase in sorted(phrases, key=len, reverse=True):
+            words = tuple(phrase.split())
+            if self._words[self._at : self._at + len(words)] == words:
+                self._at += len(words)
+                return phrase
+        return None
+
+    def need(self, *phrases: str) -> str:
+        """Return the phrase that must come next; NotInGrammar where another does."""
+        phrase = self.take(phrases)
+        if phrase is None:
+            raise NotInGrammar
+        return phrase
+
+    def end(self) -> None:
+        """NotInGrammar where words are left."""
+        if self._at < len(self._words):
+            raise NotInGrammar

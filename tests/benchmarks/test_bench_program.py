@@ -8,12 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.bench_program import check_outs, numbers_of, status_of, write_outs
-from benchmarks.speed import orchestration
 from generators.errors import UsageError
-from plait import app
 
 
 def test_each_ending_gets_its_form(tmp_path: Path) -> None:
@@ -47,27 +44,3 @@ def test_other_numbers_are_refused(text: str) -> None:
         UsageError, match=rf"--batches '{text}' must be numbers such as 1,2"
     ):
         numbers_of(text, "--batches", "1,2")
-
-
-@pytest.fixture
-def unmeasured(monkeypatch: pytest.MonkeyPatch) -> None:
-    def measure(method: str, batches: int) -> None:
-        pytest.fail(f"{method} was measured")
-
-    monkeypatch.setattr(orchestration, "_in_own_process", measure)
-
-
-@pytest.mark.usefixtures("unmeasured")
-def test_orchestration_refuses_a_wrong_file_before_measuring() -> None:
-    with pytest.raises(UsageError, match=r"'x\.csv' must end in \.json or \.md"):
-        _bench("--out", "x.csv")
-
-
-@pytest.mark.usefixtures("unmeasured")
-def test_orchestration_refuses_no_batches() -> None:
-    assert _bench("--batches", "0") == 2
-
-
-def _bench(*words: str) -> int:
-    command = ["bench", "orchestration", *words]
-    return CliRunner().invoke(app, command, catch_exceptions=False).exit_code

@@ -13,13 +13,14 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 from faults import kill_a_worker
-from rich.console import Console
 
 from benchmarks import commands
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import reopen
 from cluster.store import Store
 from generators.base import Result
+from generators.natives import NATIVE
 
 pytestmark = [
     pytest.mark.ray,
@@ -33,7 +34,7 @@ PAIR = "qwen2-vl-72b+sdxl-turbo"
 def run(root: Path, *systems: str, limit: int = 6, **more: Any) -> tuple[int, str]:
     flags = {"systems": systems, "weights": "tiny", "limit": limit, "out": root} | more
     said = io.StringIO()
-    status = commands.run(load_config(None, flags), Console(file=said, width=200))
+    status = commands.run(load_config(None, flags), PlainConsole(file=said, width=200))
     return status, said.getvalue()
 
 
@@ -48,7 +49,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory, ray_address: str) -> Path
 
 def test_a_native_and_a_composite_system_answer_and_are_scored(finished: Path) -> None:
     board = json.loads((finished / "leaderboard.json").read_text())
-    assert [row["system"] for row in board] == ["anole", PAIR]
+    assert {row["system"] for row in board} == {"anole", PAIR}
     for row in board:
         assert (row["n"], row["done"], row["failed"]) == (6, 6, 0)
         assert row["weights"] == "tiny"
@@ -63,7 +64,7 @@ def test_documents_interleave_text_and_pictures(finished: Path) -> None:
     experiment = reopen(finished)
     board = experiment.board(Store(finished))
     shapes = set()
-    for evaluation in board.evaluations:
+    for evaluation in board.reading(board.keys):
         assert isinstance(evaluation.document, Result)
         kinds = [type(s).__name__ for s in evaluation.document.value.segments]
         wants = getattr(evaluation.sample, "wants_images", False)
@@ -98,7 +99,7 @@ def test_datasets_opens_the_result_with_decoded_pictures(
     )
     assert data[0]["image"].size == (64, 64)
     out = tmp_path / "documents"
-    commands.export(finished, PAIR, "parquet", out, Console(file=io.StringIO()))
+    commands.export(finished, PAIR, "parquet", out, None, PlainConsole(file=io.StringIO()))
     data = datasets.load_dataset(
         "parquet",
         data_files=str(out / "documents.parquet"),
@@ -115,7 +116,7 @@ def scores_of(root: Path) -> dict[tuple[str, str], float]:
     board = reopen(root).board(Store(root))
     return {
         (e.system, e.sample.id): score.value.value
-        for e in board.evaluations
+        for e in board.reading(board.keys)
         for score in e.scores.values()
         if isinstance(score, Result)
     }
@@ -154,14 +155,28 @@ def test_a_killed_worker_changes_no_key_and_no_score(
     assert keys_of(root) <= keys_of(finished)
 
 
+@pytest.mark.slow
+@pytest.mark.usefixtures("worker_threads")
+@pytest.mark.parametrize("system", NATIVE)
+def test_the_size_of_batches_changes_no_key(tmp_path: Path, system: str) -> None:
+    """Though the last digits of hidden states depend on it."""
+    for size in (1, 3):
+        # BLEU reads no pictures.
+        more = {"models": {system: {"batch_size": size}}, "scorers": ("bleu",)}
+        status, said = run(tmp_path / str(size), system, limit=3, **more)
+        assert status == 0, said
+    assert keys_of(tmp_path / "1") == keys_of(tmp_path / "3")
+
+
 @pytest.mark.usefixtures("worker_threads")
 def test_scoring_again_writes_and_draws_nothing(finished: Path) -> None:
     """Another CLIP setting is another scorer stage; drafts and pictures stay."""
     folders = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     said = io.StringIO()
-    flags: dict[str, Any] = dict.fromkeys(("weights", "out", "address", "mode", "rubric"))
+    names = ("weights", "out", "executor", "address", "mode", "rubric")
+    flags: dict[str, Any] = dict.fromkeys(names)
     flags |= {"set": ["models.clipscore.long_text=mean"], "remake": False}
-    status = commands.score(finished, [], flags, Console(file=said, width=200))
+    status = commands.score(finished, [], flags, PlainConsole(file=said, width=200))
     assert status == 0, said.getvalue()
     after = {p.name: p.stat().st_mtime_ns for p in (finished / "stages").iterdir()}
     new = set(after) - set(folders)
@@ -198,7 +213,7 @@ def test_a_pretrained_folder_runs_by_path(tmp_path: Path) -> None:
         },
     )
     said, usual = io.StringIO(), signal.getsignal(signal.SIGINT)
-    assert commands.run(config, Console(file=said, width=200)) == 0, said.getvalue()
+    assert commands.run(config, PlainConsole(file=said, width=200)) == 0, said.getvalue()
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     identities = [s["identity"] for s in manifest["stages"].values()]
     assert any(i.startswith("folder:") for i in identities)

@@ -10,10 +10,10 @@ from pathlib import Path
 import mini_helpers as helpers
 import pytest
 from PIL import Image as Pillow
-from rich.console import Console
 
 from benchmarks import catalogue, commands
 from benchmarks.api import query, scorer, system
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from benchmarks.runs.experiment import open_experiment
@@ -63,20 +63,20 @@ def test_a_run_says_what_its_weights_are(tmp_path: Path, stand_ins: Path) -> Non
     root, said = tmp_path / "run", io.StringIO()
     flags = {"systems": ("gt", PAIR), "data": "miniature:3", "weights": "mini"}
     config = load_config(None, flags | {"out": root, "models": SMALL})
-    assert commands.run(config, Console(file=said, width=400)) == 0
+    assert commands.run(config, PlainConsole(file=said, width=400)) == 0
     assert f"mini weights ({PAIR}, clipscore), {ABOUT}" in said.getvalue()
     manifest = json.loads((root / "manifest.json").read_text())
     assert (manifest["weights"], manifest["about_weights"]) == ("mini", ABOUT)
     assert {s["weights"] for s in manifest["stages"].values()} == {"mini"}
     assert str(stand_ins) not in json.dumps(manifest)
     rows = json.loads((root / "leaderboard.json").read_text())
-    assert [row["weights"] for row in rows] == [None, "mini"]
+    assert {row["system"]: row["weights"] for row in rows} == {"gt": None, PAIR: "mini"}
     assert ABOUT in (root / "leaderboard.md").read_text()
     page = (root / "report.html").read_text()
     assert ABOUT in page
     assert "Random weights" not in page
     again = io.StringIO()
-    assert commands.run(config, Console(file=again, width=400)) == 0
+    assert commands.run(config, PlainConsole(file=again, width=400)) == 0
 
 
 def test_other_weights_say_nothing_of_the_miniature_world(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_the_defaults_have_mini_weights() -> None:
 
 def test_the_list_of_weights_shows_which_are_there(weights: Path) -> None:
     said = io.StringIO()
-    catalogue.show("weights", Console(file=said, width=200))
+    catalogue.show("weights", PlainConsole(file=said, width=200))
     lines = {line.split()[0]: line for line in said.getvalue().splitlines() if line.split()}
     assert "miniature world" in lines["mini"]
     assert "MB" in lines["openjourney"]
@@ -147,7 +147,7 @@ def test_a_run_without_the_files_is_refused_before_anything_is_written(
     flags = {"systems": (PAIR,), "data": "miniature:3", "weights": "mini"}
     config = load_config(None, flags | {"out": tmp_path / "run"})
     with pytest.raises(UsageError, match=f"'openjourney' are not in .*{VARIABLE}"):
-        commands.run(config, Console(file=io.StringIO()))
+        commands.run(config, PlainConsole(file=io.StringIO()))
     assert not (tmp_path / "run").exists()
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from benchmarks import commands
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from generators.mini.table import SHIPPED
 
@@ -48,7 +48,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> dict
     }
     said = io.StringIO()
     config = load_config(None, flags, ["models.openjourney-early.guidance=6.0"])
-    status = commands.run(config, Console(file=said, width=200))
+    status = commands.run(config, PlainConsole(file=said, width=200))
     assert status == 0, said.getvalue()
     board = json.loads((Path(root) / "leaderboard.json").read_text())
     return {row["system"]: row for row in board}

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from typer.testing import CliRunner
 
 import plait
 from benchmarks import pairings
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.experiment import reopen
 from cluster.plan import Plan
 from cluster.store import Store
@@ -32,7 +32,7 @@ def options(**given: Any) -> dict[str, Any]:
 
 def run(given: Mapping[str, Any]) -> tuple[int, str]:
     file = io.StringIO()
-    return pairings.main(given, Console(file=file, width=200)), file.getvalue()
+    return pairings.main(given, PlainConsole(file=file, width=200)), file.getvalue()
 
 
 def test_names_make_every_pairing():
@@ -83,10 +83,10 @@ def test_a_config_without_a_matrix_is_refused_before_anything_runs(tmp_path):
     file = tmp_path / "run.toml"
     file.write_text('data = "sample"\nweights = "tiny"\nsystems = ["anole"]\n')
     with pytest.raises(UsageError, match="form no matrix"):
-        pairings.main(options(config=file, out=tmp_path / "out"), Console())
+        pairings.main(options(config=file, out=tmp_path / "out"), PlainConsole())
     assert not (tmp_path / "out").exists()
     with pytest.raises(UsageError, match="holds no run"):
-        pairings.main(options(config=tmp_path), Console())
+        pairings.main(options(config=tmp_path), PlainConsole())
 
 
 def test_the_command_line_has_the_options_of_a_run():
@@ -125,7 +125,7 @@ def test_a_matrix_is_run_and_ends_with_its_tables(finished):
     assert matrix["lvlms"] == ["qwen2-vl-7b", "llava-34b"]
     assert "section-pairings" in (root / "report.html").read_text()
     board = reopen(root).board(Store(root))
-    skips = [e for e in board.evaluations if isinstance(e.document, Skip)]
+    skips = [e for e in board.reading(board.keys) if isinstance(e.document, Skip)]
     assert {e.system for e in skips} == {"llava-34b+openjourney", "llava-34b+sdxl-turbo"}
     judged = matrix["scores"]["clipscore"]
     assert judged["shared_queries"] + sum(judged["left_out"].values()) == 12

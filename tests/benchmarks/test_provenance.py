@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.fidelity import page as fidelity
 from benchmarks.provenance import provenance_facts, provenance_line
 from benchmarks.results.report import panels
 
@@ -22,8 +21,7 @@ FACTS = {
 }
 
 
-def test_a_page_of_fidelity_and_a_report_tell_the_same_facts() -> None:
-    assert FACTS.items() <= fidelity.facts_of(ABOUT).items()
+def test_a_report_tells_the_facts() -> None:
     assert FACTS.items() <= panels.facts_of(ABOUT).general.items()
 
 

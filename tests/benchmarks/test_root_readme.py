@@ -6,23 +6,22 @@ import re
 import shlex
 import tomllib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 from paths import CHECKOUT
+from stages import stage_by_stage
 
 import plait
 from benchmarks.runs.config import load_config
+from benchmarks.runs.defaults import QUICKSTART
 from benchmarks.tasks.controls import CONTROLS
 from benchmarks.tasks.task_set import load
 from cluster.walks import read
-from generators.base import Job, Outcome, Result, imported
 from generators.document import Document, Sample
 from generators.natives import NATIVE
-from generators.pictures import Drawing
 from generators.registry import PREFIXES, Named
 from generators.system import Repetition, answer
 from pipelines.presets import LVLMS, RETIRED, T2IS
@@ -86,10 +85,15 @@ def test_all_commands_are_in_the_table() -> None:
     assert {words[0] for words in commands()} == set(program.commands)
 
 
-def test_the_page_is_short() -> None:
-    lines = README.splitlines()
-    assert len(lines) <= 220
-    assert max(map(len, lines)) <= 120
+def test_queries_are_named_that_the_quickstart_answers() -> None:
+    known = {sample.id for sample in load(QUICKSTART.data).samples}
+    named = {words[2] for words in commands() if words[0] == "show"}
+    assert named
+    assert named <= known
+
+
+def test_the_lines_of_the_page_fit_a_screen() -> None:
+    assert max(map(len, README.splitlines())) <= 120
 
 
 @pytest.mark.parametrize("room", ROOMS)
@@ -158,15 +162,6 @@ def test_the_servers_of_the_example_are_valid(
     (tmp_path / "servers.toml").write_text(text)
     config = load_config(tmp_path / "servers.toml", {})
     assert config.servers["llama"]
-
-
-def stage_by_stage(job: Job) -> Outcome[Any]:
-    """The outcome of a job, as a worker would keep it."""
-    stage = imported(job.spec.target)(**job.spec.settings, **job.spec.options)
-    (outcome,) = stage([job.input])
-    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
-        return replace(outcome, value=outcome.value.encoded())
-    return outcome  # type: ignore[no-any-return]
 
 
 @pytest.mark.models

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_helpers import plait as process
 from judging_helpers import STAND_IN, stand_in_digests
-from mmie_helpers import folder, row
+from mmie_helpers import folder
 from paths import CHECKOUT
 from typer.testing import CliRunner
 from typer.testing import Result as Done
@@ -220,16 +219,6 @@ def test_an_export_overwrites_nothing(here: Path, form: str) -> None:
     assert {p: p.read_bytes() for p in before} == before
 
 
-def test_one_bad_row_with_an_overlong_number_leaves_the_others(here: Path) -> None:
-    rows = json.dumps([row("SA-1"), row("SA-2", number="HERE")])
-    folder(here / "d", [])
-    (here / "d" / "data.json").write_text(rows.replace('"HERE"', "7" * 5000))
-    done = plait("plan", *TRUTH[:4], *NO_SCORERS, "--data", "d")
-    assert done.exit_code == 0
-    assert "2 documents" in done.output
-    assert "1 wrong type" in done.output
-
-
 @pytest.mark.parametrize(
     ("words", "choices"),
     [
@@ -237,7 +226,7 @@ def test_one_bad_row_with_an_overlong_number_leaves_the_others(here: Path) -> No
         (["plan", "--mode", "so"], ("corrected", "official")),
         (["export", "x", "--out", "y", "--system", "z", "--format", "csv"], ("parquet",)),
         (["compare", "x", "--judge", "y", "--protocol", "no"], ("creation", "probench")),
-        (["bench", "stage", "--system", "anole", "--part", "whole"], ("draft", "all")),
+        (["bench", "stage", "--system", "anole", "--part", "whole"], ("draft", "render")),
     ],
 )
 def test_flags_with_few_values_name_them(
@@ -247,6 +236,22 @@ def test_flags_with_few_values_name_them(
     assert done.exit_code == 2
     for choice in choices:
         assert choice in done.output
+
+
+@pytest.mark.parametrize("command", ["run", "plan", "score", "compare"])
+def test_a_mini_model_that_only_answers_is_no_judge(command: str) -> None:
+    words = {
+        "run": [*TRUTH, "--scorer", "judge:anole", "--out", "new"],
+        "score": ["run", "--scorer", "judge:qwen2-vl-72b"],
+        "compare": ["run", "--protocol", "creation", "--judge", "qwen2-vl-7b"],
+    }
+    words["plan"] = words["run"]
+    if command in ("score", "compare"):
+        plait("run", *TRUTH, *NO_SCORERS, "--weights", "mini", "--out", "run")
+    weights = ["--weights", "mini"] * (command in ("run", "plan"))
+    with pytest.raises(UsageError, match=r"is no judge .* judge:mmie-score"):
+        plait(command, *words[command], *weights)
+    assert not Path("new").exists()
 
 
 def test_compare_takes_a_protocol_of_the_users() -> None:
@@ -283,3 +288,28 @@ def test_bench_stage_explains_wrong_use(words: list[str], message: str) -> None:
 def test_bench_stage_refuses_batches_that_are_no_sizes() -> None:
     with pytest.raises(UsageError, match="--batches '1,x' must be numbers such as 1,2,4,8"):
         plait("bench", "stage", "--system", "anole", "--batches", "1,x")
+
+
+@pytest.mark.parametrize(
+    ("words", "files"),
+    [
+        (["score"], ["manifest.json", "data.json"]),
+        (["report"], ["manifest.json"]),
+        (["show", "id"], ["manifest.json"]),
+        (["verify"], ["manifest.json"]),
+    ],
+    ids=" ".join,
+)
+def test_a_folder_that_holds_no_run_is_told_so(
+    here: Path, words: list[str], files: list[str]
+) -> None:
+    command, *rest = words
+    with pytest.raises(UsageError) as error:
+        plait(command, str(here), *rest)
+    assert all(text in str(error.value) for text in (str(here), *files))
+
+
+def test_what_an_error_names_is_shown_and_not_obeyed() -> None:
+    done = process("report", "\x1b[2J\x07")
+    assert (done.returncode, "\x1b" in done.stderr) == (2, False)
+    assert r"\x1b[2J\x07 is not a run directory" in done.stderr

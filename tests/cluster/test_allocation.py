@@ -17,7 +17,8 @@ from allocation_helpers import (
 )
 from trial import LIGHT
 
-from cluster import actors
+from cluster.executors import local, on_ray
+from cluster.executors.node_watch import NodeWatch
 from cluster.placement import Node, Resources
 
 
@@ -142,7 +143,7 @@ def test_a_stage_that_may_get_more_work_keeps_its_workers_while_another_grows() 
 
 
 def test_a_stage_that_fits_on_no_node_does_not_keep_others_small() -> None:
-    pool = PaperPool(node(gpus=2), address="auto")
+    pool = PaperPool(node(gpus=2), watched=NodeWatch())
     long, huge = stage(0, jobs=400), stage(1, replace(GPU, num_gpus=8), jobs=1)
     pool.working(long)
     assert place(pool, long, huge) == []
@@ -150,18 +151,23 @@ def test_a_stage_that_fits_on_no_node_does_not_keep_others_small() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "env", "given_up"),
+    ("address", "env", "fixed"),
     [(None, {}, True), ("auto", {}, False), (None, {"RAY_ADDRESS": "auto"}, False)],
 )
-def test_what_fits_nowhere_is_given_up_at_once_only_where_no_node_can_come(
-    monkeypatch: pytest.MonkeyPatch,
-    address: str | None,
-    env: dict[str, str],
-    given_up: bool,
+def test_a_ray_that_a_run_starts_for_itself_never_grows(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, env: dict[str, str], fixed: bool
 ) -> None:
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    pool, huge = PaperPool(node(), address=address), stage(0, replace(GPU, num_gpus=8), 3)
+    assert on_ray.is_local(address) is fixed
+
+
+@pytest.mark.parametrize("given_up", [True, False])
+def test_what_fits_nowhere_is_given_up_at_once_only_where_no_node_can_come(
+    given_up: bool,
+) -> None:
+    pool = PaperPool(node(), watched=None if given_up else NodeWatch())
+    huge = stage(0, replace(GPU, num_gpus=8), 3)
     pool.working(stage(1))
     events = place(pool, huge)
     assert bool(huge.unusable) is given_up
@@ -266,6 +272,6 @@ def test_a_run_that_waits_for_resources_leaves_the_core_to_others(
 ) -> None:
     """With no worker there is nothing to wait for, and the loop used to spin."""
     pauses: list[float] = []
-    monkeypatch.setattr(actors.time, "sleep", pauses.append)
+    monkeypatch.setattr(local.time, "sleep", pauses.append)
     assert PaperPool(Node("n", Resources(cpus=1))).collect(0.1) == []
     assert pauses == [0.1]

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from thread_workers import workers_as_threads
 from trial import (
     LIGHT,
     Witness,
@@ -48,11 +46,10 @@ def test_neither_batch_size_nor_workers_change_keys_or_results(tmp_path: Path) -
     """Most tests run workers as threads; what they make is what processes make."""
     samples = [sample(i) for i in range(9)]
     boards = []
-    for size, where in ((1, nullcontext()), (16, nullcontext()), (4, workers_as_threads())):
+    for size, executor in ((1, "ray"), (16, "ray"), (4, "local")):
         placement = replace(LIGHT, batch_size=size)
         plan = plan_of(samples, write=writer(placement), paint=[painter(0, placement)])
-        with where:
-            run(plan, tmp_path / str(size))
+        run(plan, tmp_path / str(size), executor=executor)
         boards.append(board(plan, tmp_path / str(size)))
     assert boards[0] == boards[1] == boards[2]
 

@@ -217,15 +217,15 @@ def main(root: Path, marker: Path, *, gpus: bool) -> None:
     """A slow run; with `gpus`, of two replicas with a GPU each."""
     plan = trial(marker, "--sleep", "0.3", samples=30, replicas=1 + gpus)
     if gpus:
-        from cluster import actors
+        from cluster.executors.on_ray import start_local
 
-        actors.start_local(num_cpus=4, num_gpus=2)
+        start_local(num_cpus=4, num_gpus=2)
         system = plan.systems[0]
         assert system.draft is not None
         place = replace(system.draft.placement, num_gpus=1)
         draft = replace(system.draft, placement=place)
         plan = replace(plan, systems=[replace(s, draft=draft) for s in plan.systems])
-    print(json.dumps(dict(run(plan, root).counts)))
+    print(json.dumps(dict(run(plan, root, executor="ray").counts)))
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import grpc
 import pytest
 from paths import CHECKOUT
 
-from cluster import probe
-from cluster.probe import unreachable
+from cluster.executors import probe
+from cluster.executors.probe import unreachable
 
 TOKEN = "0123456789abcdef0123456789abcdef"
 
@@ -84,14 +84,18 @@ def test_a_head_that_wants_a_token_says_so(guarded: str, no_token: dict[str, str
     assert "does not accept your authentication token" in wrong
 
 
-def test_a_token_is_found_where_ray_looks_for_it(guarded: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [None, "disabled", "token"])
+@pytest.mark.parametrize("name", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"])
+def test_a_token_is_sent_only_in_token_mode(
+    guarded: str, tmp_path: Path, name: str, mode: str | None
+) -> None:
+    """Ray looks for a token in both places, and sends it only where it is told to."""
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    assert unreachable(guarded, {"RAY_AUTH_TOKEN": TOKEN}) is None
-    assert unreachable(guarded, {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "token")}) is None
-    off = {"RAY_AUTH_TOKEN": TOKEN, "RAY_AUTH_MODE": "disabled"}
-    assert unreachable(guarded, off) == (
-        "the head needs an authentication token, but RAY_AUTH_MODE is 'disabled'"
-    )
+    environ = {name: TOKEN if name == "RAY_AUTH_TOKEN" else str(tmp_path / "token")}
+    environ |= {"RAY_AUTH_MODE": mode} if mode else {}
+    reason = unreachable(guarded, environ)
+    assert (reason is None) == (mode == "token")
+    assert mode == "token" or "set RAY_AUTH_MODE=token" in str(reason)
 
 
 def test_a_port_where_nothing_listens_is_named_so(closed: str) -> None:

@@ -33,14 +33,23 @@ def test_files_of_workers_are_gathered_in_whole_lines(tmp_path: Path) -> None:
     with RunLog(tmp_path, Witness()) as log:
         written(tmp_path, "writer host 1", "first\nsec")
         log._gather()
-        written(tmp_path, "writer host 1", "ond\nthird without an end")
+        written(tmp_path, "writer host 1", "ond\n\x1b[2J\x07third\twithout an end")
         log._gather()
         assert lines(tmp_path)[1:] == ["writer host 1: first", "writer host 1: second"]
     assert lines(tmp_path)[3:] == [
-        "writer host 1: third without an end",
+        "writer host 1: \\x1b[2J\\x07third\twithout an end",
         "plait: run ended",
     ]
     assert not (tmp_path / STDERR_FOLDER).exists()
+
+
+def test_a_key_that_a_worker_has_printed_is_not_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_API_KEY", "hunter2-hunter2")
+    with RunLog(tmp_path, Witness()):
+        written(tmp_path, "writer host 1", "key: hunter2-hunter2\n")
+    assert "writer host 1: key: ***" in lines(tmp_path)
 
 
 def test_what_a_killed_driver_left_is_gathered_by_the_next(tmp_path: Path) -> None:
@@ -61,8 +70,9 @@ def test_notices_and_failures_are_written_down_and_passed_on(tmp_path: Path) -> 
         "plait: take care",
         "plait: worker of writer on host died: why (2 records in flight)",
     ]
-    assert log.about_failures()["total"] == 1
-    assert log.about_failures()["listed"][0]["stage"] == "writer"
+    first = log.all_failures(None)
+    assert first == {"total": 1, "listed": [failure.as_json()]}
+    assert log.all_failures(first) == {"total": 2, "listed": [failure.as_json()] * 2}
 
 
 @pytest.mark.ray
@@ -81,6 +91,9 @@ def test_a_run_logs_what_its_workers_write_and_tells_of_those_it_loses(
     assert {f.stage for f in witness.failures} == {"writer"}
     about = json.loads((tmp_path / "manifest.json").read_text())["worker_failures"]
     assert about["total"] == len(witness.failures) >= 6  # three for each of the two
+    run(plan_of(samples[:1], write=writer(place)), tmp_path, Witness())
+    again = json.loads((tmp_path / "manifest.json").read_text())["worker_failures"]
+    assert again == about  # of all commands
     assert {f["kind"] for f in about["listed"]} == kinds
     assert "took longer than 1 s" in {f["reason"] for f in about["listed"]}
 

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from trial import LIGHT, writer
 
 from cluster.placement import Node, Resources, best_node, free_resources
-from cluster.stage_queue import DEATHS_TO_QUARANTINE, Batch, StageQueue
-from generators.base import Fault, Job, ServerCommand
+from cluster.stage_queue import (
+    DEATHS_TO_QUARANTINE,
+    MOST_UNREAD,
+    Batch,
+    StageQueue,
+)
+from generators.base import Fault, Job, ServerCommand, WeightsName
 from generators.document import Request, Text, Turn
 
 
@@ -139,6 +145,32 @@ def test_requests_of_a_server_that_died_are_alone_only_after_a_second_death() ->
         suspect = p.take(idle=True, growing=False, workers=1)
         assert suspect is not None
         assert suspect.alone == expected
+
+
+@pytest.mark.parametrize(
+    ("replies", "weights", "unread"),
+    [
+        ({False: MOST_UNREAD}, "mini", True),
+        ({False: MOST_UNREAD - 1}, "mini", False),
+        ({False: 2 * MOST_UNREAD, True: 1}, "mini", False),
+        ({False: MOST_UNREAD}, "tiny", False),
+    ],
+)
+def test_judgements_alone_leave_the_queue_of_a_judge_that_cannot_be_read(
+    replies: dict[bool, int], weights: WeightsName, unread: bool
+) -> None:
+    p = StageQueue(replace(writer(), weights=weights), 0)
+    answers, judgements = [job("a"), job("b")], [job("c"), job("d")]
+    asked = [replace(j, readable=lambda outcome: False) for j in judgements]
+    p.add(answers[0])
+    p.add(asked[0])
+    p.put_back(Batch((answers[1], asked[1]), alone=True))
+    p.replies.update(replies)
+    assert p.unread() == (asked if unread else [])
+    left = p.take(idle=True, growing=False, workers=1)
+    assert left is not None
+    assert left.alone
+    assert labels(left) == (["b"] if unread else ["b", "d"])
 
 
 def test_needs_fit_or_do_not() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,14 @@ from store_helpers import SPEC, draft_table, drafted, item
 from trial import painter
 
 from cluster import store as store_module
+from cluster.local import LocalStages
 from cluster.parts import Committer
 from cluster.records import SCHEMAS, Item, RecordRow, decode, encode
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
 from generators.base import (
     Failure,
     Fault,
+    Job,
     Kind,
     Outcome,
     Result,
@@ -32,6 +35,7 @@ from generators.document import (
     Image,
     ImageRequest,
     Payload,
+    Request,
     Score,
     Text,
 )
@@ -233,26 +237,30 @@ LONE = "half a smiley \ud83d and no more"
 
 
 @pytest.mark.parametrize(
-    "outcome",
+    ("outcome", "count"),
     [
-        Result(Draft((Text(LONE), ImageRequest(prompt=LONE)))),
-        Result(Draft((Text("x"),)), notes={"prompt": LONE}),
-        Failure(LONE, Fault.REFUSED, notes={"reply": LONE}),
-        Skip(LONE),
+        (Result(Draft((Text(LONE), ImageRequest(prompt=LONE)))), 2),
+        (Result(Draft((Text("x"),)), notes={"prompt": [LONE, 1]}), 1),
+        (Failure(LONE, Fault.REFUSED, notes={LONE: LONE}), 3),
+        (Skip(LONE), 1),
     ],
 )
-def test_text_that_utf8_cannot_hold_is_kept(tmp_path: Path, outcome: Outcome[Any]) -> None:
+def test_half_characters_are_replaced_and_counted(
+    tmp_path: Path, outcome: Outcome[Any], count: int
+) -> None:
     """Models and servers do emit lone surrogates."""
     store = Store(tmp_path)
     store.commit(SPEC, draft_table(("k", outcome)))
     row = Store(tmp_path).rows(SPEC)["k"]
-    back = decode(Kind.DRAFT, row)
-    assert type(back) is type(outcome)
-    if isinstance(outcome, Result):
-        assert back.value == outcome.value  # type: ignore[union-attr]
-    else:
-        assert back.reason == LONE.replace("\ud83d", "\\ud83d")  # type: ignore[union-attr]
-    assert notes_of(row) == getattr(outcome, "notes", {})
+    back = replace(decode(Kind.DRAFT, row), notes=notes_of(row))  # type: ignore[call-arg]
+    local = LocalStages()
+    local._loaded[SPEC.digest] = lambda inputs: [outcome]
+    assert local.outcomes([Job(SPEC, Request(()), "x")]) == [back]
+    assert back.notes.pop("replaced_characters") == count
+    assert repr(back) == repr(outcome).replace("\\ud83d", "\ufffd")
+    stored = pq.read_table(next(tmp_path.glob("stages/*/part-*")))
+    assert "\ufffd" in str(stored.to_pylist())
+    assert "ud83d" not in str(stored.to_pylist())
 
 
 def test_readable_text_is_stored_readable(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from allocation_helpers import (
     GPU,
     PaperPool,
     built_in,
+    end,
     node,
     place,
     stage,
@@ -57,7 +58,7 @@ def test_the_time_of_a_new_process_is_told_from_that_of_one_taken_over() -> None
     for queue in (ended, waiting):
         place(pool, queue)
         (replica,) = pool.of(queue)
-        replica.info = WorkerInfo("host", 1, None, False)
+        replica.info = WorkerInfo(None, False)
         pool._loaded(replica, None)
         queue.drain()
     assert ready == [(ended.spec.folder, False), (waiting.spec.folder, True)]
@@ -200,7 +201,7 @@ def test_a_stage_whose_worker_dies_loading_after_another_gets_a_process_of_its_o
     pool, ended, waiting = PaperPool(node(0, 1)), built_in(0), built_in(1, jobs=1)
     pool.working(ended)
     place(pool, ended, waiting)
-    pool._lost(*pool.of(waiting), "the process was killed")
+    end(pool, *pool.of(waiting))
     assert "a process of its own: worker died: the process was killed" in pool.notices[-1]
     pool.working(ended)
     place(pool, ended, waiting)
@@ -213,7 +214,7 @@ def test_deaths_while_loading_after_another_stage_count_as_well() -> None:
     for _ in range(3):
         assert waiting.unusable is None
         place(pool, ended, waiting)
-        pool._lost(*pool.of(waiting), "the process was killed")
+        end(pool, *pool.of(waiting))
     assert "3 times in a row while loading" in str(waiting.unusable)
 
 
@@ -263,26 +264,6 @@ def test_a_stage_that_is_followed_leaves_nothing_behind(tmp_path: Path) -> None:
     assert gone() is None
     assert process.memory_info().rss - before < 50 << 20
     assert (worker.spec.settings["style"], len(rest)) == ("other", 50_000)
-
-
-def test_libraries_are_not_searched_for_garbage_again_and_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    thresholds: list[int] = []
-
-    def loaded(spec: StageSpec, **options: Any) -> object:
-        thresholds.append(gc.get_threshold()[0])
-        return object()
-
-    monkeypatch.setattr("cluster.worker.load_stage", loaded)
-    gc.unfreeze()
-    worker, usual = Worker(writer(), str(tmp_path)), gc.get_threshold()
-    worker.load(shared=True)
-    worker.host(writer(style="other"))
-    assert len(thresholds) == 2
-    assert min(thresholds) > 10 * usual[0]
-    assert gc.get_threshold() == usual
-    assert gc.get_freeze_count() > 10_000  # what stays when the first stage has gone
 
 
 # ------------------------------------------------------------------------- on Ray

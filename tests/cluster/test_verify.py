@@ -6,12 +6,12 @@ import io
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from store_helpers import SPEC, damage, draft_table, drafted, without_checksums
 from trial import painter
 from typer.testing import CliRunner
 
 import plait
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.integrity import DAMAGED, INTACT, verify_run
 from cluster.records import Item, encode
 from cluster.store import Store, write_part
@@ -45,7 +45,7 @@ def contents(root: Path) -> dict[str, bytes]:
 
 def verified(root: Path, *, repair: bool = False) -> tuple[int, str]:
     file = io.StringIO()
-    status = verify_run(root, Console(file=file, width=200), repair=repair)
+    status = verify_run(root, PlainConsole(file=file, width=200), repair=repair)
     return status, file.getvalue()
 
 
@@ -88,20 +88,32 @@ def test_repair_sets_damaged_parts_aside_for_the_next_run(finished: Path) -> Non
     (part,) = Store(finished).parts(painter())
     damage(part, "image.bytes")
     status, text = verified(finished, repair=True)
-    assert status == DAMAGED
+    assert status == INTACT
     assert "1 parts set aside" in text
     assert part.with_suffix(".unreadable").exists()
     assert Store(finished).rows(painter()) == {}
     assert verified(finished)[0] == INTACT
 
 
-def test_what_a_stage_made_and_is_no_picture_is_told_from_damage(finished: Path) -> None:
+def test_what_a_repair_cannot_set_aside_is_left(
+    finished: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = Store(finished).parts(painter())
+    damage(part, "image.bytes")
+    monkeypatch.setattr(Store, "set_aside", lambda self, parts: 0)
+    assert verified(finished, repair=True)[0] == DAMAGED
+
+
+@pytest.mark.parametrize("repair", [False, True])
+def test_what_a_stage_made_and_is_no_picture_is_told_from_damage(
+    finished: Path, repair: bool
+) -> None:
     items = [Item("odd", "l", ImageRequest(prompt="x"))]
     undecodable = Result(Image.of(b"\x89PNG not really"))
     write_part(
         Store(finished).folder(painter()), encode(Kind.RENDER, items, [undecodable], 0.1)
     )
-    status, text = verified(finished)
+    status, text = verified(finished, repair=repair)
     assert status == DAMAGED
     assert "not a picture 1 of painter0" in text
     assert "odd" in text

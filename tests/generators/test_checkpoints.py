@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,28 @@ def test_a_run_keeps_the_weights_it_was_made_with(folder: Path) -> None:
 def test_weights_that_are_missing_are_listed_within_a_plan_and_raise_without() -> None:
     with pinning({}) as pins:
         assert identity("./nowhere/at/all") == "unpinned:./nowhere/at/all@main"
-    assert pins.missing == ["checkpoint './nowhere/at/all': no such file or folder"]
+    assert pins.missing == ("checkpoint './nowhere/at/all': no such file or folder",)
     with pytest.raises(CheckpointError, match="no such file"):
         identity("./nowhere/at/all")
+
+
+def test_weights_that_miss_for_the_same_reason_are_named_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    refusals: dict[str, Exception] = {"b/gated": PermissionError("401 (request 7)")}
+
+    def refused(_: object, repo_id: str, **__: object) -> None:
+        raise refusals.get(repo_id, ConnectionError(f"no route; request {len(repo_id)}"))
+
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", refused)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    with pinning({}) as pins:
+        for model in ("a/one", "b/gated", "/nowhere", "c/another"):
+            identity(model)
+        identity("a/one", "v2")
+    for names, line in zip(
+        (["a/one", "c/another", "a/one@v2"], ["b/gated"], ["/nowhere"]),
+        pins.missing,
+        strict=True,
+    ):
+        assert re.findall(r"'([^']+)'", line) == names

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from paths import DATA
 
-from benchmarks.studies.pairwise.options import judge_stage
+from benchmarks.studies.pairwise.match import judge_stage
 from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.natives import NATIVE

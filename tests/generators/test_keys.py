@@ -98,6 +98,18 @@ def test_keys_are_those_of_records_already_made() -> None:
     assert digest(candidate) == "bd837aaf35c7b9871f32ccc58414c624"
 
 
+def test_a_payload_is_named_by_where_it_comes_from() -> None:
+    def job(data: bytes, origin: str | None) -> Job:
+        payload = replace(Payload.of(data), origin=origin)
+        return Job(SPEC, ImageRequest(payload=payload, seed=7), "s")
+
+    today, former = job(b"codes", "here").keys
+    assert today == job(b"noise", "here").key == "5760db33f76116a93d8370904167d8dc"
+    assert former == job(b"codes", None).key == "54f977f886f67429818c5f50ebd7295f"
+    assert job(b"codes", "there").key not in (today, former)
+    assert Job(SPEC, REQUEST, "s").keys == (key(),)
+
+
 def test_values_without_a_canonical_form_are_refused() -> None:
     with pytest.raises(TypeError, match="object has no canonical form"):
         digest(object())

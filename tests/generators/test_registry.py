@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
 from benchmarks.runs.config import load_config
 from benchmarks.runs.experiment import open_experiment
@@ -19,12 +18,10 @@ from pipelines.systems import (
     WRITERS,
     Models,
     SystemName,
-    chat_spec,
     is_writer,
     parts_of,
 )
 from pipelines.systems import resolve as resolve_system
-from plait import app
 from scorers import resolve_scorer
 
 TINY = Models(weights="tiny")
@@ -100,44 +97,11 @@ def test_reserved_prefixes_are_not_available_yet(prefix: str) -> None:
         load(f"{prefix}:toy")
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        (
-            "opnai:gpt-4.1",
-            "'opnai'; did you mean 'openai'? "
-            "Valid: chat-images, gemini, gt, hf, omni, openai, published, responses",
-        ),
-        ("opnai:gpt-4.1+sdxl", "'opnai'; did you mean 'openai'? Valid: hf, openai"),
-        ("gpt-4o+difusers:a/b", "'difusers'; did you mean 'diffusers'?"),
-        ("nowhere_at_all:Toy", "No module named 'nowhere_at_all'"),
-        ("nowhere_at_all:Toy", "openai"),
-        ("judge:gpt-4o", "names another kind of thing (scorer)"),
-        ("gpt-4o@poem", "unknown composition protocol 'poem'"),
-        ("gpt-4o+sdxl@poem", "unknown composition protocol 'poem'"),
-        ("gpt-4o@mmie", "name a text-to-image model"),
-        ("openai:a+b", "only writes text"),
-        ("hf:+sdxl", "unknown LVLM 'hf:'"),
-    ],
-)
-def test_unknown_names_list_the_known_ones(name: str, words: str) -> None:
-    with pytest.raises(UsageError) as error:
-        resolve_system(name, TINY)
-    assert words in str(error.value)
-
-
 def test_a_scorers_prefix_is_told_from_a_models() -> None:
     with pytest.raises(UsageError, match=r"'openai' names another kind.*judge:NAME"):
         resolve_scorer("openai:gpt-4.1", "tiny", {})
     with pytest.raises(UsageError, match="did you mean 'judge'"):
         resolve_scorer("jugde:gpt-4.1", "tiny", {})
-
-
-def test_an_unknown_judge_lists_all_that_can_judge() -> None:
-    with pytest.raises(UsageError) as error:
-        resolve_scorer("judge:foo", "tiny", {}, chat=lambda name: chat_spec(name, TINY))
-    for known in ("mmie-score", "anole", "gpt-4o", "hf:ORG/NAME", "module:Class"):
-        assert f"judge:{known}" in str(error.value)
 
 
 def test_unknown_data_lists_the_readers_and_a_path_may_hold_a_colon(tmp_path: Path) -> None:
@@ -164,21 +128,6 @@ def test_a_composition_is_no_lvlm() -> None:
     assert is_writer("openai:a+b")
     assert not is_writer("hf:a/b+sdxl")
     assert not is_writer("hf:a/b@text")
-
-
-@pytest.mark.parametrize(
-    ("what", "shown"),
-    [
-        ("systems", ["hf:ORG/NAME", "diffusers:ORG/NAME", "gt:CONTROL", "LVLM+T2I[@mmie"]),
-        ("scorers", ["judge:NAME"]),
-        ("data", ["creation:PLACE", "probench:PLACE", "hf:ORG/NAME@REVISION"]),
-    ],
-)
-def test_list_shows_the_prefixes(what: str, shown: list[str]) -> None:
-    done = CliRunner().invoke(app, ["list", what])
-    assert done.exit_code == 0, done.output
-    for form in shown:
-        assert form in done.output
 
 
 def test_a_reserved_prefix_is_wrong_use() -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pytest
 from trial import Measuring, as_asked, painter, plan_of, sample, talk, writer
 
 from cluster.counts import count
@@ -23,8 +24,10 @@ from generators.document import (
     Text,
     Turn,
 )
+from generators.natives import NATIVE
 from generators.system import Repetition, System, answer
 from pipelines.composition import composite, protocol
+from pipelines.systems import Models, resolve
 
 REPETITION = Repetition(as_asked, seed=7)
 
@@ -197,6 +200,47 @@ def test_conditioning_stands_between_draft_and_render() -> None:
     system = System(name="s", draft=writer(), condition=conditioner, render=painter())
     outcome, _ = follow(answer(system, sample(0), REPETITION), stage)
     assert [i.read() for i in outcome.value.images] == [b"matrix of one", b"matrix of two"]
+
+
+def asked_with(system: System, noise: bytes, text: str = "so") -> list[Job]:
+    """The jobs of an answer in which every payload holds `noise`."""
+    request = ImageRequest(payload=Payload.of(b"states" + noise))
+    values: dict[Kind, Any] = {
+        Kind.DRAFT: Draft((Text("first"), request, Text(text), request)),
+        Kind.CONDITION: Payload.of(b"matrix" + noise),
+        Kind.RENDER: Image.of(b"drawn" + noise),
+    }
+    walk = answer(system, sample(0), REPETITION)
+    return follow(walk, lambda job: Result(values[job.spec.kind]))[1]
+
+
+def keys_of(jobs: Sequence[Job]) -> list[str]:
+    return [job.key for job in jobs]
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_no_key_tells_the_last_digits_of_a_payload(name: str) -> None:
+    system = resolve(name, Models(weights="tiny"))
+    one, other = asked_with(system, b"1"), asked_with(system, b"2")
+    assert keys_of(one) == keys_of(other)
+    assert len({*keys_of(one)}) == len(one)
+    # Keys of earlier versions did.
+    assert one[-1].keys[1] != other[-1].keys[1]
+
+
+def test_another_draft_has_other_pictures() -> None:
+    """Of another version of its stage, or the same one with other text; not of a system."""
+    system = System(name="s", draft=writer(), render=painter())
+    pictures = keys_of(asked_with(system, b""))[1:]
+    # Those of records already made.
+    assert pictures == [
+        "8e35d8326d1d433303f442d99c6c3b94",
+        "4f4c77532661642d9729f6a1fe1b0771",
+    ]
+    assert keys_of(asked_with(replace(system, name="t"), b""))[1:] == pictures
+    changed = replace(system, draft=replace(writer(), version=2))
+    for other in (asked_with(changed, b""), asked_with(system, b"", text="therefore")):
+        assert {*keys_of(other)}.isdisjoint(pictures)
 
 
 def test_a_later_round_reads_the_document_so_far() -> None:

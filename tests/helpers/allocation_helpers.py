@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,9 @@ from typing import Any
 from trial import LIGHT, painter, writer
 
 from cluster.allocation import Allocator
+from cluster.executors.base import HostLost
+from cluster.executors.local import LocalExecutor
+from cluster.executors.node_watch import NodeWatch
 from cluster.placement import Node, Resources
 from cluster.plan import EngineOptions
 from cluster.replica import Replica
@@ -23,7 +25,7 @@ from generators.document import Request, Text, Turn
 class PaperHandle:
     """A simulated worker: no process belongs to it."""
 
-    def __init__(self, node: str) -> None:
+    def __init__(self, node: Node) -> None:
         self.node = node
         self.killed = False
 
@@ -34,15 +36,36 @@ class PaperHandle:
         self.killed = True
 
 
+class PaperExecutor(LocalExecutor):
+    """An executor of one machine, or of nodes that are watched."""
+
+    def __init__(self, watched: NodeWatch | None = None) -> None:
+        super().__init__(Resources())
+        self.watched = watched
+        self.fixed = watched is None
+
+    def now(self) -> float:
+        return self.watched.now() if self.watched else super().now()
+
+    def silent_s(self, node: str) -> float:
+        return self.watched.silent_s(node) if self.watched else 0.0
+
+    def outlived(self, node: str, died_at: float) -> bool | None:
+        return self.watched.outlived(node, died_at) if self.watched else True
+
+
 class PaperPool(WorkerPool):
     """Counts rooms and workers as the real one does; starts no process."""
 
-    def __init__(self, *nodes: Node, **options: Any) -> None:
+    def __init__(
+        self, *nodes: Node, watched: NodeWatch | None = None, **options: Any
+    ) -> None:
         self.notices: list[str] = []
-        super().__init__(Path(), EngineOptions(**options), [], self.notices.append)
+        executor, engine = PaperExecutor(watched), EngineOptions(**options)
+        super().__init__(executor, Path(), engine, [], self.notices.append)
         self.nodes = list(nodes)
 
-    def refresh_nodes(self, *, now: bool = False) -> None:
+    def refresh_nodes(self) -> None:
         pass
 
     def start(self, queue: StageQueue, node: str) -> None:
@@ -50,9 +73,10 @@ class PaperPool(WorkerPool):
 
     def working(self, queue: StageQueue, node: str = "n") -> Replica:
         """One more worker of a stage, ready, and idle for long enough to leave."""
-        replica = Replica(queue, PaperHandle(node), "ready")  # type: ignore[arg-type]
-        replica.info = WorkerInfo("host", 1, None, False)
-        replica.last_heard = time.monotonic() - 60
+        place = next((n for n in self.nodes if n.id == node), Node(node, Resources()))
+        replica = Replica(queue, PaperHandle(place), self.now, "ready")
+        replica.info = WorkerInfo(None, False)
+        replica.last_heard = self.now() - 60
         self.replicas.append(replica)
         return replica
 
@@ -62,7 +86,7 @@ CPU = replace(LIGHT, num_cpus=1)
 
 
 def node(gpus: float = 1, cpus: float = 8, name: str = "n") -> Node:
-    return Node(name, Resources(cpus, gpus))
+    return Node(name, Resources(cpus, gpus), f"10.0.0.{name}", 1)
 
 
 def stage(rank: int, placement: Placement = GPU, jobs: int = 0) -> StageQueue:
@@ -82,6 +106,15 @@ def built_in(rank: int, placement: Placement = CPU, jobs: int = 0) -> StageQueue
 
 def place(pool: WorkerPool, *queues: StageQueue, growing: bool = False) -> list[Any]:
     return Allocator(pool, lambda queue: growing).allocate(queues)
+
+
+KILLED = HostLost("the process was killed")
+
+
+def end(pool: WorkerPool, replica: Replica, error: HostLost = KILLED) -> list[Any]:
+    """The events after the process of a worker has ended."""
+    pool._lost(replica, error)
+    return pool.unprompted()
 
 
 def stopping(pool: WorkerPool) -> list[int]:

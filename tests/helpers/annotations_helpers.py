@@ -52,7 +52,7 @@ def both(tmp_path: Path, scores: Any, people: Any, **options: Any) -> Mapping[st
     """What the report says of these scores and these people."""
     judges = write(tmp_path, "scores.json", scores)
     told: dict[str, Any] = {"settings": FEW} | options
-    return agreement_report(judges, write(tmp_path, "human.json", people), **told).content
+    return agreement_report(judges, write(tmp_path, "human.json", people), **told)
 
 
 def rows(

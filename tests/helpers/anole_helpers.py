@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from shard_helpers import save_shards
 
-from generators.anole.models import AnoleLanguage, random_codec, random_language
+from generators.anole.models import AnoleLanguage, random_language
 from generators.anole.sizes import TINY
 
 CPU = torch.device("cpu")
@@ -25,11 +25,6 @@ SIDE = VQ["resolution"] // 2 ** (len(VQ["channel_multiplier"]) - 1)
 @functools.cache
 def language() -> AnoleLanguage:
     return random_language(TINY, CPU, torch.float32)
-
-
-@functools.cache
-def codec() -> Any:
-    return random_codec(TINY.vq, CPU)
 
 
 def taming_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:

@@ -12,7 +12,6 @@ models become.
 
 from __future__ import annotations
 
-import io
 import math
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ import numpy as np
 import torch
 from anole_helpers import VQ, save_meta, taming_shapes
 from paths import DATA
+from picture_helpers import png
 from PIL import Image as Pillow
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
@@ -114,12 +114,6 @@ def picture(width: int, height: int, mode: str = "RGB") -> Pillow.Image:
     return Pillow.fromarray(small, mode).resize((width, height), Pillow.Resampling.BICUBIC)
 
 
-def _png(drawn: Pillow.Image) -> Image:
-    file = io.BytesIO()
-    drawn.save(file, "PNG")
-    return Image.of(file.getvalue())
-
-
 PICTURES = {
     "wide": (100, 66, "RGB"),
     "tall": (53, 131, "RGB"),
@@ -130,7 +124,7 @@ PICTURES = {
 
 def contents() -> list[list[Text | Image]]:
     """The prompts: text alone, text around two pictures, a picture alone."""
-    images = {name: _png(picture(*about)) for name, about in PICTURES.items()}
+    images = {name: png(picture(*about)) for name, about in PICTURES.items()}
     return [
         [Text("A bird in the house.")],
         [Text("First"), images["wide"], Text(" and then"), images["clear"], Text("go on")],

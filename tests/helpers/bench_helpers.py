@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 
 from generators.base import Outcome, Result
-from generators.custom import drawn
-from generators.document import Candidate, Draft, ImageRequest, Request, Score, Text
+from generators.document import Candidate, ImageRequest, Score
 from generators.pictures import Drawing, decode
 from scorers.clipscore import pairs_of
 from scorers.truth.drawing import draw
-from scorers.truth.language import statement
 from scorers.truth.picture_reader import read_picture
 from scorers.truth.reading import Reading
 from scorers.truth.scene import Scene, SceneItem
@@ -74,23 +72,3 @@ class WordCounter:
         seen = sorted(f"{i.colour} {i.shape}" for i in reading.items)
         told = sorted(f"{a} {b}" for a, b in pairwise(words))
         return sum(name in told for name in seen) / len(seen)
-
-
-class Unchanged:
-    """Answers with the scene that the query shows: right in what does not change."""
-
-    kind = "draft"
-    seeded = False
-
-    def __init__(self, **_: Any) -> None:
-        pass
-
-    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        return [Result(self._answer(request)) for request in inputs]
-
-    def _answer(self, request: Request) -> Draft:
-        reading = read_picture(decode(request.images[-1].read()))
-        assert isinstance(reading, Reading)
-        assert reading.scene is not None
-        picture = drawn(draw(reading.scene, 0))
-        return Draft((Text(statement(reading.scene)), picture))

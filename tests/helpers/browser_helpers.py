@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 import shutil
@@ -147,10 +146,6 @@ class Browser:
         """Prefer `light` or `dark`; show as `screen` or `print`."""
         feature = {"name": "prefers-color-scheme", "value": scheme}
         self.devtools("Emulation.setEmulatedMedia", media=medium, features=[feature])
-
-    def screenshot(self, path: Path) -> None:
-        """Write what is visible as PNG."""
-        path.write_bytes(base64.b64decode(self._ask("GET", f"{self.path}/screenshot")))
 
 
 @contextmanager

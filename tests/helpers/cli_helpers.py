@@ -11,7 +11,6 @@ import traceback
 
 import pytest
 from paths import CHECKOUT, HELPERS
-from thread_workers import workers_as_threads
 
 from benchmarks.bench_program import status_of
 
@@ -22,8 +21,8 @@ _TERMINAL = {"NO_COLOR": "1", "COLUMNS": "200"}
 def plait(*words: str, **env_vars: str) -> Done:
     """What a command prints and its exit status; the workers of a run are threads."""
     out, err = io.StringIO(), io.StringIO()
-    with pytest.MonkeyPatch.context() as patch, workers_as_threads():
-        for name, value in (_TERMINAL | env_vars).items():
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in (_TERMINAL | {"PLAIT_EXECUTOR": "local"} | env_vars).items():
             patch.setenv(name, value)
         patch.setattr(sys, "argv", ["plait", *words])
         patch.chdir(CHECKOUT)

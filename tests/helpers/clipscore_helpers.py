@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import copy
 import functools
-import io
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from picture_helpers import png
 from PIL import Image as Pillow
 
 from generators.document import Candidate, Document, Image, Text
@@ -23,12 +23,6 @@ def pixels(seed: int, size: tuple[int, int] = (32, 32)) -> Pillow.Image:
     return Pillow.fromarray(coarse).resize(size, Pillow.Resampling.BICUBIC)
 
 
-def png(picture: Pillow.Image) -> Image:
-    file = io.BytesIO()
-    picture.save(file, "PNG")
-    return Image.of(file.getvalue())
-
-
 @functools.cache
 def picture(seed: int, size: tuple[int, int] = (32, 32)) -> Image:
     return png(pixels(seed, size))
@@ -39,19 +33,15 @@ def candidate(*segments: str | Image) -> Candidate:
     return Candidate(Document(tuple(content)))
 
 
-@functools.cache
-def tiny(**settings: Any) -> Any:
-    """A toy stage; shared, so tests that count or break things copy it."""
-    from scorers.clip.stage import ClipScore
-
-    return ClipScore(weights="tiny", **settings)
-
-
 def fresh(**settings: Any) -> Any:
     """A toy stage that remembers nothing."""
     from scorers.clip.stage import ClipScore
 
     return ClipScore(weights="tiny", **settings)
+
+
+tiny = functools.cache(fresh)
+"""The same, shared: tests that count or break things copy it."""
 
 
 def score(stage: Any, *segments: str | Image) -> Any:

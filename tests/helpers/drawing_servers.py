@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from endpoint_helpers import MODEL, Answer, Server, _Handler, completion, running, says
+from images_helpers import only
 from PIL import Image as Pillow
 
 from generators.base import Result
 from generators.document import Image, Request, Text
-from pipelines.endpoints.chat_images import ChatImagesEndpoint
+from pipelines.endpoints.chat import ChatImagesEndpoint
 from pipelines.endpoints.gemini import GeminiEndpoint
 from pipelines.endpoints.responses import ResponsesEndpoint
 
@@ -185,11 +186,6 @@ def asking_for_pictures(server: DrawingServer, api: str, **settings: Any) -> Ite
         yield stage
     finally:
         stage.close()
-
-
-def only(outcomes: list[Any]) -> Any:
-    (outcome,) = outcomes
-    return outcome
 
 
 def ask_once(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import json
 import math
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from picture_helpers import png
 from PIL import Image as Pillow
 from safetensors.torch import save_file
 
@@ -40,15 +40,12 @@ def gen() -> Emu2:
 def picture(seed: int = 0, width: int = 70, height: int = 50) -> Image:
     """Smooth random colours."""
     small = np.random.RandomState(seed).randint(0, 256, (5, 7, 3)).astype(np.uint8)
-    file = io.BytesIO()
-    size = (width, height)
-    Pillow.fromarray(small).resize(size, Pillow.Resampling.BICUBIC).save(file, "PNG")
-    return Image.of(file.getvalue())
+    return png(Pillow.fromarray(small).resize((width, height), Pillow.Resampling.BICUBIC))
 
 
-def asked(*content: str | Image) -> Request:
+def asked(*content: str | Image, seed: int | None = None) -> Request:
     parts = tuple(Text(c) if isinstance(c, str) else c for c in content)
-    return Request((Turn("user", parts),))
+    return Request((Turn("user", parts),), seed)
 
 
 # Shapes under the authors' names, written down from emu/eva_vit.py and emu/emu.py.
@@ -323,7 +320,7 @@ def drawing_modules(width: int, seed: int = 3) -> dict[str, torch.nn.Module]:
     """A small UNet on vectors of `width`, and a small autoencoder."""
     design = DESIGNS["emu2"]
     made: dict[str, torch.nn.Module] = {}
-    for name, part in design.modules.items():
+    for name, (kind, _) in design.modules.items():
         config = dict(design.config(name, tiny=True))
         if name == "unet":
             time = 6 * config["addition_time_embed_dim"]
@@ -331,7 +328,7 @@ def drawing_modules(width: int, seed: int = 3) -> dict[str, torch.nn.Module]:
                 "cross_attention_dim": width,
                 "projection_class_embeddings_input_dim": time + width,
             }
-        module = module_class(part.name)(**config).eval()
+        module = module_class(kind)(**config).eval()
         module.load_state_dict(
             random_state({k: tuple(v.shape) for k, v in module.state_dict().items()}, seed)
         )

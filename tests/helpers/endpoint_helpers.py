@@ -10,7 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, TypeVar
 
 from generators.document import Image, Request, Text, Turn
-from pipelines.endpoints.endpoint import ChatEndpoint
+from pipelines.endpoints.chat import ChatEndpoint
 
 KEY = "sk-secret-0123456789"
 MODEL = "parrot"

@@ -162,9 +162,9 @@ def main(
 ) -> None:
     """Disturb runs at random and show what became of them; 1 where one was harmed."""
     sys.path.insert(0, str(CHECKOUT))
-    from cluster import actors
+    from cluster.executors.on_ray import start_local
 
-    context = actors.start_local(num_cpus=4)
+    context = start_local(num_cpus=4)
     env = dict(os.environ, TRIAL_RAY=context.address_info["gcs_address"])
     env["PYTHONPATH"] = os.pathsep.join([str(CHECKOUT), str(HELPERS)])
     bad = 0

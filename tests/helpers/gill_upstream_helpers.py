@@ -10,12 +10,12 @@ probability exceeds it.
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
-from gill_upstream_checkpoint import OUT, SIDE, VOKENS, checkpoint
+from gill_upstream_checkpoint import OUT, VOKENS, checkpoint
 from paths import DATA
+from picture_helpers import png
 from PIL import Image as Pillow
 
 from generators.document import Image, Request, Text, Turn
@@ -62,9 +62,7 @@ def picture(name: str) -> Pillow.Image:
 
 
 def image(name: str) -> Image:
-    file = io.BytesIO()
-    picture(name).save(file, "PNG")
-    return Image.of(file.getvalue())
+    return png(picture(name))
 
 
 def conversations() -> list[tuple[Turn, ...]]:
@@ -95,22 +93,6 @@ def conversations() -> list[tuple[Turn, ...]]:
 
 
 NAMES = "".join(f"[IMG{i}]" for i in range(VOKENS))
-
-
-def upstream_prompts() -> list[list[str | Pillow.Image]]:
-    """The same conversations as the lists `generate_for_images_and_texts` takes."""
-    seen = {n: picture(n).resize((SIDE, SIDE)) for n in PICTURES}
-    return [
-        ["Q: the bird in the house\nA:"],
-        [seen["wide"], "Q: What is this?\nA:"],
-        ["Q: First", seen["tall"], " and then", seen["small"], "go on\nA:"],
-        [
-            "Be quiet. ",
-            "Q: show the river\nA:",
-            f" a red bird.  {NAMES} then\n",
-            "Q: and the boat\nA:",
-        ],
-    ]
 
 
 def request(index: int, seed: int) -> Request:

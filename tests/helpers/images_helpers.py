@@ -6,11 +6,11 @@ Fields, ranges and defaults as read in openai 3.54, sglang 0.5.23 and vllm-omni 
 import base64
 import contextlib
 import hashlib
-import io
 from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 from endpoint_helpers import Answer, Server, _Handler, error, running
+from picture_helpers import saved
 from PIL import Image as Pillow
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -73,14 +73,11 @@ REQUESTS: dict[str, type[BaseModel]] = {
     "sglang": SGLangRequest,
     "vllm-omni": VllmOmniRequest,
 }
-OWNERS = {"openai": "system", "sglang": "sglang", "vllm-omni": "vllm"}
 SERVED = {"data": [{"id": MODEL, "object": "model"}], "object": "list"}
 
 
 def encoded(picture: Pillow.Image, encoding: str = "PNG", **options: Any) -> bytes:
-    file = io.BytesIO()
-    picture.save(file, encoding, **options)
-    return file.getvalue()
+    return saved(picture, encoding, **options)
 
 
 def noise(text: str, size: tuple[int, int] = (64, 48)) -> Pillow.Image:
@@ -109,8 +106,7 @@ class ImagesServer(Server):
         self.RequestHandlerClass = ImagesHandler
         self.dialect = dialect
         self.script: Callable[[dict[str, Any]], Answer] = self.draw
-        entry = SERVED["data"][0] | {"owned_by": OWNERS[dialect]}  # type: ignore[index]
-        self.pages: dict[str, Answer] = {"/v1/models": Answer({"data": [entry]})}
+        self.pages: dict[str, Answer] = {"/v1/models": Answer(SERVED)}
         """Answers to GET, by path."""
         self.wanted_key: str | None = None
         self.asked: list[str] = []
@@ -206,7 +202,8 @@ def serving_images(dialect: str = "openai") -> Iterator[ImagesServer]:
 def drawing(server: ImagesServer, **settings: Any) -> Iterator[ImagesEndpoint]:
     """A stage that asks `server`, quick to lose patience."""
     quick = {"timeout_s": 5.0, "give_up_s": 30.0, "backoff_s": 0.01, "max_attempts": 3}
-    options = {"model": MODEL, "base_url": server.url, **quick, **settings}
+    options = {"model": MODEL, "base_url": server.url, "dialect": server.dialect}
+    options |= {**quick, **settings}
     stage = ImagesEndpoint(**options)
     try:
         yield stage

@@ -138,10 +138,6 @@ def stage_2(seed: int = 3) -> Tensors:
     return tensors | mapper(dice)
 
 
-def mapper_of_stage_2() -> Tensors:
-    return {k: v for k, v in stage_2().items() if k.startswith("llm_to_t2i_mapping.")}
-
-
 def eva_vit(blocks: int = VIT_LAYERS) -> Tensors:
     """`eva_vit_g.pth`, with the head of EVA-CLIP."""
     dice, tensors = Dice(4), {}

@@ -9,12 +9,12 @@ each sampled id, which is the first whose cumulative probability exceeds it.
 
 from __future__ import annotations
 
-import io
 from typing import Any
 
 import numpy as np
 import torch
 from paths import DATA
+from picture_helpers import png
 from PIL import Image as Pillow
 
 from generators.document import Image, Request, Text, Turn
@@ -56,9 +56,7 @@ def picture(name: str) -> Pillow.Image:
 
 
 def encoded(name: str) -> Image:
-    file = io.BytesIO()
-    picture(name).save(file, "PNG")
-    return Image.of(file.getvalue())
+    return png(picture(name))
 
 
 def request(question: list[str], seed: int) -> Request:

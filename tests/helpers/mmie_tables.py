@@ -48,31 +48,3 @@ TABLE_4 = [
     Printed("Qwen2-VL-72b+Flux", 54.23, 69.47, 55.63, 63.18),
 ]
 """Language models with text-to-image models, full set."""
-
-TABLE_7 = [
-    Printed("MiniGPT-5", 46.26, 56.53, 46.06, 52.09),
-    Printed("EMU-2", 34.44, 52.81, 48.91, 47.54),
-    Printed("GILL", 48.48, 59.49, 35.88, 52.50),
-    Printed("Anole", 50.26, 60.70, 50.11, 56.20),
-]
-"""Interleaved models, subset of 1,000."""
-
-TABLE_8 = [
-    Printed("GPT-4o+Openjourney", 56.00, 67.81, 56.70, 62.87),
-    Printed("GPT-4o+SD-3", 51.04, 69.48, 56.70, 62.59),
-    Printed("GPT-4o+SD-XL", 55.07, 73.92, 56.70, 66.13),
-    Printed("GPT-4o+Flux", 57.25, 70.69, 56.70, 64.83),
-    Printed("Gemini-1.5+Openjourney", 48.25, 71.16, 60.98, 63.63),
-    Printed("Gemini-1.5+SD-3", 45.88, 70.12, 60.98, 62.44),
-    Printed("Gemini-1.5+SD-XL", 47.53, 73.40, 60.98, 64.73),
-    Printed("Gemini-1.5+Flux", 47.23, 70.05, 60.98, 62.74),
-    Printed("LLaVA-34b+Openjourney", 54.84, 72.87, 47.58, 63.83),
-    Printed("LLaVA-34b+SD-3", 56.35, 72.71, 47.58, 64.12),
-    Printed("LLaVA-34b+SD-XL", 53.52, 77.79, 47.58, 66.31),
-    Printed("LLaVA-34b+Flux", 55.17, 68.27, 47.58, 61.29),
-    Printed("Qwen2-VL-72b+Openjourney", 54.46, 72.49, 56.69, 65.16),
-    Printed("Qwen2-VL-72b+SD-3", 52.25, 74.98, 56.69, 66.03),
-    Printed("Qwen2-VL-72b+SD-XL", 54.45, 75.03, 56.69, 66.61),
-    Printed("Qwen2-VL-72b+Flux", 55.76, 67.19, 56.69, 62.46),
-]
-"""Language models with text-to-image models, subset of 1,000."""

@@ -8,7 +8,7 @@ import numpy as np
 from report_helpers import Judge, board, evaluation, sample, system
 
 from benchmarks.results.board import Board
-from benchmarks.results.pairings.costs import DocumentCost, RecordCost, RunCosts
+from benchmarks.results.costs import DocumentCost, RecordCost, RunCosts
 from generators.base import Failure, Fault, Kind, Skip
 
 

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from PIL import Image as Pillow
 
+from generators.document import Image
+
 NOISE = np.random.default_rng(0).integers(0, 256, (64, 64, 3), np.uint8)
 
 
@@ -17,6 +19,10 @@ def saved(picture: Pillow.Image, form: str, **options: Any) -> bytes:
     file = io.BytesIO()
     picture.save(file, form, **options)
     return file.getvalue()
+
+
+def png(picture: Pillow.Image) -> Image:
+    return Image.of(saved(picture, "PNG"))
 
 
 def png_header(width: int, height: int) -> bytes:

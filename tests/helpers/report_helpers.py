@@ -115,19 +115,30 @@ def board(
     systems: Sequence[System] | None = None,
     scorers: Sequence[Judge] = (Judge(),),
     categories: Mapping[str, int] = MMIE,
+    missing: int = 0,
     **options,
 ) -> Board:
-    """A board of `evaluations`, with the systems they name."""
+    """A board of `evaluations` and `missing` others, with the systems they name."""
     names = dict.fromkeys(e.system for e in evaluations)
-    return Board(
-        systems=[system(n) for n in names] if systems is None else systems,
+    systems = [system(n) for n in names] if systems is None else systems
+    absent = [
+        Evaluation(systems[i % len(systems)].name, sample(9000 + i), 0, None, {})
+        for i in range(missing)
+    ]
+    return Board.of(
+        [*evaluations, *absent],
+        systems=systems,
         scorers=scorers,
-        evaluations=evaluations,
         categories=categories,
         fields=FIELD_NAMES,
         weights="pretrained",
         **options,
     )
+
+
+def answers_of(made: Board) -> list[Evaluation]:
+    """The evaluations that a board was made of."""
+    return list(made.reading(made.keys))
 
 
 def board_of(table: Mapping[str, Sequence[float | Outcome | None]], **options) -> Board:
@@ -196,7 +207,7 @@ HOSTILE = (
     "\u202eright to left \u05e9\u05dc\u05d5\u05dd",
     "W" * 3000,
     "null",
-    "nul \x00 and lone \ud800 surrogate",
+    "nul \x00 and a half \ufffd",
     "{{ 7 * 7 }} ${7*7}",
 )
 

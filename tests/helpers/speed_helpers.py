@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from benchmarks.speed.instruments.speeds import Speed
-from benchmarks.speed.reporting.figures import Figures, Surroundings
+from benchmarks.speed.figures import Figures, Speed, Surroundings
 from generators.base import Kind
 
 

@@ -14,10 +14,11 @@ import signal
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored
+from generators.base import Failure, Fault, Job, Outcome, Result, Skip, Unscored, imported
 from generators.document import (
     Candidate,
     Draft,
@@ -28,6 +29,7 @@ from generators.document import (
     Score,
     Text,
 )
+from generators.pictures import Drawing
 
 
 class OutOfMemoryError(RuntimeError):
@@ -99,6 +101,33 @@ class Conditioner:
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
         payloads = (Payload.of(f"matrix of {r.prompt}".encode()) for r in inputs)
         return [Result(payload, notes={"conditioned": 1}) for payload in payloads]
+
+
+class NoisyWriter(Writer):
+    """Asks for pictures by states, whose last digits no key tells beforehand."""
+
+    def __init__(self, noise: int = 0, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.noise = noise
+
+    def _draft(self, request: Request) -> Outcome[Draft]:
+        drafted = super()._draft(request)
+        assert isinstance(drafted, Result)
+        draft = drafted.value
+        states = (f"states of {r.prompt} {self.noise}" for r in draft.requests)
+        requests = (ImageRequest(payload=Payload.of(s.encode())) for s in states)
+        return Result(Draft((Text(draft.text), *requests)), drafted.usage)
+
+
+class NoisyConditioner:
+    """Turns a prompt or states into a payload with such digits."""
+
+    def __init__(self, noise: int = 0, **_: Any) -> None:
+        self.noise = noise
+
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
+        read = [r.payload.read() if r.payload else str(r.prompt).encode() for r in inputs]
+        return [Result(Payload.of(b"matrix of %b %d" % (x, self.noise))) for x in read]
 
 
 class Painter:
@@ -186,3 +215,12 @@ class Paragraphs:
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
         texts = (f"I was shown {len(r.images)} pictures." for r in inputs)
         return [Result(Draft((Text(text),))) for text in texts]
+
+
+def stage_by_stage(job: Job) -> Outcome[Any]:
+    """The outcome of a job, as a worker would keep it."""
+    stage = imported(job.spec.target)(**job.spec.settings, **job.spec.options)
+    (outcome,) = stage([job.input])
+    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
+        return replace(outcome, value=outcome.value.encoded())
+    return outcome  # type: ignore[no-any-return]

@@ -1,61 +1,99 @@
-"""Sessions made by hand, and a strict reader of Chrome's trace event format."""
+"""Sessions recorded by a clock of the test's own; a strict reader of Chrome's format."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
-from cluster.tracing.journal import JOURNAL, VERSION
-from cluster.tracing.merged import MergedBatches, PhaseTime
-from cluster.tracing.sessions import MAKING, Interval, Session, WorkerTrace
+from cluster.tracing import journal as journal_module
+from cluster.tracing.journal import SpanJournal
+from cluster.tracing.sessions import MAKING, Session, read_sessions
+from cluster.tracing.spans import Span
 
 SECOND = 1_000_000
+START = 10**18
 
 
-def batch(begin: float, end: float, records: int = 4) -> MergedBatches:
-    """One batch that computed from `begin` to `end`, in seconds."""
-    first, last = round(begin * SECOND), round(end * SECOND)
-    phases = (None, PhaseTime(first, last, last - first), None)
-    return MergedBatches(1, records, phases, 0, 0)
+class Clock:
+    """Shows what it is set to."""
+
+    def __init__(self, start: int = START) -> None:
+        self.start = self.time = start
+
+    def now(self) -> int:
+        return self.time
+
+    def at(self, seconds: float) -> int:
+        self.time = self.start + round(seconds * 1e9)
+        return self.time
 
 
-def worker(
-    stage: str,
-    batches: Sequence[tuple[float, float]],
-    *,
-    number: int = 0,
-    begin: float = 0.0,
-    ready: float = 0.0,
-    end: float = 100.0,
-    gpus: float = 0.0,
-    slots: int = 1,
-    remote: bool = False,
-) -> WorkerTrace:
-    """A worker with the seconds of its life and of its batches."""
-    states = {"starting": begin, "loading": begin, "ready": ready, "ended": end}
-    return WorkerTrace(
-        number=number,
-        stage=stage,
-        node="0123456789",
-        gpus=gpus,
-        cpus=1.0,
-        slots=slots,
-        remote=remote,
-        host="host",
-        states={name: round(t * SECOND) for name, t in states.items()},
-        batches=[batch(b, e) for b, e in batches],
-    )
+@dataclass
+class Work:
+    """A worker by the seconds of its life and of its batches."""
+
+    stage: str
+    batches: Sequence[tuple[float, float]] = ()
+    begin: float = 0.0
+    ready: float = 0.0
+    end: float = 100.0
+    gpus: float = 0.0
+    slots: int = 1
+    remote: bool = False
+    lost: tuple[float, float] | None = None
+    joules: float | None = None
+    status: str = "done"
+    ahead: float = 0.0
+    """Of the driver's clock."""
+
+    def record(self, journal: SpanJournal, clock: Clock) -> None:
+        clock.at(self.begin)
+        held = {"gpus": self.gpus, "cpus": 1.0, "slots": self.slots}
+        lane = journal.lane(self.stage, "0123456789", **held, remote=self.remote)
+        lane.placed("host")
+        lane.enter("loading")
+        clock.at(self.ready)
+        lane.enter("ready")
+        moments = [(t, i) for i, times in enumerate(self.batches) for t in times]
+        for t, i in sorted(moments):
+            begin, end = self.batches[i]
+            sent = ("batch", self.stage, i)
+            key = self._keys.setdefault(sent, sent)
+            clock.at(t)
+            if t == begin:
+                lane.sent(key)
+                continue
+            times = (clock.start + round((s + self.ahead) * 1e9) for s in (begin, end))
+            spans = [Span("compute", *times)]
+            told = {"records": 4, "status": self.status, "joules": self.joules}
+            lane.received(key, spans, **told)
+        if self.lost:
+            clock.at(self.lost[0])
+            lane.sent(self)
+            clock.at(self.lost[1])
+            lane.lost(self, 4)
+        clock.at(self.end)
+        lane.enter("ended")
+
+    def __post_init__(self) -> None:
+        self._keys: dict[Any, Any] = {}
 
 
-def session(*workers: WorkerTrace, end: float = 100.0, start_ns: int = 10**18) -> Session:
-    """A session that made records for its whole length."""
-    length = round(end * SECOND)
-    making = Interval(MAKING, 0, length)
-    traces = list(workers)
-    return Session(start_ns, "driver", length, "finished", traces, [making])
+def record(root: Path, *workers: Work, end: float = 100.0, start: int = START) -> Session:
+    """Record a session that makes records for its whole length; as it is read back."""
+    clock = Clock(start)
+    with patch.object(journal_module, "CLOCK", clock), SpanJournal(root) as journal:
+        journal.activate()
+        with journal.phase(MAKING):
+            for worker in workers:
+                worker.record(journal, clock)
+            clock.at(end)
+    return read_sessions(root)[-1]
 
 
 def each(length: float, times: int, begin: float = 0.0) -> list[tuple[float, float]]:
@@ -63,72 +101,46 @@ def each(length: float, times: int, begin: float = 0.0) -> list[tuple[float, flo
     return [(begin + i * length, begin + (i + 1) * length) for i in range(times)]
 
 
-def write_sessions(root: Path, *sessions: Session) -> None:
-    """Store sessions as a driver would have."""
-    lines: list[list[Any]] = []
-    for entry in sessions:
-        about = {"version": VERSION, "start_ns": entry.start_ns, "host": entry.host}
-        lines.append(["session", about])
-        for trace in entry.workers:
-            names = ("stage", "node", "gpus", "cpus", "slots", "remote")
-            lines.append(["worker", trace.number, {n: getattr(trace, n) for n in names}])
-            lines.append(["host", trace.number, trace.host])
-            lines += [["state", trace.number, *state] for state in trace.states.items()]
-            lines += [["batch", trace.number, *b.as_json()] for b in trace.batches]
-            lines += [["lost", trace.number, x.begin, x.end, x.records] for x in trace.lost]
-        lines += [["phase", p.name, p.begin, p.end] for p in entry.phases]
-        lines.append(["end", entry.end, entry.status])
-    text = "".join(json.dumps(line) + "\n" for line in lines)
-    (root / JOURNAL).write_text(text)
-
-
 def read_chrome(text: str) -> dict[str, Any]:
     """A trace as the format asks for it; AssertionError where it breaks a rule.
 
     Rules: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-    (JSON object format; M, X, C and i events; complete events of a thread are nested or
-    apart; every thread and process has a name).
+    (JSON object format; M, X, B, E, C and i events; complete events of a thread are nested
+    or apart; states have an end; every thread and process has a name).
     """
     trace = json.loads(text)
-    assert isinstance(trace["traceEvents"], list)
     assert trace["displayTimeUnit"] in ("ms", "ns")
-    named: dict[str, set[Any]] = {"process_name": set(), "thread_name": set()}
+    named: set[tuple[str, int, int]] = set()
     slices: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    states: dict[tuple[int, int], list[str]] = defaultdict(list)
     for event in trace["traceEvents"]:
-        _check(event)
         at = (event["pid"], event["tid"])
-        if event["name"] == "process_name":
-            named["process_name"].add(event["pid"])
-        elif event["name"] == "thread_name":
-            assert at not in named["thread_name"], f"two names for thread {at}"
-            named["thread_name"].add(at)
-        elif event["ph"] == "X":
-            slices[at].append((event["ts"], event["ts"] + event["dur"]))
-    assert set(slices) <= named["thread_name"]
-    assert {pid for pid, _ in slices} <= named["process_name"]
+        assert isinstance(event["name"], str)
+        assert isinstance(event["ts"], int), event
+        assert event["ts"] >= 0, event
+        match event["ph"]:
+            case "X":
+                assert event["dur"] >= 0, event
+                slices[at].append((event["ts"], event["ts"] + event["dur"]))
+            case "B":
+                states[at].append(event["name"])
+            case "E":
+                assert states[at].pop() == event["name"]
+            case "C":
+                assert all(isinstance(v, int) for v in event["args"].values()), event
+            case "i":
+                assert event["s"] in ("g", "p", "t"), event
+            case "M":
+                thread = event["tid"] if event["name"] == "thread_name" else 0
+                named.add((event["name"], event["pid"], thread))
+            case other:
+                raise AssertionError(f"{other!r} is no kind of event that plait writes")
+    assert not any(states.values())
     for at, times in slices.items():
+        assert ("thread_name", *at) in named
+        assert ("process_name", at[0], 0) in named
         _check_nested(at, times)
     return trace
-
-
-def _check(event: dict[str, Any]) -> None:
-    assert isinstance(event["name"], str)
-    for name in ("pid", "tid", "ts"):
-        assert isinstance(event[name], int), event
-    assert event["ts"] >= 0, event
-    match event["ph"]:
-        case "X":
-            assert isinstance(event["dur"], int), event
-            assert event["dur"] >= 0, event
-        case "C":
-            assert event["args"], event
-            assert all(isinstance(v, int | float) for v in event["args"].values()), event
-        case "i":
-            assert event["s"] in ("g", "p", "t"), event
-        case "M":
-            assert event["args"], event
-        case other:
-            raise AssertionError(f"{other!r} is no kind of event that plait writes")
 
 
 def _check_nested(at: tuple[int, int], times: list[tuple[int, int]]) -> None:

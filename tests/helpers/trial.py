@@ -11,23 +11,31 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import stages as _stages  # noqa: F401  (a cluster is sent what the driver has imported)
 import typer
 
 from cluster.counts import StageCount
 from cluster.plan import (
     EngineOptions,
-    Evaluation,
     Plan,
     evaluations,
     final_lookup,
-    outcome_name,
 )
 from cluster.records import Item, encode
 from cluster.run import RunResult, execute
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
 from cluster.watcher import StageProgress, Watcher, WorkerFailure
-from generators.base import Job, Kind, Outcome, Placement, StageSpec, Walk, imported
+from generators.base import (
+    Job,
+    Kind,
+    Outcome,
+    Placement,
+    StageSpec,
+    Walk,
+    imported,
+    outcome_name,
+)
 from generators.document import (
     Candidate,
     Content,
@@ -221,7 +229,7 @@ def outcomes(plan: Plan, root: Path) -> dict[tuple[str, str], Any]:
     """(system, sample id) -> outcome of the document; fails where one is missing."""
     documents = {}
     for evaluation in evaluations(plan, Store(root)):
-        assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
+        assert evaluation.complete, f"missing: {evaluation}"
         documents[evaluation.system, evaluation.sample.id] = evaluation.document
     return documents
 
@@ -230,7 +238,7 @@ def board(plan: Plan, root: Path) -> str:
     """All results of a run, as text that is equal when the results are."""
     lines = []
     for evaluation in evaluations(plan, Store(root)):
-        assert isinstance(evaluation, Evaluation), f"missing: {evaluation}"
+        assert evaluation.complete, f"missing: {evaluation}"
         document = getattr(evaluation.document, "value", None)
         digests = [i.digest for i in document.images] if document else []
         score = evaluation.scores.get("measure")
@@ -250,17 +258,16 @@ def board(plan: Plan, root: Path) -> str:
 
 def write_board(plan: Plan, root: Path) -> None:
     """leaderboard.json and its companions."""
-    from benchmarks.results.leaderboard import Board, write_leaderboard
+    from benchmarks.results.board import Board
+    from benchmarks.results.leaderboard_pages import write_leaderboard
 
-    ended = [e for e in evaluations(plan, Store(root)) if isinstance(e, Evaluation)]
-    board = Board(
+    board = Board.of(
+        evaluations(plan, Store(root)),
         systems=plan.systems,
         scorers=plan.scorers,
-        evaluations=ended,
         categories={},
         fields=("Art",),
         weights="tiny",
-        missing=len(plan) - len(ended),
     )
     write_leaderboard(board, root)
 
@@ -268,7 +275,7 @@ def write_board(plan: Plan, root: Path) -> None:
 def main(
     root: Path,
     samples: int = 36,
-    address: str | None = None,
+    address: Annotated[str | None, typer.Option(envvar="TRIAL_RAY")] = None,
     sleep: float = 0.0,
     spread: Annotated[bool, typer.Option("--spread", help="One CPU a worker.")] = False,
     poison: Annotated[
@@ -288,15 +295,8 @@ def main(
     result = run(plan, root, address=address)
     write_board(plan, root)
     print(json.dumps({"counts": dict(result.counts), "made": result.made}))
-    raise typer.Exit(130 if result.interrupted else int(result.failed > 0))
+    raise typer.Exit(result.exit_status)
 
 
 if __name__ == "__main__":
-    import os
-
-    if os.environ.get("TRIAL_RAY"):
-        # A standing Ray, whose workers were told where this code is when it started.
-        import ray
-
-        ray.init(os.environ["TRIAL_RAY"], logging_level="ERROR", log_to_driver=False)
     typer.run(main)

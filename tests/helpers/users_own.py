@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from benchmarks.tasks.task_set import TaskSet, load
 from generators.base import Outcome, Result
-from generators.document import Draft, Request, Text
+from generators.document import Document, Draft, Request, Sample, Text, Turn
 
 
 class Errors:
@@ -38,6 +39,33 @@ class Poet:
         contents = [request.turns[-1].content for request in inputs]
         texts = ["".join(s.text for s in c if isinstance(s, Text)) for c in contents]
         return [Result(Draft((Text(f"a poem about {text}"),))) for text in texts]
+
+
+class Careless:
+    """An LVLM that says its key where it cannot log in."""
+
+    kind = "draft"
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        raise ConnectionError(f"cannot log in with {os.environ['OPENAI_API_KEY']}")
+
+
+def halves() -> TaskSet:
+    """A task set in which half a character stands in each of the places there are."""
+    task, half = load("sample"), "half \ud83d"
+    first, *_ = (s for s in task.samples if isinstance(s, Sample))
+    wrong = [
+        {"turns": (*first.turns, Turn("user", (Text(half),)))},
+        {"reference": Document((Text("whole"), Text(half)))},
+        {"criteria": half},
+        {"metadata": {"a": half}},
+        {"id": half, "category": half},
+    ]
+    broken = (replace(first, **({"id": f"q{i}"} | w)) for i, w in enumerate(wrong))
+    return replace(task, name="halves", samples=(first, *broken))
 
 
 def three() -> TaskSet:

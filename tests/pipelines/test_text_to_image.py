@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from typing import Any
 
 import diffusers
@@ -24,11 +23,9 @@ from diffusion_helpers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cluster.records import Item, encode
-from generators.base import Failure, Fault, Kind, Result
+from generators.base import Failure, Fault, Result
 from generators.diffusion.designs import DESIGNS, PUBLISHED
 from generators.document import ImageRequest, Payload, Text
-from generators.pictures import decode
 from pipelines.presets import T2IS
 from pipelines.text_to_image import TextToImage
 
@@ -71,13 +68,6 @@ def test_batch_equals_pipeline_called_one_by_one(name, tmp_path):
     assert furthest(pixels(drawing(REQUESTS[1:2])), expected_pixels[1:2]) == 0
     assert furthest(expected_pixels[0], expected_pixels[3]) > 20, "the seed must matter"
     assert expected_pixels[0].std() > 10, "a tiny picture must not be flat"
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_prompt_changes_the_picture(name):
-    """Of two requests with one seed; tiny weights are random, so only a little."""
-    first, *_, last = pixels(shared(name)(REQUESTS))
-    assert furthest(first, last) > 1
 
 
 @functools.cache
@@ -130,7 +120,6 @@ def test_models_with_latents_of_one_shape_start_from_the_same_noise():
         (ImageRequest(seed=1), "empty: None"),
         (ImageRequest(prompt=" \n", seed=1), "empty"),
         (ImageRequest(prompt="a cat"), "no seed"),
-        (ImageRequest(prompt="a \ud800 cat", seed=1), "not valid text"),
         (ImageRequest(prompt="a cat", payload=Payload.of(b"x"), seed=1), "more than"),
         (ImageRequest(prompt="a cat", context=(Text("x"),), seed=1), "more than"),
     ],
@@ -142,11 +131,6 @@ def test_a_request_that_cannot_be_drawn_fails_alone(request_, message):
     assert message in bad.reason
     alone = pixels(shared("sdxl-turbo")([REQUESTS[0], REQUESTS[4]]))
     assert furthest(pixels([first, last]), alone) <= 1
-
-
-def test_nothing_asked_nothing_drawn():
-    assert shared("sdxl-turbo")([]) == []
-    assert isinstance(shared("sdxl-turbo")([ImageRequest()])[0], Failure)
 
 
 def test_result_says_what_was_drawn_and_how():
@@ -162,16 +146,6 @@ def test_result_says_what_was_drawn_and_how():
         "size": [64, 64],
         "text_encoders": {"text_encoder": tokens, "text_encoder_2": tokens},
     }
-
-
-def test_outcomes_can_be_stored():
-    outcomes = shared("sd3")([REQUESTS[1], ImageRequest(seed=1)])
-    items = [Item(str(i), "sample", r) for i, r in enumerate([REQUESTS[1], ImageRequest()])]
-    table = encode(Kind.RENDER, items, outcomes, 0.1).to_pylist()
-    stored = np.asarray(decode(table[0]["image"]["bytes"])).astype(np.int16)
-    assert furthest(stored, pixels(outcomes[:1])[0]) == 0
-    assert json.loads(table[0]["notes"])["text_encoders"]["text_encoder"]["dropped"] > 0
-    assert table[1]["outcome"] == "failed"
 
 
 def test_prefix_is_part_of_the_prompt_and_noted():
@@ -245,7 +219,8 @@ def test_blocked_picture_is_a_failure_and_its_neighbours_are_not():
 
 
 @pytest.mark.parametrize(
-    ("value", "message"), [(float("nan"), "overflowed in float32"), (-9.0, "wholly black")]
+    ("value", "message"),
+    [(float("nan"), "no finite numbers in float32"), (-9.0, "wholly black")],
 )
 def test_values_that_are_no_picture_fail_alone(value, message):
     drawing = stage("sdxl")

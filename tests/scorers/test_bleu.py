@@ -9,14 +9,10 @@ import pytest
 from clipscore_helpers import picture as png
 from hypothesis import given
 from hypothesis import strategies as st
-from trial import answering
 
-from cluster.walks import read
-from generators.base import Job, NotApplicable, Result, Unscored
+from generators.base import Job
 from generators.document import Candidate, Document, Image, Sample, Text, Turn
-from generators.errors import UsageError
-from scorers import resolve_scorer
-from scorers.bleu import Bleu, BleuSettings, bleu, corpus_bleu
+from scorers.bleu import Bleu, bleu
 
 WORDS = st.lists(
     st.sampled_from(["cat", "dog", "sat", "on", "the", "mat"]), min_size=1, max_size=12
@@ -81,29 +77,6 @@ def test_values_are_the_formula_in_float64(words, true):
     )
 
 
-@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=6))
-def test_corpus_bleu_from_records_is_sacrebleus_own(pairs):
-    import sacrebleu
-
-    texts = [(" ".join(a), " ".join(b)) for a, b in pairs]
-    scores = [outcome(a, b).value for a, b in texts]
-    expected = sacrebleu.corpus_bleu([a for a, _ in texts], [[b for _, b in texts]]).score
-    assert corpus_bleu(scores) == pytest.approx(expected, rel=1e-12, abs=1e-12)
-
-
-def test_corpus_bleu_of_nothing_is_nothing():
-    assert corpus_bleu([]) is None
-
-
-def test_lines_and_segments_are_no_words():
-    truth = "first the water boils - then it steams"
-    whole = outcome(truth, truth).value
-    parts = text_of("first the\nwater boils -", png(1), "then  it steams\n")
-    again = Bleu()([Candidate(parts, reference=text_of(truth))])[0].value
-    assert again == whole
-    assert whole.value == pytest.approx(100.0)
-
-
 def test_settings_reach_sacrebleu():
     assert value("The CAT", "the cat") == 0.0
     assert value("The CAT", "the cat", lowercase=True) == pytest.approx(100.0)
@@ -122,28 +95,6 @@ def sample(truth: Document | None) -> Sample:
     return Sample(id="SA-1", category="SA", field="Art", turns=turns, reference=truth)
 
 
-def judged(truth: Document | None, document: Document):
-    return read(bleu("tiny", {}).judge(sample(truth), document), answering())
-
-
-def test_what_cannot_be_compared_is_no_number():
-    assert judged(None, text_of("a")) == NotApplicable("the sample has no ground truth")
-    silent = NotApplicable("the ground truth holds no text")
-    assert judged(text_of(png(1)), text_of("a")) == silent
-    assert judged(text_of(" \n"), text_of("a")) == silent
-    empty = Unscored("the document holds no text")
-    assert judged(text_of("a"), text_of(png(1))) == empty
-    # the stage says the same to whoever calls it directly
-    assert outcome("a", None) == judged(None, text_of("a"))
-    assert outcome(" ", "a") == empty
-
-
-def test_a_walk_ends_in_the_stages_score():
-    result = judged(text_of("the cat sat", png(1)), text_of("the cat", png(2), "sat"))
-    assert isinstance(result, Result)
-    assert result.value.value == pytest.approx(100.0)
-
-
 def job_of(document: Document, truth: Document) -> Job:
     (job,) = next(bleu("tiny", {}).judge(sample(truth), document))
     return job
@@ -155,23 +106,3 @@ def test_one_record_serves_all_pictures_drawn_to_a_text():
     assert first.key == second.key
     assert first.key != job_of(text_of("a", "c"), text_of("c")).key
     assert first.key != job_of(text_of("a", "b"), text_of("d")).key
-
-
-def test_scorer_is_registered_and_has_no_weights():
-    scorer = resolve_scorer("bleu", "tiny", {"lowercase": True})
-    (stage,) = scorer.stages
-    assert (scorer.name, scorer.scale, stage.weights) == ("bleu", "0-100", None)
-    assert stage.settings["lowercase"] is True
-    assert (
-        stage.digest
-        == resolve_scorer("bleu", "dummy", {"lowercase": True}).stages[0].digest
-    )
-    assert stage.digest != resolve_scorer("bleu", "tiny", {}).stages[0].digest
-    with pytest.raises(UsageError, match="tokenize"):
-        resolve_scorer("bleu", "tiny", {"tokenize": "words"})
-
-
-def test_batches_change_nothing():
-    pairs = [("the cat sat", "a cat sat"), ("x", "y"), ("the cat sat", "a cat sat")]
-    inputs = [Candidate(text_of(a), reference=text_of(b)) for a, b in pairs]
-    assert Bleu(**BleuSettings().keyed("tiny"))(inputs) == [outcome(*p) for p in pairs]

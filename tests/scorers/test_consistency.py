@@ -7,12 +7,10 @@ import itertools
 
 import numpy as np
 import pytest
-from clipscore_helpers import LONG, candidate, fresh, picture, pixels, png, score, tiny
+from clipscore_helpers import LONG, candidate, fresh, picture, pixels, tiny
 
 from cluster.walks import Pending, read
-from generators.base import Failure, NotApplicable, Result, Unscored
 from generators.document import Sample, Text, Turn
-from scorers import resolve_scorer
 from scorers.clipscore import clipscore, consistency
 
 pytestmark = pytest.mark.models
@@ -67,23 +65,6 @@ def test_equal_pictures_are_wholly_alike_and_order_does_not_matter():
     assert mixed < 1 - 1e-3
 
 
-def test_fewer_than_two_pictures_have_no_likeness():
-    few = Unscored("the document holds fewer than two pictures")
-    assert judged("a") == judged("a", picture(1)) == few
-    assert score(tiny(), "a", picture(1)).parts["likeness"] is None
-
-
-def test_documents_without_text_and_reasoning_are_not_scored():
-    assert isinstance(judged(picture(1), picture(2)), Unscored)
-    silent = judged("a", picture(1), picture(2), wants_images=False)
-    assert isinstance(silent, NotApplicable)
-
-
-def test_a_broken_picture_is_a_failure():
-    broken = png(pixels(1)).of(b"no picture")
-    assert isinstance(judged("a", picture(1), "b", broken), Failure)
-
-
 def test_clipscore_and_consistency_share_every_record():
     document = candidate("a", picture(1), "b", picture(2)).document
     walks = [
@@ -109,11 +90,3 @@ def test_no_picture_goes_through_the_model_twice():
     stage.encoder._clip.model.encode_image = counted
     stage([candidate("a", picture(1), "b", picture(2), "c", picture(1))])
     assert sum(passes) == 2
-
-
-def test_scorer_is_registered():
-    scorer = resolve_scorer("consistency", "tiny", {"forward_size": 7})
-    assert (scorer.name, scorer.scale) == ("consistency", "-1-1")
-    assert isinstance(read(scorer.judge(sample(), candidate("a").document), None), Unscored)
-    assert scorer.stages[0].options["forward_size"] == 7
-    assert isinstance(judged("a", picture(1), picture(2)), Result)

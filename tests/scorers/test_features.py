@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import builtins
-import sys
-from typing import Any
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.errors import UsageError
 from scorers.features import (
     NAMES,
     PUBLISHED,
     Style,
     difference,
-    gpt_tokens,
     style,
     without_code,
     words,
@@ -45,12 +39,6 @@ def test_markup_by_hand() -> None:
     assert result.bold == 3  # `** not bold **` too: blanks are no bar to the pattern.
 
 
-def test_turns_are_counted_together() -> None:
-    result = style(["# a", "# b"])
-    assert (result.headers, result.tokens) == (2, 4)
-    assert style(["# a", "# b"], mode="official").headers == 1
-
-
 @pytest.mark.parametrize(
     ("text", "n"),
     [
@@ -77,12 +65,6 @@ def test_code_blocks_are_removed_whole_and_nothing_else() -> None:
     assert without_code("open ``` fence") == "open ``` fence"
 
 
-def test_white_space_around_turns_counts_only_unstripped() -> None:
-    parts = [" a ", " b"]
-    assert style(parts, count=len).tokens == len("a b")
-    assert style(parts, count=len, stripped=False).tokens == len(" a   b")
-
-
 STYLES = st.builds(Style, *[st.integers(0, 10**6)] * len(NAMES))
 
 
@@ -95,19 +77,3 @@ def test_differences_are_the_formula_odd_and_bounded(a: Style, b: Style) -> None
         assert abs(result[name]) < 1
     assert difference(b, a) == tuple(-result[name] for name in NAMES)
     assert difference(a, b, PUBLISHED) == difference(a, b)[:4]
-
-
-def test_official_tokens_without_tiktoken_say_what_to_install(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    real = builtins.__import__
-
-    def refuse(name: str, *args: Any) -> Any:
-        if name == "tiktoken":
-            raise ImportError(name)
-        return real(name, *args)
-
-    monkeypatch.delitem(sys.modules, "tiktoken", raising=False)
-    monkeypatch.setattr(builtins, "__import__", refuse)
-    with pytest.raises(UsageError, match="pip install tiktoken"):
-        gpt_tokens()

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 import io
-import subprocess
-import sys
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from PIL import Image as Pillow
-from report_helpers import picture, sample
+from report_helpers import picture
 
-from generators.base import Failure, Job, NotApplicable, Result, Unscored
 from generators.document import Candidate, Document, Image, Text
 from generators.pictures import decode
-from scorers import resolve_scorer
-from scorers.base import bounds
 from scorers.ssim import Ssim, common_size
 
 pytestmark = pytest.mark.models
@@ -75,48 +69,3 @@ def test_tiny_and_long_pictures_have_a_size_that_the_window_fits():
     assert common_size((4000, 20), 512) == (512, 11)
     result = scored(document(picture(1)), document(picture(2, 3)))
     assert np.isfinite(result.value.value)
-
-
-def test_what_holds_no_picture_is_unscored_and_what_has_no_truth_not_judged():
-    scorer = resolve_scorer("ssim", "pretrained", {})
-    assert (scorer.scale, scorer.direction, scorer.stage.weights) == (
-        "-1-1",
-        "higher",
-        None,
-    )
-    assert bounds(scorer.scale) == (-1, 1)
-
-    def judged(own: Document, truth: Document | None):
-        walk = scorer.judge(replace(sample(0), reference=truth), own)
-        try:
-            return next(walk)
-        except StopIteration as stopped:
-            return stopped.value
-
-    text = Document((Text("Said."),))
-    assert judged(text, document(picture(1))) == Unscored("the document holds no picture")
-    assert judged(document(picture(1)), text) == Unscored(
-        "the ground truth holds no picture"
-    )
-    assert judged(document(picture(1)), None) == NotApplicable(
-        "the sample has no ground truth"
-    )
-    (job,) = judged(document(picture(1)), document(picture(2)))
-    assert isinstance(job, Job)
-    assert job.input.document.segments == (picture(1),)
-
-
-def test_a_broken_picture_is_a_failure():
-    result = scored(document(Image.of(b"broken")), document(picture(1)))
-    assert isinstance(result, Failure)
-    assert "picture 1" in result.reason
-    assert isinstance(scored(document(picture(1)), document(picture(1))), Result)
-
-
-def test_naming_the_scorer_loads_no_model_code():
-    code = (
-        "import sys; from scorers import resolve_scorer; "
-        "resolve_scorer('ssim', 'pretrained', {}); "
-        "sys.exit(bool({'torch', 'torchmetrics', 'numpy', 'PIL'} & set(sys.modules)))"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

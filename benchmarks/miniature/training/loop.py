@@ -1,19 +1,35 @@
-"""One training loop for all mini models: seeded, resumable, with a loss curve."""
+"""The loop that trains every mini model, and what its scripts have in common.
+
+Each script beside this file trains one model on a CPU and writes it, in the published
+layout, into a folder of all checkpoints. Architecture and tokenizer are those of the
+shipped checkpoint of the same name (`generators/mini/weights`); its weights are not read.
+
+    python -m benchmarks.miniature.training.clip --out FOLDER
+
+The same command resumes where the last one stopped, and `--steps 0` only exports the last
+state, which is in `FOLDER/state`.
+"""
 
 from __future__ import annotations
 
-import csv
-import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import safetensors.torch
 import torch
-from torch import nn
+import typer
+from diffusers.training_utils import EMAModel
+from torch import Tensor, nn
+from transformers import get_cosine_with_min_lr_schedule_with_warmup
 
 from generators.files import write_whole
+from generators.mini.table import SHIPPED
+
+Out = Annotated[Path, typer.Option(help="Folder of all checkpoints.")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,139 +38,98 @@ class TrainingPlan:
 
     steps: int
     rate: float
-    """Highest learning rate, reached after `warmup` steps; a cosine falls to 2 % of it."""
+    """Peak learning rate: warm-up leads to it linearly, a cosine to 2 % of it."""
     warmup: int = 100
     decay: float = 0.01
     """Weight decay of matrices; vectors have none."""
     average: float = 0.999
-    """How slowly the averaged weights follow the trained ones; they are what is kept."""
-    clip: float = 1.0
-    """Largest norm of a gradient."""
+    """Decay of the averaged weights, which are those that are exported."""
     save_every: int = 200
     seed: int = 0
 
 
-class Trainer:
-    """Trains `modules` by `loss(step)`; begins where the last run on `folder` stopped."""
+def train(
+    modules: dict[str, nn.Module],
+    loss: Callable[[int], Tensor],
+    state: Path,
+    plan: TrainingPlan,
+    export: Callable[[int], None] = lambda step: None,
+) -> None:
+    """Train `modules` by `loss(step)`, from the last state in the folder `state` on.
 
-    def __init__(
-        self,
-        modules: dict[str, nn.Module],
-        loss: Callable[[int], torch.Tensor],
-        folder: Path,
-        plan: TrainingPlan,
-    ) -> None:
-        self.modules, self.loss, self.folder, self.plan = modules, loss, folder, plan
-        parameters = [p for m in modules.values() for p in m.parameters()]
-        weights: list[torch.Tensor] = [p for p in parameters if p.requires_grad]
-        groups = [
-            {"params": [p for p in weights if p.ndim >= 2], "weight_decay": plan.decay},
-            {"params": [p for p in weights if p.ndim < 2], "weight_decay": 0.0},
-        ]
-        self.optimizer = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98))
-        self._weights = weights
-        self._averages = [p.detach().clone() for p in weights]
-        self.step, self.seconds = 0, 0.0
+    Afterwards the modules hold their averaged weights, in evaluation mode.
 
-    def run(self, every: int = 0, look: Callable[[int], str] | None = None) -> None:
-        """Train to the end; every `every` steps `look` measures with averaged weights.
-
-        The batch of a step depends on the step alone, so that a run which was interrupted
-        takes up where its last checkpoint was written.
-        """
-        self._resume()
-        recent: list[float] = []
-        while self.step < self.plan.steps:
-            began = time.monotonic()
-            recent.append(self._advance())
-            self.seconds += time.monotonic() - began
-            if self.step % 50 == 0:
-                self._report(sum(recent) / len(recent))
-                recent = []
-            if self.step % self.plan.save_every == 0 or self.step == self.plan.steps:
-                self._save()
-            if look is not None and every and self.step % every == 0:
-                with self:
-                    print(f"step {self.step}: {look(self.step)}", flush=True)
-
-    def progress(self) -> dict[str, float]:
-        """Steps and seconds so far, for `measured.json`."""
-        return {"steps": self.step, "seconds": round(self.seconds, 1)}
-
-    def _advance(self) -> float:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.plan.rate * self._share(self.step)
-        torch.manual_seed(self.plan.seed * 1_000_003 + self.step)
-        loss = self.loss(self.step)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self._weights, self.plan.clip)
-        self.optimizer.step()
-        self.step += 1
-        follow = min(self.plan.average, (1 + self.step) / (10 + self.step))
-        with torch.no_grad():
-            torch._foreach_lerp_(self._averages, self._weights, 1 - follow)
-        return float(loss.detach())
-
-    def _share(self, step: int) -> float:
-        if step < self.plan.warmup:
-            return (step + 1) / self.plan.warmup
-        done = (step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
-        return 0.02 + 0.98 * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
-
-    def __enter__(self) -> "Trainer":
-        """The averaged weights are in the modules, which are in evaluation mode."""
-        self._swap()
-        for module in self.modules.values():
-            module.eval()
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self._swap()
-        for module in self.modules.values():
-            module.train()
+    Args:
+        modules: All that is trained, by name.
+        loss: Gives the loss of a step; what it draws must depend on the step and torch's
+            generator alone, which is seeded by the step, so that a run resumes exactly.
+        state: Folder of `state.pt`.
+        plan: Length, learning rate and seed.
+        export: Called with the step at the end and wherever the state is saved, while the
+            modules hold their averaged weights.
+    """
+    learners = nn.ModuleDict(modules)
+    weights = [p for p in learners.parameters() if p.requires_grad]
+    groups = [
+        {"params": [p for p in weights if p.ndim >= 2], "weight_decay": plan.decay},
+        {"params": [p for p in weights if p.ndim < 2], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=plan.rate, betas=(0.9, 0.98))
+    schedule = get_cosine_with_min_lr_schedule_with_warmup(
+        optimizer, plan.warmup, plan.steps, min_lr_rate=0.02
+    )
+    averages = EMAModel(weights, plan.average, foreach=True)
+    parts: dict[str, Any] = {"learners": learners, "averages": averages}
+    parts |= {"optimizer": optimizer, "schedule": schedule}
 
     @torch.no_grad()
-    def _swap(self) -> None:
-        for weight, average in zip(self._weights, self._averages, strict=True):
-            kept = weight.clone()
-            weight.copy_(average)
-            average.copy_(kept)
+    def exported(step: int) -> None:
+        averages.store(weights)
+        averages.copy_to(weights)
+        learners.eval()
+        export(step)
 
-    def _report(self, loss: float) -> None:
-        curve = self.folder / "loss.csv"
-        new = not curve.exists()
-        with curve.open("a", newline="") as file:
-            rows = csv.writer(file)
-            if new:
-                rows.writerow(["step", "loss", "seconds"])
-            rows.writerow([self.step, f"{loss:.5f}", f"{self.seconds:.1f}"])
-        done = f"{self.step}/{self.plan.steps}"
-        pace = self.seconds / self.step
-        print(f"{done} loss {loss:.4f} {pace:.3f} s a step", flush=True)
+    first, began = _resume(state, parts), time.monotonic()
+    for step in range(first, plan.steps):
+        learners.train()
+        torch.manual_seed(plan.seed * 1_000_003 + step)
+        value = loss(step)
+        optimizer.zero_grad()
+        value.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        schedule.step()
+        averages.step(weights)
+        done = step + 1
+        if done % 50 == 0 or done == plan.steps:
+            pace = (time.monotonic() - began) / (done - first)
+            print(f"{state.name} {done}: loss {value:.5f}, {pace:.2f} s a step", flush=True)
+        if done % plan.save_every == 0 or done == plan.steps:
+            states, content = {n: p.state_dict() for n, p in parts.items()}, BytesIO()
+            torch.save({**states, "step": done}, content)
+            write_whole(state / "state.pt", content.getvalue())
+        if done % plan.save_every == 0 and done < plan.steps:
+            exported(done)
+            averages.restore(weights)
+    exported(max(first, plan.steps))
 
-    def _save(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        state = {
-            "modules": {name: m.state_dict() for name, m in self.modules.items()},
-            "averages": self._averages,
-            "optimizer": self.optimizer.state_dict(),
-            "step": self.step,
-            "seconds": self.seconds,
-        }
-        partial = self.folder / "state.pt.part"
-        torch.save(state, partial)
-        write_whole(self.folder / "state.pt", partial.read_bytes())
-        partial.unlink()
 
-    def _resume(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        place = self.folder / "state.pt"
-        if not place.exists():
-            return
-        state = torch.load(place, map_location="cpu", weights_only=True)
-        for name, module in self.modules.items():
-            module.load_state_dict(state["modules"][name])
-        self._averages = state["averages"]
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.seconds = state["step"], state["seconds"]
+def _resume(state: Path, parts: Mapping[str, Any]) -> int:
+    """Load the last state and return its step; 0 where there is none."""
+    state.mkdir(parents=True, exist_ok=True)
+    if not (state / "state.pt").exists():
+        return 0
+    stored = torch.load(state / "state.pt", map_location="cpu", weights_only=True)
+    for name, part in parts.items():
+        part.load_state_dict(stored[name])
+    return int(stored["step"])
+
+
+def save_weights(tensors: Mapping[str, Tensor], out: Path, name: str) -> None:
+    """Write `out`/`name` in float16, with the files of the shipped checkpoint beside it."""
+    for path in (SHIPPED / name).iterdir():
+        content = path.read_bytes()
+        if path.suffix == ".safetensors":
+            halves = {n: t.detach().half().contiguous() for n, t in tensors.items()}
+            content = safetensors.torch.save(halves, {"format": "pt"})
+        write_whole(out / name / path.name, content)

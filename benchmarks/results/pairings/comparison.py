@@ -10,11 +10,10 @@ from itertools import combinations, pairwise
 
 import numpy as np
 
-from benchmarks.results.board import Board, key_of, score_outcome
-from benchmarks.results.pairings.costs import MEASURES, DocumentCost, RunCosts
+from benchmarks.results.board import Board
+from benchmarks.results.costs import MEASURES, DocumentCost, RunCosts
 from benchmarks.results.pairings.matrix import PairingMatrix, matrices_of
-from cluster.plan import Evaluation, outcome_name
-from generators.base import Kind, Result
+from generators.base import Kind, OutcomeName
 from scorers.base import Direction
 from scorers.statistics.estimate import Estimate, Floats
 from scorers.statistics.means import mean, paired
@@ -209,11 +208,10 @@ def _left_out(
     """Queries without a score in every cell, by the outcomes of the cells without one."""
     names = {s.name for s in matrix.cells}
     outcomes: dict[str, dict[str, str]] = {}
-    for e in board.evaluations:
-        if e.system in names:
-            own = outcomes.setdefault(key_of(e.sample), {})
-            # A query that one repeat has a score of has a value.
-            own[e.system] = min(own.get(e.system, "~"), _outcome(e, scorer))
+    for (query, system, _), outcome in _outcomes(board, names, scorer).items():
+        own = outcomes.setdefault(query, {})
+        # A query that one repeat has a score of has a value.
+        own[system] = min(own.get(system, "~"), outcome)
     absent = [bool(np.isnan(row).any()) for row in values]
     reasons = Counter(
         _reason(outcomes.get(key, {}), names)
@@ -225,13 +223,20 @@ def _left_out(
     return dict(reasons.most_common())
 
 
-def _outcome(evaluation: Evaluation, scorer: str) -> str:
-    """`` for a score, else what came of the document or of its judgement."""
-    if not isinstance(evaluation.document, Result):
-        return outcome_name(evaluation.document)
-    outcome = evaluation.scores.get(scorer)
-    name = "missing" if outcome is None else score_outcome(outcome)
-    return "" if name == "scored" else name.replace("_", " ")
+def _outcomes(
+    board: Board, systems: Iterable[str], scorer: str
+) -> dict[tuple[str, str, int], str]:
+    """By answer `` for a score, else what came of the document or of its judgement."""
+    own = board.column["system"].is_(*systems)
+    columns = ("query", "system", "repeat", "outcome")
+    outcomes = {}
+    for *answer, name in board.rows(own & board.is_answer & board.is_complete, *columns):
+        outcomes[*answer] = OutcomeName.MISSING if name == OutcomeName.DONE else name
+    judged = own & board.is_score & board.column["scorer"].is_(scorer)
+    for *answer, name in board.rows(judged, *columns):
+        words = OutcomeName(name).of_scores.replace("_", " ")
+        outcomes[*answer] = "" if name == OutcomeName.SCORED else words
+    return outcomes
 
 
 def _reason(outcomes: Mapping[str, str], names: Iterable[str]) -> str:

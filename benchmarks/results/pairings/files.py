@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -19,7 +17,7 @@ from benchmarks.results.pairings.comparison import (
     pairings_of,
 )
 from benchmarks.results.pairings.tables import cost_measure, tables_of
-from benchmarks.results.table import markdown_page, printable
+from benchmarks.results.table import csv_text, latex_page, markdown_page
 from benchmarks.results.wording import title_of
 from generators.files import write_whole
 from scorers.statistics.estimate import Estimate
@@ -39,7 +37,7 @@ def write_pairings(board: Board, root: Path) -> list[Pairings]:
         plain = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False)
         write_whole(root / "pairings.json", plain + "\n")
         write_whole(root / "pairings.md", _markdown(board, pairings))
-        write_whole(root / "pairings.csv", _csv(pairings))
+        write_whole(root / "pairings.csv", _csv(board, pairings))
         write_whole(root / "pairings.tex", _latex(board, pairings))
     return pairings
 
@@ -112,23 +110,19 @@ def _markdown(board: Board, pairings: Sequence[Pairings]) -> str:
 
 
 def _latex(board: Board, pairings: Sequence[Pairings]) -> str:
-    remarks = [f"Pairings: {title_of(board)}. Needs the package booktabs."]
-    remarks += [f"Warning: {board.warning}"] if board.warning else []
-    head = "".join(f"% {printable(remark)}\n" for remark in remarks)
-    return "\n".join([head, *(t.latex for p in pairings for t in tables_of(p))])
+    tables = (table for p in pairings for table in tables_of(p))
+    warning = board.warning, board.brief_warning
+    return latex_page(f"Pairings: {title_of(board)}", tables, *warning)
 
 
 _HEAD = ("protocol", "scorer", "part", "lvlm", "t2i", "mean", "ci95_low", "ci95_high", "n")
 
 
-def _csv(pairings: Sequence[Pairings]) -> str:
+def _csv(board: Board, pairings: Sequence[Pairings]) -> str:
     """One line per estimate: cells, effects, interactions, and costs by measure."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(_HEAD)
-    for one in pairings:
-        writer.writerows([one.matrix.protocol, *line] for line in _lines(one))
-    return file.getvalue()
+    mark = board.mark.values()
+    rows = ([p.matrix.protocol, *line, *mark] for p in pairings for line in _lines(p))
+    return csv_text([*_HEAD, *board.mark], rows)
 
 
 def _lines(pairings: Pairings) -> Iterator[list[Any]]:

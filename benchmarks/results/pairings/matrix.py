@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from benchmarks.results.board import composition_of
 from generators.system import System
-from pipelines.systems import parts_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +64,9 @@ def _by_protocol(systems: Iterable[System]) -> dict[str, _Cells]:
     """Composed systems by protocol, LVLM and text-to-image model."""
     protocols: dict[str, _Cells] = {}
     for system in systems:
-        if not system.writer or not system.artist:
-            continue
-        protocol = parts_of(system.name).protocol or "mmie"
-        if protocol != "text":
-            pair = system.writer.removesuffix(f"@{protocol}"), system.artist
-            protocols.setdefault(protocol, {})[pair] = system
+        writer, artist, protocol = composition_of(system)
+        if writer and artist and protocol:
+            protocols.setdefault(protocol, {})[writer, artist] = system
     return protocols
 
 

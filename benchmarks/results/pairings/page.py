@@ -1,6 +1,6 @@
 """The pairings' section of the page: heat maps, quality against cost, and the rest folded.
 
-Plain HTML and SVG with numbers in every cell, so that nothing depends on colour alone.
+Numbers stand in every cell, so that nothing depends on colour alone.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from typing import Any
 from markupsafe import Markup
 
 from benchmarks.results.board import Board
+from benchmarks.results.costs import MEASURES
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings import tables
 from benchmarks.results.pairings.comparison import Pairings, PairingScores, pairings_of
-from benchmarks.results.pairings.costs import MEASURES
-from benchmarks.results.pairings.plot import CostPlot, plot_of
-from benchmarks.results.templates import page_environment, sources
+from benchmarks.results.pairings.plot import plot_of, points_of
+from benchmarks.results.templates import REPORT, page_environment, sources
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.two_way import ONE_LEVEL
 
@@ -45,7 +46,7 @@ def pairings_section(board: Board) -> Markup:
     if not pairings:
         return Markup("")
     html = (
-        page_environment(PACKAGE)
+        page_environment(PACKAGE, REPORT)
         .get_template("pairings.html.j2")
         .render(matrices=[_matrix(p) for p in pairings], tables=tables)
     )
@@ -70,9 +71,8 @@ def _matrix(pairings: Pairings) -> dict[str, Any]:
 def _panel(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
     model, scale = scores.model, scores.scale
     measure = tables.cost_measure(pairings)
-    plot: CostPlot | None = None
-    if measure is not None and pairings.costs is not None:
-        plot = plot_of(pairings, scores, measure)
+    points = [] if measure is None else points_of(pairings, scores, measure)
+    heading = MEASURES.get(measure or "", "")
     against = tables.against_best(pairings, scores)
     return {
         "scores": scores,
@@ -81,11 +81,12 @@ def _panel(pairings: Pairings, scores: PairingScores) -> dict[str, Any]:
         "cells": _heat(model.cells, scores),
         "writers": [_effect(e, scale) for e in model.writers],
         "artists": [_effect(e, scale) for e in model.artists],
-        "mean": tables.number(model.mean.value, scale),
+        "mean": NumberForm.of(scale).number(model.mean.value),
         "interaction": _diverging(model.interaction, scores),
         "shares": _shares(scores),
-        "plot": plot,
-        "measure": "" if measure is None else MEASURES[measure],
+        "plot": plot_of(points, heading),
+        "points": points,
+        "measure": heading,
         "needed": tables.needed_table(pairings, scores, against) if against else None,
     }
 
@@ -102,9 +103,10 @@ def _heat(
         share = 0.0 if e.value is None or low == high else (e.value - low) / (high - low)
         share = share if scores.direction == "higher" else 1 - share
         tint = 0 if e.value is None else round(_LEAST + (_MOST - _LEAST) * share)
-        text = tables.number(e.value, scores.scale)
-        ends = tables.interval(e, scores.scale)
-        return HeatCell(text, ends, tint, e.value == best and low < high, e.reason)
+        own = tables.estimate_cell(e, scores.scale)
+        return HeatCell(
+            own.text, own.detail, tint, e.value == best and low < high, e.reason
+        )
 
     return [[cell(e) for e in row] for row in rows]
 
@@ -112,9 +114,8 @@ def _heat(
 def _effect(e: Estimate, scale: str) -> HeatCell:
     if e.reason == ONE_LEVEL:
         return HeatCell("", "")
-    text = tables.number(e.value, scale, signed=True)
-    ends = tables.interval(e, scale, signed=True)
-    return HeatCell(text, ends, 0, _excludes_zero(e), e.reason)
+    own = tables.estimate_cell(e, scale, signed=True)
+    return HeatCell(own.text, own.detail, 0, _excludes_zero(e), e.reason)
 
 
 def _excludes_zero(e: Estimate) -> bool:

@@ -4,149 +4,120 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import TYPE_CHECKING
 
-from benchmarks.results.axis import Axis, axis_of
+from markupsafe import Markup
+
+from benchmarks.results.figures import ACCENT, INK, MUTED, SURFACE, drawn
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings.comparison import Pairings, PairingScores
-from benchmarks.results.pairings.tables import amount, interval, number
+from benchmarks.results.pairings.tables import amount
 from scorers.statistics.estimate import Estimate
 
-_HEIGHT = 300
-"""Of the area between the axes, in CSS pixels; the width is that of the page."""
-_NARROW = 300
-"""Width in pixels for which labels are kept apart: that of a phone."""
-_PLACES = ((11, -7), (-11, -7), (11, 15), (-11, 15), (0, -13), (0, 21))
-"""Where a label may stand beside its point, the first that is free."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_WIDTH, _HEIGHT = 620, 340
+_OFFSETS = ((12, 8), (-12, 8), (12, -16), (-12, -16), (0, 12), (0, -22))
+"""Where a label may stand beside its point, in points; the first that is free."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlotPoint:
-    """One cell; x in percent of the width, y in pixels from the top."""
+    """One cell: what its documents cost on average, and its mean score."""
 
-    number: int
     name: str
-    x: float
-    y: float
-    label: tuple[int, int]
-    """Offset of the number beside the point, in pixels."""
-    left: float
-    right: float
-    top: float
-    bottom: float
-    """Ends of the intervals, equal to x or y where there is none."""
+    cost: Estimate
+    score: Estimate
     best: bool
     """On the frontier."""
-    cost: str
-    score: str
-    interval: str
+
+    @property
+    def place(self) -> tuple[float, float]:
+        """Both means."""
+        return self.cost.value or 0.0, self.score.value or 0.0
+
+    def words(self, scale: str, measure: str) -> str:
+        """`3.12 [2.90, 3.34], 12.5 seconds`."""
+        score = NumberForm.of(scale).estimate(self.score)
+        return f"{score}, {amount(self.cost.value)} {measure}"
 
 
-@dataclass(frozen=True, slots=True)
-class CostPlot:
-    """What the template draws of one scorer."""
-
-    points: tuple[PlotPoint, ...]
-    steps: tuple[tuple[float, float, float, float], ...]
-    """The frontier as lines (x1, y1, x2, y2)."""
-    across: tuple[tuple[float, str], ...]
-    """Ticks of the cost: place in percent, and label."""
-    up: tuple[tuple[float, str], ...]
-    """Ticks of the score: place in pixels, and label."""
-    height: int
-    summary: str
-    """In words, for screen readers."""
-
-
-def plot_of(pairings: Pairings, scores: PairingScores, measure: str) -> CostPlot | None:
-    """The plot of one scorer against one measure; None for fewer than two points."""
+def points_of(pairings: Pairings, scores: PairingScores, measure: str) -> list[PlotPoint]:
+    """The cells whose score and cost are both known."""
     assert pairings.costs is not None
-    names = list(pairings.points(scores, measure))
-    if len(names) < 2:
-        return None
-    cells = [s.name for s in pairings.matrix.cells]
+    names = [s.name for s in pairings.matrix.cells]
     estimates = [e for row in scores.model.cells for e in row]
-    values = dict(zip(cells, estimates, strict=True))
-    costs = {name: pairings.costs.cells[name][measure] for name in names}
+    values = dict(zip(names, estimates, strict=True))
     frontier = pairings.frontier(scores, measure)
-    across = _axis([costs[n] for n in names])
-    up = _axis([values[n] for n in names])
-    places = [(_x(across, costs[n].value), _y(up, values[n].value)) for n in names]
-    labels = _labels(places)
-    points = [
-        PlotPoint(
-            number=i + 1,
-            name=name,
-            x=places[i][0],
-            y=places[i][1],
-            label=labels[i],
-            left=_x(across, _ends(costs[name])[0]),
-            right=_x(across, _ends(costs[name])[1]),
-            top=_y(up, _ends(values[name])[1]),
-            bottom=_y(up, _ends(values[name])[0]),
-            best=name in frontier,
-            cost=amount(costs[name].value),
-            score=number(values[name].value, scores.scale),
-            interval=interval(values[name], scores.scale),
-        )
-        for i, name in enumerate(names)
+    return [
+        PlotPoint(name, pairings.costs.cells[name][measure], values[name], name in frontier)
+        for name in pairings.points(scores, measure)
     ]
-    return CostPlot(
-        points=tuple(points),
-        steps=_steps([next(p for p in points if p.name == n) for n in frontier]),
-        across=tuple((_x(across, t), f"{t:.6g}") for t in across.ticks),
-        up=tuple((_y(up, t), f"{t:.6g}") for t in up.ticks),
-        height=_HEIGHT,
-        summary=f"{len(points)} cells; on the frontier: {', '.join(frontier)}",
-    )
 
 
-def _axis(estimates: Sequence[Estimate]) -> Axis:
-    axis = axis_of([e.as_json("mean") for e in estimates])
-    if axis is not None:
-        return axis
-    value = estimates[0].value or 0.0
-    room = abs(value) or 1.0
-    return Axis(value - room, value + room, (value,))
+def plot_of(points: Sequence[PlotPoint], measure: str) -> Markup:
+    """The points, numbered in their order; empty for fewer than two of them."""
+    if len(points) < 2:
+        return Markup("")
+    best = sorted((p for p in points if p.best), key=lambda p: p.place)
+    words = f"{len(points)} cells; on the frontier: {', '.join(p.name for p in best)}"
+
+    def paint(figure: Figure) -> None:
+        axes = figure.subplots()
+        axes.grid(True)
+        axes.set_xlabel(f"{measure} per document")
+        axes.margins(0.08, 0.1)
+        axes.step(
+            *zip(*(p.place for p in best), strict=True),
+            where="post",
+            color=ACCENT,
+            linestyle="--",
+        )
+        for point in points:
+            axes.errorbar(
+                *point.place,
+                xerr=_error(point.cost),
+                yerr=_error(point.score),
+                color=ACCENT,
+                ecolor=MUTED,
+                elinewidth=1,
+                marker="o",
+                markersize=8,
+                markeredgewidth=2,
+                markerfacecolor=ACCENT if point.best else SURFACE,
+            )
+        figure.draw_without_rendering()
+        _number(axes, [p.place for p in points])
+
+    return drawn(_WIDTH, _HEIGHT, words, paint)
 
 
-def _x(axis: Axis, value: float | None) -> float:
-    return _share(axis, value, 100.0)
+def _error(e: Estimate) -> list[list[float]] | None:
+    """The distances from the value to the ends of its interval."""
+    if e.ci95 is None or e.value is None:
+        return None
+    return [[max(0.0, e.value - e.ci95[0])], [max(0.0, e.ci95[1] - e.value)]]
 
 
-def _y(axis: Axis, value: float | None) -> float:
-    return _HEIGHT - _share(axis, value, float(_HEIGHT))
-
-
-def _share(axis: Axis, value: float | None, size: float) -> float:
-    value = axis.low if value is None else value
-    return round(size * (value - axis.low) / (axis.high - axis.low), 2)
-
-
-def _ends(e: Estimate) -> tuple[float | None, float | None]:
-    return e.ci95 or (e.value, e.value)
-
-
-def _labels(places: Sequence[tuple[float, float]]) -> list[tuple[int, int]]:
-    """Where each number stands: the first offset that hides no point or earlier number."""
-    points = [(x / 100 * _NARROW, y) for x, y in places]
-    taken = list(points)
-    labels = []
-    for x, y in points:
-        free = (p for p in _PLACES if _is_free((x + p[0], y + p[1] - 4), taken))
-        label = next(free, _PLACES[0])
-        labels.append(label)
-        taken.append((x + label[0], y + label[1] - 4))
-    return labels
+def _number(axes: Axes, places: Sequence[tuple[float, float]]) -> None:
+    """Put a number beside each point, where it hides no other if there is room."""
+    taken = [(float(x), float(y)) for x, y in axes.transData.transform(places)]
+    for number, (place, (x, y)) in enumerate(zip(places, list(taken), strict=True), 1):
+        free = (o for o in _OFFSETS if _is_free((x + o[0], y + o[1] + 4), taken))
+        offset = next(free, _OFFSETS[0])
+        taken.append((x + offset[0], y + offset[1] + 4))
+        axes.annotate(
+            str(number),
+            place,
+            offset,
+            textcoords="offset points",
+            ha="center",
+            color=INK,
+            weight="bold",
+        )
 
 
 def _is_free(place: tuple[float, float], taken: Sequence[tuple[float, float]]) -> bool:
-    return all(abs(place[0] - x) > 10 or abs(place[1] - y) > 10 for x, y in taken)
-
-
-def _steps(frontier: Sequence[PlotPoint]) -> tuple[tuple[float, float, float, float], ...]:
-    """From each point across at its score, then to the next one's score."""
-    lines = []
-    for here, there in pairwise(frontier):
-        lines.append((here.x, here.y, there.x, here.y))
-        lines.append((there.x, here.y, there.x, there.y))
-    return tuple(lines)
+    return all(abs(place[0] - x) > 11 or abs(place[1] - y) > 11 for x, y in taken)

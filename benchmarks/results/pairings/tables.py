@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from benchmarks.results.costs import MEASURES
+from benchmarks.results.numbers import NumberForm
 from benchmarks.results.pairings.comparison import (
     CellDifference,
     Pairings,
     PairingScores,
     Sharing,
 )
-from benchmarks.results.pairings.costs import MEASURES
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
-from benchmarks.results.wording import decimals
 from scorers.statistics.estimate import Estimate
 from scorers.statistics.power import POWER
 from scorers.statistics.two_way import ONE_LEVEL, VarianceShares
@@ -120,28 +122,12 @@ def notes_of(pairings: Pairings) -> list[str]:
     return notes
 
 
-def number(value: float | None, scale: str, *, signed: bool = False) -> str:
-    """A value with the digits that suit its scale."""
-    if value is None:
-        return "-"
-    return f"{value:{'+' if signed else ''}.{decimals(scale)}f}"
-
-
-def interval(estimate: Estimate, scale: str, *, signed: bool = False) -> str:
-    """`[0.41, 0.55]`; empty where there is none."""
-    if estimate.ci95 is None:
-        return ""
-    low, high = (number(end, scale, signed=signed) for end in estimate.ci95)
-    return f"[{low}, {high}]"
-
-
 def estimate_cell(estimate: Estimate, scale: str, *, signed: bool = False) -> TableCell:
     """The value with its interval; a single level has no effect."""
     if estimate.reason == ONE_LEVEL:
         return TableCell("")
-    text = number(estimate.value, scale, signed=signed)
-    ends = interval(estimate, scale, signed=signed)
-    return TableCell(text, ends, None if signed else estimate.value)
+    cell = TableCell.of(estimate, NumberForm.of(scale, signed=signed))
+    return replace(cell, value=None) if signed else cell
 
 
 def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
@@ -158,7 +144,7 @@ def score_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
     ]
     effects = [estimate_cell(e, scale, signed=True) for e in model.artists]
     last = TableCell("effect" if len(model.artists) > 1 else "mean")
-    rows.append([last, *effects, TableCell(number(model.mean.value, scale))])
+    rows.append([last, *effects, TableCell(NumberForm.of(scale).number(model.mean.value))])
     columns = [TableColumn("LVLM", numeric=False)]
     columns += [TableColumn(name, numeric=True) for name in pairings.matrix.artists]
     # A single LVLM has no effect: the column holds the mean of all cells alone.
@@ -203,7 +189,7 @@ def shares_table(pairings: Pairings, scores: PairingScores) -> ResultTable:
 
 def share_text(shares: VarianceShares, name: str) -> str:
     """`12.3%`."""
-    return f"{100 * getattr(shares, name):.1f}%"
+    return f"{100 * getattr(shares, name):z.1f}%"
 
 
 def cost_table(pairings: Pairings) -> ResultTable:
@@ -216,8 +202,9 @@ def cost_table(pairings: Pairings) -> ResultTable:
         for m in costs.measures
     ]
     rows = [
-        [TableCell(s.name), *(_cost_cell(costs.cells[s.name][m]) for m in costs.measures)]
+        [TableCell(s.name), *(TableCell.of(own[m], AMOUNT) for m in costs.measures)]
         for s in pairings.matrix.cells
+        for own in [costs.cells[s.name]]
     ]
     notes = [f"On the {costs.queries:,} queries that every cell has answered. {ABOUT_COST}"]
     notes += sharing_notes(costs.sharing, pairings)
@@ -226,19 +213,23 @@ def cost_table(pairings: Pairings) -> ResultTable:
     return ResultTable(title=title, columns=columns, rows=rows, notes=notes)
 
 
-def _cost_cell(estimate: Estimate) -> TableCell:
-    ends = "" if estimate.ci95 is None else ", ".join(map(amount, estimate.ci95))
-    detail = ends and f"[{ends}]"
-    return TableCell(amount(estimate.value), detail, value=estimate.value)
-
-
 def amount(value: float | None) -> str:
     """Three or four digits, without exponents: `0.0123`, `1.234`, `1,235`."""
-    if value is None:
-        return "-"
-    if value and abs(value) < 1:
-        return f"{value:.3g}"
-    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.2f}"
+    return AMOUNT.number(value)
+
+
+class _Amount(NumberForm):
+    """Of what cannot be less than nothing."""
+
+    def number(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        if value and abs(value) < 1:
+            return f"{value:.3g}"
+        return f"{value:,.0f}" if abs(value) >= 100 else f"{value:z.2f}"
+
+
+AMOUNT = _Amount(ends=(0.0, math.inf))
 
 
 def sharing_notes(sharing: Sharing, pairings: Pairings) -> list[str]:
@@ -302,7 +293,7 @@ def needed_table(
     pairings: Pairings, scores: PairingScores, differences: Sequence[CellDifference]
 ) -> ResultTable:
     """How sure the differences are, and how many queries they would need."""
-    scale = scores.scale
+    form = NumberForm.of(scores.scale)
     columns = [TableColumn("a", numeric=False), TableColumn("b", numeric=False)]
     heads = ("a - b", "SD by query", "detectable", "queries needed")
     columns += [TableColumn(head, numeric=True) for head in heads]
@@ -310,9 +301,9 @@ def needed_table(
         [
             TableCell(d.a),
             TableCell(d.b),
-            estimate_cell(d.estimate, scale, signed=True),
-            TableCell(number(d.sd, scale)),
-            TableCell(number(d.detectable, scale)),
+            estimate_cell(d.estimate, scores.scale, signed=True),
+            TableCell(form.number(d.sd)),
+            TableCell(form.number(d.detectable)),
             TableCell("-" if d.needed is None else f"{d.needed:,}"),
         ]
         for d in differences

@@ -7,29 +7,24 @@ the page loads as they come into view.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.results.board import Board, key_of, score_outcome, score_value, weights_of
-from benchmarks.results.report.gallery import Shown
-from benchmarks.results.wording import decimals
-from cluster.plan import Evaluation, outcome_name
-from generators.base import Failure, Outcome, Result
-from generators.document import Content, Document, Image, Malformed, Sample, Score
+from benchmarks.results.board import Board, score_value, weights_of
+from benchmarks.results.numbers import NumberForm
+from cluster.plan import Evaluation
+from generators.base import Failure, Outcome, OutcomeName, Result, outcome_name
+from generators.document import Content, Image, Malformed, Sample, Score, key_of
 from scorers.base import bounds
 
-CHUNK = 20
-"""Entries in one data file."""
 MISSING = "m"
-_DOCUMENT_CODES = {"failed": "f", "skipped": "s"}
-_SCORE_CODES = {
-    "unscored": "u",
-    "not_applicable": "n",
-    "failed_scores": "f",
-    "skipped_scores": "s",
+_CODES = {
+    OutcomeName.FAILED: "f",
+    OutcomeName.SKIPPED: "s",
+    OutcomeName.UNSCORED: "u",
+    OutcomeName.NOT_APPLICABLE: "n",
 }
 
 
@@ -61,24 +56,24 @@ def entries_of(board: Board, limit: int | None = None) -> list[ReportEntry]:
     the same data show the same queries.
     """
     column = {s.name: i for i, s in enumerate(board.systems)}
+    shown = set(board.keys if limit is None else sorted(board.keys, key=_digest)[:limit])
     rows: dict[tuple[str, int], list[Evaluation | None]] = {}
     samples: dict[str, Sample | Malformed] = {}
-    for e in board.evaluations:
-        key = key_of(e.sample)
-        samples.setdefault(key, e.sample)
-        rows.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
-    shown = set(samples if limit is None else sorted(samples, key=_digest)[:limit])
+    for e in board.reading(shown):
+        if e.complete:
+            key = key_of(e.sample)
+            samples.setdefault(key, e.sample)
+            rows.setdefault((key, e.repeat), [None] * len(column))[column[e.system]] = e
     return [
         ReportEntry(
             f"{key}~{repeat + 1}" if repeat else key, samples[key], repeat, tuple(answers)
         )
         for (key, repeat), answers in rows.items()
-        if key in shown
     ]
 
 
 def _digest(key: str) -> str:
-    return hashlib.sha256(key.encode(errors="surrogatepass")).hexdigest()
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
@@ -86,7 +81,6 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
     categories, fields = board.category_names, board.field_names
     names = [s.name for s in board.scorers]
     return {
-        "chunk": CHUNK,
         "repeats": board.rounds,
         "systems": [{"name": s.name, "weights": weights_of(s)} for s in board.systems],
         "scorers": [_scorer(s.name, s.scale) for s in board.scorers],
@@ -107,15 +101,15 @@ def index_of(board: Board, entries: Sequence[ReportEntry]) -> dict[str, Any]:
 def _scorer(name: str, scale: str) -> dict[str, Any]:
     low, high = bounds(scale) or (None, None)
     about = {"name": name, "scale": scale, "low": low, "high": high}
-    return about | {"decimals": decimals(scale)}
+    return about | {"decimals": NumberForm.of(scale).digits}
 
 
 def _cell(answer: Evaluation | None, scorers: Sequence[str]) -> str | list[float | str]:
     """The document's outcome where it is not done, else each scorer's value or outcome."""
-    if answer is None:
+    if answer is None or answer.document is None:
         return MISSING
     if not isinstance(answer.document, Result):
-        return _DOCUMENT_CODES.get(outcome_name(answer.document), "f")
+        return _CODES.get(outcome_name(answer.document), "f")
     return [_score_code(answer.scores.get(name)) for name in scorers]
 
 
@@ -123,56 +117,40 @@ def _score_code(outcome: Outcome[Score] | None) -> float | str:
     if outcome is None:
         return MISSING
     value = score_value(outcome)
-    return _SCORE_CODES[score_outcome(outcome)] if value is None else round(value, 6)
+    if value is not None:
+        return round(value, 6) + 0.0
+    return _CODES.get(outcome_name(outcome), "u")
 
 
-def chunk_of(
-    board: Board, entries: Sequence[ReportEntry], pictures: Mapping[str, Shown]
-) -> list[dict[str, Any]]:
-    """The text of some entries, and the paths of their pictures."""
-    return [_full(board, entry, pictures) for entry in entries]
-
-
-def _full(
-    board: Board, entry: ReportEntry, pictures: Mapping[str, Shown]
-) -> dict[str, Any]:
+def row_of(board: Board, entry: ReportEntry, numbers: Mapping[str, int]) -> dict[str, Any]:
+    """The text of an entry; each picture as its number, which `numbers` gives by digest."""
     sample = entry.sample
     names = [s.name for s in board.scorers]
-    answers = [_answer(a, names, pictures) for a in entry.answers]
+    answers = [_answer(a, names, numbers) for a in entry.answers]
     full: dict[str, Any] = {"repeat": entry.repeat, "answers": answers}
     if isinstance(sample, Malformed):
         return full | {"turns": [], "malformed": sample.reason}
-    full["turns"] = [[t.role, _segments(t.content, pictures)] for t in sample.turns]
+    full["turns"] = [[t.role, _segments(t.content, numbers)] for t in sample.turns]
     if sample.reference is not None:
-        full["truth"] = _segments(sample.reference.segments, pictures)
+        full["truth"] = _segments(sample.reference.segments, numbers)
     if sample.criteria:
         full["criteria"] = sample.criteria
     return full
 
 
-def _segments(content: Content, pictures: Mapping[str, Shown]) -> list[Any]:
-    """Text as strings, pictures as `_picture` gives them."""
-    return [
-        _picture(pictures[s.digest]) if isinstance(s, Image) else s.text for s in content
-    ]
-
-
-def _picture(shown: Shown) -> list[Any]:
-    """[thumbnail, width, height, full size], or [None, why there is none]."""
-    if shown.thumb is None:
-        return [None, shown.problem]
-    return [shown.thumb, shown.width, shown.height, shown.full]
+def _segments(content: Content, numbers: Mapping[str, int]) -> list[str | int]:
+    return [numbers[s.digest] if isinstance(s, Image) else s.text for s in content]
 
 
 def _answer(
-    answer: Evaluation | None, scorers: Sequence[str], pictures: Mapping[str, Shown]
+    answer: Evaluation | None, scorers: Sequence[str], numbers: Mapping[str, int]
 ) -> dict[str, Any] | None:
     if answer is None:
         return None
-    document: Outcome[Document] = answer.document
+    document = answer.document
     shown: dict[str, Any] = {}
     if isinstance(document, Result):
-        shown["segments"] = _segments(document.value.segments, pictures)
+        shown["segments"] = _segments(document.value.segments, numbers)
         if document.value.ends:
             shown["ends"] = list(document.value.ends)
         shown["scores"] = [_score(answer.scores.get(name)) for name in scorers]
@@ -221,13 +199,3 @@ def plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, str | int | float) else str(value)
-
-
-def as_script(call: str, *arguments: Any) -> str:
-    """A script that hands `arguments` to `call`.
-
-    Pages opened from disk may load scripts but may not fetch. Everything outside ASCII is
-    escaped, and so is `<`: no text can end the script or be read as markup.
-    """
-    texts = (json.dumps(a, separators=(",", ":"), allow_nan=False) for a in arguments)
-    return f"{call}({','.join(texts)});\n".replace("<", "\\u003c")

@@ -9,54 +9,39 @@ by a script from data files, a few at a time.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import shutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from benchmarks.results import leaderboard_tables as tables_of
 from benchmarks.results import wording
-from benchmarks.results.board import Board, key_of
+from benchmarks.results.board import Board
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.pairings.page import pairings_section, pairings_style
 from benchmarks.results.reasons import FAILURES
-from benchmarks.results.report.entries import (
-    CHUNK,
-    ReportEntry,
-    as_script,
-    chunk_of,
-    entries_of,
-    index_of,
-)
-from benchmarks.results.report.gallery import Gallery, Read
+from benchmarks.results.report.entries import ReportEntry, entries_of, index_of, row_of
+from benchmarks.results.report.examples import examples_of
 from benchmarks.results.report.panels import facts_of, panel_of
+from benchmarks.results.report.pictures import PACK, Progress, Read, pack_pictures
+from benchmarks.results.report.scripts import write_script
 from benchmarks.results.templates import REPORT, page_environment, sources
-from benchmarks.results.timeline import timeline_section
-from benchmarks.results.validity import checks
+from benchmarks.results.timeline import timeline_of
+from cluster.tracing.results import TRACE
+from generators.document import key_of
 from generators.files import write_whole
 
+QUERIES = 200
+"""Queries on a page for which no other number is asked; the tables always cover all."""
+CHUNK = 20
+"""Queries in one file of text."""
+_INDEX = "index.js"
+_FORMER = ("thumbs", "images")
+"""Folders of pictures that earlier versions wrote."""
 _SCRIPTS = (
     *("elements.js", "cards.js", "query.js", "store.js"),
     *("viewer.js", "report.js", "theme.js"),
 )
-
-
-Progress = Callable[[int, int], None]
-"""Called with how many pictures are prepared, and of how many."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ReportSettings:
-    """How much of a run its page shows. Nothing here changes a number."""
-
-    thumbnail: int = 256
-    """Longer side of a thumbnail, in pixels."""
-    full_size_mib: int = 200
-    """Pictures are copied in full size until they take this much."""
-    queries: int | None = None
-    """At most this many queries are shown, by default all; the tables always cover all."""
-
-
-DEFAULT_SETTINGS = ReportSettings()
 
 
 def write_report(
@@ -64,50 +49,46 @@ def write_report(
     root: Path,
     manifest: Mapping[str, Any],
     read: Read,
-    settings: ReportSettings = DEFAULT_SETTINGS,
-    on_progress: Progress | None = None,
+    queries: int | Literal["all"] | None = None,
+    on_progress: Progress = lambda done, total: None,
 ) -> Path:
     """Write the page of a run; the path of report.html. Equal input, equal bytes.
 
-    `read` returns a picture's bytes; one that cannot be read is shown as the reason. Text
-    and pictures are written a few entries at a time: however large the run, at most one
-    chunk of them is in memory. `on_progress` is called with (prepared, total) pictures.
+    It shows at most `queries` queries, by default QUERIES. `read` returns a picture's
+    bytes; one that cannot be read is shown as the reason. However large the run, one file
+    of text or pictures is in memory at a time. `on_progress` is called with (done, total)
+    pictures. Until all are written, the page of an earlier report stays as it was.
     """
-    folder = root / "report"
-    budget = settings.full_size_mib << 20
-    entries = entries_of(board, settings.queries)
-    total = len({image.digest for entry in entries for image in entry.pictures()})
-
-    def prepared(done: int) -> None:
-        if on_progress is not None:
-            on_progress(done, total)
-
-    with Gallery(
-        folder, read, side=settings.thumbnail, full_bytes=budget, on_progress=prepared
-    ) as gallery:
-        _write_data(board, folder, entries, gallery)
-    gallery.sweep()
+    limit = None if queries == "all" else queries or QUERIES
+    entries = entries_of(board, limit)
+    _write_data(board, root / "report", entries, read, on_progress)
     page = root / "report.html"
-    write_whole(page, _page(board, root, manifest, entries, gallery))
+    write_whole(page, _page(board, root, manifest, entries, read))
     return page
 
 
 def _write_data(
-    board: Board, folder: Path, entries: Sequence[ReportEntry], gallery: Gallery
+    board: Board,
+    folder: Path,
+    entries: Sequence[ReportEntry],
+    read: Read,
+    on_progress: Progress,
 ) -> None:
-    """Pictures, chunks and index; files of an earlier, longer report are removed."""
-    written = {"index.js"}
+    """Pictures, text and index; files of an earlier report are removed."""
+    images = {image.digest: image for entry in entries for image in entry.pictures()}
+    packs = pack_pictures(folder, [*images.values()], read, on_progress)
+    numbers = {digest: number for number, digest in enumerate(images)}
+    written = {_INDEX, *packs}
     for i, start in enumerate(range(0, len(entries), CHUNK)):
-        part = entries[start : start + CHUNK]
-        gallery.add(image for entry in part for image in entry.pictures())
-        name = f"data-{i:03d}.js"
-        chunk = chunk_of(board, part, gallery.shown)
-        write_whole(folder / name, as_script("plait.chunk", i, chunk))
-        written.add(name)
-    write_whole(folder / "index.js", as_script("plait.index", index_of(board, entries)))
+        rows = [row_of(board, e, numbers) for e in entries[start : start + CHUNK]]
+        written.add(write_script(folder, f"data-{i:03d}.js", rows))
+    index = index_of(board, entries) | {"chunk": CHUNK, "pack": PACK, "packs": packs}
+    write_script(folder, _INDEX, index)
     for path in folder.glob("*.js"):
         if path.name not in written:
             path.unlink()
+    for name in _FORMER:
+        shutil.rmtree(folder / name, ignore_errors=True)
 
 
 def _page(
@@ -115,28 +96,30 @@ def _page(
     root: Path,
     manifest: Mapping[str, Any],
     entries: Sequence[ReportEntry],
-    gallery: Gallery,
+    read: Read,
 ) -> str:
     environment = page_environment(REPORT)
     rows = leaderboard(board)
     queries = list(dict.fromkeys(key_of(entry.sample) for entry in entries))
+    panels = [panel_of(board, rows, scorer, queries) for scorer in board.scorers]
+    apart = {panel.name: panel.disagreements for panel in panels}
     return environment.get_template("report.html.j2").render(
         board=board,
         name=root.name,
-        timeline=timeline_section(root),
         rows=rows,
-        panels=[panel_of(board, rows, s, queries) for s in board.scorers],
+        leaderboard=tables_of.headline_table(board, rows),
+        examples=examples_of(board, entries, apart, read),
+        panels=panels,
         pairings=pairings_section(board),
-        checks=[check.as_json() for check in checks(board)],
-        wording=wording,
+        controls=tables_of.controls_table(board),
+        outcomes=tables_of.counts_table(rows),
+        reasons=tables_of.reasons_table(rows),
         failures=FAILURES,
-        methods=wording.interval_methods(rows),
-        counted=wording.counts_shown(rows),
-        entries=len(entries),
+        wording=wording,
         queries_shown=len(queries),
-        pictures=len(gallery.shown),
-        full_size=gallery.full_size,
         facts=facts_of(manifest),
+        timeline=timeline_of(root),
+        trace=TRACE,
         manifest=json.dumps(manifest, indent=2, ensure_ascii=False, default=str),
         style=sources(environment, "report.css") + pairings_style(),
         script=sources(environment, *_SCRIPTS),

@@ -1,19 +1,24 @@
-"""Plots of one scorer: histograms, and the largest disagreements."""
+"""What the page draws and lists of one scorer: its scores, the largest disagreements."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 import numpy as np
+from markupsafe import Markup
 
 from benchmarks.results.board import Board
+from benchmarks.results.figures import ACCENT, drawn, name_rows, short
 from benchmarks.tasks.controls import TRUTH, is_control
 from scorers.base import bounds
 from scorers.statistics.estimate import Floats
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _BINS = 12
 _MOST_WHOLE = 20
@@ -22,76 +27,83 @@ _DISAGREEMENTS = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Histogram:
-    """How often one scorer gave which scores to one system in one category."""
-
-    counts: tuple[int, ...]
-    label: str
-    """In words, for screen readers."""
-
-
-@dataclass(frozen=True, slots=True)
 class Distributions:
-    """Histograms over common bins, by category and system."""
+    """How often one scorer gave which scores, over common bins."""
 
-    low: str
-    high: str
-    """The ends of the bins, as text."""
-    highest: float
-    """The largest share of its histogram in one bar."""
-    histograms: Mapping[str, Mapping[str, Histogram | None]]
-
-    def height(self, histogram: Histogram, count: int) -> float:
-        """Height of a bar in percent; equal shares are equally high in all histograms."""
-        return 100 * count / sum(histogram.counts) / self.highest
+    edges: Floats
+    counts: Mapping[str, Mapping[str, Floats]]
+    """Of each bin, by category and system; of those that have a score."""
 
 
 def distributions_of(board: Board, scorer: str, scale: str) -> Distributions | None:
-    """Of the values behind the means: one per query, the mean of its repeats."""
+    """Return those of the values behind the means: one per query, over its repeats."""
     values = board.values[scorer]
     known = values[~np.isnan(values)]
     if not known.size:
         return None
-    edges, names = _bins(known, scale)
+    edges = _edges(known, scale)
     category_of = {q.key: q.category for q in board.queries}
     categories = np.array([category_of[key] for key in board.keys])
-    histograms = {
-        c: {
-            s.name: _histogram(values[categories == c, i], edges, names)
-            for i, s in enumerate(board.systems)
-        }
-        for c in board.category_names
-    }
-    histograms = {c: row for c, row in histograms.items() if any(row.values())}
-    nonempty = [h for row in histograms.values() for h in row.values() if h]
-    highest = max(max(h.counts) / sum(h.counts) for h in nonempty)
-    ends = names[0].partition(" to ")[0], names[-1].rpartition(" to ")[2]
-    return Distributions(*ends, highest, histograms)
+    counts: dict[str, dict[str, Floats]] = {}
+    for category in board.category_names:
+        for i, system in enumerate(board.systems):
+            column = values[categories == category, i]
+            if (own := column[~np.isnan(column)]).size:
+                histogram = np.histogram(own, edges)[0].astype(float)
+                counts.setdefault(category, {})[system.name] = histogram
+    return Distributions(edges, counts)
 
 
-def _bins(known: Floats, scale: str) -> tuple[Floats, list[str]]:
-    """Edges of the bins and what each holds: whole numbers, or ranges of equal width."""
+def _edges(known: Floats, scale: str) -> Floats:
+    """Edges of the bins: a bin for each whole number, or bins of equal width."""
     ends = bounds(scale) or (float(known.min()), float(known.max()))
     low, high = min(ends[0], known.min()), max(ends[1], known.max())
     if np.all(known == np.round(known)) and high - low <= _MOST_WHOLE:
-        whole = np.arange(math.floor(low), math.ceil(high) + 1)
-        return np.append(whole - 0.5, whole[-1] + 0.5), [str(k) for k in whole]
+        return np.arange(math.floor(low), math.ceil(high) + 2) - 0.5
     if ends[1] - ends[0] > 3 * (known.max() - known.min()) > 0:
         low, high = known.min(), known.max()
     # Values too close together to distinguish share one bin of some width.
     high = high if high > low else low + max(abs(low), 1.0) * 1e-6
-    edges = np.linspace(low, high, _BINS + 1)
-    names = [f"{a:.4g} to {b:.4g}" for a, b in pairwise(edges)]
-    return edges, names
+    return np.linspace(low, high, _BINS + 1)
 
 
-def _histogram(column: Floats, edges: Floats, names: Sequence[str]) -> Histogram | None:
-    known = column[~np.isnan(column)]
-    if not known.size:
-        return None
-    counts = np.histogram(known, edges)[0].tolist()
-    label = ", ".join(f"{n}: {c}" for n, c in zip(names, counts, strict=True) if c)
-    return Histogram(tuple(counts), label)
+def scores_plot(
+    spread: Distributions, means: Sequence[tuple[str, Mapping[str, Any]]], heading: str
+) -> Markup:
+    """Draw each system's mean with its interval, and a histogram for each category."""
+    names, categories = [name for name, _ in means], list(spread.counts)
+    shares = [n.max() / n.sum() for row in spread.counts.values() for n in row.values()]
+
+    def paint(figure: Figure) -> None:
+        figure.set_layout_engine("constrained", w_pad=0.15)
+        widths = [1.6, *(1.0 for _ in categories)]
+        first, *others = figure.subplots(1, len(widths), sharey=True, width_ratios=widths)
+        first.set_title(f"{heading}, 95% interval")
+        first.grid(True, axis="x")
+        for row, (_, cell) in enumerate(means):
+            mean, ci95 = cell["mean"], cell["ci95"]
+            if ci95:
+                first.hlines(row, *ci95, color=ACCENT, linewidth=5, alpha=0.35)
+            if mean is not None:
+                first.plot(mean, row, "|", color=ACCENT, markersize=12, markeredgewidth=2.5)
+        name_rows(first, names)
+        for axes, category in zip(others, categories, strict=True):
+            axes.set_title(short(category, 18))
+            axes.set_xticks([spread.edges[0], spread.edges[-1]])
+            axes.xaxis.set_major_formatter("{x:.3g}")
+            axes.tick_params(axis="y", length=0)
+            axes.spines["left"].set_visible(False)
+            for row, name in enumerate(names):
+                if (counts := spread.counts[category].get(name)) is not None:
+                    # Equal shares are equally high in all histograms.
+                    heights = 0.85 * counts / counts.sum() / max(shares)
+                    bars = row + 0.45 - heights
+                    axes.stairs(
+                        bars, spread.edges, baseline=row + 0.45, fill=True, color=ACCENT
+                    )
+
+    words = f"means of {len(names)} systems with intervals, histograms of their scores"
+    return drawn(420 + 140 * len(categories), 60 + 40 * len(names), words, paint)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +117,8 @@ class Disagreement:
 
     @property
     def link(self) -> str:
-        """Where on the page the query is; an id with a lone surrogate has no address."""
-        try:
-            return f"#{quote(self.query, safe='')}"
-        except UnicodeEncodeError:
-            return "#section-answers"
+        """Where on the page the query is."""
+        return f"#{quote(self.query, safe='')}"
 
 
 def disagreements_of(board: Board, scorer: str, shown: Sequence[str]) -> list[Disagreement]:

@@ -80,7 +80,7 @@ def main(
     root = folder.resolve()
     for number, job in enumerate(JOBS):
         _run_once(root, number, job)
-    text = page_of(root, [read_manifest(root / f"job-{n}") for n in range(len(JOBS))])
+    text = page_of([read_manifest(root / f"job-{n}") for n in range(len(JOBS))])
     if page is None:
         print(text)
     else:
@@ -101,7 +101,7 @@ def _run_once(root: Path, number: int, job: ForecastJob) -> None:
     write_json(record / MANIFEST, read_manifest(root / job.folder))
 
 
-def page_of(root: Path, manifests: Sequence[Mapping[str, Any]]) -> str:
+def page_of(manifests: Sequence[Mapping[str, Any]]) -> str:
     """The page: all jobs in one table, then the stages of each."""
     about = manifests[0]
     remarks = (

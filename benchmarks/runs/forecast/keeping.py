@@ -5,12 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from benchmarks.results.board import Board
 from benchmarks.runs.forecast.forecast import Forecast
-from benchmarks.runs.forecast.outcome import (
-    outcome_lines,
-    outcome_of,
-    pictures_per_document,
-)
+from benchmarks.runs.forecast.outcome import outcome_lines, outcome_of
 from benchmarks.runs.run_directory import is_run, read_manifest
 from cluster.manifest import write_json
 from cluster.run import MANIFEST, RunResult
@@ -32,14 +29,14 @@ def kept_forecast(forecast: Forecast, root: Path) -> dict[str, Any]:
 
 
 def concluded(
-    root: Path, forecast: Forecast, result: RunResult, since_us: int
+    root: Path, forecast: Forecast, result: RunResult, board: Board, since_us: int
 ) -> list[str]:
     """Add the outcome to the manifest; one or two lines for people if records were made.
 
     `since_us` is when the command began, in microseconds since the epoch.
     """
     manifest = read_manifest(root)
-    manifest[PICTURES] = pictures_per_document(result.evaluations)
+    manifest[PICTURES] = board.images_per_document
     lines: list[str] = []
     if result.made and forecast.stages and not result.interrupted:
         outcome = outcome_of(root, manifest, result.seconds, since_us)

@@ -2,33 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.forecast.measured import records_made
 from benchmarks.runs.forecast.rates import FigureRange
 from benchmarks.runs.forecast.table import span_text, time_text
-from cluster.plan import Evaluation
-from cluster.walks import Pending
-from generators.base import Result
 
 _WORTH_NAMING = 0.1
 """Of the wall time: a smaller difference of one stage is not named."""
-
-
-def pictures_per_document(
-    evaluations: Sequence[Evaluation | Pending],
-) -> dict[str, float]:
-    """Pictures of one document on average, by system, failed and skipped ones included."""
-    documents: dict[str, list[int]] = defaultdict(list)
-    for evaluation in evaluations:
-        if isinstance(evaluation, Evaluation):
-            outcome = evaluation.document
-            pictures = len(outcome.value.images) if isinstance(outcome, Result) else 0
-            documents[evaluation.system].append(pictures)
-    return {name: round(sum(n) / len(n), 4) for name, n in documents.items()}
 
 
 def outcome_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -120,7 +120,3 @@ class StageRates:
     usage_origin: Origin = Origin.UNKNOWN
     elsewhere: str = ""
     """Where else the stage was measured, on hardware that says nothing about this one."""
-
-
-Rates = Mapping[str, StageRates]
-"""By the stage's digest."""

@@ -47,8 +47,6 @@ class Simulated:
     seconds: float
     gpu_seconds: float
     """Seconds for which workers held GPUs, loading and idling included."""
-    busy_seconds: Mapping[str, float]
-    """Of all workers of a stage, by its digest."""
     workers: Mapping[str, int]
     """Most workers of a stage at a time."""
     unplaced: Sequence[str] = ()
@@ -78,7 +76,6 @@ class _Queue:
     feeds: list[tuple[_Queue, float]] = field(default_factory=list)
     """Stages that get jobs from this one, and how many per job done."""
     workers: list[_Worker] = field(default_factory=list)
-    busy_s: float = 0.0
     most_workers: int = 0
 
     @property
@@ -154,7 +151,6 @@ class _Simulation:
         return Simulated(
             seconds=self.now,
             gpu_seconds=self.gpu_seconds,
-            busy_seconds={d: q.busy_s for d, q in self.queues.items()},
             workers={d: q.most_workers for d, q in self.queues.items()},
             unplaced=[q.work.spec.name for q in self.unplaced],
         )
@@ -316,7 +312,6 @@ class _Simulation:
         seconds = worker.jobs * queue.speed.seconds / at_once
         if at_once > 1:
             seconds = max(seconds, queue.speed.seconds)
-        queue.busy_s += worker.jobs * queue.speed.seconds
         worker.free_at = self.now + max(seconds, _ROUNDING)
 
 

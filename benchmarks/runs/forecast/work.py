@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from benchmarks.runs.forecast.sources import Sources
 from cluster.counts import StageCount
@@ -39,11 +39,6 @@ class StageWork:
     def jobs(self) -> float:
         """All of them."""
         return self.known + sum(flow.jobs for flow in self.flows)
-
-    def scaled(self, fraction: float) -> StageWork:
-        """A part of the work."""
-        flows = [Flow(flow.feeder, flow.jobs * fraction) for flow in self.flows]
-        return replace(self, known=self.known * fraction, flows=flows)
 
 
 def work_of(

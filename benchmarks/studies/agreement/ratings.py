@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.results.board import Board, score_outcome, score_value
+from benchmarks.results.board import Board
 from benchmarks.runs.experiment import reopen
 from benchmarks.studies.agreement.rows import (
     CRITERIA,
@@ -22,9 +22,8 @@ from benchmarks.studies.agreement.rows import (
 )
 from benchmarks.tasks.mmie.categories import category_of
 from benchmarks.tasks.reading.rules import RowError
-from cluster.plan import Evaluation, outcome_name
 from cluster.store import Store
-from generators.document import Malformed
+from generators.base import OutcomeName
 from generators.errors import UsageError
 from generators.names import unknown
 
@@ -33,7 +32,7 @@ KINDS = ("interleaved", "integrated", "ground truth")
 
 
 class Unit(NamedTuple):
-    """What is rated: a document, or a document against a baseline's."""
+    """A document that is rated, alone or against a baseline's."""
 
     id: str
     system: str
@@ -60,6 +59,23 @@ class RatingsByRater:
     """By every known unit, with a value or without."""
     scales: Mapping[str, str] = field(default_factory=dict)
     """By rater, the scale of scores."""
+
+    @property
+    def raters(self) -> set[str]:
+        """All who have rated anything, or left it blank."""
+        return {*self.values, *self.missing}
+
+    def by(self, raters: Collection[str]) -> "RatingsByRater":
+        """The ratings of these raters alone; all if none is named. UsageError."""
+        for name in raters:
+            if name not in self.raters:
+                raise unknown("scorer", name, sorted(self.raters))
+        chosen = set(raters) or self.raters
+        return replace(
+            self,
+            values={name: rated for name, rated in self.values.items() if name in chosen},
+            missing={name: why for name, why in self.missing.items() if name in chosen},
+        )
 
 
 def read_ratings(
@@ -172,12 +188,12 @@ class _RatingsReader:
 
     def _note_criteria(self, row: RatingRow) -> None:
         """Refuses sums of fewer or more criteria than the file's other rows have."""
-        if self._form != "score" or not (marks := criteria_of(row)):
+        if self._form != "score" or not (verdicts := criteria_of(row)):
             return
-        many, place = self._criteria = self._criteria or (len(marks), row.place)
-        if len(marks) != many:
+        many, place = self._criteria = self._criteria or (len(verdicts), row.place)
+        if len(verdicts) != many:
             rule = f"all rows need one number of criteria; {place} has {many}"
-            raise row.wrong(CRITERIA, f"these are {len(marks)}, and {rule}")
+            raise row.wrong(CRITERIA, f"these are {len(verdicts)}, and {rule}")
 
 
 def in_mmies_words(category: str) -> str:
@@ -209,53 +225,33 @@ def read_scores(path: Path, *, scale: str, scorers: Collection[str] = ()) -> Rat
     Of all scorers, or of those named; UsageError for unknown names.
     """
     if path.is_dir():
-        return of_board(reopen(path).board(Store(path)), scorers)
+        return of_board(reopen(path).board(Store(path, strict=True)), scorers)
     ratings = read_ratings(path, rater="scorer", unnamed=path.stem, scale=scale)
-    names = {*ratings.values, *ratings.missing}
-    _refuse_unknown(scorers, names)
-    selected = set(scorers) or names
-    return RatingsByRater(
-        form=ratings.form,
-        values={name: v for name, v in ratings.values.items() if name in selected},
-        missing={name: v for name, v in ratings.missing.items() if name in selected},
-        about=ratings.about,
-        scales=ratings.scales,
-    )
+    return ratings.by(scorers)
 
 
 def of_board(board: Board, scorers: Collection[str] = ()) -> RatingsByRater:
     """The scores of a run; what has none is missing, with its outcome as the reason."""
     scales = {s.name: s.scale for s in board.scorers}
-    _refuse_unknown(scorers, scales)
-    names = [name for name in scales if name in (scorers or scales)]
-    values: dict[str, dict[Unit, Value]] = {name: {} for name in names}
-    missing: dict[str, dict[Unit, str]] = {name: {} for name in names}
+    values: dict[str, dict[Unit, Value]] = {name: {} for name in scales}
+    missing: dict[str, dict[Unit, str]] = {name: {} for name in scales}
     about: dict[Unit, About] = {}
-    for e in board.evaluations:
-        if isinstance(e.sample, Malformed):
-            continue
-        unit = Unit(e.sample.id, e.system, e.repeat)
-        about[unit] = About(e.sample.category)
-        for name in names:
-            value, why = _score(e, name)
+    columns = ("query", "system", "repeat", "category", "outcome", "value", "scorer")
+    for id, system, repeat, category, outcome, value, scorer in board.rows(
+        board.is_complete & (board.column["criterion"].codes < 0), *columns
+    ):
+        unit, name = Unit(id, system, repeat - 1), OutcomeName(outcome)
+        if scorer is None:
+            about[unit] = About(category)
+            if name != OutcomeName.DONE:
+                for lost in missing.values():
+                    lost[unit] = f"answer {name}"
+        elif name != OutcomeName.NO_DOCUMENT:
             if value is None:
-                missing[name][unit] = why
+                missing[scorer][unit] = name.of_scores.replace("_", " ")
             else:
-                values[name][unit] = value
-    return RatingsByRater(
+                values[scorer][unit] = value
+    ratings = RatingsByRater(
         form="score", values=values, missing=missing, about=about, scales=scales
     )
-
-
-def _score(evaluation: Evaluation, scorer: str) -> tuple[float | None, str]:
-    outcome = evaluation.scores.get(scorer)
-    if outcome is None:
-        return None, f"answer {outcome_name(evaluation.document)}"
-    return score_value(outcome), score_outcome(outcome).replace("_", " ")
-
-
-def _refuse_unknown(asked: Collection[str], there: Iterable[str]) -> None:
-    known = list(there)
-    for name in asked:
-        if name not in known:
-            raise unknown("scorer", name, known)
+    return ratings.by(scorers)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rich.console import RenderableType
-
+from benchmarks.results.numbers import NumberForm, estimate_of
 from benchmarks.results.table import ResultTable, TableCell, TableColumn
 from benchmarks.studies.agreement.comparison import AgreementSettings, compared
 from benchmarks.studies.agreement.ratings import read_ratings, read_scores
-from benchmarks.studies.agreement.truth import is_truth, scores_and_truth
+from generators.errors import UsageError
 from scorers.statistics.agreement import COEFFICIENTS
 
 TITLES = {name: c.title for name, c in COEFFICIENTS.items()} | {
@@ -84,30 +83,17 @@ def _table(
     return ResultTable(
         title=title,
         columns=[TableColumn(""), *(TableColumn(TITLES[n], numeric=True) for n in names)],
-        rows=[[who, *(_cell(by_name[n]) for n in names)] for who, by_name in lines],
+        rows=[[who, *(_cell(n, by_name[n]) for n in names)] for who, by_name in lines],
         notes=[note for note in (caption, *(f"- {reason}" for reason in reasons)) if note],
     )
 
 
-def _cell(estimate: Mapping[str, Any]) -> TableCell:
-    if estimate["value"] is None:
-        return TableCell("-")
-    ends = estimate["ci95"]
-    interval = "" if ends is None else "[{:.3f}, {:.3f}]".format(*ends)
-    return TableCell(f"{estimate['value']:.3f}", interval, estimate["value"])
+def _cell(name: str, estimate: Mapping[str, Any]) -> TableCell:
+    form = NumberForm.of_measure(TITLES[name], digits=3)
+    return TableCell.of(estimate_of(estimate, "value"), form)
 
 
-@dataclass(frozen=True, slots=True)
-class AgreementReport:
-    """The results of `plait agreement`."""
-
-    content: Mapping[str, Any]
-    """In plain JSON form."""
-
-    @property
-    def tables(self) -> list[RenderableType]:
-        """For a terminal: one table per judge, then one of people."""
-        return [table.rich for table in tables(self.content)]
+TRUTH = "truth:"
 
 
 def agreement_report(
@@ -117,17 +103,18 @@ def agreement_report(
     scorers: Collection[str] = (),
     scores_scale: str | None = None,
     settings: AgreementSettings | None = None,
-) -> AgreementReport:
+) -> Mapping[str, Any]:
     """Agreement of the scores in `scores_path` with people's in `human_path`.
 
     `truth:NAME` in place of a file is the scorer of that name: known truth of the run.
     Scores come from a run directory, or from a CSV or JSON file on `scores_scale` (by
-    default that of the people, unless a column `scale` states another). UsageError for
-    files that cannot be read, rows that break a rule, and no document in common.
+    default that of the people, unless a column `scale` states another). Plain data.
+    UsageError for files that cannot be read, rows that break a rule, and no document in
+    common.
     """
     settings = settings or AgreementSettings()
     scale = scores_scale or settings.human_scale
-    if is_truth(human_path):
+    if str(human_path).startswith(TRUTH) and not human_path.exists():
         return _with_truth(scores_path, str(human_path), scorers, scale, settings)
     judges = read_scores(scores_path, scale=scale, scorers=scorers)
     people = read_ratings(
@@ -138,14 +125,23 @@ def agreement_report(
         known=judges.about,
     )
     about = {"scores": str(scores_path), "human": str(human_path)}
-    return AgreementReport(about | compared(judges, people, settings))
+    return about | compared(judges, people, settings)
 
 
 def _with_truth(
     path: Path, name: str, scorers: Collection[str], scale: str, settings: AgreementSettings
-) -> AgreementReport:
-    """Truth has a scale of its own, whatever that of people is."""
-    judges, truth = scores_and_truth(path, name, scale=scale, scorers=scorers)
-    settings = replace(settings, human_scale=truth.scales[name])
-    about = {"scores": str(path), "truth": name}
-    return AgreementReport(about | compared(judges, truth, settings))
+) -> Mapping[str, Any]:
+    """The same with truth, which has a scale of its own, in the place of people."""
+    ratings = read_scores(path, scale=scale)
+    if name not in ratings.raters:
+        names = ", ".join(sorted(ratings.raters)) or "none"
+        raise UsageError(
+            f"{path} has no scores of {name!r}; its scorers: {names}; "
+            f"`plait score {path} --scorer {name}` adds it"
+        )
+    others = (set(scorers) or ratings.raters) - {name}
+    if not others:
+        raise UsageError(f"{path} has no other scorer to set beside {name!r}")
+    settings = replace(settings, human_scale=ratings.scales[name])
+    measures = compared(ratings.by(sorted(others)), ratings.by([name]), settings)
+    return {"scores": str(path), "truth": name} | measures

@@ -38,7 +38,7 @@ class RatingRow:
         return UsageError(f"{self.place}: {column} is {value}; {rule}")
 
     def is_blank(self, column: str) -> bool:
-        """Whether the row has no value in the column."""
+        """True where the row has no value in the column."""
         value = self.values.get(column)
         return value is None or (isinstance(value, str) and not value.strip())
 
@@ -103,8 +103,8 @@ def read_rows(path: Path) -> list[RatingRow]:
 
 def _csv(path: Path, text: str) -> Iterable[RatingRow]:
     header = text.partition("\n")[0]
-    marks = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=header.count)
-    lines = csv.reader(io.StringIO(text, newline=""), delimiter=marks)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else max(",;", key=header.count)
+    lines = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter)
     names = [name.strip() for name in next(lines, [])]
     if len(set(names)) < len(names) or "" in names:
         raise UsageError(f"{path}: a column is named twice or not at all: {names}")
@@ -155,13 +155,13 @@ FORMS: tuple[Form, ...] = get_args(Form)
 Value = float | Vote
 CRITERIA = "criteria"
 PENALTY = "penalty"
-_MARKS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
+_VERDICTS = "each criterion must be 0 or 1, as in 1;0;1;1;0;1"
 
 
 def value_of(row: RatingRow, form: Form, scale: str) -> Value | None:
     """The row's value; None where the rater left it blank. UsageError if not valid."""
-    if form == "score" and (marks := criteria_of(row)):
-        return _sum_of_criteria(row, marks, scale)
+    if form == "score" and (verdicts := criteria_of(row)):
+        return _sum_of_criteria(row, verdicts, scale)
     if row.is_blank(form):
         return None
     if form == "vote":
@@ -179,7 +179,7 @@ def ends_of(scale: str) -> tuple[float, float]:
 
 
 def criteria_of(row: RatingRow) -> list[str]:
-    """The row's marks by criterion where they stand for a score; none if left blank."""
+    """The row's verdicts by criterion where they stand for a score; none if left blank."""
     if not row.is_blank("score"):
         return []
     criteria = row.values.get(CRITERIA)
@@ -188,20 +188,20 @@ def criteria_of(row: RatingRow) -> list[str]:
     if isinstance(criteria, Mapping):
         criteria = list(criteria.values())
     if criteria is not None and not isinstance(criteria, list):
-        raise row.wrong(CRITERIA, _MARKS)
+        raise row.wrong(CRITERIA, _VERDICTS)
     return [str(v).strip().lower() for v in criteria or []]
 
 
 def _sum_of_criteria(row: RatingRow, verdicts: Sequence[str], scale: str) -> float:
     """Criteria met, less the penalty, at least 0."""
-    marks = {"0": 0, "1": 1, "false": 0, "true": 1}
+    points = {"0": 0, "1": 1, "false": 0, "true": 1}
     penalty = row.values.get(PENALTY)
     fine = "0" if row.is_blank(PENALTY) else str(penalty).strip().lower()
-    if not all(v in marks for v in verdicts):
-        raise row.wrong(CRITERIA, _MARKS)
-    if fine.removeprefix("-") not in marks:
+    if not all(v in points for v in verdicts):
+        raise row.wrong(CRITERIA, _VERDICTS)
+    if fine.removeprefix("-") not in points:
         raise row.wrong(PENALTY, "it must be 0 or 1")
-    total = max(0, sum(marks[v] for v in verdicts) - marks[fine.removeprefix("-")])
+    total = max(0, sum(points[v] for v in verdicts) - points[fine.removeprefix("-")])
     if not ends_of(scale)[0] <= total <= ends_of(scale)[1]:
         raise row.wrong(CRITERIA, f"they sum to {total}, which is not on the scale {scale}")
     return float(total)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Finding:
     """Comparisons, on one question or several, behind the value."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """As plain data."""
         about = {"judge": self.judge, "measure": self.measure}
         return about | self.estimate.as_json() | {"judgements": self.judgements}
 
@@ -50,21 +51,41 @@ class Section:
     title: str
     findings: tuple[Finding, ...]
     absent: tuple[str, ...]
-    """What could not be computed, and why."""
+    """Reasons why something could not be computed."""
 
     def as_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """As plain data."""
         findings = [f.as_json() for f in self.findings]
         return {"title": self.title, "findings": findings, "absent": list(self.absent)}
+
+
+Measured = Iterator[Finding | str]
+"""Findings, and for what could not be computed the reason why."""
+P = ParamSpec("P")
+
+
+def section(
+    name: str, title: str
+) -> Callable[[Callable[P, Measured]], Callable[P, Section]]:
+    """Make a function that returns a section of a generator of what it holds."""
+
+    def decorated(measure: Callable[P, Measured]) -> Callable[P, Section]:
+        @wraps(measure)
+        def made(*args: P.args, **options: P.kwargs) -> Section:
+            measured = list(measure(*args, **options))
+            findings = tuple(m for m in measured if isinstance(m, Finding))
+            absent = tuple(m for m in measured if isinstance(m, str))
+            return Section(name=name, title=title, findings=findings, absent=absent)
+
+        return made
+
+    return decorated
 
 
 def finding(judge: str, measure: str, observed: Sequence[Observation]) -> Finding:
     """The mean of `observed`, with its interval by question."""
     return Finding(
-        judge=judge,
-        measure=measure,
-        estimate=mean_of(observed),
-        judgements=len(observed),
+        judge=judge, measure=measure, estimate=mean_of(observed), judgements=len(observed)
     )
 
 
@@ -89,9 +110,9 @@ def rank_correlation(observed: Sequence[tuple[str, float, float]]) -> Estimate:
     both = np.concatenate([values, -values])
     ranks = (rankdata(both, axis=0) - (len(both) + 1) / 2)[: len(values)]
     products = np.column_stack([ranks.prod(1), ranks**2])
-    names, sums = _by_question(
-        [(o[0], list(p)) for o, p in zip(observed, products, strict=True)]
-    )
+    questions, places = np.unique([o[0] for o in observed], return_inverse=True)
+    names, sums = questions.tolist(), np.zeros((len(questions), 3))
+    np.add.at(sums, places, products)
     value = _cosine(sums.sum(0, keepdims=True))[0]
     if np.isnan(value):
         return Estimate(None, None, len(names), "one of the two does not vary")
@@ -106,18 +127,6 @@ def _cosine(sums: Floats) -> Floats:
         return np.asarray(sums[:, 0] / np.sqrt(sums[:, 1] * sums[:, 2]))
 
 
-def _by_question(
-    rows: Sequence[tuple[str, Sequence[float]]],
-) -> tuple[list[str], Floats]:
-    """Questions in order, and (questions, columns) sums of their rows."""
-    names = sorted({name for name, _ in rows})
-    place = {name: i for i, name in enumerate(names)}
-    sums = np.zeros((len(names), len(rows[0][1])))
-    for name, values in rows:
-        sums[place[name]] += values
-    return names, sums
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class JudgeIdentity:
     """A model under one protocol and one wording."""
@@ -130,7 +139,7 @@ class JudgeIdentity:
     stage: str = ""
     """Digest of the model and its settings."""
     namesake: bool = field(default=False, compare=False)
-    """Whether a judge of the same name has another model or other settings."""
+    """True where a judge of the same name has another model or other settings."""
 
     @property
     def display_name(self) -> str:

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
-from benchmarks.results.table import ResultTable, estimate_text, markdown_page
+from benchmarks.results.numbers import NumberForm
+from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.runs.experiment import reopen
 from benchmarks.studies.bias import observations, scores
 from benchmarks.studies.bias.observations import Section
-from benchmarks.studies.bias.scores import Scored, joined
+from benchmarks.studies.bias.scores import Scored
 from benchmarks.studies.bias.verdicts import (
     lengths,
     positions,
@@ -47,13 +47,13 @@ def bias(root: Path, console: Console, *, rubric: RubricSource = OWN_WORDING) ->
     for table in shown:
         console.print(table.rich)
     console.print(_REMARK, soft_wrap=True)
-    console.print(f"bias {escape(str(root / f'{NAME}.md'))}", soft_wrap=True)
+    console.print(f"bias {root / f'{NAME}.md'}", soft_wrap=True)
     return 0
 
 
 def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> Sequence[Section]:
     """All tables, from comparisons and from scores of the run in `root`."""
-    scored = Scored.of(reopen(root), Store(root))
+    scored = Scored.of(reopen(root), Store(root, strict=True))
     rulings = observations.load(root)
     preferred = {
         j: m for j, lines in rulings.items() if (m := observations.preferences_of(lines))
@@ -63,17 +63,18 @@ def sections(root: Path, *, rubric: RubricSource = OWN_WORDING) -> Sequence[Sect
         positions(rulings),
         lengths(preferred),
         self_preference(preferred),
-        joined(repeatability(rulings), scores.repeated(scored)),
-        joined(rewording(rulings), scores.reworded(scored, rubric)),
+        repeatability(rulings, scores.repeated(scored)),
+        rewording(rulings, scores.reworded(scored, rubric)),
     )
 
 
 def _table(section: Section) -> ResultTable:
+    form = NumberForm.of_measure
     return ResultTable.of(
         section.title,
         ["judge", "measure", "value", "judgements"],
         [
-            [f.judge, f.measure, estimate_text(f.estimate), f"{f.judgements:,}"]
+            [f.judge, f.measure, form(f.measure).counted(f.estimate), f"{f.judgements:,}"]
             for f in section.findings
         ],
         notes=[f"not available: {reason}" for reason in section.absent],

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 
 from benchmarks.runs.experiment import Experiment
-from benchmarks.studies.bias.observations import Finding, JudgeIdentity, Preference, Section
+from benchmarks.studies.bias.observations import JudgeIdentity, Measured, Preference
 from benchmarks.studies.bias.verdicts import Values, agreement
 from benchmarks.studies.pairwise.judgements import Side
 from benchmarks.studies.pairwise.match import writer_of
@@ -18,7 +18,6 @@ from cluster.walks import noted, read
 from generators.base import Job, Result
 from generators.document import Document, Sample
 from generators.names import validated
-from scorers.features import words
 from scorers.judging.corrected import Corrected
 from scorers.judging.judge import RubricJudge
 from scorers.judging.resolve import JudgeSettings, judge
@@ -41,7 +40,7 @@ class Scored:
     def of(cls, experiment: Experiment, store: Store) -> "Scored":
         """The run's results in the store."""
         results = evaluations(experiment.plan, store)
-        return cls(experiment, store, [e for e in results if isinstance(e, Evaluation)])
+        return cls(experiment, store, [e for e in results if e.complete])
 
     @property
     def judges(self) -> list[RubricJudge]:
@@ -64,7 +63,7 @@ class Scored:
             for e, sample, document in self.documents:
                 score = e.scores.get(one.name)
                 if isinstance(score, Result):
-                    side = _side(e.system, writers[e.system], document)
+                    side = Side.of(e.system, writers[e.system], document)
                     scored[sample.id, e.repeat].append((side, score.value.value))
             pairs = [m for about, answers in scored.items() for m in _pairs(about, answers)]
             if pairs:
@@ -84,11 +83,6 @@ class Scored:
         return values, frozenset(keys)
 
 
-def _side(system: str, writer: str, document: Document) -> Side:
-    size, images = words(document.text), len(document.images)
-    return Side(system=system, writer=writer, words=size, images=images)
-
-
 def _pairs(
     about: tuple[str, int], answers: Sequence[tuple[Side, float]]
 ) -> Iterator[Preference]:
@@ -103,31 +97,25 @@ def _pairs(
         )
 
 
-def repeated(scored: Scored) -> tuple[list[Finding], list[str]]:
-    """Agreement of each rubric judge with itself under other seeds, or why none."""
-    findings: list[Finding] = []
-    absent: list[str] = []
+def repeated(scored: Scored) -> Measured:
+    """Measure how far each rubric judge agrees with itself under other seeds."""
     for one in scored.judges:
         if not one.stage.seeded:
-            absent.append(f"{one.name}: draws nothing at random, so it is asked once")
+            yield f"{one.name}: draws nothing at random, so it is asked once"
             continue
         seeds = sorted({one.seed, *SEEDS})
         sets = [scored.values(replace(one, seed=seed))[0] for seed in seeds]
-        if measures := agreement(one.name, _POINTS, sets):
-            findings += measures
-        else:
-            absent.append(f"{one.name}: scored under one seed only")
-    return findings, absent
+        yield from agreement(
+            one.name, _POINTS, sets, f"{one.name}: scored under one seed only"
+        )
 
 
-def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], list[str]]:
-    """Agreement of each rubric judge with itself under other rubrics, or why none.
+def reworded(scored: Scored, released: RubricSource) -> Measured:
+    """Measure how far each rubric judge agrees with itself under other rubrics.
 
     Without `released` rubrics only our own can be looked up. Rubrics with equal texts are
     one rubric, whatever their names.
     """
-    findings: list[Finding] = []
-    absent: list[str] = []
     for one in scored.judges:
         variants: dict[frozenset[str], tuple[str, RubricJudge, Values]] = {}
         for label, variant in _worded(one, released).items():
@@ -138,14 +126,12 @@ def reworded(scored: Scored, released: RubricSource) -> tuple[list[Finding], lis
             p for p in combinations(variants.values(), 2) if p[0][1].texts != p[1][1].texts
         ]
         if not pairs:
-            absent.append(f"{one.name}: scores by one rubric only")
+            yield f"{one.name}: scores by one rubric only"
         for (label, _, values), (other, _, others) in pairs:
             both = f"{one.name}: {label} and {other}"
-            measures = agreement(both, _POINTS, [values, others])
-            findings += measures
-            if not measures:
-                absent.append(f"{both}: no document was scored by both")
-    return findings, absent
+            yield from agreement(
+                both, _POINTS, [values, others], f"{both}: no document was scored by both"
+            )
 
 
 def _worded(one: RubricJudge, released: RubricSource) -> Mapping[str, RubricJudge]:
@@ -165,13 +151,3 @@ def _with(one: RubricJudge, **settings: str) -> RubricJudge:
         return replace(one, examiner=examiner)
     # Official mode asks once and has its own limit of tokens.
     return replace(one, examiner=other.examiner, retries=other.retries)
-
-
-def joined(section: Section, measured: tuple[list[Finding], list[str]]) -> Section:
-    """The section with findings on rubric judges after its own."""
-    findings, absent = measured
-    return replace(
-        section,
-        findings=(*section.findings, *findings),
-        absent=(*section.absent, *absent),
-    )

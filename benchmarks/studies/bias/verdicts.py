@@ -1,22 +1,24 @@
-"""What verdicts show about a judge: how consistent they are, and what they prefer."""
+"""Consistency and preferences of a judge's verdicts."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from benchmarks.studies.bias.observations import (
     Finding,
     JudgeIdentity,
+    Measured,
     Observation,
     Preference,
     Rulings,
-    Section,
     both_orders,
     family,
     finding,
     rank_correlation,
+    section,
     sign,
 )
 from benchmarks.studies.pairwise.judgements import Ruling
@@ -27,14 +29,15 @@ Values = Mapping[tuple[str, object], float]
 """Preferences or scores, by question and by what else they are about."""
 
 
-def positions(rulings: Rulings) -> Section:
-    """Does the verdict stay when the answers change places?"""
-    findings: list[Finding] = []
-    absent = [] if rulings else [NO_PAIRS]
+@section("position", "Position: both orders of showing")
+def positions(rulings: Rulings) -> Measured:
+    """Measure how often the verdict stays when the answers change places."""
+    if not rulings:
+        yield NO_PAIRS
     for judge, lines in rulings.items():
         pairs = list(both_orders(lines))
         if not pairs:
-            absent.append(f"{judge.label}: no pair was read in both orders")
+            yield f"{judge.label}: no pair was read in both orders"
             continue
         shifts = [(a.question, _shift(a, b), _stays(a, b)) for a, b in pairs]
         measures = {
@@ -47,13 +50,8 @@ def positions(rulings: Rulings) -> Section:
             ],
             "preference for the first shown, levels": [(q, x) for q, x, _ in shifts],
         }
-        findings += [finding(judge.label, name, o) for name, o in measures.items()]
-    return Section(
-        name="position",
-        title="Position: both orders of showing",
-        findings=tuple(findings),
-        absent=tuple(absent),
-    )
+        for name, observed in measures.items():
+            yield finding(judge.label, name, observed)
 
 
 def _shift(named: Ruling, swapped: Ruling) -> float:
@@ -61,14 +59,15 @@ def _shift(named: Ruling, swapped: Ruling) -> float:
 
 
 def _stays(named: Ruling, swapped: Ruling) -> bool:
-    """Whether both orders prefer the same answer, or neither of them any."""
+    """True where both orders prefer the same answer, or neither of them any."""
     return sign(named.preference or 0) == -sign(swapped.preference or 0)
 
 
-def agreement(label: str, unit: str, sets: Sequence[Values]) -> list[Finding]:
-    """How similar two or more sets of values about the same things are.
+def agreement(label: str, unit: str, sets: Sequence[Values], otherwise: str) -> Measured:
+    """Measure how equal two or more sets of values about the same things are.
 
-    Keys begin with the question. Every pair of sets counts where both have a value.
+    Keys begin with the question. Every pair of sets counts where both have a value; where
+    there is none, the reason is `otherwise`.
     """
     equal: list[Observation] = []
     apart: list[Observation] = []
@@ -77,66 +76,59 @@ def agreement(label: str, unit: str, sets: Sequence[Values]) -> list[Finding]:
             equal.append((key[0], 100.0 * (one[key] == other[key])))
             apart.append((key[0], abs(one[key] - other[key])))
     if not equal:
-        return []
-    return [
-        finding(label, "equal, %", equal),
-        finding(label, f"mean difference, {unit}", apart),
-    ]
+        yield otherwise
+        return
+    yield finding(label, "equal, %", equal)
+    yield finding(label, f"mean difference, {unit}", apart)
 
 
-def repeatability(rulings: Rulings) -> Section:
-    """Is the verdict the same when the same is asked with another seed?"""
-    findings: list[Finding] = []
-    absent = [] if rulings else [NO_PAIRS]
+@section("repeatability", "Repeatability: the same question, asked again")
+def repeatability(rulings: Rulings, scores: Measured | None = None) -> Measured:
+    """Measure how equal verdicts on a question are under other seeds; then `scores`."""
+    if not rulings:
+        yield NO_PAIRS
     for judge, lines in rulings.items():
         rounds = sorted({r.judging for r in lines})
         sets = [_values(r for r in lines if r.judging == i) for i in rounds]
-        if measures := agreement(judge.label, "levels", sets):
-            findings += measures
-        else:
-            absent.append(
-                f"{judge.label}: asked once; `plait compare --judgings 2` asks again, "
-                "with other seeds"
-            )
-    return Section(
-        name="repeatability",
-        title="Repeatability: the same question, asked again",
-        findings=tuple(findings),
-        absent=tuple(absent),
-    )
+        yield from agreement(
+            judge.label,
+            "levels",
+            sets,
+            f"{judge.label}: asked once; `plait compare --judgings 2` asks again, "
+            "with other seeds",
+        )
+    yield from scores or ()
 
 
-def rewording(rulings: Rulings) -> Section:
-    """Is the verdict the same with another wording, layout or reading?"""
-    findings: list[Finding] = []
-    absent = [] if rulings else [NO_PAIRS]
+@section("rewording", "Wording and mode: the same pair, asked or read differently")
+def rewording(rulings: Rulings, scores: Measured | None = None) -> Measured:
+    """Measure how equal verdicts are under other wordings and modes; then `scores`."""
+    if not rulings:
+        yield NO_PAIRS
     by_model: dict[tuple[str, str, str], list[JudgeIdentity]] = defaultdict(list)
     for judge in rulings:
         by_model[judge.name, judge.stage, judge.protocol].append(judge)
     for judges in by_model.values():
         name = f"{judges[0].display_name} ({judges[0].protocol})"
         if len({j.wording for j in judges}) < 2:
-            absent.append(
+            yield (
                 f"{name}: asked in one wording; `plait compare --rubric official:PATH` "
                 "asks in another"
             )
         for one, other in combinations(judges, 2):
             sets = [_first_values(rulings[j]) for j in (one, other)]
             label = f"{name}: {_apart(one, other)}"
-            if measures := agreement(label, "levels", sets):
-                findings += measures
-            else:
-                absent.append(f"{label}: no reply about the same pair was read in both")
-    return Section(
-        name="rewording",
-        title="Wording and mode: the same pair, asked or read differently",
-        findings=tuple(findings),
-        absent=tuple(absent),
-    )
+            yield from agreement(
+                label,
+                "levels",
+                sets,
+                f"{label}: no reply about the same pair was read in both",
+            )
+    yield from scores or ()
 
 
 def _apart(one: JudgeIdentity, other: JudgeIdentity) -> str:
-    """How two ways of asking one model differ: in wording, mode, or both."""
+    """Name the difference of two ways of asking one model: wording, mode, or both."""
     wordings = [judge.wording[:6] for judge in (one, other)]
     if one.wording == other.wording:
         return f"modes {one.mode} and {other.mode}, one wording {wordings[0]}"
@@ -164,33 +156,26 @@ PreferencesByJudge = Mapping[JudgeIdentity, Sequence[Preference]]
 _ALIKE, _TWICE = 1.05, 2.0
 
 
-def lengths(preferences: PreferencesByJudge) -> Section:
-    """Is the longer answer preferred, and the one with more pictures?"""
-    findings: list[Finding] = []
+@section("length", "Length: preference against difference in words")
+def lengths(preferences: PreferencesByJudge) -> Measured:
+    """Measure how far the longer answer is preferred, and the one with more images."""
+    if not preferences:
+        yield "no two answers to one question were judged"
     for judge, games in preferences.items():
+        yield Finding(
+            judge=judge.label,
+            measure="rank correlation of difference in length and preference",
+            estimate=rank_correlation([_difference(m) for m in games]),
+            judgements=len(games),
+        )
         longer = [m if m.second.words > m.first.words else m.flipped for m in games]
         uneven = [m for m in longer if m.first.words != m.second.words]
-        findings += [
-            Finding(
-                judge=judge.label,
-                measure="rank correlation of difference in length and preference",
-                estimate=rank_correlation([_difference(m) for m in games]),
-                judgements=len(games),
-            ),
-            _preferred(judge, "longer answer preferred, %", uneven),
-            *_by_ratio(judge, uneven),
-        ]
+        yield _preferred(judge, "longer answer preferred, %", uneven)
+        yield from _by_ratio(judge, uneven)
         pictured = [m if m.second.images > m.first.images else m.flipped for m in games]
         pictured = [m for m in pictured if m.first.images != m.second.images]
         if pictured:
-            measure = "answer with more pictures preferred, %"
-            findings.append(_preferred(judge, measure, pictured))
-    return Section(
-        name="length",
-        title="Length: preference against difference in words",
-        findings=tuple(findings),
-        absent=() if preferences else ("no two answers to one question were judged",),
-    )
+            yield _preferred(judge, "answer with more pictures preferred, %", pictured)
 
 
 def _difference(m: Preference) -> tuple[str, float, float]:
@@ -198,22 +183,17 @@ def _difference(m: Preference) -> tuple[str, float, float]:
     return m.question, size, m.preference
 
 
-def _by_ratio(judge: JudgeIdentity, longer: Sequence[Preference]) -> list[Finding]:
+def _by_ratio(judge: JudgeIdentity, longer: Sequence[Preference]) -> Iterator[Finding]:
     """Mean preference for the longer answer by how much longer it is."""
-    kinds: dict[str, Callable[[float], bool]] = {
-        "preference for the longer, by up to 5%": lambda r: r <= _ALIKE,
-        "preference for the longer, up to twice": lambda r: _ALIKE < r <= _TWICE,
-        "preference for the longer, over twice": lambda r: r > _TWICE,
+    kinds = {
+        "preference for the longer, by up to 5%": (0.0, _ALIKE),
+        "preference for the longer, up to twice": (_ALIKE, _TWICE),
+        "preference for the longer, over twice": (_TWICE, math.inf),
     }
     sized = [(m, m.second.words / max(1, m.first.words)) for m in longer]
-    return [
-        finding(
-            judge.label,
-            name,
-            [(m.question, m.preference) for m, ratio in sized if fits(ratio)],
-        )
-        for name, fits in kinds.items()
-    ]
+    for name, (low, high) in kinds.items():
+        observed = [(m.question, m.preference) for m, ratio in sized if low < ratio <= high]
+        yield finding(judge.label, name, observed)
 
 
 def _preferred(judge: JudgeIdentity, measure: str, games: Sequence[Preference]) -> Finding:
@@ -225,36 +205,27 @@ def _share(m: Preference) -> float:
     return 50.0 * (1 + sign(m.preference))
 
 
-def self_preference(preferences: PreferencesByJudge) -> Section:
-    """Does a judge prefer answers of its own family more than other judges do?"""
-    findings: list[Finding] = []
-    absent = [] if preferences else ["no two answers to one question were judged"]
+@section("self_preference", "Self-preference: answers of the judge's own family")
+def self_preference(preferences: PreferencesByJudge) -> Measured:
+    """Measure how much more a judge prefers answers of its own family than others do."""
+    if not preferences:
+        yield "no two answers to one question were judged"
     for judge, games in preferences.items():
         own = family(judge.name)
         mine = {m.about: m for g in games if (m := _own_second(g, own)) is not None}
         if not mine:
-            absent.append(
-                f"{judge.label}: no pair has exactly one answer of its own family ({own})"
-            )
+            yield f"{judge.label}: no pair has exactly one answer of its own family ({own})"
             continue
-        findings.append(
-            _preferred(judge, f"answers of {own} preferred, %", [*mine.values()])
-        )
+        yield _preferred(judge, f"answers of {own} preferred, %", [*mine.values()])
         others = _by_others(preferences, judge, own)
         same = [(m, others[about]) for about, m in mine.items() if about in others]
-        if not same:
-            absent.append(
+        if same:
+            yield from _beside_others(judge, own, same)
+        else:
+            yield (
                 f"{judge.label}: no judge of another family has judged the same pairs, so "
                 "its preference cannot be distinguished from the answers' quality"
             )
-            continue
-        findings += _beside_others(judge, own, same)
-    return Section(
-        name="self_preference",
-        title="Self-preference: answers of the judge's own family",
-        findings=tuple(findings),
-        absent=tuple(absent),
-    )
 
 
 def _own_second(m: Preference, own: str) -> Preference | None:

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from benchmarks.studies.pairwise.command import compare
-from benchmarks.studies.pairwise.options import CompareOptions
+from benchmarks.studies.pairwise.match import CompareOptions
 
 __all__ = ["CompareOptions", "compare"]

@@ -17,26 +17,24 @@ from benchmarks.studies.pairwise.judgements import (
     write_rulings,
 )
 from benchmarks.studies.pairwise.match import (
+    CompareOptions,
     ResolvedComparison,
     judgement_of,
     resolve_comparison,
 )
-from benchmarks.studies.pairwise.options import CompareOptions
 from benchmarks.studies.pairwise.pages import ComparisonResult, explain_missing, show, write
 from cluster.counts import count
 from cluster.lock import RunLock
 from cluster.plan import EngineOptions, lookup_in
 from cluster.run import RunResult, execute
 from cluster.store import Store
-from generators.base import Outcome
+from generators.base import RANDOM, Outcome
 from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup
 
 FOLDER = "compare"
 """Inside a run directory: judgements by protocol, each a store of its own."""
 RULINGS = "judgements-*.jsonl"
-
-FINISHED, FAILED_RECORDS, INTERRUPTED = 0, 1, 130
 
 
 def compare(root: Path, options: CompareOptions, console: Console) -> int:
@@ -63,9 +61,8 @@ def compare(root: Path, options: CompareOptions, console: Console) -> int:
         why=reasons_of(judged),
     )
     show(comparison, write(comparison, root), console)
-    if result.interrupted:
-        return INTERRUPTED
-    return FAILED_RECORDS if result.failed else FINISHED
+    none_read = result.counts["unscored"] and not result.counts["scored"]
+    return result.exit_status or int(none_read and chat.weights not in RANDOM)
 
 
 def _first_judgings(match: ResolvedComparison, store: Store, place: Path) -> Judged:
@@ -90,6 +87,7 @@ def _judged(match: ResolvedComparison, place: Path, console: Console) -> RunResu
         refuse_missing(missing_keys([match.judge.chat]), match.missing_weights)
     config = match.experiment.config
     engine_options = EngineOptions(
+        executor=config.executor,
         address=match.options.address or config.address,
         placement_timeout_s=config.engine.placement_timeout_s,
         grace_s=config.engine.grace_s,

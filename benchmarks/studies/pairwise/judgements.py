@@ -8,12 +8,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.board import key_of
 from benchmarks.results.reasons import MissingValue, counted_reasons, missing_values_csv
-from cluster.plan import outcome_name
 from cluster.records import RecordRow
-from generators.base import Failure, Fault, NotApplicable, Outcome, Result
-from generators.document import Document
+from generators.base import Failure, Fault, NotApplicable, Outcome, Result, outcome_name
+from generators.document import Document, key_of
 from generators.errors import UsageError
 from generators.files import write_whole
 from scorers.features import words
@@ -31,6 +29,12 @@ class Side:
     words: int
     images: int
 
+    @classmethod
+    def of(cls, system: str, writer: str, document: Document) -> "Side":
+        """The side of a system that answered with `document`."""
+        size, images = words(document.text), len(document.images)
+        return cls(system=system, writer=writer, words=size, images=images)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ruling:
@@ -47,11 +51,11 @@ class Ruling:
     repeat: int
     """Of the answers."""
     judging: int
-    """How often the judge had been asked about the same pair before."""
+    """Times that the judge had been asked about the same pair before."""
     first: Side
     second: Side
     swapped: bool
-    """Whether the second was shown first."""
+    """The second was shown first."""
     aspect: str
     outcome: str
     """`done`, `unscored`, `failed`, ..."""
@@ -72,7 +76,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Series:
-    """What all rulings of a comparison have in common."""
+    """The fields that all rulings of a comparison share."""
 
     protocol: str
     mode: str
@@ -89,37 +93,26 @@ def rulings(
     """One ruling per reply; none where nothing was asked."""
     if not isinstance(outcome, Result) or not isinstance(matchup.pair, Result):
         return
-    sides = [
-        _side(name, series.writers[name], document)
+    common = asdict(series)
+    writers = common.pop("writers")
+    first, second = (
+        Side.of(name, writers[name], document)
         for name, document in zip(
             (matchup.first, matchup.second), matchup.pair.value, strict=True
         )
-    ]
+    )
     for reading in outcome.value.readings:
         yield Ruling(
-            protocol=series.protocol,
-            mode=series.mode,
-            wording=series.wording,
-            judge=series.judge,
-            stage=series.stage,
+            **common,
             question=matchup.sample.id,
             repeat=matchup.repeat,
             judging=judging,
-            first=sides[0],
-            second=sides[1],
+            first=first,
+            second=second,
             swapped=reading.swapped,
             aspect=reading.aspect,
             **_verdict_fields(reading),
         )
-
-
-def _side(system: str, writer: str, document: Document) -> Side:
-    return Side(
-        system=system,
-        writer=writer,
-        words=words(document.text),
-        images=len(document.images),
-    )
 
 
 def _verdict_fields(reading: ReplyReading) -> dict[str, Any]:
@@ -154,7 +147,7 @@ def read_rulings(path: Path) -> Iterator[Ruling]:
 Judged = Sequence[tuple[Matchup, Outcome[Judgement]]]
 """Every pair of documents with the outcome of its judgement."""
 
-_UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED}
+_UNASKED = {Fault.BAD_INPUT, Fault.ENDPOINT, Fault.BUDGET, Fault.NOT_LOADED, Fault.UNREAD}
 """Faults of requests that did not reach a judge."""
 
 
@@ -182,7 +175,7 @@ class QuestionsAsked:
 
 
 def anything_read(judged: Judged) -> bool:
-    """Whether any reply could be read."""
+    """True where any reply could be read."""
     return any(
         isinstance(reading.outcome, Result)
         for _, outcome in judged

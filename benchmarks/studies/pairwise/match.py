@@ -1,4 +1,4 @@
-"""A comparison with all names resolved, and the plan that has its match-ups judged."""
+"""The options of `plait compare`, the names in them resolved, and the plan of its run."""
 
 from __future__ import annotations
 
@@ -8,31 +8,55 @@ from dataclasses import asdict, dataclass, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.runs.config import parsed_setting, with_settings
 from benchmarks.runs.experiment import Experiment, reopen
 from benchmarks.studies.pairwise.judgements import Series
-from benchmarks.studies.pairwise.options import (
-    CompareOptions,
-    judge_stage,
-    models_of,
-    pairs_of,
-    protocol_of,
-    systems_of,
-)
-from benchmarks.tasks.published import as_asked
+from benchmarks.tasks.published import PREFIX, as_asked, is_published, published
 from cluster.plan import Plan, lookup_in
 from cluster.run import MANIFEST
 from cluster.store import Store
 from cluster.walks import Lookup, Pending, read
-from generators.base import Outcome, Result, Skip, StageSpec
+from generators.base import Outcome, Result, Skip, StageSpec, WeightsName
 from generators.checkpoints import pinning
 from generators.document import Document, Malformed, Sample
 from generators.errors import UsageError
 from generators.keys import digest
+from generators.names import unknown
 from generators.system import System
-from pipelines.systems import parts_of
+from pipelines.systems import Models, chat_spec, parts_of
+from scorers.features import gpt_tokens
+from scorers.judging.resolve import JUDGES, refuse_mini_writer, resolve_judge
+from scorers.judging.resolve import PREFIX as JUDGE
+from scorers.judging.sources import OWN_WORDING, Mode, RubricSource
+from scorers.pairwise import pairs, resolve_protocol
 from scorers.pairwise.games import Judgement
 from scorers.pairwise.matchup import Matchup, PairComparison, PairwiseJudge
 from scorers.pairwise.protocol import Pairwise
+
+TRUTH = "gt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """Systems to be compared, the protocol and the judge."""
+
+    protocol: str
+    judge: str
+    """Name of a judge or chat model, with or without `judge:`."""
+    baseline: str | None = None
+    """A system of the run, `gt`, or `published:NAME`; all are paired without one."""
+    systems: tuple[str, ...] = ()
+    """Only these; by default all of the run."""
+    mode: Mode = "corrected"
+    rubric: RubricSource = OWN_WORDING
+    """Source of the wording: ours, or a checkout of the benchmark, or its prompts."""
+    weights: WeightsName | None = None
+    """Of the judge; by default the run's."""
+    judgings: int = 1
+    """Times that the judge is asked about each pair, with different seeds."""
+    address: str | None = None
+    settings: tuple[str, ...] = ()
+    """`models.NAME.key=value` for the judge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +73,7 @@ class ResolvedComparison:
 
     @property
     def protocol(self) -> Pairwise:
-        """How pairs are judged."""
+        """The protocol, by which pairs are judged."""
         return self.judge.protocol
 
     @property
@@ -59,7 +83,7 @@ class ResolvedComparison:
 
     @property
     def series(self) -> Series:
-        """What all rulings have in common."""
+        """The fields that all rulings share."""
         return Series(
             protocol=self.protocol.name,
             mode=self.protocol.mode,
@@ -115,6 +139,7 @@ def resolve_comparison(
     _refuse_judgings(options, chat)
     systems = systems_of(experiment, options)
     plan, config = experiment.plan, experiment.config
+    played = pairs(list(systems), options.baseline)
     return ResolvedComparison(
         options=options,
         experiment=experiment,
@@ -122,10 +147,97 @@ def resolve_comparison(
         judge=PairwiseJudge(
             protocol=protocol, chat=chat, seed=config.seed, repeats=config.repeats
         ),
-        matchups=list(matchups(plan, systems, pairs_of(systems, options), Store(root))),
+        matchups=list(matchups(plan, systems, played, Store(root, strict=True))),
         identities=pins.known,
-        missing_weights=tuple(pins.missing),
+        missing_weights=pins.missing,
     )
+
+
+def protocol_of(options: CompareOptions) -> Pairwise:
+    """The protocol; UsageError for unknown names and texts that are not published."""
+    counted = options.protocol == "probench" and options.mode == "official"
+    arguments = {"count": gpt_tokens()} if counted else {}
+    return resolve_protocol(
+        options.protocol, options.mode, options.rubric.path, **arguments
+    )
+
+
+def systems_of(experiment: Experiment, options: CompareOptions) -> dict[str, System]:
+    """The systems to compare, by name, with the baseline.
+
+    UsageError for unknown names, and when there are fewer than two.
+    """
+    names = list(options.systems) or [s.name for s in experiment.systems]
+    if options.baseline is not None and options.baseline not in names:
+        names.insert(0, options.baseline)
+    systems = {name: _system(experiment, name) for name in names}
+    if len(systems) < 2:
+        raise UsageError(
+            f"a comparison needs two systems, but there is {', '.join(systems) or 'none'}"
+        )
+    return systems
+
+
+def _system(experiment: Experiment, name: str) -> System:
+    known = {s.name: s for s in experiment.systems}
+    if name in known:
+        return known[name]
+    if is_published(name):
+        return published(name, experiment.task)
+    if name == TRUTH:
+        return System(name=TRUTH, draft=None)
+    published_answers = [f"{PREFIX}{writer}" for writer in experiment.task.answers]
+    raise unknown("system", name, [*known, TRUTH, *published_answers])
+
+
+def models_of(experiment: Experiment, options: CompareOptions) -> Models:
+    """Settings of the judge's model, from the run and the command.
+
+    UsageError for `--set` of anything else, which would have no effect.
+    """
+    config = experiment.config
+    _refuse_settings_of_others(options)
+    values = with_settings({"models": config.models}, options.settings)
+    return Models(
+        weights=options.weights or config.weights or "pretrained",
+        overrides=values["models"],
+        gpu_gib=config.engine.gpu_memory_gib,
+    )
+
+
+def _refuse_settings_of_others(options: CompareOptions) -> None:
+    bare = options.judge.removeprefix(JUDGE)
+    # A chat model has its own name; `judge:NAME` are settings of a rubric judge.
+    name = f"{JUDGE}{bare}" if bare in JUDGES else bare
+    for setting in options.settings:
+        parsed = parsed_setting(setting)
+        models = parsed.pop("models", None)
+        if parsed or not isinstance(models, Mapping):
+            raise UsageError(
+                f"--set {setting!r} does not concern the judge; give models.NAME.key=value"
+            )
+        for named, values in models.items():
+            if named != name:
+                raise unknown("judge in --set models", named, [name])
+            if not isinstance(values, Mapping):
+                raise UsageError(f"--set {setting!r} names no key of {name!r}")
+
+
+def judge_stage(name: str, models: Models) -> StageSpec:
+    """The stage of the judge `NAME` or `judge:NAME`, without any rubric.
+
+    Raises UsageError for names that are neither a judge nor a chat model.
+    """
+    full = name if name.startswith(JUDGE) else f"{JUDGE}{name}"
+    refuse_mini_writer(full, models.weights)
+    judge = resolve_judge(
+        full,
+        models.weights,
+        models.of(full),
+        models.gpu_gib,
+        chat=lambda model: chat_spec(model, models),
+    )
+    return judge.stage
 
 
 def wording_digest(protocol: Pairwise) -> str:

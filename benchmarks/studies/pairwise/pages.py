@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 
-from benchmarks.results.board import MINI, RANDOM
-from benchmarks.results.table import ResultTable, estimate_text, markdown_page
+from benchmarks.results.board import MINI
+from benchmarks.results.numbers import NumberForm
+from benchmarks.results.table import ResultTable, markdown_page
 from benchmarks.results.wording import kind_text, reason_text
 from benchmarks.studies.pairwise.judgements import (
     Judged,
@@ -22,7 +22,7 @@ from benchmarks.studies.pairwise.judgements import (
 )
 from benchmarks.studies.pairwise.match import ResolvedComparison
 from cluster.run import RunResult
-from generators.base import StageSpec
+from generators.base import RANDOM, StageSpec
 from generators.files import write_whole
 from generators.mini.table import ABOUT
 from scorers.pairwise.games import PairStanding, Standings
@@ -32,6 +32,13 @@ _JUDGED = "no question judged"
 _IN_TERMINAL = 5
 """Reasons shown in a terminal."""
 _PARTS = {"overall": "All questions", "category": "By category", "field": "By field"}
+_ENDS = {
+    **dict.fromkeys(("win_rate", "tie_rate", "lose_rate", "score"), (0.0, 100.0)),
+    "reward": (-100.0, 100.0),
+    "visual_factuality": (0.0, 10.0),
+    "visual_factuality_gap": (-10.0, 10.0),
+}
+"""Of the values that have a scale."""
 
 
 def explain_missing(table: Standings) -> Standings:
@@ -98,7 +105,7 @@ def _line(
 ) -> list[str]:
     line = [row.group] if grouped else []
     line += [row.system or "(all)", row.opponent or "-"]
-    line += [estimate_text(row.values[name]) for name in names]
+    line += [NumberForm(ends=_ENDS.get(n)).counted(row.values[n]) for n in names]
     return [*line, counts_text(row)] if counts else line
 
 
@@ -170,11 +177,11 @@ def show(comparison: ComparisonResult, place: Path, console: Console) -> None:
     if comparison.why:
         console.print(brief(reasons_table(comparison.why, comparison.failures), place).rich)
     for remark in _remarks(comparison):
-        console.print(escape(remark), soft_wrap=True)
+        console.print(remark, soft_wrap=True)
     console.print(f"{comparison.asked} in {comparison.run.seconds:.0f} s")
     if comparison.run.interrupted:
         console.print("Stopped. Run the same command again to continue.")
-    console.print(f"comparison {escape(str(place))}", soft_wrap=True)
+    console.print(f"comparison {place}", soft_wrap=True)
 
 
 def _title(about: Mapping[str, Any]) -> str:

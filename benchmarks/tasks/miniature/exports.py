@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie.official import PictureFiles, claim, items_of
-from benchmarks.tasks.mmie.reader import FILES
-from benchmarks.tasks.mmie.rows import CRITERIA
+from benchmarks.tasks.miniature.reader import NAME
+from benchmarks.tasks.mmie.categories import BENCHMARK
+from benchmarks.tasks.mmie.official import ImageFiles, claim, items_of
+from benchmarks.tasks.mmie.reader import CRITERIA, FILES
 from generators.document import Content, Image, Sample
 from generators.files import write_whole
 
@@ -21,15 +22,16 @@ def export_samples(samples: Sequence[Sample], out: Path) -> None:
     """
     claim(out)
     (out / "images").mkdir()
-    pictures = PictureFiles(out, Image.read)
+    pictures = ImageFiles(out, Image.read)
     rows = [_row(sample, pictures) for sample in samples]
     write_whole(out / FILES[0], json.dumps(rows, indent=1) + "\n")
 
 
-def _row(sample: Sample, pictures: PictureFiles) -> dict[str, Any]:
+def _row(sample: Sample, pictures: ImageFiles) -> dict[str, Any]:
     answer = sample.reference.segments if sample.reference else ()
     return {
         "id": sample.id,
+        BENCHMARK: NAME,
         "category": sample.category,
         "field": sample.field,
         CRITERIA: sample.criteria,
@@ -40,5 +42,5 @@ def _row(sample: Sample, pictures: PictureFiles) -> dict[str, Any]:
     }
 
 
-def _turn(speaker: str, content: Content, pictures: PictureFiles) -> dict[str, Any]:
+def _turn(speaker: str, content: Content, pictures: ImageFiles) -> dict[str, Any]:
     return {"from": speaker, "content": items_of(content, pictures)}

@@ -56,14 +56,14 @@ FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class ScenePicture:
-    """A picture of a scene; `seed` moves its items a little."""
+    """An image of a scene; `seed` moves its items a little."""
 
     scene: Scene
     seed: int
 
 
 Parts = tuple[str | ScenePicture, ...]
-"""Ordered texts and pictures."""
+"""Ordered texts and images."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,9 +74,9 @@ class MiniatureQuery:
     category: Category
     field: str
     question: Parts
-    """A picture, then text."""
+    """An image, then text."""
     answer: Parts
-    """SA: text, picture. PBL: text, picture, text, picture. MSR: text."""
+    """SA: text, image. PBL: text, image, text, image. MSR: text."""
     criteria: str
     """What a judge should look for."""
     changes: tuple[Change, ...] = ()
@@ -84,7 +84,7 @@ class MiniatureQuery:
 
     @property
     def wants_images(self) -> bool:
-        """Whether the answer holds pictures."""
+        """Whether the answer holds images."""
         return self.category != "MSR"
 
     @property
@@ -95,14 +95,14 @@ class MiniatureQuery:
 
 
 def queries(n: int, seed: int, split: Split) -> list[MiniatureQuery]:
-    """The first `n` queries of `seed`: more of them begin with the same."""
+    """Return the first `n` queries of `seed`: more of them begin with the same."""
     return [query(i, seed, split) for i in range(n)]
 
 
 def query(
     index: int, seed: int, split: Split, category: Category | None = None
 ) -> MiniatureQuery:
-    """The query at `index` (from 0); by default the categories take turns."""
+    """Return the query at `index` (from 0); by default the categories take turns."""
     category = category or CATEGORIES[index % len(CATEGORIES)]
     rng = random.Random(f"miniature {seed} {split} {index} {category}")
     return _MAKERS[category](f"{category}-{index + 1:04}", rng, split)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.tasks.miniature.queries import queries
 from benchmarks.tasks.miniature.samples import sample_of
-from benchmarks.tasks.reading.pictures import PictureCache
+from benchmarks.tasks.reading.images import ImageCache
 from generators.document import Image, Sample
 from generators.errors import UsageError
 from generators.keys import digest
@@ -38,11 +38,11 @@ def number_of(data: str) -> int:
 
 
 def samples(n: int, cache: Path | None = None) -> list[Sample]:
-    """The first `n` queries; pictures lie under `cache`, where one is given.
+    """Return the first `n` queries; images lie under `cache`, where one is given.
 
     More queries begin with the same. Raises TaskError where `cache` cannot be written.
     """
-    folder = PictureCache(cache / NAME) if cache else None
+    folder = ImageCache(cache / NAME) if cache else None
 
     def keep(image: Image) -> Image:
         return folder.add(image.read()) if folder else image
@@ -51,6 +51,6 @@ def samples(n: int, cache: Path | None = None) -> list[Sample]:
 
 
 def digest_of(samples: Sequence[Sample]) -> str:
-    """Names the contents of samples, pictures by their bytes."""
+    """Return names the contents of samples, images by their bytes."""
     rows = [(s.id, s.category, s.field, s.turns, s.reference, s.criteria) for s in samples]
     return digest(rows)

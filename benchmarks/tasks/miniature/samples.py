@@ -1,4 +1,4 @@
-"""Samples of the miniature world: queries with their pictures drawn."""
+"""Samples of the miniature world: queries with their images drawn."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from generators.pictures import encode
 from scorers.truth.drawing import draw
 
 Keeper = Callable[[Image], Image]
-"""Puts a drawn picture where every worker can read it."""
+"""Puts a drawn image where every worker can read it."""
 
 
 def sample_of(query: MiniatureQuery, keep: Keeper = lambda image: image) -> Sample:
-    """The query as systems are asked it; its answer is the ground truth."""
+    """Return the query as systems are asked it; its answer is the ground truth."""
     return Sample(
         id=query.id,
         category=query.category,
@@ -27,7 +27,7 @@ def sample_of(query: MiniatureQuery, keep: Keeper = lambda image: image) -> Samp
 
 
 def content_of(parts: Parts, keep: Keeper = lambda image: image) -> Content:
-    """Texts, and pictures of 64 x 64 pixels as PNG."""
+    """Texts, and images of 64 x 64 pixels as PNG."""
     return tuple(
         Text(part) if isinstance(part, str) else keep(encode(draw(part.scene, part.seed)))
         for part in parts

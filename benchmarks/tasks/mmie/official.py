@@ -7,7 +7,7 @@
 
 The official reader needs all five keys and at least one item in `gt_answer`, whose first
 item gives the text of reasoning queries. It ignores other keys, in which an export keeps
-the category and the field.
+the category, the field and the benchmark whose queries they are.
 """
 
 from __future__ import annotations
@@ -18,27 +18,36 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from benchmarks.tasks.mmie.categories import category_of, field_of
-from benchmarks.tasks.mmie.reader import failure, load_rows
-from benchmarks.tasks.mmie.rows import (
-    Parts,
-    PictureSource,
+from benchmarks.tasks.mmie.categories import (
+    BENCHMARK,
+    MMIE,
+    benchmark_of,
+    category_of,
+    field_of,
+)
+from benchmarks.tasks.mmie.reader import (
+    FILES,
     content,
-    get,
-    id_of,
-    of_type,
-    says_nothing,
+    document_of,
+    group_of,
     stated_categories,
 )
-from benchmarks.tasks.reading import checks
-from benchmarks.tasks.reading.pictures import PictureFolder
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError
+from benchmarks.tasks.reading.images import ImageFolder, default_folder, image_paths
+from benchmarks.tasks.reading.rules import (
+    RowError,
+    Rule,
+    TaskError,
+    get,
+    id_of,
+    load_rows,
+    malformed,
+    of_type,
+)
 from generators.document import Content, Document, Image, Malformed, Sample, Text, Turn
 from generators.files import write_whole
 from scorers.judging.released import FIRST_TRUTH, first_truth
 
-__all__ = ["Broken", "Output", "export", "read_outputs"]
-
+FILE = FILES[0]
 _SIGNATURES = {
     b"\x89PNG": "png",
     b"\xff\xd8\xff": "jpg",
@@ -54,17 +63,19 @@ def export(
     model: str,
     out: Path,
     read: Callable[[Image], bytes],
+    benchmark: str = MMIE,
 ) -> int:
-    """Write `documents` for the official scorer into the folder `out`; how many.
+    """Write `documents` for the official scorer into the folder `out`; return how many.
 
-    `read` gives the bytes of a picture, which are written unchanged, each picture once.
-    The official reader leaves out what follows the third picture of a row. Raises
+    `read` gives the bytes of an image, which are written unchanged, each image once.
+    The official reader leaves out what follows the third image of a row. Raises
     TaskError when `out` holds anything: an export overwrites nothing.
     """
     claim(out)
     (out / "images").mkdir()
-    pictures = PictureFiles(out, read)
-    rows = [_row(sample, document, model, pictures) for sample, document in documents]
+    files = ImageFiles(out, read)
+    about = {"model": model, BENCHMARK: benchmark}
+    rows = [_row(*pair, files) | about for pair in documents]
     # JSON in ASCII, because the official reader opens the file in the locale's encoding.
     write_whole(out / FILE, json.dumps(rows, indent=1) + "\n")
     return len(rows)
@@ -80,15 +91,15 @@ def claim(out: Path) -> None:
 
 
 @dataclass
-class PictureFiles:
-    """Writes pictures in the order of first use: `images/0.png`, `images/1.jpg`, ..."""
+class ImageFiles:
+    """Writes images in the order of first use: `images/0.png`, `images/1.jpg`, ..."""
 
     out: Path
     read: Callable[[Image], bytes]
     paths: dict[str, str] = field(default_factory=dict)
 
     def path(self, image: Image) -> str:
-        """The picture's file relative to `out`, written at its first use."""
+        """Return the image's file relative to `out`, written at its first use."""
         if image.digest not in self.paths:
             data = self.read(image)
             path = f"images/{len(self.paths)}.{_extension(data)}"
@@ -102,16 +113,13 @@ def _extension(data: bytes) -> str:
     return next(known, "webp" if data[8:12] == b"WEBP" else "img")
 
 
-def _row(
-    sample: Sample, document: Document, model: str, pictures: PictureFiles
-) -> dict[str, Any]:
+def _row(sample: Sample, document: Document, files: ImageFiles) -> dict[str, Any]:
     reference = sample.reference.segments if sample.reference else ()
     return {
         "id": sample.id,
-        "question": items_of(sample.question, pictures),
-        "answer": items_of(document.segments, pictures),
-        "model": model,
-        "gt_answer": _truth(sample, items_of(reference, pictures)),
+        "question": items_of(sample.question, files),
+        "answer": items_of(document.segments, files),
+        "gt_answer": _truth(sample, items_of(reference, files)),
         "category": sample.category,
         "field": sample.field,
     }
@@ -120,27 +128,24 @@ def _row(
 def _truth(
     sample: Sample, items: list[dict[str, str | None]]
 ) -> list[dict[str, str | None]]:
-    """The ground truth, whose first item keeps a text that was null or empty."""
+    """Return the ground truth, whose first item keeps a text that was null or empty."""
     first = sample.metadata.get(FIRST_TRUTH)
     if first is not None and (not items or items[0]["text"] != json.loads(first)):
         items = [{"text": json.loads(first), "image": None}, *items]
     return items or [{"text": None, "image": None}]
 
 
-def items_of(segments: Content, pictures: PictureFiles) -> list[dict[str, str | None]]:
-    """`segments` as items; a picture joins the text before it, as in the data set."""
+def items_of(segments: Content, files: ImageFiles) -> list[dict[str, str | None]]:
+    """Write `segments` as items; an image joins the text before it, as in the data set."""
     items: list[dict[str, str | None]] = []
     for segment in segments:
         if isinstance(segment, Text):
             items.append({"text": segment.text, "image": None})
         elif items and items[-1]["image"] is None:
-            items[-1]["image"] = pictures.path(segment)
+            items[-1]["image"] = files.path(segment)
         else:
-            items.append({"text": None, "image": pictures.path(segment)})
+            items.append({"text": None, "image": files.path(segment)})
     return items
-
-
-FILE = "data.json"
 
 
 class Output(NamedTuple):
@@ -149,6 +154,7 @@ class Output(NamedTuple):
     sample: Sample
     document: Document
     model: str
+    benchmark: str = MMIE
 
 
 class Broken(NamedTuple):
@@ -160,91 +166,57 @@ class Broken(NamedTuple):
 
 
 def read_outputs(folder: Path, *, cache: Path | None = None) -> list[Output | Broken]:
-    """Answers in the official format, in file order; rows that break a rule as `Broken`.
+    """Read answers in the official format, in file order; broken rows as `Broken`.
 
     `folder` holds `data.json`, or is the JSON file itself. An answer may be a plain
     string. Raises TaskError when there is no such file or it holds no list.
     """
     path = folder if folder.is_file() else folder / FILE
     values, _ = load_rows(path)
-    album = PictureFolder(path.absolute().parent, cache or checks.default_folder())
-    parsed = [_parsed(value) for value in values]
-    _refuse_repeated(parsed)
-    album.check_all(p for row in parsed if isinstance(row, _Parsed) for p in row.pictures)
-    return [_output(i, row, values[i], album) for i, row in enumerate(parsed)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Parsed:
-    id: str
-    category: str
-    field: str
-    model: str
-    question: Parts
-    answer: Parts
-    reference: Parts
-    metadata: Mapping[str, str]
-
-    @property
-    def pictures(self) -> tuple[PictureSource, ...]:
-        parts = (*self.question, *self.answer, *self.reference)
-        return tuple(p for p in parts if isinstance(p, PictureSource))
-
-
-def _parsed(value: Any) -> _Parsed | RowError:
-    try:
-        row = of_type(value, dict, "the row")
-        id = id_of(row)
-        gt_answer = get(row, "gt_answer", list)
-        if not gt_answer:
-            raise RowError(Rule.EMPTY, "gt_answer has no item")
-        return _Parsed(
-            id=id,
-            category=category_of(id, stated_categories(row)),
-            field=field_of(of_type(row.get("field", "unknown"), str, "field")),
-            model=get(row, "model", str),
-            question=content(get(row, "question", list), "question"),
-            answer=_answer(row),
-            reference=content(gt_answer, "gt_answer"),
-            metadata=first_truth(gt_answer),
-        )
-    except RowError as error:
-        return error
-
-
-def _answer(row: Mapping[str, Any]) -> Parts:
-    if isinstance(row.get("answer"), str):
-        return (Text(get(row, "answer", str)),)
-    return content(get(row, "answer", list), "answer")
-
-
-def _refuse_repeated(parsed: list[_Parsed | RowError]) -> None:
-    """Turn every row but the first of an id and model into a failure, in place."""
+    images = ImageFolder(path.absolute().parent, cache or default_folder())
+    images.check_all(image_paths(values))
     first: dict[tuple[str, str], int] = {}
-    for i, row in enumerate(parsed):
-        if isinstance(row, _Parsed) and first.setdefault((row.id, row.model), i) != i:
-            detail = f"row {first[row.id, row.model]} has it for {row.model!r} already"
-            parsed[i] = RowError(Rule.DUPLICATE, detail)
+    return [_read(i, value, images, first) for i, value in enumerate(values)]
 
 
-def _output(
-    position: int, row: _Parsed | RowError, value: Any, album: PictureFolder
+def _read(
+    row: int, value: Any, images: ImageFolder, first: dict[tuple[str, str], int]
 ) -> Output | Broken:
     try:
-        if isinstance(row, RowError):
-            raise row
-        reference = album.content(row.reference)
-        sample = Sample(
-            id=row.id,
-            category=row.category,
-            field=row.field,
-            turns=(Turn("user", album.content(row.question)),),
-            reference=None if says_nothing(reference) else Document(reference),
-            wants_images=row.category != "MSR",
-            metadata=row.metadata,
-        )
-        return Output(sample, Document(album.content(row.answer)), row.model)
+        output = _output(of_type(value, dict, "the row"), images)
+        known = first.setdefault((output.sample.id, output.model), row)
+        if known != row:
+            raise RowError(
+                Rule.DUPLICATE, f"row {known} has it for {output.model!r} already"
+            )
+        return output
     except RowError as error:
         model = value.get("model") if isinstance(value, dict) else None
-        named = isinstance(model, str) and bool(model.strip())
-        return Broken(failure(position, value, error), model if named else None)
+        named = model if isinstance(model, str) and model.strip() else None
+        return Broken(malformed(row, group_of(value), error), named)
+
+
+def _output(row: Mapping[str, Any], images: ImageFolder) -> Output:
+    id = id_of(row)
+    truth = get(row, "gt_answer", list)
+    if not truth:
+        raise RowError(Rule.EMPTY, "gt_answer has no item")
+    category = category_of(id, stated_categories(row))
+    model = get(row, "model", str)
+    question = content(get(row, "question", list), "question", images)
+    said = row.get("answer")
+    answer: Content = (
+        (Text(get(row, "answer", str)),)
+        if isinstance(said, str)
+        else content(get(row, "answer", list), "answer", images)
+    )
+    sample = Sample(
+        id=id,
+        category=category,
+        field=field_of(of_type(row.get("field", "unknown"), str, "field")),
+        turns=(Turn("user", question),),
+        reference=document_of(content(truth, "gt_answer", images)),
+        wants_images=category != "MSR",
+        metadata=first_truth(truth),
+    )
+    return Output(sample, Document(answer), model, benchmark_of(row))

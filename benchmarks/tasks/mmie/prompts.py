@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 from generators.document import Content, Image, Sample, Text, Turn
 from generators.errors import UsageError
@@ -22,25 +21,17 @@ _HOWTO = (
 )
 _REASONING = "I will give you a question with image(s). Please solve this question."
 
-PROMPTS: Mapping[str, Mapping[str, str]] = MappingProxyType(
-    {
-        "SA": MappingProxyType(
-            {
-                "text": f"{_STORY}detailed description.{_TAIL}",
-                "interleaved": f"{_STORY}text and images.{_TAIL}",
-            }
-        ),
-        "PBL": MappingProxyType(
-            {
-                "text": f"{_HOWTO}in detail.{_TAIL}",
-                "interleaved": f"{_HOWTO}with text and images.{_TAIL}",
-            }
-        ),
-        "MSR": MappingProxyType(
-            {"text": _REASONING + _TAIL, "interleaved": _REASONING + _TAIL}
-        ),
-    }
-)
+PROMPTS: Mapping[str, Mapping[str, str]] = {
+    "SA": {
+        "text": f"{_STORY}detailed description.{_TAIL}",
+        "interleaved": f"{_STORY}text and images.{_TAIL}",
+    },
+    "PBL": {
+        "text": f"{_HOWTO}in detail.{_TAIL}",
+        "interleaved": f"{_HOWTO}with text and images.{_TAIL}",
+    },
+    "MSR": {"text": _REASONING + _TAIL, "interleaved": _REASONING + _TAIL},
+}
 """Protocol constants. The tables write both variants in one line, `with detailed
 description/with text and images`; the second is for models that draw. Their `response`
 after `Answer:` is the place of the model's answer."""
@@ -75,7 +66,7 @@ class Prompts:
 
 
 def prompts(overrides: Mapping[str, Mapping[str, str]] | None = None) -> Prompts:
-    """The published prompts, with `overrides` as {category: {variant: text}}.
+    """Return the published prompts, with `overrides` as {category: {variant: text}}.
 
     A text that holds `{question}` is the whole template; any other is the instruction
     before the usual `Question:` and `Answer:`. Raises UsageError for unknown names.

@@ -1,29 +1,76 @@
 """MMIE's data: located (the bundled sample, a folder or file, the Hub), and its rows read.
 
-Rows that break a rule become named failures; the others become samples.
+The published layout, as lmms-eval (`tasks/mmie/utils.py`) and the authors' own runner
+(`runable-gill`) read it:
+
+    {"id": "PBL-...", "catagory": "...", "field": "...", "conversations": [
+        {"from": "human", "content": [{"text": "..." or null, "image": path or null}]},
+        {"from": "gpt",   "content": [...]}]}
+
+`content` is ordered; within an item the text comes before the image. A row may have a
+text `criteria` besides, and the `benchmark` that it is from if that is not MMIE.
 """
 
 from __future__ import annotations
 
-import hashlib
+import base64
+import binascii
 import json
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.tasks.mmie.categories import category_of, field_of
-from benchmarks.tasks.mmie.rows import MmieRow, Overlong, id_of, parse, says_nothing
+from benchmarks.tasks.mmie.categories import (
+    BENCHMARK,
+    benchmark_of,
+    category_of,
+    field_of,
+    weights_of,
+)
 from benchmarks.tasks.reading import sources
-from benchmarks.tasks.reading.pictures import PictureFolder, Progress
-from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, malformed, shown
-from generators.document import Document, Malformed, Sample, Turn
+from benchmarks.tasks.reading.images import ImageFolder, Progress, image_paths, inline
+from benchmarks.tasks.reading.rules import (
+    UNKNOWN,
+    RowError,
+    RowGroup,
+    Rule,
+    TaskError,
+    TaskRows,
+    ValidRow,
+    gathered,
+    get,
+    id_of,
+    is_id,
+    load_rows,
+    of_type,
+    shown,
+)
+from generators.document import Content, Document, Image, Role, Sample, Text, Turn
+from generators.unicode import trouble
+from scorers.judging.released import first_truth
 
 FILES = ("data.json", "overview.json")
 """Names of the file of rows, in the order in which they are tried."""
 ARCHIVE = "images.tar.gz"
 SAMPLE = Path(__file__).parent / "sample"
+
+SPEAKERS: Mapping[str, Role] = {
+    "human": "user",
+    "user": "user",
+    "gpt": "assistant",
+    "assistant": "assistant",
+}
+CATEGORY_KEYS = ("category", "catagory")
+"""The published rows misspell it."""
+CRITERIA = "criteria"
+"""What a judge should look for, as text; the published rows are not known to have it."""
+_KNOWN = {"id", "field", "conversations", BENCHMARK, *CATEGORY_KEYS}
+_HINT = (
+    ": give a folder that holds data.json and images/, the JSON file itself, "
+    "hf:ORG/NAME@REVISION, 'sample' for the bundled queries, or another form that "
+    "`plait list data` shows"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +81,7 @@ class Source:
     rows: Path
     """The JSON file."""
     root: Path
-    """Folder that the paths of pictures are relative to."""
+    """Folder that the paths of images are relative to."""
     also: tuple[Path, ...] = ()
     """Folders that links under `root` may point to."""
     revision: str | None = None
@@ -42,35 +89,23 @@ class Source:
 
 
 def locate(data: str, cache: Path) -> Source:
-    """What `sample`, `hf:ORG/NAME@REV`, a folder or a JSON file means.
+    """Return what `sample`, `hf:ORG/NAME@REV`, a folder or a JSON file means.
 
-    Pictures that come as `images.tar.gz` are unpacked once, under `cache`. Raises
+    Images that come as `images.tar.gz` are unpacked once, under `cache`. Raises
     TaskError where there is no such data.
     """
     if data == "sample":
-        return Source(name="mmie-sample", rows=SAMPLE / "data.json", root=SAMPLE)
-    if data.startswith("hf:"):
-        return _from_hub(data, cache)
-    path = Path(data).expanduser().absolute()
-    if path.is_dir():
-        return Source(name="mmie", rows=_rows_in(path), root=_pictures_of(path, cache))
-    if path.is_file():
-        return Source(name="mmie", rows=path, root=_pictures_of(path.parent, cache))
-    raise TaskError(
-        f"no data at {data!r}: give a folder that holds data.json and images/, the JSON "
-        "file itself, hf:ORG/NAME@REVISION, 'sample' for the bundled queries, or another "
-        "form that `plait list data` shows"
-    )
-
-
-def _from_hub(data: str, cache: Path) -> Source:
-    snapshot = sources.snapshot(data, (*FILES, ARCHIVE, "images/**"))
+        return Source(name="mmie-sample", rows=SAMPLE / FILES[0], root=SAMPLE)
+    found = sources.located(data, (*FILES, ARCHIVE, "images/**"), _HINT)
+    folder = found.path if found.path.is_dir() else found.path.parent
+    rows = _rows_in(folder) if folder == found.path else found.path
+    packed = not (folder / "images").is_dir() and (folder / ARCHIVE).is_file()
     return Source(
         name="mmie",
-        rows=_rows_in(snapshot),
-        root=_pictures_of(snapshot, cache),
-        also=(snapshot.parents[1] / "blobs",),
-        revision=snapshot.name,
+        rows=rows,
+        root=sources.unpacked(folder / ARCHIVE, cache) if packed else folder,
+        also=found.also,
+        revision=found.revision,
     )
 
 
@@ -81,120 +116,140 @@ def _rows_in(folder: Path) -> Path:
     return path
 
 
-def _pictures_of(folder: Path, cache: Path) -> Path:
-    """`folder`, or the folder into which its archive of pictures is unpacked."""
-    packed = folder / ARCHIVE
-    if (folder / "images").is_dir() or not packed.is_file():
-        return folder
-    return sources.unpacked(packed, cache)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MmieRows:
     """The contents of an MMIE file."""
 
-    samples: tuple[Sample | Malformed, ...]
-    """In file order."""
-    broken: Mapping[str, int]
-    """Malformed rows by the rule they break."""
+    rows: TaskRows
+    categories: Mapping[str, int]
+    """The published numbers of queries, which are the weights of averages; or none."""
     digest: str
     """SHA-256 of the file."""
 
 
-def read(path: Path, album: PictureFolder, on_progress: Progress | None = None) -> MmieRows:
-    """All rows of the MMIE file at `path`, whose pictures are in `album`.
+def read(path: Path, images: ImageFolder, on_progress: Progress | None = None) -> MmieRows:
+    """Read all rows of the MMIE file at `path`.
 
     Raises TaskError when the file is missing, is not JSON or holds no list; everything
     else that can be wrong concerns one row only.
     """
     values, digest = load_rows(path)
-    parsed = [_parsed(value) for value in values]
-    _refuse_repeated(parsed, values)
-    album.check_all(
-        (p for r in parsed if isinstance(r, MmieRow) for p in r.pictures), on_progress
-    )
-    results = [_sample(row, album) if isinstance(row, MmieRow) else row for row in parsed]
-    broken = Counter(r.rule.value for r in results if isinstance(r, RowError))
-    samples = tuple(
-        failure(i, values[i], r) if isinstance(r, RowError) else r
-        for i, r in enumerate(results)
-    )
-    return MmieRows(samples=samples, broken=dict(sorted(broken.items())), digest=digest)
-
-
-def load_rows(path: Path) -> tuple[list[Any], str]:
-    """The list that the JSON file at `path` holds, and the file's SHA-256."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise TaskError(f"{path} cannot be read: {error.strerror or error}") from None
-    try:
-        rows = json.loads(data.decode("utf-8-sig"), parse_int=_whole_number)
-    except (ValueError, RecursionError) as error:
-        raise TaskError(f"{path} is not JSON: {error}") from None
-    if not isinstance(rows, list):
-        raise TaskError(f"{path} must hold a list of rows, not {shown(rows)}")
-    return rows, hashlib.sha256(data).hexdigest()
-
-
-def _whole_number(digits: str) -> int | Overlong:
-    """By default Python reads at most 4,300 digits; only that row is malformed."""
-    try:
-        return int(digits)
-    except ValueError:
-        return Overlong(len(digits.lstrip("-")))
-
-
-def _parsed(value: Any) -> MmieRow | RowError:
-    try:
-        return parse(value)
-    except RowError as error:
-        return error
-
-
-def _refuse_repeated(parsed: list[MmieRow | RowError], values: list[Any]) -> None:
-    """Turn every row but the first of an id into a failure, in place."""
-    first: dict[str, int] = {}
-    for i, value in enumerate(values):
-        if (id := _id(value)) is None:
-            continue
-        if first.setdefault(id, i) != i:
-            parsed[i] = RowError(Rule.DUPLICATE, f"row {first[id]} has it already")
-
-
-def _sample(row: MmieRow, album: PictureFolder) -> Sample | RowError:
-    try:
-        turns = tuple(Turn(role, album.content(parts)) for role, parts in row.turns)
-        reference = album.content(row.reference)
-    except RowError as error:
-        return error
-    return Sample(
-        id=row.id,
-        category=row.category,
-        field=row.field,
-        turns=turns,
-        reference=None if says_nothing(reference) else Document(reference),
-        wants_images=row.category != "MSR",
-        metadata=row.metadata,
-        criteria=row.criteria,
+    images.check_all(image_paths(values), on_progress)
+    return MmieRows(
+        rows=gathered(values, lambda value: ValidRow(_sample(value, images)), group_of),
+        categories=weights_of(map(benchmark_of, values)),
+        digest=digest,
     )
 
 
-def failure(position: int, value: Any, error: RowError) -> Malformed:
-    """The failure in place of the row `value` at `position` (from 0)."""
+def group_of(value: Any) -> RowGroup:
+    """Return what can be read of the row `value`, which may break any rule."""
     row = value if isinstance(value, dict) else {}
-    id, field = _id(value), row.get("field")
+    id, field = row.get("id"), row.get("field")
+    id = id if is_id(id) else None
     try:
         category = category_of(id or "", ())
     except RowError:
-        category = "unknown"
+        category = UNKNOWN
     known = field_of(field) if isinstance(field, str) and field.isprintable() else ""
-    return malformed(position, id, error, category, known or "unknown")
+    return RowGroup(id, category, known or UNKNOWN)
 
 
-def _id(value: Any) -> str | None:
-    """The id of a row that has a usable one."""
+def _sample(value: Any, images: ImageFolder) -> Sample:
+    row = of_type(value, dict, "the row")
+    id = id_of(row)
+    category, field = (
+        category_of(id, stated_categories(row)),
+        field_of(get(row, "field", str)),
+    )
+    criteria, metadata = _criteria(row)
+    talk = get(row, "conversations", list)
+    turns = [_turn(turn, i, images) for i, turn in enumerate(talk)]
+    asked = _asked(turns)
+    return Sample(
+        id=id,
+        category=category,
+        field=field,
+        turns=tuple(turns[:asked]),
+        reference=document_of(tuple(s for turn in turns[asked:] for s in turn.content)),
+        wants_images=category != "MSR",
+        metadata=metadata | (first_truth(talk[asked]["content"]) if talk[asked:] else {}),
+        criteria=criteria,
+    )
+
+
+def _criteria(row: Mapping[str, Any]) -> tuple[str | None, dict[str, str]]:
+    """Return the criteria where they are text, and all unknown keys as metadata."""
+    text = row.get(CRITERIA)
+    criteria = of_type(text, str, CRITERIA) if isinstance(text, str) and text else None
+    known = _KNOWN if criteria is None else {*_KNOWN, CRITERIA}
+    return criteria, {key: _as_text(v) for key, v in row.items() if key not in known}
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) and not trouble(value) else json.dumps(value)
+
+
+def stated_categories(row: Mapping[str, Any]) -> list[str]:
+    """Return the category that a row states, under either spelling of the key."""
+    stated = (row.get(key) for key in CATEGORY_KEYS)
+    return [of_type(s, str, "the category") for s in stated if s is not None]
+
+
+def _turn(value: Any, index: int, images: ImageFolder) -> Turn:
+    where = f"conversations[{index}]"
+    turn = of_type(value, dict, where)
+    speaker = get(turn, "from", str, where)
+    if speaker not in SPEAKERS:
+        valid = ", ".join(SPEAKERS)
+        raise RowError(Rule.SPEAKER, f"{where}.from is {shown(speaker)}; valid are {valid}")
+    items = get(turn, "content", list, where)
+    return Turn(SPEAKERS[speaker], content(items, f"{where}.content", images))
+
+
+def _asked(turns: list[Turn]) -> int:
+    """Return how many turns are to be answered: those up to the last human one."""
+    human = [i for i, turn in enumerate(turns) if turn.role == "user"]
+    if not human or human[0] != 0:
+        raise RowError(Rule.NO_QUESTION, "the conversation must begin with a human turn")
+    for i in human:
+        if not any(isinstance(s, Image) or s.text.strip() for s in turns[i].content):
+            raise RowError(Rule.EMPTY, f"conversations[{i}] has neither text nor image")
+    return human[-1] + 1
+
+
+def content(items: list[Any], where: str, images: ImageFolder) -> Content:
+    """Return the texts and images of a list of `{"text": ..., "image": ...}`, in order.
+
+    An empty text stays: the official scorer writes a blank line for it.
+    """
+    parts: list[Text | Image] = []
+    for i, value in enumerate(items):
+        item = of_type(value, dict, f"{where}[{i}]")
+        if "text" not in item and "image" not in item:
+            detail = f"{where}[{i}] has neither 'text' nor 'image'"
+            raise RowError(Rule.MISSING_KEY, detail)
+        if (text := item.get("text")) is not None:
+            parts.append(Text(of_type(text, str, f"{where}[{i}].text")))
+        if (image := item.get("image")) is not None and image != "":
+            parts.append(_image(image, f"{where}[{i}].image", images))
+    return tuple(parts)
+
+
+def document_of(content: Content) -> Document | None:
+    """Return the ground truth; None where it holds no image and only empty texts."""
+    says_something = any(isinstance(s, Image) or s.text for s in content)
+    return Document(content) if says_something else None
+
+
+def _image(value: Any, where: str, images: ImageFolder) -> Image:
+    """Read a path, or `{"path": ..., "bytes": ...}` as data set libraries hold an image."""
+    if not isinstance(value, dict):
+        return images.image(of_type(value, str, where))
+    if value.get("bytes") is None:
+        return images.image(get(value, "path", str, where))
     try:
-        return id_of(value) if isinstance(value, dict) else None
-    except RowError:
-        return None
+        data = of_type(value["bytes"], str, f"{where}.bytes")
+        return inline(base64.b64decode(data, validate=True))
+    except binascii.Error:
+        raise RowError(Rule.UNDECODABLE, f"{where}.bytes is not base64") from None

@@ -1,1 +1,1 @@
-"""What readers share: rules of rows, pictures, snapshots of the Hub, archives."""
+"""What readers share: rules of rows, images, snapshots of the Hub, archives."""

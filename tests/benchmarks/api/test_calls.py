@@ -128,6 +128,8 @@ def test_a_stage_is_the_plain_class() -> None:
         (lambda: plait.query(), "needs text or a picture"),
         (lambda: plait.query(3), "not of int"),
         (lambda: plait.system("gt")("a", plait.query("b")), "one sample alone"),
+        (lambda: plait.system("gt")("half \ud83d"), "not Unicode: .* character 5"),
+        (lambda: plait.scorer(SCORER, weights="tiny")("\ud83d", Document()), "not Unicode"),
     ],
 )
 def test_wrong_names_and_values_are_explained(call, said: str) -> None:

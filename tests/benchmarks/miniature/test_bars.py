@@ -8,7 +8,7 @@ import pytest
 from benchmarks.miniature.bars import Bar, BenchPart
 from benchmarks.miniature.bench import summary
 from benchmarks.miniature.captions import area
-from benchmarks.miniature.coverage import coverage
+from benchmarks.miniature.repeats import coverage
 from scorers.statistics.estimate import Estimate
 
 

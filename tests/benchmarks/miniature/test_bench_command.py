@@ -7,18 +7,18 @@ import json
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from benchmarks.miniature import bench
 from benchmarks.miniature.bars import Bar, BenchPart
 from benchmarks.miniature.bench import main
 from benchmarks.miniature.settings import BenchSettings, Say
+from benchmarks.plain_console import PlainConsole
 from generators.errors import CheckpointError, UsageError
 from scorers.statistics.estimate import Estimate
 
 
 def run(*words: str) -> tuple[int, str]:
-    console = Console(file=io.StringIO(), width=250)
+    console = PlainConsole(file=io.StringIO(), width=250)
     status = main(list(words), console)
     return status, console.file.getvalue()  # type: ignore[attr-defined]
 
@@ -49,7 +49,7 @@ def test_every_part_is_printed_and_written(tmp_path: Path) -> None:
     (bar,) = content["parts"][0]["bars"]
     assert (bar["value"], bar["ci95"], bar["state"]) == (0.9, [0.8, 0.95], "reached")
     page = (tmp_path / "out" / "miniature.md").read_text()
-    assert "0.800 to 0.950" in page
+    assert "[0.800, 0.950]" in page
     assert "the mini weights of 'anole' are not in weights/anole" in page
     assert "say nothing about the published models" in page
 

@@ -47,7 +47,7 @@ def board(judged: dict[str, np.ndarray]) -> Board:
             assert sample.reference is not None
             made = Result(Document(sample.reference.segments))
             evaluations.append(Evaluation(name, sample, 0, made, scores))
-    return Board(
+    return Board.of(
         systems=[System(name=name, draft=None) for name in QUALITY],
         scorers=[Judge("truth:answer", "0-100"), Judge("judge:mmie-score", "0-100")],
         evaluations=evaluations,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from report_helpers import answer, sample
 
-from benchmarks.results.pairings.costs import CostNotes
-from cluster.plan import AnswerLog
+from benchmarks.results.costs import CostNotes, RecordCosts, RunCosts
+from cluster.plan import Evaluation
 from generators.base import Failure, Fault, Job, Kind, Placement, ServerCommand, StageSpec
 from generators.document import ImageRequest, Request, Text, Turn
 from generators.system import System
@@ -38,6 +38,11 @@ class Records:
     def __init__(self, *rows: tuple[Job, float | None, dict[str, float]]) -> None:
         self.rows = rows
 
+    repairs = False
+
+    def key_of(self, job: Job) -> str:
+        return job.key
+
     def columns(self, spec: StageSpec, names: list[str]):
         for job, seconds, usage in self.rows:
             if job.spec == spec:
@@ -62,14 +67,24 @@ def system(write: StageSpec = WRITE) -> System:
 DONE = answer("Said.")
 
 
+def asked(own: System, number: int, *jobs: Job, outcome=DONE, repeat=0) -> Evaluation:
+    return Evaluation(own.name, sample(number), repeat, outcome, {}, {"": jobs})
+
+
+def costs_of(own: System, records: Records, *documents: Evaluation) -> RunCosts:
+    notes = CostNotes([own], RecordCosts(records))
+    for document in documents:
+        notes.add(document)
+    return notes.costs()
+
+
 def test_a_document_costs_the_seconds_and_gpus_of_its_records() -> None:
-    jobs = [text(0), picture("a cat", 5), picture("a dog", 6)]
-    notes, own = CostNotes([system()]), system()
-    notes((own, sample(0), 0), AnswerLog([jobs[:1], jobs[1:]], DONE))
-    notes((System(name="native", draft=WRITE), sample(0), 0), AnswerLog([[text(1)]], DONE))
+    jobs, own = [text(0), picture("a cat", 5), picture("a dog", 6)], system()
     tokens = {"input_tokens": 10, "output_tokens": 4, "steps": 9}
     rows = [(jobs[0], 3.0, tokens), (jobs[1], 4.0, {}), (jobs[2], 6.0, {})]
-    costs = notes.costs(Records(*rows, (text(1), 50.0, tokens)))
+    records = Records(*rows, (text(1), 50.0, tokens))
+    other = System(name="native", draft=WRITE)
+    costs = costs_of(own, records, asked(own, 0, *jobs), asked(other, 0, text(1)))
     (document,) = costs.documents
     assert (document.system, document.query, document.repeat) == (own.name, "Q-0000", 0)
     assert costs.of(document) == {
@@ -84,23 +99,13 @@ def test_a_document_costs_the_seconds_and_gpus_of_its_records() -> None:
     assert document.seeds == {0: 5, 1: 6}
 
 
-def test_what_is_read_again_replaces_what_was_noted() -> None:
-    notes, own = CostNotes([system()]), system()
-    for jobs in ([text(0)], [text(0), picture("a cat", 5)]):
-        notes((own, sample(0), 0), AnswerLog([jobs], DONE))
-    notes((own, sample(0), 1), AnswerLog([[text(0)]], DONE))
-    first, second = notes.costs(Records((text(0), 1.0, {}))).documents
-    assert (first.repeat, len(first.requests), second.repeat) == (0, 2, 1)
-
-
 @pytest.mark.parametrize(
     ("outcome", "done"),
     [(DONE, True), (Failure("no", Fault.OUT_OF_MEMORY), False), (None, False)],
 )
 def test_only_finished_documents_are_done(outcome, done) -> None:
-    notes = CostNotes([system()])
-    notes((system(), sample(0), 0), AnswerLog([[text(0), picture("a cat", 5)]], outcome))
-    costs = notes.costs(Records((text(0), None, {})))
+    made = asked(system(), 0, text(0), picture("a cat", 5), outcome=outcome)
+    costs = costs_of(system(), Records((text(0), None, {})), made)
     (document,) = costs.documents
     assert document.done is done
     # The picture was asked for and is not there yet.
@@ -108,17 +113,13 @@ def test_only_finished_documents_are_done(outcome, done) -> None:
     assert costs.of(document)["seconds"] == 0
 
 
-def test_energy_counts_only_where_every_record_of_a_stage_tells_it() -> None:
-    notes, jobs = CostNotes([system()]), [text(0), text(1), picture("a cat", 5)]
-    for i in range(2):
-        notes((system(), sample(i), 0), AnswerLog([[jobs[i], jobs[2]]], DONE))
-    meter = {"joules": 100.0}
-    rest = [(jobs[0], 1.0, meter), (jobs[2], 1.0, {"joules": 30.0})]
-    costs = notes.costs(Records(*rest, (jobs[1], 1.0, meter)))
-    assert [costs.of(d)["joules"] for d in costs.documents] == [130.0, 130.0]
-    costs = notes.costs(Records(*rest, (jobs[1], 1.0, {})))
-    assert costs.unmeasured["joules"] == {"writer"}
-    assert not any("joules" in costs.of(d) for d in costs.documents)
+@pytest.mark.parametrize(("usage", "told"), [({"joules": 100.0}, 130.0), ({}, None)])
+def test_energy_counts_only_where_every_record_of_a_stage_tells_it(usage, told) -> None:
+    jobs = [text(0), text(1), picture("a cat", 5)]
+    rows = [(jobs[0], 1.0, {"joules": 100.0}), (jobs[2], 1.0, {"joules": 30.0})]
+    made = [asked(system(), i, jobs[i], jobs[2]) for i in range(2)]
+    costs = costs_of(system(), Records(*rows, (jobs[1], 1.0, usage)), *made)
+    assert [costs.of(d).get("joules") for d in costs.documents] == [told, told]
 
 
 @pytest.mark.parametrize(
@@ -127,9 +128,9 @@ def test_energy_counts_only_where_every_record_of_a_stage_tells_it() -> None:
 def test_an_endpoint_without_prices_has_unknown_costs_and_own_models_have_none(
     write, silent
 ) -> None:
-    notes, job = CostNotes([system(write)]), text(0, write)
-    notes((system(write), sample(0), 0), AnswerLog([[job]], DONE))
-    assert notes.costs(Records((job, 1.0, {}))).unmeasured["cost"] == silent
-    priced = notes.costs(Records((job, 1.0, {"cost": 0.25})))
+    own, job = system(write), text(0, write)
+    unpriced = costs_of(own, Records((job, 1.0, {})), asked(own, 0, job))
+    assert unpriced.unmeasured["cost"] == silent
+    priced = costs_of(own, Records((job, 1.0, {"cost": 0.25})), asked(own, 0, job))
     assert priced.unmeasured["cost"] == set()
     assert priced.of(priced.documents[0])["cost"] == 0.25

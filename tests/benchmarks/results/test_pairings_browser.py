@@ -72,37 +72,10 @@ def test_heat_map_and_plot_stay_in_place(chromium, page, width, phone):
         "return getComputedStyle(document.querySelector('.heat')).display"
     ) == ("table")
     (panel,) = chromium.run(BOXES, ".pairings")
-    marks = [
-        *chromium.run(BOXES, ".frontier circle"),
-        *chromium.run(BOXES, ".frontier text"),
-    ]
-    assert len(marks) > 24
-    for left, top, right, bottom in marks:
-        assert panel[0] <= left < right <= panel[2]
-        assert panel[1] <= top < bottom <= panel[3]
-
-
-@pytest.mark.parametrize(("width", "phone"), [(1300, False), (390, True)])
-def test_numbers_beside_points_do_not_hide_each_other(chromium, page, width, phone):
-    shown(chromium, page, width=width, phone=phone)
-    names = chromium.run(BOXES, ".frontier .name")
-    assert len(names) == 12
-    for i, a in enumerate(names):
-        for b in names[i + 1 :]:
-            apart = (
-                a[2] <= b[0] + 2 or b[2] <= a[0] + 2 or a[3] <= b[1] + 6 or b[3] <= a[1] + 6
-            )
-            assert apart, (a, b)
-
-
-def test_the_plot_is_told_in_words_too(chromium, page):
-    shown(chromium, page)
-    label = chromium.run("return document.querySelector('.frontier').ariaLabel")
-    names = [
-        n.split()[0]
-        for n in chromium.run(
-            "return [...document.querySelectorAll('.points .best')].map((e) => e.innerText)"
-        )
-    ]
-    assert names
-    assert label == f"12 cells; on the frontier: {', '.join(names)}"
+    (plot,) = chromium.run(BOXES, ".pairings .wider:has(.figure)")
+    assert panel[0] < plot[0] < plot[2] < panel[2]
+    texts = chromium.run(
+        "return [...document.querySelectorAll('.pairings .figure text')]"
+        ".map((e) => e.textContent)"
+    )
+    assert {str(i + 1) for i in range(12)} < set(texts)

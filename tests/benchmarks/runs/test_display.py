@@ -7,9 +7,9 @@ import threading
 from typing import Any
 
 import pytest
-from rich.console import Console
 from trial import writer
 
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.display import Display, duration
 from cluster.counts import StageCount
 from cluster.watcher import StageProgress, WorkerFailure
@@ -21,7 +21,7 @@ class Screen:
     def __init__(self, *, terminal: bool) -> None:
         self.now = 0.0
         self.file = io.StringIO()
-        console = Console(file=self.file, force_terminal=terminal, width=120)
+        console = PlainConsole(file=self.file, force_terminal=terminal, width=120)
         self.display = Display(console, lambda: self.now)
 
     def after(self, seconds: float, *stages: StageProgress) -> str:
@@ -51,15 +51,28 @@ def test_without_a_terminal_a_line_for_each_stage_at_work_comes_every_half_minut
     printed = screen.after(2, stage(usage=usage), stage("painter", state="done"))
     assert printed.splitlines() == [
         "elapsed 0:00:31, 1,250 tokens, cost 0.25",
-        "  writer: 40 of 200 done, 1 failed, 2.00/s, 0:01:20 left, running (2)",
+        "  writer: 39 of 200 done, 1 failed, 2.00/s, 0:01:20 left, running (2)",
     ]
     assert screen.after(29, stage()) == ""
     assert screen.after(2, stage())
 
 
+@pytest.mark.parametrize(
+    ("terminal", "shown"),
+    [(False, "12 of 16 done, 3 failed, 1 not applicable, "), (True, " 12/16 ")],
+)
+def test_done_is_only_what_is_done_as_in_the_summary(terminal: bool, shown: str) -> None:
+    screen = Screen(terminal=terminal)
+    screen.display.starting([StageCount(writer(), requests=16, distinct=16)])
+    outcomes = {"done": 12, "failed": 3, "not_applicable": 1}
+    printed = screen.after(31, stage(outcomes=outcomes, total=16))
+    screen.display.close()
+    assert shown in printed + screen.file.getvalue()
+
+
 def test_what_can_wait_is_done_once_workers_compute() -> None:
     done = threading.Semaphore(0)
-    display = Display(Console(file=io.StringIO()), meanwhile=done.release)
+    display = Display(PlainConsole(file=io.StringIO()), meanwhile=done.release)
     display.turn([stage(state="loading")])
     assert not done.acquire(timeout=0.05)
     for _ in range(2):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from benchmarks.runs.forecast.jobs import JOBS, page_of
@@ -37,11 +36,11 @@ def manifest() -> dict[str, Any]:
 
 
 def test_each_job_has_its_forecast_beside_what_came_of_it() -> None:
-    page = page_of(Path("runs"), [manifest() for _ in JOBS])
+    page = page_of([manifest() for _ in JOBS])
     assert "| 10 s (8 s to 12 s) | 11 s | +10% | yes |" in page
     assert page.count("| write | 4 | 4 | 0.5 | 0.25 | 2 | 9 | this run |") == len(JOBS)
 
 
 def test_the_load_of_a_stage_by_a_process_at_hand_is_told_as_well() -> None:
-    page = page_of(Path("runs"), [manifest() for _ in JOBS])
+    page = page_of([manifest() for _ in JOBS])
     assert page.count("| draw | 4 | 0 | 0.5 | 0 | 2 | 3 | this run |") == len(JOBS)

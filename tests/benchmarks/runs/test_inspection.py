@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from trial import (
     CONDITIONER,
@@ -18,21 +21,27 @@ from trial import (
     writer,
 )
 
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
-from benchmarks.runs.exports import export_documents
+from benchmarks.runs.exports import export_documents, repeats_of
 from benchmarks.runs.inspection import describe
+from benchmarks.runs.run_data import RunData
+from benchmarks.tasks.mmie.official import Output, read_outputs
 from benchmarks.tasks.task_set import TaskSet
 from cluster.records import Item, encode
 from cluster.store import Store
 from generators.base import Kind, Result
-from generators.document import Draft, Image, Malformed, Sample, Text
+from generators.document import Document, Draft, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from generators.system import System
 
 SYSTEM = System(
     name="deep", draft=writer(), condition=CONDITIONER, render=painter(), rounds=2
 )
+OBEYED = "\x1b[2J\x9b1m \x1b]0;title\x07\r\x7f\u202e end"
+"""Text that clears the screen, sets a title and turns round."""
+SEEN = r"\x1b[2J\x9b1m \x1b]0;title\x07\r\x7f\u202e end"
 BROKEN = Malformed(id="SA-0", row=7, reason="row 7: the id 'SA-0' is taken")
 
 
@@ -53,7 +62,10 @@ def experiment(
 
 
 def said(made: Experiment, store: Store, sample_id: str = "SA-0") -> str:
-    return "\n".join(describe(made, store, sample_id, "deep"))
+    console = PlainConsole(file=io.StringIO())
+    for line in describe(made, store, sample_id, "deep"):
+        console.print(line, soft_wrap=True)
+    return console.file.getvalue()
 
 
 def test_every_stage_of_every_round_is_shown(tmp_path: Path) -> None:
@@ -84,15 +96,16 @@ def test_pictures_that_came_with_a_reply_are_shown_in_their_places(tmp_path: Pat
     job = missing(made.plan, store := Store(tmp_path), Kind.DRAFT)
     assert job is not None
     picture = Image.of(b"\x89PNG")
-    drafted = Result(Draft((Text("one"), picture, Text("two"))), notes={"order": "unknown"})
+    segments = (Text("one"), picture, Text(f"[red]{OBEYED}[/red] :smile:"))
+    drafted = Result(Draft(segments), notes={"order": OBEYED})
     item = Item(job.key, job.label, job.input)
     store.commit(job.spec, encode(Kind.DRAFT, [item], [drafted], 0.0))
     lines = [line.strip() for line in said(made, store).splitlines()]
     start = lines.index("reply: one")
     assert lines[start + 1].startswith("reply: (picture ")
     assert lines[start + 1].endswith("#images#0)")
-    assert lines[start + 2] == "reply: two"
-    assert "order: unknown" in lines
+    assert lines[start + 2] == f"reply: [red]{SEEN}[/red] :smile:"
+    assert f"order: {SEEN}" in lines
 
 
 def test_a_bad_row_does_not_hide_the_good_one_whose_id_it_bears(tmp_path: Path) -> None:
@@ -115,13 +128,76 @@ def test_unknown_names_are_refused(tmp_path: Path) -> None:
 def test_documents_are_exported_before_they_are_judged(tmp_path: Path) -> None:
     made = experiment(sample(0), sample(1), BROKEN)
     store = filled(made.plan, tmp_path / "run", Kind.DRAFT, Kind.CONDITION, Kind.RENDER)
+    run = RunData(tmp_path / "run", made, store)
     for form in ("mmie", "parquet"):
-        assert export_documents(made, store, "deep", form, tmp_path / form) == 2
+        assert export_documents(run, "deep", form, tmp_path / form) == 2
     rows = json.loads((tmp_path / "mmie" / "data.json").read_text())
     assert [row["model"] for row in rows] == ["deep", "deep"]
+    scores = parquet(tmp_path / "parquet")["scores"]
+    assert scores == [[{"scorer": "measure", "outcome": "missing", **NO_VALUE}]] * 2
+
+
+NO_VALUE = {"value": None, "reason": "not made yet: run the same command again"}
+
+
+def parquet(folder: Path) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = pq.read_table(folder / "documents.parquet").to_pydict()
+    return columns
+
+
+def test_a_parquet_export_holds_all_repeats_with_questions_and_scores(
+    tmp_path: Path,
+) -> None:
+    told = replace(
+        sample(0), reference=Document((Text("So."), Image.of(b"ab"), Text("Yes.")))
+    )
+    made = experiment(told, sample(1), repeats=2)
+    run = RunData(tmp_path / "run", made, filled(made.plan, tmp_path / "run"))
+    assert export_documents(run, "deep", "parquet", tmp_path / "all", (1, 2)) == 4
+    rows = parquet(tmp_path / "all")
+    assert (rows["id"], rows["repeat"]) == (["SA-0", "PBL-1"] * 2, [1, 1, 2, 2])
+    assert rows["seed"] == [made.config.seed] * 4
+    assert rows["question"] == [told.question[0].text, sample(1).question[0].text] * 2
+    assert rows["reference"][0] == "So.\n<image>\nYes."
+    for scores, answer in zip(rows["scores"], run.answers, strict=False):
+        assert scores[0].pop("value") == answer.scores["measure"].value
+        assert scores == [{"scorer": "measure", "outcome": "scored", "reason": ""}]
+    assert export_documents(run, "deep", "mmie", tmp_path / "second", (2,)) == 2
+    with pytest.raises(UsageError, match="repeat 3 is not from 1 to 2"):
+        export_documents(run, "deep", "mmie", tmp_path / "third", (3,))
+
+
+@pytest.mark.parametrize(
+    ("form", "repeat", "repeats"),
+    [("mmie", None, [1]), ("mmie", 2, [2]), ("parquet", None, [1, 2, 3])],
+)
+def test_only_a_table_has_room_for_all_repeats(
+    tmp_path: Path, form: str, repeat: int | None, repeats: list[int]
+) -> None:
+    run = RunData(tmp_path, experiment(sample(0), repeats=3), Store(tmp_path))
+    assert [*repeats_of(run, form, repeat)] == repeats
+
+
+def test_text_of_older_records_that_is_no_unicode_is_exported(tmp_path: Path) -> None:
+    made = experiment(sample(0), system=System(name="deep", draft=writer()))
+    job = missing(made.plan, store := Store(tmp_path / "run"), Kind.DRAFT)
+    assert job is not None
+    item, drafted = Item(job.key, job.label, job.input), Result(Draft((Text("a?b"),)))
+    table = encode(Kind.DRAFT, [item], [drafted], 0.0)
+    i = table.column_names.index("segments")
+    older = table["segments"][0].as_py().replace("?", r"\ud800")
+    store.commit(job.spec, table.set_column(i, table.schema.field(i), [[older]]))
+    run = RunData(tmp_path / "run", made, store)
+    for form in ("mmie", "parquet"):
+        export_documents(run, "deep", form, tmp_path / form)
+    assert parquet(tmp_path / "parquet")["text"] == ["a\ufffdb"]
+    (output,) = read_outputs(tmp_path / "mmie", cache=tmp_path)
+    assert isinstance(output, Output)
+    assert output.document.text == "a\ufffdb"
 
 
 def test_only_whole_documents_are_exported(tmp_path: Path) -> None:
     made = experiment(sample(0), sample(1))
     store = filled(made.plan, tmp_path / "run", Kind.DRAFT, Kind.CONDITION)
-    assert export_documents(made, store, "deep", "mmie", tmp_path / "out") == 0
+    run = RunData(tmp_path / "run", made, store)
+    assert export_documents(run, "deep", "mmie", tmp_path / "out") == 0

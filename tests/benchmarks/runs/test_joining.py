@@ -177,6 +177,17 @@ def test_other_settings_of_a_model_that_is_there_are_refused(root: Path) -> None
     assert "added to the run, for all of its queries: system qwen2-vl-7b" in told
 
 
+def test_settings_may_be_of_a_system_that_only_the_run_names(root: Path) -> None:
+    named = 'models."users_own:Poet".metre'
+    planned(root, "--system", "users_own:Poet", "--set", f"{named}=4")
+    words = ["plan", *TRUTH, *NO_SCORERS, "--out", "run", "--set"]
+    assert "18 documents" in plait(*words, f"{named}=4")
+    with pytest.raises(UsageError, match="metre of Poet is 5, but 4 in the run"):
+        plait(*words, f"{named}=5")
+    with pytest.raises(UsageError, match="unknown name in models 'users_own:Poe'"):
+        plait(*words, 'models."users_own:Poe".metre=4')
+
+
 JUDGE = "judge:qwen2-vl-72b"
 AS_RELEASED = ["--mode", "official", "--rubric", "official:prompts.py"]
 

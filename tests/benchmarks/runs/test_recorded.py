@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from trial import as_asked, filled, painter, sample, writer
 
 from benchmarks import commands
+from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
 from benchmarks.runs.run_directory import (
     RecordedStages,
@@ -111,7 +111,7 @@ def test_run_stops_before_it_makes_records_again(
 ) -> None:
     flags = {"systems": ("gt",), "scorers": ("bleu",), "limit": 4, "out": tmp_path / "run"}
     config = load_config(None, flags | {"weights": "tiny"})
-    console = Console(file=io.StringIO(), width=200)
+    console = PlainConsole(file=io.StringIO(), width=200)
     assert commands.run(config, console) == 0
     leaderboard = (tmp_path / "run" / "leaderboard.json").read_bytes()
     monkeypatch.setattr(BleuSettings, "version", 99)

@@ -54,7 +54,8 @@ def manifest(root: Path) -> dict[str, Any]:
 def judged(root: Path) -> set[tuple[str, str, int] | str]:
     """(rubric, its digest, raw score) of every score, by the records; `unscored` else."""
     found: set[tuple[str, str, int] | str] = set()
-    for evaluation in reopen(root).board(Store(root)).evaluations:
+    board = reopen(root).board(Store(root))
+    for evaluation in board.reading(board.keys):
         outcome = evaluation.scores[JUDGE]
         if isinstance(outcome, Result):
             parts = outcome.value.parts
@@ -134,7 +135,7 @@ def test_a_run_is_scored_again_as_it_is_told(
     assert "; 0 records made" in done.output
     assert judged(root) == expected(OWN_TEXTS, 3)
     assert manifest(root)["rubrics"] == {JUDGE: OWN_TEXTS}
-    (id,) = {e.sample.id for e in reopen(root).board(Store(root)).evaluations[:1]}
+    id = reopen(root).board(Store(root)).keys[0]
     assert '"rubric": "own:' in plait("show", str(root), id).output
 
 

@@ -190,14 +190,47 @@ def test_stopping_answers_everyone_who_waits() -> None:
     assert {code(body) for status, _, body in replies if status == 503} == {"stopping"}
 
 
+@pytest.mark.parametrize(
+    ("grace_s", "sleep_s", "outcome"),
+    [(30.0, 0.3, (200, "")), (0.3, 5.0, (503, "stopping"))],
+)
+def test_a_request_in_progress_ends_in_order_when_the_server_is_stopped(
+    grace_s: float,
+    sleep_s: float,
+    outcome: tuple[int, str],
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    model = trial_model(placement=ONE, pictures=1, sleep_s=sleep_s)
+    with ThreadPoolExecutor(1) as threads:
+        with served_model(model, grace_s=grace_s) as served:
+            waiting = threads.submit(ask, served)
+            until(lambda: served.metric('plait_batch_size_count{stage="writer"}') == 1)
+        status, _, body = waiting.result()
+    assert (status, code(body) if status != 200 else "") == outcome
+    assert "Traceback" not in "".join(capfd.readouterr())
+
+
+def test_a_body_that_is_still_sent_does_not_hold_up_the_end() -> None:
+    with served_model(trial_model(), grace_s=0.2) as served:
+        slow = half_sent(served)
+        until(lambda: served.metric("plait_open_requests") == 1)
+    reply = slow.getresponse()
+    assert (reply.status, code(reply.read())) == (503, "stopping")
+
+
+def half_sent(served: Served) -> http.client.HTTPConnection:
+    slow = http.client.HTTPConnection(urlsplit(served.root).netloc)
+    slow.putrequest("POST", CHAT)
+    slow.putheader("content-type", "application/json")
+    slow.putheader("content-length", "1000")
+    slow.endheaders(b"{")
+    return slow
+
+
 def test_bodies_that_are_still_sent_take_room() -> None:
     """Else clients that send slowly could fill the memory, whatever the queue."""
     with served_model(trial_model(), queue=1) as served:
-        slow = http.client.HTTPConnection(urlsplit(served.root).netloc)
-        slow.putrequest("POST", CHAT)
-        slow.putheader("content-type", "application/json")
-        slow.putheader("content-length", "1000")
-        slow.endheaders(b"{")
+        slow = half_sent(served)
         until(lambda: served.metric("plait_open_requests") == 1)
         status, _, body = ask(served)
         assert (status, code(body)) == (429, "queue_full")

@@ -37,11 +37,11 @@ def server(
         )
     try:
         for _ in range(1200):
-            if "ready after" in log.read_text() or process.poll() is not None:
+            if "serving" in log.read_text() or process.poll() is not None:
                 break
             time.sleep(0.1)
         text = log.read_text()
-        assert "ready after" in text, text
+        assert "serving" in text, text
         yield text.split(" at ")[1].split()[0], process
     finally:
         process.kill()
@@ -63,7 +63,8 @@ def test_it_serves_until_it_is_stopped(tmp_path: Path, number: int) -> None:
         process.send_signal(number)
         assert process.wait(20) == 0
     log = (tmp_path / "log").read_text()
-    assert log.endswith("stopped\n")
+    words = [line.partition(" ")[0] for line in log.splitlines()]
+    assert words == ["loading", "serving", "stopped"]
     assert "Traceback" not in log
 
 

@@ -8,55 +8,48 @@ from types import ModuleType
 import numpy as np
 import pytest
 import torch
-from speed_helpers import FakeTime, figures
+from safetensors.numpy import save
+from speed_helpers import FakeTime, figures, surroundings
 
-from benchmarks.speed.instruments.clock import Clock
-from benchmarks.speed.instruments.device import matrix_rate, peak_memory, weight_traffic
-from benchmarks.speed.instruments.flops import counted
-from benchmarks.speed.instruments.speeds import Speed, Timings
-from benchmarks.speed.reporting.figures import SERVER, distribution
-from benchmarks.speed.stage.measure import InBatches, measure
-from generators.base import Kind, Result
-from generators.document import Draft, Text
-from generators.loading.packed import PackedLinear, pack
+from benchmarks.speed import device
+from benchmarks.speed.device import counted, matrix_rate, peak_memory, weight_traffic
+from benchmarks.speed.figures import SERVER, STREAMED, Speed, distribution
+from benchmarks.speed.report import Measurement, same
+from benchmarks.speed.rounds import Variant, measure, variants_of
+from benchmarks.speed.watches import Clock
+from generators.base import Failure, Kind, Result
+from generators.document import Draft, ImageRequest, Payload, Score, Text
 from generators.pictures import Drawing
 
 
-def test_percentiles_lie_linearly_between_values_as_numpys_do() -> None:
-    figure = distribution([v / 1000 for v in range(1, 101)], "ms", 1000)
-    assert figure.value == pytest.approx(50.5)
-    assert figure.spread == pytest.approx(
-        {"median": 50.5, "p90": 90.1, "p95": 95.05, "p99": 99.01, "min": 1, "max": 100}
-        | {"n": 100}
-    )
+def test_percentiles_lie_linearly_between_values() -> None:
     values = np.random.default_rng(0).lognormal(size=37)
-    spread = distribution(list(values), "ms").spread
-    ordered = np.sort(values)
+    figure = distribution(list(values), "ms")
+    ordered = np.sort(values) * 1000
     place = 0.95 * 36  # independent of np.percentile: the 35th and 36th of 37 values
     low, high = ordered[int(place)], ordered[int(place) + 1]
-    assert spread["p95"] == pytest.approx(low + (place % 1) * (high - low))
+    assert figure.spread["p95"] == pytest.approx(low + (place % 1) * (high - low))
+    assert figure.spread["median"] == pytest.approx(ordered[18])
+    assert figure.value == pytest.approx(values.mean() * 1000)
+    assert figure.spread["n"] == 37
 
 
 def test_figures_by_hand() -> None:
-    timings = Timings(
+    drawing = Drawing(np.zeros((500, 1000, 3), np.uint8))
+    usage = {"input_tokens": 15, "output_tokens": 5}
+    speed = Speed(
+        "batch 2",
+        seconds=[2.0],
+        outcomes=[Result(drawing, usage)] * 2,
         requests=[0.5, 1.5],
-        images=[0.25, 0.75],
+        per_image=[0.25, 0.75],
         first_tokens=[0.1],
         between_tokens=[0.02, 0.04],
         steps=[0.03],
         first_batch=[0.4, 0.5, 9.0],
-        warm_up=3.0,
-        first_call=2.5,
-    )
-    speed = Speed(
-        way="batch 2",
-        seconds=[2.0],
-        records=2,
-        usage={"input_tokens": 30, "output_tokens": 10},
+        warm_up=[2.5, 0.5],
         peak_memory_gib=1.5,
         weight_bytes=10**9,
-        timings=timings,
-        pictures=[(1000, 500)] * 4,
         flops=10**9,
         joules=[9.0, 10.0, 11.0],
         dtype="float32",
@@ -66,8 +59,8 @@ def test_figures_by_hand() -> None:
     assert values == pytest.approx(
         {
             "request_throughput": 1.0,
-            "image_throughput": 2.0,
-            "megapixel_throughput": 1.0,
+            "image_throughput": 1.0,
+            "megapixel_throughput": 0.5,
             "input_token_throughput": 15.0,
             "output_token_throughput": 5.0,
             "total_token_throughput": 20.0,
@@ -85,62 +78,49 @@ def test_figures_by_hand() -> None:
             "memory_bandwidth_utilization": 1e9 / 1e9 / 2.0,
             "energy": 10.0,
             "energy_per_request": 5.0,
-            "energy_per_image": 2.5,
+            "energy_per_image": 5.0,
             "energy_per_output_token": 1.0,
             # A thousandth of a dollar per second, two seconds.
-            "cost_per_1000_images": 0.5,
+            "cost_per_1000_images": 1.0,
             "cost_per_1m_output_tokens": 200.0,
         }
     )
     assert made.absent == {}
 
 
-def test_what_a_server_hides_is_absent_with_its_reason_and_never_zero() -> None:
-    speed = Speed("batch 1", [1.0], 0, timings=Timings(requests=[1.0]))
+def test_what_a_server_hides_is_absent_and_never_zero() -> None:
+    speed = Speed("batch 1", [1.0], requests=[1.0], peak_memory_gib=3.0)
     made = figures(speed, kind=Kind.DRAFT, server=True, price_per_hour=2.0)
     assert set(made.present) == {"request_latency"}
     for name in ("peak_memory", "model_flops", "memory_bandwidth_utilization", "energy"):
         assert made.absent[name] == SERVER
-    assert "token by token" in made.absent["time_to_first_token"]
-    assert made.absent["request_throughput"] == "no request succeeded"
-    assert made.absent["cost_per_1000_images"] == "the stage gives none"
+    assert made.absent["time_to_first_token"] == STREAMED
+    assert {"request_throughput", "cost_per_1000_images"} <= made.absent.keys()
 
 
-def test_a_text_stage_without_a_second_token_has_no_inter_token_latency() -> None:
-    speed = Speed("batch 1", [1.0], 1, timings=Timings(first_tokens=[0.1]))
-    made = figures(speed, kind=Kind.DRAFT)
-    assert made.absent["inter_token_latency"] == "no answer has a second token"
-    emu2 = figures(speed, kind=Kind.CONDITION)
-    assert emu2.absent["time_to_first_token"] == "the stage writes no text"
+def test_only_stages_that_write_text_have_token_times() -> None:
+    speed = Speed("batch 1", [1.0], first_tokens=[0.1])
+    draft = figures(speed, kind=Kind.DRAFT)
+    assert "time_to_first_token" in draft.present
+    assert "inter_token_latency" in draft.absent
+    assert "time_to_first_token" in figures(speed, kind=Kind.CONDITION).absent
 
 
 def test_operations_of_known_layers() -> None:
     layer = torch.nn.Linear(4, 6)
-    with torch.inference_mode():
-        value, flops = counted(lambda: layer(torch.ones(3, 4)))
-    assert flops.count == 2 * 3 * 4 * 6
-    assert value.shape == (3, 6)
     query = torch.ones(1, 2, 5, 8)
     attend = torch.nn.functional.scaled_dot_product_attention
     with torch.inference_mode():
-        _, flops = counted(lambda: attend(query, query, query))
-    assert flops.count == 2 * (2 * 2 * 5 * 5 * 8), "two products of two heads"
-
-
-@pytest.mark.models
-def test_products_of_packed_weights_are_counted() -> None:
-    layer = torch.nn.Sequential(torch.nn.Linear(512, 512))
-    pack(layer)
-    assert isinstance(layer[0], PackedLinear)
-    with torch.inference_mode():
-        _, flops = counted(lambda: layer(torch.ones(3, 5, 512)))
-    assert flops.count == 2 * 3 * 5 * 512 * 512
+        value, flops, reason = counted(lambda: layer(torch.ones(3, 4)))
+        assert (value.shape, flops, reason) == ((3, 6), 2 * 3 * 4 * 6, None)
+        _, flops, _ = counted(lambda: attend(query, query, query))
+    assert flops == 2 * (2 * 2 * 5 * 5 * 8), "two products of two heads"
 
 
 def test_operations_that_cannot_be_counted_say_why() -> None:
-    value, flops = counted(lambda: [1])
-    assert (value, flops.count) == ([1], None)
-    assert flops.reason == "torch counted no operation in this process"
+    value, flops, reason = counted(lambda: [1])
+    assert (value, flops) == ([1], None)
+    assert reason
     calls: list[int] = []
 
     def fails_once() -> str:
@@ -149,66 +129,66 @@ def test_operations_that_cannot_be_counted_say_why() -> None:
             raise RuntimeError("no kernel under this mode\nat line 7")
         return "answer"
 
-    value, flops = counted(fails_once)
-    assert value == "answer"
-    assert flops.reason == "torch's FLOP counter failed: no kernel under this mode"
+    value, flops, reason = counted(fails_once)
+    assert (value, flops) == ("answer", None)
+    assert "no kernel under this mode" in reason
 
 
-def test_modules_that_ran_are_counted_once() -> None:
-    inner = torch.nn.Sequential(torch.nn.Embedding(100, 4), torch.nn.Linear(4, 6))
-    inner[1].half()
+def test_weights_are_counted_as_often_as_they_are_read() -> None:
+    inner, embedding = torch.nn.Linear(4, 6), torch.nn.Embedding(100, 4)
     with weight_traffic() as traffic:
         for _ in range(3):
-            inner[0](torch.tensor([1]))
-            inner[1](torch.zeros(1, 4, dtype=torch.float16))
-    assert traffic.parameters == 400 + 30
-    assert traffic.dtype is torch.float32
-    assert traffic.largest == "Embedding"
+            inner(embedding(torch.tensor([1])))
+    read = 3 * (4 * 6 + 6) * 4
+    assert (traffic.bytes, traffic.parameters, traffic.dtype) == (read, 430, "float32")
+    inner(torch.zeros(1, 4))
+    assert traffic.bytes == read, "the count has ended"
 
 
-def test_peak_memory_is_that_of_all_gpus_of_a_model(monkeypatch) -> None:
+def test_peak_memory_is_that_of_all_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     allocated = {0: 2**30, 1: 3 * 2**30}
-    cuda = {
-        "is_available": lambda: True,
-        "device_count": lambda: len(allocated),
-        "reset_peak_memory_stats": lambda number: None,
-        "max_memory_allocated": allocated.__getitem__,
-    }
-    for name, replacement in cuda.items():
-        monkeypatch.setattr(torch.cuda, name, replacement)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(allocated))
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda number: None)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", allocated.__getitem__)
     with peak_memory() as peak:
         pass
     assert peak.gib == 4.0
 
 
-def test_with_several_gpus_a_mark_waits_for_all_of_them(monkeypatch) -> None:
+def test_the_peak_of_a_cpu_is_of_what_runs_inside() -> None:
+    def peak(megabytes: int) -> float:
+        with peak_memory() as measured:
+            bytearray(megabytes * 2**20)
+        return measured.gib * 1024
+
+    large, small = peak(300), peak(1)
+    assert 200 < large - small < 400, "MiB; the second starts anew"
+
+
+def test_with_several_gpus_a_mark_waits_for_all_of_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     waited: list[int] = []
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "synchronize", waited.append)
     clock = Clock()
     assert clock.seconds(clock.mark(), clock.mark()) >= 0
     assert waited == [0, 1, 0, 1]
-    assert clock.name == "perf_counter, all GPUs idle"
 
 
 def test_the_matrix_rate_is_that_of_a_product(monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.speed.instruments import device
-
-    time, real = FakeTime(), torch.mm
-
-    def product(*arguments: torch.Tensor, **named: torch.Tensor) -> torch.Tensor:
-        time.pass_(0.5)
-        return real(*arguments, **named)
-
-    monkeypatch.setattr(device.time, "perf_counter", time)
-    monkeypatch.setattr(device.torch, "mm", product)
-    monkeypatch.setattr(device, "_CPU_MATRIX", 8)
+    monkeypatch.setattr(device, "_CPU_MATRIX_SIDE", 8)
     monkeypatch.setattr(device, "device_of", lambda _: torch.device("cpu"))
+    monkeypatch.setattr(device, "_median_s", lambda *_, **__: 0.5)
     assert matrix_rate(torch.float32) == 2 * 8**3 / 0.5
+    monkeypatch.undo()
+    monkeypatch.setattr(device, "_CPU_MATRIX_SIDE", 8)
+    assert matrix_rate(torch.float32) > 0
 
 
-def test_calls_rounds_and_energy_of_a_stage_that_takes_known_time(monkeypatch) -> None:
+def test_calls_rounds_and_energy_of_a_stage_that_takes_known_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     time, nvml = FakeTime(), ModuleType("pynvml")
     nvml.millijoules = 500_000
     nvml.nvmlInit = nvml.nvmlShutdown = lambda: None
@@ -221,16 +201,98 @@ def test_calls_rounds_and_energy_of_a_stage_that_takes_known_time(monkeypatch) -
     def stage(inputs: list[int]) -> list[Result]:
         time.pass_(1.0 + 0.25 * len(inputs))
         nvml.millijoules += 2_000
-        picture = Drawing(np.zeros((4, 8, 3), np.uint8))
-        return [Result(picture if i else Draft((Text("no picture"),))) for i in inputs]
+        image = Drawing(np.zeros((4, 8, 3), np.uint8))
+        return [Result(image if i else Draft((Text("no image"),))) for i in inputs]
 
-    (speed,) = measure({"batch 2": InBatches(stage, 2)}, [0, 1, 2], 2, Clock(time))
+    (speed,) = measure([Variant("batch 2", stage, 2)], [0, 1, 2], 2, Clock(time))
     assert speed.seconds == [1.5 + 1.25] * 2
-    assert speed.timings.requests == [1.5, 1.5, 1.25] * 2
-    assert speed.timings.images == [1.5, 1.25] * 2
-    assert speed.timings.first_batch == [1.5] * 2
-    assert (speed.timings.warm_up, speed.timings.first_call) == (2.75, 1.5)
-    assert speed.pictures == [(8, 4)] * 2
+    assert speed.requests == [1.5, 1.5, 1.25] * 2
+    assert speed.per_image == [1.5, 1.25] * 2
+    assert speed.first_batch == [1.5] * 2
+    assert speed.warm_up == [1.5, 1.25]
+    assert speed.image_sizes == [(8, 4)] * 2
     assert speed.joules == [4.0] * 2
     assert speed.energy_reason is None
-    assert speed.flops_reason == "torch counted no operation in this process"
+    assert (speed.flops, bool(speed.flops_reason)) == (None, True)
+
+
+def test_every_variant_computes_the_whole_workload_every_round() -> None:
+    batches: list[list[int]] = []
+
+    def stage(inputs):
+        batches.append(list(inputs))
+        return [Failure("no") if i == 4 else Result(i, {"tokens": i}) for i in inputs]
+
+    speeds = measure(variants_of(stage, [2, 5]), [0, 1, 2, 3, 4], rounds=2)
+    # One round to warm up, two timed, one to count the weights; for both variants.
+    assert batches.count([0, 1]) == batches.count([2, 3]) == batches.count([4]) == 4
+    assert batches.count([0, 1, 2, 3, 4]) == 4
+    assert [s.variant for s in speeds] == ["batch 2", "batch 5"]
+    for speed in speeds:
+        assert (len(speed.seconds), speed.records) == (2, 4)
+        assert speed.usage == {"tokens": 6}
+        assert speed.failures == {"no": 1}
+        assert speed.answers == [0, 1, 2, 3, None]
+
+
+def test_what_does_not_fit_is_left_out_and_other_errors_are_not(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def full(inputs):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried ...")
+
+    def broken(inputs):
+        raise RuntimeError("shapes differ")
+
+    fine = Variant("small", lambda inputs: [Result(1)], 1)
+    assert [s.variant for s in measure([Variant("big", full, 1), fine], [0], 1)] == [
+        "small"
+    ]
+    assert "big" in capsys.readouterr().err
+    with pytest.raises(RuntimeError, match="shapes differ"):
+        measure([Variant("broken", broken, 1)], [0], 1)
+
+
+def test_rates_ratios_and_fractions_by_hand() -> None:
+    usage = {"images": 0.25}
+    one, other = ([Result(v, usage) for v in values] for values in ("abbbbbbb", "abbbbbbx"))
+    first = Speed("upstream", [4.0, 2.0, 9.0], one, peak_memory_gib=0.5, weight_bytes=600)
+    second = Speed("batch 2", [1.0], other, peak_memory_gib=0.5, weight_bytes=300)
+    around = surroundings(bandwidth=1200.0)
+    made = Measurement("n", "title", [first, second], around, {"device": "CPU"})
+    assert (made.ratio(first), made.ratio(second)) == (None, 4.0)
+    assert made.agreement(second) == 7
+    data = made.data()["speeds"]
+    assert data[0]["fraction_of_bandwidth"] == pytest.approx(600 / 1200 / 4)
+    assert [d["batch_size"] for d in data] == [None, 2]
+    head, *rows = ([c.text for c in row] for row in made.tables[0].rows)
+    assert [head[:4], *(row[:4] for row in rows)] == [
+        ["upstream", "4.000", "2.00", "30.0"],
+        ["batch 2", "1.000", "8.00", "120.0"],
+    ]
+
+
+GREY = np.full((2, 2, 3), 7, dtype=np.uint8)
+
+
+def draft(value: float, text: str = "a") -> Draft:
+    states = save({"states": np.full((2, 3), value, dtype=np.float32)})
+    return Draft((Text(text), ImageRequest(payload=Payload.of(states))))
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        (draft(1.0), draft(1.00001), True),
+        (draft(1.0), draft(1.01), False),
+        (draft(1.0), draft(1.0, "b"), False),
+        (draft(1.0), Draft(draft(1.0).segments[:1]), False),
+        (Drawing(GREY), Drawing(GREY - 1), True),
+        (Drawing(GREY), Drawing(GREY - 2), False),
+        (Drawing(GREY), Drawing(GREY[:1]), False),
+        (Score(0.5), Score(0.50001), True),
+        (Score(0.5), Score(0.51), False),
+    ],
+)
+def test_answers_are_compared_within_tolerances(one, other, equal: bool) -> None:
+    assert same(one, other) is equal

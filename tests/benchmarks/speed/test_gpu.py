@@ -1,4 +1,4 @@
-"""Stages are measured on a GPU: marks are its events, and memory is what it allocates."""
+"""Stages are measured on a GPU: its events are the clock, its allocator the memory."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
-from fake_gpu import fake_gpus
+import torch
 
-from benchmarks.speed.instruments import device
-from benchmarks.speed.stage.command import main
+from benchmarks.speed.command import main
 
-pytestmark = pytest.mark.models
+pytestmark = [
+    pytest.mark.models,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"),
+]
 
 
-@pytest.mark.parametrize("gpus", [1, 2])
 @pytest.mark.parametrize(
     "what",
     [
@@ -22,23 +23,19 @@ pytestmark = pytest.mark.models
         ("--system", "qwen2-vl-7b", "--set", "max_new_tokens=4"),
         ("--scorer", "clipscore", "--set", "remembered=0"),
     ],
-    ids=["pictures", "text", "scores"],
+    ids=["images", "text", "scores"],
 )
-def test_a_stage_is_measured_on_gpus(
-    what: tuple[str, ...], gpus: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(device, "_GPU_COPY_BYTES", 2**20)
-    monkeypatch.setattr(device, "_GPU_MATRIX", 32)
+def test_a_stage_is_measured_on_gpus(what: tuple[str, ...], tmp_path: Path) -> None:
     out = tmp_path / "speed.json"
     size = ("--weights", "tiny", "--batches", "1,2", "--queries", "2", "--rounds", "1")
-    with fake_gpus(gpus):
-        assert main([*what, *size, "--out", str(out)]) == 0
+    assert main([*what, *size, "--out", str(out)]) == 0
     written = json.loads(out.read_text())
-    about = written["about"]
-    assert about["device"] == "a GPU of the tests"
-    assert about["timer"] == ("CUDA events" if gpus == 1 else "perf_counter, all GPUs idle")
+    assert written["about"]["device"] == torch.cuda.get_device_name()
+    one = torch.cuda.device_count() == 1
+    assert written["about"]["timer"].startswith("CUDA events" if one else "perf_counter")
     assert [speed["way"] for speed in written["speeds"]] == ["batch 1", "batch 2"]
     for speed in written["speeds"]:
         assert not speed["failures"]
-        peak = {"value": float(gpus), "unit": "GiB, CUDA allocator"}
-        assert speed["figures"]["peak_memory"] == peak
+        memory = speed["figures"]["peak_memory"]
+        assert memory["unit"] == "GiB, CUDA allocator"
+        assert 0 < memory["value"] < 10

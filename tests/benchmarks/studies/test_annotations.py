@@ -113,84 +113,50 @@ def test_votes_and_preferences(tmp_path):
     )
 
 
-HEAD = "id,system,annotator,score\n"
+RATED = "id,system,annotator,score\n"
+SCALED = "id,system,score,scale\n"
+CRITERIA = "id,system,criteria\n"
+GROUPED = "id,system,annotator,score,category\n"
+ENTRY = '[{"id": "1", "system": "a", %s}]'
 
 
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("h.csv", HEAD + "1,a,x,4\n1,b,x,7\n", ["h.csv line 3", "score is '7'", "0 to 6"]),
-        ("h.csv", HEAD + "1,a,x,four\n", ["line 2", "'four'", "a number from 0 to 6"]),
-        ("h.csv", HEAD + "1,a,x,nan\n", ["'nan'", "a number from 0 to 6"]),
-        ("h.csv", HEAD + "1,,x,4\n", ["line 2", "system is ''", "must name it"]),
-        ("h.csv", HEAD + "1,a,x\n", ["line 2", "3 cells", "header has 4"]),
-        (
-            "h.csv",
-            HEAD + "1,a,x,4\n1,a,x,5\n",
-            ["line 3", "1 of a", "rated by 'x' already", "in h.csv line 2", "'annotator'"],
-        ),
-        ("h.csv", "id,system,id\n", ["named twice"]),
-        (
-            "h.csv",
-            "id,system,grade\n1,a,4\n",
-            ["exactly one of score", "grade, id, system"],
-        ),
-        ("h.csv", "id,score\n1,4\n", ["columns id, system", "it has id, score"]),
-        ("h.csv", "id,system,score,vote\n1,a,4,a\n", ["exactly one of"]),
-        ("h.csv", "id,system,vote\n1,a,maybe\n", ["'maybe'", "valid:", "unable to decide"]),
-        ("h.csv", "id,system,preference\n1,a,3\n", ["'3'", "from -2 to 2"]),
-        ("h.csv", HEAD, ["holds no row"]),
-        ("h.csv", "", ["holds no row"]),
-        ("h.xlsx", "", ["unknown kind of file", ".csv"]),
-        ("h.json", "[1]", ["entry 1", "must be an object"]),
-        ("h.json", "{", ["not valid JSON"]),
-        ("h.jsonl", '{"id": 1}\nx\n', ["line 2", "not valid JSON"]),
-        ("h.json", '[{"id": [1], "system": "a", "score": 1}]', ["id is [1]", "be text"]),
-        ("h.json", '[{"id": "1", "system": "a", "score": true}]', ["score is True"]),
-        ("h.json", '[{"id": "1", "system": "a", "score": 1, "repeat": 0.5}]', ["whole"]),
-        (
-            "h.json",
-            '[{"id": "1", "system": "a", "criteria": [0, 2]}]',
-            ["criteria is [0, 2]", "0 or 1"],
-        ),
-        (
-            "h.json",
-            '[{"id": "1", "system": "a", "criteria": [1, 1, 1, 1, 1, 1, 1]}]',
-            ["sum to 7", "scale 0-6"],
-        ),
-        (
-            "h.csv",
-            "id,system,criteria\n1,a,\n2,a,1;1;1;1;1;1\n3,a,1;1\n",
-            ["h.csv line 4", "'1;1'", "these are 2", "h.csv line 3 has 6"],
-        ),
-        (
-            "h.json",
-            '[{"id": "1", "system": "a", "criteria": 1}]',
-            ["criteria is 1", "or 1"],
-        ),
-        (
-            "h.json",
-            '[{"id": "1", "system": "a", "score": 1, "kind": "robot"}]',
-            ["'robot'", "interleaved, integrated"],
-        ),
-        (
-            "h.csv",
-            "id,system,annotator,score,category\n1,a,x,1,SA\n1,a,y,1,PBL\n",
-            ["line 3", "another group"],
-        ),
-        (
-            "h.csv",
-            "id,system,score,scale\n1,a,1,0-6\n2,a,1,0-10\n",
-            ["line 3", "on one scale, 0-6"],
-        ),
-        ("h.csv", "id,system,score,scale\n1,a,1,six\n", ["'six'", "LOW-HIGH"]),
+        ("h.csv", RATED + "1,a,x,4\n1,b,x,7\n", "h.csv line 3: score is '7'.* 0 to 6"),
+        ("h.csv", RATED + "1,a,x,four\n", "line 2.*'four'.*a number from 0 to 6"),
+        ("h.csv", RATED + "1,a,x,nan\n", "'nan'.*a number from 0 to 6"),
+        ("h.csv", RATED + "1,,x,4\n", "line 2: system is ''"),
+        ("h.csv", RATED + "1,a,x\n", "line 2 has 3 cells; the header has 4"),
+        ("h.csv", RATED + "1,a,x,4\n1,a,x,5\n", "line 3: 1 of a .*'x'.* h.csv line 2"),
+        ("h.csv", RATED, "holds no row"),
+        ("h.csv", "", "holds no row"),
+        ("h.csv", "id,system,id\n", "named twice"),
+        ("h.csv", "id,system,grade\n1,a,4\n", "one of score.*grade, id, system"),
+        ("h.csv", "id,score\n1,4\n", "columns id, system.* it has id, score"),
+        ("h.csv", "id,system,score,vote\n1,a,4,a\n", "exactly one of"),
+        ("h.csv", "id,system,vote\n1,a,maybe\n", "'maybe'; valid: .*unable to decide"),
+        ("h.csv", "id,system,preference\n1,a,3\n", "'3'.* from -2 to 2"),
+        ("h.csv", CRITERIA + "1,a,\n2,a,1;1;1\n3,a,1;1\n", "line 4.*'1;1'.* line 3 has 3"),
+        ("h.csv", GROUPED + "1,a,x,1,SA\n1,a,y,1,PBL\n", "line 3.*another group"),
+        ("h.csv", SCALED + "1,a,1,0-6\n2,a,1,0-10\n", "line 3.*on one scale, 0-6"),
+        ("h.csv", SCALED + "1,a,1,six\n", "'six'.*LOW-HIGH"),
+        ("h.xlsx", "", "unknown kind of file.*.csv"),
+        ("h.jsonl", '{"id": 1}\nx\n', "line 2 is not valid JSON"),
+        ("h.json", "{", "not valid JSON"),
+        ("h.json", "[1]", "entry 1 is 1"),
+        ("h.json", '[{"id": [1], "system": "a", "score": 1}]', r"id is \[1\].* text"),
+        ("h.json", ENTRY % '"score": true', "score is True"),
+        ("h.json", ENTRY % '"score": 1, "repeat": 0.5', "repeat is 0.5.* whole"),
+        ("h.json", ENTRY % '"score": 1, "kind": "robot"', "'robot'.*interleaved"),
+        ("h.json", ENTRY % '"criteria": 1', "criteria is 1; .* 0 or 1"),
+        ("h.json", ENTRY % '"criteria": [0, 2]', r"criteria is \[0, 2\]; .* 0 or 1"),
+        ("h.json", ENTRY % '"criteria": [1, 1, 1, 1, 1, 1, 1]', "sum to 7.* scale 0-6"),
     ],
 )
 def test_errors_name_the_row_the_value_and_the_rule(tmp_path, name, content, said):
-    with pytest.raises(UsageError) as caught:
+    with pytest.raises(UsageError, match=said):
         human(write(tmp_path, name, content))
-    for part in said:
-        assert part in str(caught.value)
 
 
 def test_files_that_cannot_be_read(tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 
 import numpy as np
@@ -11,9 +10,8 @@ from agreement_helpers import plain
 from annotations_helpers import FEW, IDS, RATED, SCORED, both, human, rows, write
 from report_helpers import Judge, board, evaluation
 from report_helpers import sample as query
-from rich.console import Console
 
-from benchmarks.studies.agreement import AgreementSettings, agreement_report
+from benchmarks.studies.agreement import AgreementSettings, tables
 from benchmarks.studies.agreement.comparison import compared
 from benchmarks.studies.agreement.ratings import of_board
 from generators.base import Failure, Fault, NotApplicable, Skip, Unscored
@@ -125,16 +123,6 @@ def test_groups_come_from_columns_ids_and_names(tmp_path):
     ]
 
 
-def test_several_judges_in_one_file(tmp_path):
-    scores = [r | {"scorer": n} for n in ("b", "a") for r in rows(IDS, score=SCORED)]
-    people = rows(IDS, score=RATED)
-    assert [j["judge"] for j in both(tmp_path, scores, people)["judges"]] == ["a", "b"]
-    (only,) = both(tmp_path, scores, people, scorers=["b"])["judges"]
-    assert only["judge"] == "b"
-    with pytest.raises(UsageError, match="unknown scorer 'c'"):
-        both(tmp_path, scores, people, scorers=["c"])
-
-
 def test_creation_mmbench_preferences(tmp_path):
     scores = rows(IDS, preference=[2, 1, 0, -1, -2, 0, 1, 2])
     people = []
@@ -219,48 +207,16 @@ def test_a_run_gives_scores_and_why_there_are_none(tmp_path):
         of_board(run_board(), ["clipscore"])
 
 
-def shown(report) -> str:
-    console = Console(width=250, record=True, file=io.StringIO())
-    for table in report.tables:
-        console.print(table)
-    return console.export_text()
-
-
-def test_tables_show_every_number_and_what_was_left_out(tmp_path):
-    scores = [r | {"scale": "0-10"} for r in rows(IDS, score=SCORED)]
-    judged = write(tmp_path, "judge.json", scores)
+def test_tables_show_the_numbers_and_reasons_once(tmp_path):
     people = [r | {"annotator": n} for n in "ab" for r in rows(IDS, score=RATED)]
-    people += rows(["SA-77[bold]"], score=[1])
-    text = shown(agreement_report(judged, write(tmp_path, "h.json", people), settings=FEW))
-    for part in (
-        "judge, mapped from 0-10: agreement with people",
-        "quadratic kappa",
-        "all categories",
-        "8 answers to 8 queries",
-        "8 of 9 annotated answers, 1 unknown id, 0 more not annotated",
-        "SA-77[bold] of anole",
-        "people: each with the mean of the others",
-    ):
-        assert part in text
-    pearson = plain("pearson", SCORED, RATED)
-    assert f"{pearson:.3f}" in text
-
-
-def test_tables_of_votes_and_preferences(tmp_path):
-    scores = write(tmp_path, "s.json", rows(IDS, vote=["system"] * 8))
-    people = [r | {"annotator": n} for n in "ab" for r in rows(IDS, vote=["anole"] * 8)]
-    text = shown(agreement_report(scores, write(tmp_path, "h.json", people), settings=FEW))
-    assert "both decided %" in text
-    assert "a and b" in text
-    scores = write(tmp_path, "s.json", rows(IDS, preference=[0] * 8))
-    people = write(tmp_path, "h.json", rows(IDS, preference=[1] * 8))
-    text = shown(agreement_report(scores, people, settings=FEW))
-    assert "Consistency %" in text
-    assert "100.000" in text
-
-
-def test_reasons_for_dashes_are_said_once(tmp_path):
-    scores = write(tmp_path, "s.json", rows(IDS, score=[3] * 8))
-    people = write(tmp_path, "h.json", rows(IDS, score=RATED))
-    text = shown(agreement_report(scores, people, settings=FEW))
-    assert text.count("undefined: judge gave one score to all") == 1
+    for scores, reason in ((SCORED, 0), ([3] * 8, 1)):
+        content = both(tmp_path, rows(IDS, score=scores), people)
+        judged, among = tables(content)
+        assert [row[0].text for row in judged.rows] == ["all categories", "SA"]
+        assert [row[0].text for row in among.rows] == ["a", "b"]
+        found = content["judges"][0]["groups"][0]["coefficients"].values()
+        values = [cell.value for cell in judged.rows[0][1:]]
+        assert values == [estimate["value"] for estimate in found]
+        assert sum("one score to all" in note for note in judged.notes) == reason
+    votes = both(tmp_path, rows(IDS, vote=["system"] * 8), rows(IDS, vote=["anole"] * 8))
+    assert [c.heading for c in tables(votes)[0].columns][1:] == ["both decided %", "all %"]

@@ -20,6 +20,7 @@ from trial import filled
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
 from benchmarks.studies.bias import scores
+from benchmarks.studies.bias.observations import Finding, Measured
 from benchmarks.studies.bias.scores import Scored
 from benchmarks.studies.bias.verdicts import lengths
 from benchmarks.tasks.published import as_asked
@@ -72,6 +73,12 @@ def scored(root: Path, *judges: RubricJudge) -> Scored:
     return Scored.of(experiment_of(judges[0]), Store(root))
 
 
+def split(measured: Measured) -> tuple[list[Finding], list[str]]:
+    found = list(measured)
+    findings = [m for m in found if isinstance(m, Finding)]
+    return findings, [m for m in found if isinstance(m, str)]
+
+
 def odd(seed: int) -> Sequence[int]:
     return [derived_seed(seed, s.id, 0, 0) % 2 for s in SAMPLES]
 
@@ -90,7 +97,7 @@ def test_scores_of_one_query_are_preferences(tmp_path: Path) -> None:
 
 def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
     other = judge_of(GRADER, seed=3)
-    findings, absent = scores.repeated(scored(tmp_path, judge_of(GRADER), other))
+    findings, absent = split(scores.repeated(scored(tmp_path, judge_of(GRADER), other)))
     same = [x == y for x, y in zip(odd(0), odd(3), strict=True)]
     assert 0 < sum(same) < 6
     told = {f.measure: f.estimate.value for f in findings}
@@ -99,11 +106,13 @@ def test_repeatability_of_a_rubric_judge_over_seeds(tmp_path: Path) -> None:
         100 / 6 * (6 - sum(same)) / 6
     )
     assert not absent
-    once, why = scores.repeated(scored(tmp_path / "once", judge_of(GRADER)))
+    once, why = split(scores.repeated(scored(tmp_path / "once", judge_of(GRADER))))
     assert once == []
     assert why == ["judge:chatty: scored under one seed only"]
     greedy = judge_of(chat_spec(target="comparing_helpers:Grader"))
-    assert "nothing at random" in scores.repeated(scored(tmp_path / "g", greedy))[1][0]
+    assert (
+        "nothing at random" in split(scores.repeated(scored(tmp_path / "g", greedy)))[1][0]
+    )
 
 
 def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
@@ -111,13 +120,13 @@ def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
     theirs = judge_of(own.stage, rubric=f"official:{path}")
     assert JudgeSettings(rubric=f"official:{path}").mode == "corrected"
     both_scored = scored(tmp_path / "run", own, theirs)
-    findings, _ = scores.reworded(both_scored, RubricSource(path))
+    findings, _ = split(scores.reworded(both_scored, RubricSource(path)))
     told = {f.measure: f.estimate.value for f in findings}
     # Their wording makes the grader one point of 6 harsher.
     assert told["equal, %"] == 0
     assert told["mean difference, points of 100"] == pytest.approx(100 / 6)
     assert len(findings) == 2
-    assert scores.reworded(both_scored, OWN_WORDING)[1] == [
+    assert split(scores.reworded(both_scored, OWN_WORDING))[1] == [
         "judge:chatty: scores by one rubric only"
     ]
 
@@ -125,7 +134,7 @@ def test_rewording_of_a_rubric_judge(tmp_path: Path, path: Path) -> None:
 def test_a_judge_of_its_own_settings_is_no_other_wording(tmp_path: Path) -> None:
     """Another run showed the same judge fewer pictures, by the same rubric."""
     fewer, all_shown = judge_of(GREEDY, max_images=1), judge_of(GREEDY)
-    found, absent = scores.reworded(scored(tmp_path, fewer, all_shown), OWN_WORDING)
+    found, absent = split(scores.reworded(scored(tmp_path, fewer, all_shown), OWN_WORDING))
     assert found == []
     assert absent == ["judge:chatty: scores by one rubric only"]
 
@@ -136,7 +145,9 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     about = {"max_images": 1, "retries": 3, "seed": 5}
     own = judge_of(GRADER, **about)
     theirs = judge_of(GRADER, rubric=f"official:{path}", **about)
-    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), RubricSource(path))
+    found, _ = split(
+        scores.reworded(scored(tmp_path / "run", own, theirs), RubricSource(path))
+    )
     assert {f.judge for f in found} == {
         "judge:chatty: the run's rubric and released rubric"
     }
@@ -146,7 +157,7 @@ def test_another_rubric_is_asked_for_with_the_judges_own_settings(
     assert variants["released scorer"] == released
     # Equal texts are one rubric, and a mode alone is no rubric.
     both = scored(tmp_path / "modes", theirs, released)
-    assert scores.reworded(both, RubricSource(path)) == (
+    assert split(scores.reworded(both, RubricSource(path))) == (
         [],
         ["judge:chatty: scores by one rubric only"],
     )
@@ -159,7 +170,9 @@ def test_readers_of_one_question_are_no_wordings(
     shy = chat_spec(target="comparing_helpers:Shy")
     own, theirs = judge_of(shy), judge_of(shy, rubric=f"official:{path}")
     monkeypatch.setitem(globals(), "SHOWN", ())
-    found, _ = scores.reworded(scored(tmp_path / "run", own, theirs), RubricSource(path))
+    found, _ = split(
+        scores.reworded(scored(tmp_path / "run", own, theirs), RubricSource(path))
+    )
     assert {f.judge for f in found} == {
         "judge:chatty: the run's rubric and released rubric"
     }

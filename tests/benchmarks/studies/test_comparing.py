@@ -11,21 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from api_helpers import fill
 from comparing_helpers import creation_row, write_tsv
-from rich.console import Console
 
-from benchmarks import commands
-from benchmarks.runs.config import RunConfig
+from benchmarks.plain_console import PlainConsole
 from benchmarks.studies.bias import sections
 from benchmarks.studies.bias.observations import Section
 from benchmarks.studies.pairwise import CompareOptions, compare
-from benchmarks.studies.pairwise.judgements import read_rulings
 from cluster.lock import RunInUse, RunLock
 from generators.errors import UsageError
 from generators.keys import derived_seed
 from scorers.judging.sources import parse_rubric
 
-TERSE, WORDY, MIDDLING = (f"comparing_helpers:{n}" for n in ("Terse", "Wordy", "Middling"))
+TERSE, WORDY = (f"comparing_helpers:{name}" for name in ("Terse", "Wordy"))
 PUBLISHED = "published:gpt-4o-1120"
 SAYS = ["", "!first", "!mute", "!silent", "!refuse", ""]
 """What is special about each of the six questions."""
@@ -38,10 +36,7 @@ ROWS = [
 def answered(root: Path, *systems: str) -> Path:
     """A run whose systems have answered."""
     tsv = write_tsv(root.parent / "Creation.tsv", ROWS)
-    config = RunConfig(
-        data=f"creation:{tsv}", systems=systems, scorers=(), weights="tiny", out=root
-    )
-    commands.run(config, Console(file=io.StringIO()))
+    fill(root, data=f"creation:{tsv}", systems=systems, scorers=[], weights="tiny")
     return root
 
 
@@ -49,7 +44,7 @@ def compared(root: Path, **about: Any) -> tuple[int, dict[str, Any], str]:
     wanted = {"protocol": "creation", "judge": "comparing_helpers:Longest"} | about
     wanted["rubric"] = parse_rubric(wanted.get("rubric"))
     said = io.StringIO()
-    status = compare(root, CompareOptions(**wanted), Console(file=said, width=240))
+    status = compare(root, CompareOptions(**wanted), PlainConsole(file=said, width=240))
     content = json.loads(page_of(said.getvalue()).with_suffix(".json").read_text())
     return status, content, said.getvalue()
 
@@ -67,7 +62,7 @@ def overall(content: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> Path:
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with two systems."""
     root = tmp_path_factory.mktemp("compared") / "run"
     with pytest.MonkeyPatch.context() as patch:
@@ -96,39 +91,16 @@ def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:
     assert row["values"]["reward"]["n"] == 3
     assert row["values"]["win_rate"]["value"] == pytest.approx(250 / 3)
     counts = row["counts"]
-    assert {
-        n: counts[n] for n in ("questions", "unjudged", "read", "unread", "failed")
-    } == {
-        "questions": 6,
-        "unjudged": 1,
-        "read": 6,
-        "unread": 2,
-        "failed": 2,
-    }
+    wanted = {"questions": 6, "unjudged": 1, "read": 6, "unread": 2, "failed": 2}
+    assert wanted.items() <= counts.items()
     # Two could not be read and were asked for once more.
     assert "12 judgements asked in" in said
-    assert f"random weights (tiny: {TERSE}, {WORDY}, judge comparing" in said
-    assert page_of(said).read_text().startswith("# Comparison by creation")
     assert (run / "manifest.json").read_text() == before
 
     # The judge's refusals are final, so nothing is asked again, nor told otherwise.
     again = compared(run)
     assert "0 judgements asked" in again[2]
     assert again[1]["table"] == content["table"]
-
-
-@pytest.mark.slow
-def test_another_system_is_judged_in_its_own_pairs_only(run: Path) -> None:
-    compared(run)
-    assert "0 judgements asked" in compared(run, baseline=WORDY)[2]
-    answered(run, TERSE, WORDY, MIDDLING)
-    _, content, said = compared(run)
-    assert (
-        "24 judgements asked" in said
-    )  # two new pairs, five questions, two orders, two again
-    table = overall(content)
-    assert list(table) == ["Terse-Wordy", "Terse-Middling", "Wordy-Middling"]
-    assert table["Wordy-Middling"]["values"]["reward"]["value"] < 0
 
 
 def test_the_published_answers_are_a_baseline_that_no_run_has_made(run: Path) -> None:
@@ -162,7 +134,6 @@ def test_every_protocol_counts_a_judge_that_likes_the_first_as_undecided(
     assert row["values"][value]["value"] == wanted
     assert row["values"][value]["n"] == 5
     assert row["counts"]["unjudged"] == 1
-    assert page_of(said).exists()
 
 
 def test_a_judge_that_draws_is_asked_again_and_its_repeats_measured(run: Path) -> None:
@@ -172,7 +143,6 @@ def test_a_judge_that_draws_is_asked_again_and_its_repeats_measured(run: Path) -
     assert "24 judgements asked" in said
     # Repeats are no more evidence: the table counts the first judging alone.
     assert overall(content)["Terse-Wordy"]["counts"]["read"] == 6
-    path = next((run / "compare" / "creation").glob("judgements-*.jsonl"))
     found = {s.name: s for s in sections(run)}
     repeatable = found["repeatability"]
     by = {(f.judge.split(" ")[0], f.measure): f for f in repeatable.findings}
@@ -183,7 +153,6 @@ def test_a_judge_that_draws_is_asked_again_and_its_repeats_measured(run: Path) -
     assert equal.estimate.n == 3
     assert equal.judgements == 6
     assert any("Longest" in reason for reason in repeatable.absent)
-    assert all(r.question for r in read_rulings(path))
     with pytest.raises(UsageError, match="draws nothing at random"):
         compared(run, judgings=2)
 
@@ -216,13 +185,7 @@ def test_it_is_told_why_there_is_no_verdict(run: Path) -> None:
         ("failed", 2, "will not judge"),
         ("unscored", 2, "no verdict; wanted [[A>>B]] to [[B>>A]]"),
     }
-    written = page_of(said).read_text()
-    for told in (said, written):
-        assert "will not judge" in told
-    assert "## Reasons" in written
     failures = page_of(said).with_name(f"{page_of(said).stem}-failures.csv")
-    assert failures.name in said
-    assert failures.name in written
     lines = list(csv.DictReader(failures.open()))
     assert {line["system"] for line in lines} == {pair}
     assert Counter(line["reason"] for line in lines)["will not judge"] == 2
@@ -234,8 +197,6 @@ def test_a_baseline_without_answers_is_told(run: Path) -> None:
     assert status == 0
     (why,) = content["reasons"].values()
     assert sum(r["count"] for r in why) == 6
-    assert "gt: " in said
-    assert "Warning: no reply was read, so there are no numbers." in said
     assert "0 judgements asked in" in said
 
 
@@ -254,8 +215,6 @@ def test_a_judge_that_cannot_be_loaded_has_not_been_asked(run: Path) -> None:
     status, _, said = compared(run, judge="comparing_helpers:Unloadable")
     assert status == 1
     assert "0 judgements asked, 10 could not be asked in" in said
-    assert "stage could not be loaded" in said
-    assert "no weights here" in said
 
 
 @pytest.mark.parametrize(
@@ -268,12 +227,7 @@ def test_a_judge_that_cannot_be_loaded_has_not_been_asked(run: Path) -> None:
         ({"rubric": "theirs"}, "official:PATH"),
         ({"judge": "gpt-5000x"}, "gpt-5000x"),
         ({"settings": ("seed=3",)}, "models.NAME"),
-        ({"settings": ("models=3",)}, "models.NAME"),
         ({"settings": ('models."comparing_helpers:Longest"=3',)}, "no key of"),
-        (
-            {"settings": ('models."comparing_helpers:Longset".length=3',)},
-            "did you mean 'comparing_helpers:Longest'",
-        ),
         ({"settings": (f'models."{TERSE}".length=3',)}, "unknown judge .*Terse"),
         ({"judgings": 0}, "at least once"),
     ],

@@ -1,4 +1,4 @@
-"""`plait diff`: paired by query id, against arithmetic done by hand."""
+"""`plait diff`: scores, texts and images paired by query, against arithmetic by hand."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from api_helpers import fill
 from scipy import stats
 from trial import Measuring, as_asked, sample
 from typer.testing import CliRunner
@@ -15,7 +16,6 @@ from typer.testing import CliRunner
 from benchmarks.results.board import Board
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
-from benchmarks.studies import differences
 from benchmarks.studies.differences import FinishedRun, run_difference
 from benchmarks.tasks.task_set import TaskSet
 from cluster.plan import Evaluation
@@ -40,7 +40,11 @@ def outcome(value: float | None) -> Outcome[Score]:
 
 
 def finished(
-    root: str, scores: Scores, scorer: str = "measure", **asked: str
+    root: str,
+    scores: Scores,
+    scorer: str = "measure",
+    answers: dict[str, Document | Failure] | None = None,
+    **asked: str,
 ) -> FinishedRun:
     numbers = sorted({number for values in scores.values() for number in values})
     samples = {n: sample(n, asked.get(f"q{n}", "")) for n in numbers}
@@ -51,7 +55,14 @@ def finished(
         for n, value in values.items()
     ]
     queries: tuple[Sample, ...] = tuple(samples.values())
-    systems = tuple(System(name=name, draft=None) for name in scores)
+    systems = tuple(
+        System(
+            name=name,
+            draft=None,
+            answers=answers or {s.id: document.value for s in queries},
+        )
+        for name in scores
+    )
     task = TaskSet(
         name="t", samples=queries, prompt=as_asked, categories={}, fields=(), about={}
     )
@@ -63,7 +74,7 @@ def finished(
         scorers=(Named(scorer),),
         identities={},
     )
-    board = Board(
+    board = Board.of(
         systems=systems,
         scorers=(Named(scorer),),
         evaluations=made,
@@ -71,7 +82,7 @@ def finished(
         fields=(),
         weights="tiny",
     )
-    return FinishedRun(Path(root), experiment, board)
+    return FinishedRun(Path(root), experiment, board, lambda job: None)
 
 
 @pytest.fixture
@@ -139,13 +150,20 @@ def test_systems_are_paired_by_name_or_as_asked(runs: dict[str, FinishedRun]) ->
         run_difference(Path("a"), Path("b"), None, "anole")
 
 
-def test_what_cannot_be_paired_is_said(runs: dict[str, FinishedRun]) -> None:
+def test_runs_without_a_common_system_are_refused(runs: dict[str, FinishedRun]) -> None:
     made(runs, a={"gill": {0: 1.0}}, b={"anole": {0: 9.0}})
     with pytest.raises(UsageError, match=r"share no system.*--system A --against B"):
         run_difference(Path("a"), Path("b"))
+
+
+def test_answers_are_compared_without_a_common_scorer(
+    runs: dict[str, FinishedRun],
+) -> None:
+    runs["a"] = finished("a", {"gill": {0: 1.0}})
     runs["c"] = finished("c", {"gill": {0: 2.0}}, scorer="other")
-    with pytest.raises(UsageError, match="share no scorer: a has measure, c has other"):
-        run_difference(Path("a"), Path("c"))
+    found = run_difference(Path("a"), Path("c"))
+    assert found.rows == ()
+    assert [(row.name, row.counts["equal"]) for row in found.answers] == [("gill", 1)]
 
 
 def test_a_query_that_asks_something_else_is_left_out_and_named(
@@ -157,6 +175,7 @@ def test_a_query_that_asks_something_else_is_left_out_and_named(
     found = run_difference(Path("a"), Path("b"))
     assert found.rows[0].difference.n == 2
     assert found.changed == (sample(1).id,)
+    assert found.answers[0].counts["compared"] == 2
 
 
 def test_no_common_query_gives_no_number(runs: dict[str, FinishedRun]) -> None:
@@ -190,18 +209,44 @@ def test_the_command_shows_a_table_and_writes_json(
     assert written["only_first"]["systems"] == []
 
 
-def test_runs_are_read_from_their_directories(tmp_path: Path) -> None:
-    words = ["run", "--weights", "tiny", "--limit", "6", "--set", "scorers=[]"]
-    run = CliRunner()
-    for name in ("a", "b"):
-        out = ["--system", "gt", "--out", str(tmp_path / name)]
-        assert run.invoke(app, [*words, *out], catch_exceptions=False).exit_code == 0
-    with pytest.raises(UsageError, match="share no scorer"):
-        run.invoke(
-            app, ["diff", str(tmp_path / "a"), str(tmp_path / "b")], catch_exceptions=False
-        )
+def test_answers_are_paired_by_query_system_and_repeat(
+    runs: dict[str, FinishedRun],
+) -> None:
+    ids = [sample(n).id for n in range(4)]
+    same, before, after = (Document((Text(t),)) for t in ("a b", "a b c", "a x c"))
+    first = {ids[0]: same, ids[1]: before, ids[2]: Failure("died"), ids[3]: same}
+    second = {ids[3]: Failure("died"), ids[2]: same, ids[1]: after, ids[0]: same}
+    scores: Scores = {"gill": dict.fromkeys(range(4), 1.0)}
+    runs["a"] = finished("a", scores, answers=first)
+    runs["b"] = finished("b", scores, answers=second)
+    (row,) = run_difference(Path("a"), Path("b")).answers
+    about = row.as_json()
+    limited = run_difference(Path("a"), Path("b"), answers=2)
+    assert [pair.query for pair in limited.answers[0].differing] == [ids[2]]
+    assert (about["compared"], about["equal"]) == (2, 1)
+    assert (about["only_first"], about["only_second"]) == (1, 1)
+    assert about["texts"]["first_difference"]["max"] == 1
+    assert {p["query"]: p["outcomes"] for p in about["differing"]} == {
+        ids[1]: ("done", "done"),
+        ids[2]: ("failed", "done"),
+        ids[3]: ("done", "failed"),
+    }
+
+
+def test_two_runs_that_differ_in_a_setting(tmp_path: Path) -> None:
+    """Stored answers, read from their directories: by two models, twice each."""
+    square = "pairs_of_answers:Square"
+    asked = {"data": "sample", "weights": "tiny", "limit": 3, "repeats": 2, "scorers": []}
+    asked["systems"] = [f"pairs_of_answers:Words+{square}"]
+    for name, shade in (("a", 100), ("b", 101)):
+        fill(tmp_path / name, **asked, models={square: {"shade": shade}})
+    (row,) = run_difference(tmp_path / "a", tmp_path / "b").answers
+    about = row.as_json()
+    assert about["compared"] == 6
+    assert about["texts"]["equal"] == about["texts"]["n"] == 6
+    assert about["images"]["n"] > 0
+    assert about["images"]["identical"] == 0
+    assert about["images"]["largest_difference"]["max"] == 1
+    assert {pair["repeat"] for pair in about["differing"]} == {1, 2}
     with pytest.raises(UsageError, match="is not a run directory"):
-        run.invoke(
-            app, ["diff", str(tmp_path / "a"), str(tmp_path)], catch_exceptions=False
-        )
-    assert differences.FinishedRun.at(tmp_path / "a").systems == ["gt"]
+        run_difference(tmp_path / "a", tmp_path)

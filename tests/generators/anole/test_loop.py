@@ -1,6 +1,5 @@
 """The cached, batched loop against a program that recomputes everything, one by one."""
 
-import copy
 from types import SimpleNamespace
 
 import anole_helpers as helpers
@@ -101,28 +100,6 @@ def test_ids_equal_the_naive_program(changes, context, records):
     assert sum(helpers.language().vocabulary.begin_image in t for t in ours) >= 1
 
 
-def test_answers_do_not_depend_on_batch_or_order():
-    own, seeds = settings(), list(range(20, 28))
-    many = [prompts()[i % 5] for i in range(8)]
-    together = answers(own, many, seeds)
-    assert len({len(t) for t in together}) > 3, "records must leave at different times"
-    alone = [answers(own, [p], [s])[0] for p, s in zip(many, seeds, strict=True)]
-    assert together == alone
-    backwards = answers(own, many[::-1], seeds[::-1])
-    assert backwards[::-1] == together
-    # Other neighbours, same record.
-    assert answers(own, [many[3], many[0]], [seeds[3], 99])[0] == together[3]
-
-
-def test_seeds_matter_only_when_sampling():
-    prompt = prompts()[:1]
-    sampled = {tuple(answers(settings(), prompt, [s])[0]) for s in range(4)}
-    assert len(sampled) == 4
-    greedy = settings(text_greedy=True, image_greedy=True)
-    fixed = {tuple(answers(greedy, prompt, [s], 200)[0]) for s in range(2)}
-    assert len(fixed) == 1
-
-
 def test_pictures_are_whole_and_end_of_image_is_forced():
     v = helpers.language().vocabulary
     count = helpers.SIDE**2
@@ -183,12 +160,3 @@ def test_guidance_before_the_first_picture_takes_one_stream(monkeypatch):
     assert sum(torch.equal(prompt, nothing) for prompt in opened) == 2
     assert len(opened) == 1 + 1 + 2
     assert [len(streams) for streams in owners] == [0], "every stream has left"
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16])
-def test_low_precision_runs(dtype):
-    language = helpers.language()
-    model = copy.deepcopy(language.model).to(dtype)
-    loop = interleaver(settings(), 300)
-    loop._model = model
-    assert all(t.stop for t in loop(prompts()[:2], [1, 2]))

@@ -5,9 +5,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.anole.tokens import (
-    AnoleLimits,
-    AnoleStop,
-    AnoleTrack,
     AnoleVocabulary,
     TokenMode,
     image_name,
@@ -64,91 +61,6 @@ def test_gaps_between_codes_are_refused(lost):
 
 V = AnoleVocabulary(bos=0, eos=2, begin_image=9, end_image=8, text=(20, 21), image=(4, 5))
 WORD, CODE = 20, 5
-
-
-def limits(**changes) -> AnoleLimits:
-    defaults = {"context": 100, "image_tokens": 3, "max_text_tokens": 100, "max_images": 9}
-    return AnoleLimits(**defaults | changes)
-
-
-def track(prompt=(0, 20), **changes) -> AnoleTrack:
-    return AnoleTrack(prompt, V, limits(**changes))
-
-
-def feed(record: AnoleTrack, *tokens: int) -> AnoleTrack:
-    for token in tokens:
-        record.take(token)
-    return record
-
-
-def test_a_picture_takes_exactly_its_codes_and_is_closed():
-    record = feed(track(), WORD, V.begin_image)
-    modes = []
-    for token in (CODE, CODE, CODE, V.end_image):
-        modes.append(record.mode)
-        record.take(token)
-    assert modes == [TokenMode.IMAGE, TokenMode.IMAGE, TokenMode.IMAGE, TokenMode.CLOSING]
-    assert record.mode is TokenMode.TEXT
-    assert record.images == 1
-    assert record.generated == [WORD, V.begin_image, CODE, CODE, CODE, V.end_image]
-    assert record.stop is None
-
-
-def test_end_of_sequence_stops():
-    assert feed(track(), WORD, V.eos).stop is AnoleStop.END
-
-
-def test_end_of_sequence_in_the_prompt_does_not():
-    assert track(prompt=(0, V.eos, 20)).stop is None
-
-
-@pytest.mark.parametrize(("length", "allowed"), [(94, True), (95, False), (96, False)])
-def test_pictures_are_banned_where_they_no_longer_fit(length, allowed):
-    """Upstream's rule: not at or after max_seq_len - (codes + 2)."""
-    assert track(prompt=(0,) * length).may_begin_image is allowed
-
-
-def test_the_last_allowed_picture_leaves_room_for_one_token():
-    record = feed(track(prompt=(0,) * 94), V.begin_image, CODE, CODE, CODE, V.end_image)
-    assert len(record.ids) == 99
-    assert record.stop is None
-    assert feed(record, WORD).stop is AnoleStop.CONTEXT
-
-
-def test_pictures_are_banned_after_the_last_one():
-    record = feed(track(max_images=1), V.begin_image, CODE, CODE, CODE, V.end_image)
-    assert not record.may_begin_image
-    assert not track(max_images=0).may_begin_image
-
-
-def test_full_context_stops():
-    record = feed(track(prompt=(0,) * 98), WORD)
-    assert record.stop is None
-    assert feed(record, WORD).stop is AnoleStop.CONTEXT
-
-
-def test_text_budget_counts_from_the_last_picture():
-    record = feed(track(max_text_tokens=3), WORD, WORD)
-    assert record.stop is None
-    assert feed(record, WORD).stop is AnoleStop.BUDGET
-    again = feed(track(max_text_tokens=3), WORD, WORD, V.begin_image)
-    feed(again, CODE, CODE, CODE, V.end_image, WORD, WORD)
-    assert again.stop is None
-    assert feed(again, WORD).stop is AnoleStop.BUDGET
-
-
-def test_text_budget_never_cuts_a_picture():
-    record = feed(track(max_text_tokens=1), V.begin_image, CODE, CODE, CODE)
-    assert record.stop is None
-    assert record.mode is TokenMode.CLOSING
-
-
-def test_guidance_contexts():
-    record = track(prompt=(0, 20, V.begin_image, 4, 5, 4, V.end_image, 21))
-    feed(record, WORD, V.begin_image)
-    pictures, nothing = record.guidance_prompts()
-    assert pictures == (0, V.begin_image, 4, 5, 4, V.end_image, V.begin_image)
-    assert nothing == (0, V.begin_image)
 
 
 def test_split():

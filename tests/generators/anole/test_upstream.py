@@ -6,6 +6,7 @@ import anole_upstream_helpers as upstream
 import numpy as np
 import pytest
 import torch
+from picture_helpers import png
 
 from generators.anole.codec import Codec, encoder_input, pack_codes
 from generators.anole.draft import AnoleDraft
@@ -44,14 +45,14 @@ def prompts(stage) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("name", upstream.PICTURES)
 def test_pictures_are_prepared_as_upstream(name, arrays):
-    image = upstream._png(upstream.picture(*upstream.PICTURES[name]))
+    image = png(upstream.picture(*upstream.PICTURES[name]))
     expected = (arrays[f"picture_{name}"] / 255.0 * 2 - 1).astype(np.float32)
     assert np.array_equal(encoder_input(image, 64).numpy(), expected)
 
 
 @pytest.mark.parametrize("name", upstream.PICTURES)
 def test_pictures_become_the_same_codes(name, arrays, stage):
-    image = upstream._png(upstream.picture(*upstream.PICTURES[name]))
+    image = png(upstream.picture(*upstream.PICTURES[name]))
     codec: Codec = stage().codec
     assert (
         codec.encode(encoder_input(image, 64)).ravel().tolist()

@@ -16,12 +16,12 @@ class NotedStreams:
     def open(self, prompts):
         return [f"stream of {prompt}" for prompt in prompts]
 
-    def close(self, stream):
-        self.closed.append(stream)
+    def close(self, stream, broken):
+        self.closed.append((stream, broken))
 
 
 def test_records_have_their_own_prompt_and_seed_and_leave_when_they_stop():
-    tracks = [SimpleNamespace(stop=stop) for stop in (None, "end", None, "length")]
+    tracks = [SimpleNamespace(stop=stop) for stop in (None, "end", None, "no numbers")]
     streams, seeds = NotedStreams(), [7, 3, 7, 5]
     records = open_records(DecodingRecord, tracks, streams, "abcd", seeds)
     assert [r.index for r in records] == [0, 1, 2, 3]
@@ -31,4 +31,4 @@ def test_records_have_their_own_prompt_and_seed_and_leave_when_they_stop():
     alone = [torch.rand((), generator=torch.Generator().manual_seed(s)) for s in seeds]
     assert draws == [number.item() for number in alone]
     assert close_stopped(records, streams) == [records[0], records[2]]
-    assert streams.closed == ["stream of b", "stream of d"]
+    assert streams.closed == [("stream of b", False), ("stream of d", True)]

@@ -19,7 +19,6 @@ from generators.diffusion.placing import (
     spread,
     use_attention,
 )
-from generators.loading.strict import device_of
 
 pytestmark = pytest.mark.models
 CPU = torch.device("cpu")
@@ -83,12 +82,6 @@ def test_xformers_is_in_use_where_the_setter_does_nothing(name, like_a_gpu):
     drawn = pixels(drawing(REQUESTS[:2]))
     assert ATTENDED
     assert furthest(drawn, pixels(stage(name, device="cpu")(REQUESTS[:2]))) <= 1
-
-
-def test_xformers_in_a_model_that_dispatches(like_a_gpu):
-    model = denoiser("flux")
-    assert kernels(model, "xformers") == {"xformers"}
-    assert kernels(model, "sdpa") == {"sdpa"}
 
 
 @pytest.mark.parametrize("architecture", ["sdxl", "sd3"])
@@ -200,11 +193,6 @@ def test_spread_pipeline_draws_the_same(name):
     drawing = stage(name)
     spread(drawing.drawer.pipeline, [CPU, CPU])
     assert furthest(pixels(drawing(REQUESTS[:3])), pixels(shared(name)(REQUESTS[:3]))) <= 1
-
-
-def test_device_names():
-    assert device_of("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert device_of("cuda:1") == torch.device("cuda", 1)
 
 
 def test_pipeline_without_denoiser():

@@ -10,7 +10,6 @@ import pytest
 from diffusion_helpers import (
     REQUESTS,
     Spy,
-    from_folder,
     furthest,
     pixels,
     shared,
@@ -20,7 +19,7 @@ from diffusion_helpers import (
 
 from generators.base import Result
 from generators.diffusion import calls
-from generators.diffusion.calls import IN_BATCHES, RULES, Call, call_of, draws_in_batches
+from generators.diffusion.calls import Call, call_of, draws_in_batches
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.loading import FURTHER_PIPELINES
 from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
@@ -75,12 +74,6 @@ def test_blank_negative_prompt_stands_in_the_record():
     assert isinstance(outcome, Result)
     assert outcome.notes["negative_prompt"] == " "
     assert furthest(pixels([outcome]), pixels(shared("qwen-image")(REQUESTS[:1]))) <= 1
-
-
-def test_own_negative_prompt_is_given_and_needs_no_note():
-    call = called("qwen-image", guidance=4.0, negative_prompt="fog")
-    assert (call.negative_prompt, call.notes) == ("fog", {})
-    assert called("qwen-image", guidance=1.0).negative_prompt is None
 
 
 def test_arguments_reach_the_pipeline():
@@ -187,12 +180,6 @@ def test_collecting_parameters_are_no_arguments(name):
         called("pixart-sigma", arguments={name: 1})
 
 
-def test_distillation_is_read_from_a_checkpoint(tmp_path):
-    tiny_pipeline("flux2-klein").save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="does not use guidance 4"):
-        from_folder(tmp_path, "flux2-klein", guidance=4.0)
-
-
 def test_captions_are_cleaned_only_on_request(monkeypatch):
     """PixArt does so by default, but only where two packages are installed."""
     assert called("pixart-sigma").arguments["clean_caption"] is False
@@ -208,13 +195,6 @@ def test_captions_are_cleaned_only_on_request(monkeypatch):
 @pytest.mark.parametrize("architecture", DESIGNS)
 def test_named_pipelines_draw_in_batches(architecture):
     assert draws_in_batches(tiny_pipeline(architecture))
-
-
-def test_rules_are_for_pipelines_of_diffusers():
-    assert all(hasattr(diffusers, name) for name in IN_BATCHES)
-    for name, rule in RULES.items():
-        parameters = inspect.signature(getattr(diffusers, name).__call__).parameters
-        assert rule.argument in parameters, name
 
 
 def test_further_pipelines_draw_from_prompts():

@@ -22,7 +22,6 @@ from generators.base import Failure, Result
 from generators.diffusion import calls, drawer
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.outputs import pictures_of
-from generators.diffusion.parts import TINY_VOCABULARY
 from generators.diffusion.randomness import UNSEEDED, global_generators
 from generators.diffusion.settings import DiffusionSettings
 from generators.diffusion.tokenizers import small_tokenizer
@@ -182,7 +181,7 @@ def cogview4():
     torch.manual_seed(0)
     tokenizer = small_tokenizer("gemma")
     text = GlmConfig(
-        vocab_size=TINY_VOCABULARY,
+        vocab_size=640,
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,

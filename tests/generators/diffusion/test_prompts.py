@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from typing import ClassVar
 
 import pytest
 import torch
@@ -42,13 +41,6 @@ def test_lengths_the_pipelines_cut_to(architecture, limits):
 def test_setting_changes_t5_and_leaves_clip():
     readers = readers_of(tiny_pipeline("flux"), 100)
     assert {r.name: r.limit for r in readers} == {"text_encoder": 77, "text_encoder_2": 100}
-
-
-def test_encoder_that_was_left_out_reads_nothing():
-    pipeline = tiny_pipeline("sd3")
-    pipeline.text_encoder_3 = None
-    names = [r.name for r in readers_of(pipeline, None)]
-    assert names == ["text_encoder", "text_encoder_2"]
 
 
 CLIP = PromptReader("text_encoder", small_tokenizer("clip"), 77)
@@ -140,13 +132,6 @@ def test_instruction_of_sana_can_be_left_out():
     drawing = stage("sana", arguments={"complex_human_instruction": []})
     assert drawing.readers[0].read("x" * 400).kept == 299
     assert shared("sana").readers[0].read("x" * 400).kept == 298
-
-
-def test_processor_in_the_place_of_a_tokenizer_is_not_read():
-    class Flux2Pipeline:
-        components: ClassVar = {"tokenizer": object(), "text_encoder": object()}
-
-    assert readers_of(Flux2Pipeline(), None) == ()
 
 
 def test_cut_text_does_not_change_the_picture():

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from generators.base import Kind
 from generators.errors import CheckpointError
-from pipelines.presets import OPENJOURNEY_TRIGGER, T2IS, TextToImageSettings
+from pipelines.presets import T2IS, TextToImageSettings
 
 ROOT = CHECKOUT
 
@@ -51,11 +51,6 @@ def test_published_settings(name, steps, guidance, side, dtype):
     assert keyed["width"] == side
     assert keyed["prompt_prefix"] == "", "MMIE gives all models the same text"
     assert keyed["scheduler"] is None
-
-
-def test_openjourney_trigger_is_at_hand():
-    settings = T2IS["openjourney"].model_copy(update={"prompt_prefix": OPENJOURNEY_TRIGGER})
-    assert settings.keyed("tiny")["prompt_prefix"] == "mdjrny-v4 style "
 
 
 def test_tiny_size_and_steps_are_in_the_key():

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generators.document import Document, Draft, ImageRequest, Sample, Text, Turn
-from generators.emu2.prompts import Emu2Composition, compose, fill_template
+from generators.emu2.composition import Emu2Composition, compose, fill_template
 from generators.errors import UsageError
 from generators.natives import native
 

@@ -130,20 +130,6 @@ def altered(folders, tmp_path, part: str, change) -> dict[str, str]:
     return folders | {part: str(where)}
 
 
-def test_every_difference_is_named_in_one_error(folders, tmp_path):
-    def change(tensors) -> None:
-        del tensors["decoder.layers.0.fc1.weight"]
-        tensors["decoder.layers.7.fc1.weight"] = torch.zeros(2)
-        tensors["decoder.final_layer_norm.bias"] = torch.zeros(63)
-
-    with pytest.raises(CheckpointError) as raised:
-        drafting(altered(folders, tmp_path, "language", change))
-    message = str(raised.value)
-    assert "1 missing: decoder.layers.0.fc1.weight" in message
-    assert "1 unexpected: decoder.layers.7.fc1.weight" in message
-    assert "decoder.final_layer_norm.bias (63,), not (64,)" in message
-
-
 @pytest.mark.parametrize(("declared", "rows"), [(421, 30), (900, 800), (410, 410)])
 def test_embeddings_must_be_those_of_the_config_and_of_all_words(
     folders, tmp_path, declared, rows
@@ -158,96 +144,6 @@ def test_embeddings_must_be_those_of_the_config_and_of_all_words(
     path.write_text(json.dumps(json.loads(path.read_text()) | {"vocab_size": declared}))
     with pytest.raises(CheckpointError, match=rf"embed_tokens\.weight \({rows}, 64\)"):
         drafting(broken)
-
-
-def test_own_keys_are_strict_in_both_stages(folders, tmp_path):
-    def change(tensors) -> None:
-        tensors["model.stray"] = torch.zeros(1)
-
-    broken = altered(folders, tmp_path, "model", change)
-    with pytest.raises(CheckpointError, match=r"1 unexpected: model\.stray"):
-        drafting(broken)
-    with pytest.raises(CheckpointError, match=r"1 unexpected: model\.stray"):
-        rendering(broken)
-
-
-@pytest.mark.parametrize(
-    ("name", "shape", "message"),
-    [
-        ("visual_embeddings.bias", (3,), r"visual_embeddings\.bias \(3,\), not \(256,\)"),
-        ("visual_embeddings.weight", (256, 31), r"require \(256, 32\)"),
-        (
-            "input_embeddings.weight",
-            (8, 63),
-            r"model\.input_embeddings\.weight has the shape \(8, 63\).* have 64 values",
-        ),
-        ("input_embeddings.weight", (64,), r"not one of 2 dimensions"),
-    ],
-)
-def test_misshapen_parts_of_the_draft(folders, tmp_path, name, shape, message):
-    def change(tensors) -> None:
-        tensors[f"model.{name}"] = torch.zeros(shape)
-
-    with pytest.raises(CheckpointError, match=message):
-        drafting(altered(folders, tmp_path, "model", change))
-
-
-@pytest.mark.parametrize(
-    ("name", "message"),
-    [
-        ("query_embs", "lacks"),
-        ("tfm.decoder.layers.1.norm3.bias", r"1 missing: .*norm3\.bias"),
-        ("tfm.encoder.layers.0.linear1.weight", "lacks"),
-    ],
-)
-def test_missing_parts_of_the_mapper(folders, tmp_path, name, message):
-    def change(tensors) -> None:
-        del tensors[f"model.gen_text_hidden_fcs.0.{name}"]
-
-    with pytest.raises(CheckpointError, match=message):
-        rendering(altered(folders, tmp_path, "model", change))
-
-
-def test_vision_tower_is_strict_and_the_text_tower_is_not_read(folders, tmp_path):
-    def change(tensors) -> None:
-        tensors["text_model.whatever"] = torch.zeros(1)
-        del tensors["vision_model.post_layernorm.weight"]
-
-    with pytest.raises(CheckpointError, match=r"vision tower of .*post_layernorm\.weight"):
-        drafting(altered(folders, tmp_path, "vision", change))
-
-
-@pytest.mark.parametrize(
-    ("part", "file"),
-    [
-        ("model", "pretrained_ckpt.pth.tar"),
-        ("language", "model-00001-of-00002.safetensors"),
-        ("vision", "model.safetensors"),
-    ],
-)
-def test_truncated_files(folders, tmp_path, part, file):
-    copied = tmp_path / part
-    shutil.copytree(folders[part], copied)
-    (copied / file).write_bytes((copied / file).read_bytes()[:-300])
-    with pytest.raises(CheckpointError, match=rf"{file} is broken"):
-        drafting(folders | {part: str(copied)})
-
-
-@pytest.mark.parametrize(
-    ("part", "file"),
-    [
-        ("model", "model_args.json"),
-        ("model", "pretrained_ckpt.pth.tar"),
-        ("language", "config.json"),
-        ("vision", "preprocessor_config.json"),
-    ],
-)
-def test_missing_files_are_named(folders, tmp_path, part, file):
-    copied = tmp_path / part
-    shutil.copytree(folders[part], copied)
-    (copied / file).unlink()
-    with pytest.raises(CheckpointError, match=f"has no file '{file}'"):
-        drafting(folders | {part: str(copied)})
 
 
 def test_missing_vocabulary_is_named(folders, tmp_path):
@@ -268,43 +164,6 @@ def test_missing_companions_are_named_before_anything_runs(folders, tmp_path):
     settings = GillRenderSettings(model=folders["model"], diffusion=absent)
     with pytest.raises(CheckpointError, match="no such file or folder"):
         settings.spec("gill-render", "pretrained")
-
-
-def test_ids_of_the_image_tokens_must_be_those_trained_with(folders, tmp_path):
-    copied = tmp_path / "gill"
-    shutil.copytree(folders["model"], copied)
-    about = json.loads((copied / "model_args.json").read_text())
-    about["gen_token_idx"] = [i + 1 for i in about["gen_token_idx"]]
-    (copied / "model_args.json").write_text(json.dumps(about))
-    with pytest.raises(CheckpointError, match="was trained with image tokens"):
-        drafting(folders | {"model": str(copied)})
-
-
-def test_pickled_code_is_refused(folders, tmp_path, capsys):
-    copied = tmp_path / "gill"
-    shutil.copytree(folders["model"], copied)
-    pickled = {"state_dict": {"model.logit_scale": _PrintsWhenLoaded()}}
-    torch.save(pickled, copied / "pretrained_ckpt.pth.tar")
-    with pytest.raises(CheckpointError, match="holds more than tensors"):
-        rendering(folders | {"model": str(copied)})
-    assert "executed" not in capsys.readouterr().out
-
-
-class _PrintsWhenLoaded:
-    def __reduce__(self):
-        return (print, ("executed",))
-
-
-def test_a_diffusion_model_of_another_width_is_refused(folders, tmp_path):
-    def change(tensors) -> None:
-        name = "model.gen_text_hidden_fcs.0.model"
-        tensors[f"{name}.weight"], tensors[f"{name}.bias"] = (
-            torch.zeros(24, 32),
-            torch.zeros(24),
-        )
-
-    with pytest.raises(CheckpointError, match=r"gives vectors of 24.*reads vectors of 32"):
-        rendering(altered(folders, tmp_path, "model", change))
 
 
 def parameters(module: torch.nn.Module) -> int:
@@ -340,22 +199,6 @@ def test_dummy_weights_interleave(monkeypatch):
     assert [o.value for o in again(helpers.QUESTIONS)] == [o.value for o in outcomes]
 
 
-def test_a_worker_makes_the_stages_of_a_spec(folders):
-    named = {k: v for k, v in folders.items() if k != "diffusion"}
-    spec = GillDraftSettings(**named, device="cpu").spec("gill-draft", "pretrained")
-    assert spec.identity.count("folder:") == 3
-    assert GillDraft(**spec.settings, **spec.options).language.context == 2048
-    settings = GillRenderSettings(
-        model=folders["model"],
-        diffusion=folders["diffusion"],
-        device="cpu",
-        dtype="float32",
-    )
-    spec = settings.spec("gill-render", "pretrained")
-    assert spec.identity.count("folder:") == 2
-    GillRender(**spec.settings, **spec.options)
-
-
 def test_tokenizer_json_and_slow_files_agree(tmp_path):
     from generators.gill.tokens import opt_tokenizer
     from generators.loading.files import Files
@@ -367,28 +210,3 @@ def test_tokenizer_json_and_slow_files_agree(tmp_path):
     assert isinstance(slow, Tokenizer)
     for text in ("The house, a  river\n\nand 7 boats.", "</s>a<pad>", "\u00e9\u4e00"):
         assert slow.encode(text).ids == fast.encode(text).ids
-
-
-def test_hub_ids_are_read_from_the_cache_without_a_network(tmp_path, monkeypatch):
-    from huggingface_hub import constants
-
-    commit = "0123456789" * 4
-    snapshots = {}
-    for name in ("gill", "opt", "clip"):
-        repository = tmp_path / f"models--someone--{name}"
-        snapshots[name] = repository / "snapshots" / commit
-        (repository / "refs").mkdir(parents=True)
-        (repository / "refs" / "main").write_text(commit)
-    helpers.save_own(snapshots["gill"], helpers.tiny())
-    helpers.save_opt(snapshots["opt"], helpers.tiny(), slow=True)
-    helpers.save_clip(snapshots["clip"], helpers.tiny().vision)
-    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
-    named = {"model": "someone/gill", "vision": "someone/clip"}
-    settings = GillDraftSettings(**named, language="someone/opt", device="cpu")
-    spec = settings.spec("gill-draft", "pretrained")
-    assert spec.options["language"] == f"someone/opt@{commit}"
-    stage = GillDraft(**spec.settings, **spec.options)
-    assert stage.language.tokens.vokens == helpers.tiny().language.tokens.vokens
-    with pytest.raises(CheckpointError, match=r"Hub repository 'someone/other'"):
-        drafting(named | {"language": "someone/other"})

@@ -1,15 +1,14 @@
 """Prompts, ids and answers in text, with expected values worked out by hand."""
 
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
+from generators.content import display_text
 from generators.document import Image, Text, Turn
 from generators.errors import CheckpointError
-from generators.gill.dialogue import display_text, first_sentence, pieces
-from generators.gill.loop import GillLimits, GillStop, GillTrack
+from generators.gill.dialogue import first_sentence, pieces
 from generators.gill.settings import GillDraftSettings
 from generators.gill.sizes import toy_tokenizer
 from generators.gill.tokens import GillTokens
@@ -132,87 +131,6 @@ def test_a_vocabulary_without_special_tokens_is_refused():
 )
 def test_first_sentence(text, expected):
     assert first_sentence(text) == expected
-
-
-def limits(**changes) -> GillLimits:
-    base = {"context": 100, "words": 30, "min_words": 0, "images": 2}
-    return GillLimits(**base | {"trailing_text": False, "newline": "upstream"} | changes)
-
-
-def run(track: GillTrack, ids: list[int]) -> GillTrack:
-    """Feed ids until the track stops; states are counted from 0."""
-    for i, token in enumerate(ids):
-        track.read(torch.tensor([float(i)]))
-        if track.stop is not None:
-            break
-        track.take(token if track.forced is None else track.forced)
-        if track.stop is not None:
-            break
-    return track
-
-
-def image_of(track: GillTrack) -> list[float]:
-    return track.images[-1].flatten().tolist()
-
-
-def test_states_are_read_one_step_after_each_image_token(tokens):
-    track = run(GillTrack(10, tokens, limits()), [50, tokens.vokens[0], *[0] * 8, 51])
-    assert track.ids == [50, *tokens.vokens, 0, 51]
-    assert image_of(track) == [2, 3, 4, 5, 6, 7, 8, 9]
-
-
-@pytest.mark.parametrize(
-    ("newline", "ids", "expected"),
-    [
-        ("upstream", [50, 51, "n", 52], [50, 51]),
-        ("upstream", ["n", 51, "n", 52], ["n", 51, "n", 52]),
-        ("first_line", ["n", "n", 51, "n", 52], ["n", "n", 51]),
-        ("first_line", [50, "n"], [50]),
-        ("never", [50, "n", 51], [50, "n", 51]),
-    ],
-)
-def test_where_newlines_end_an_answer(tokens, newline, ids, expected):
-    spelled = [
-        [tokens.newline if i == "n" else i for i in some] for some in (ids, expected)
-    ]
-    track = run(GillTrack(10, tokens, limits(newline=newline)), spelled[0])
-    assert track.ids == spelled[1]
-    assert (track.stop is GillStop.LINE) == (len(expected) < len(ids))
-
-
-def test_nothing_is_written_after_the_last_image_unless_it_is_kept(tokens):
-    image = [tokens.vokens[0], *[0] * 7]
-    ids = [*image, 50, *image, 51, 52]
-    track = run(GillTrack(10, tokens, limits()), ids)
-    assert track.stop is GillStop.IMAGES
-    assert track.ids == [*tokens.vokens, 50, *tokens.vokens]
-    track = run(GillTrack(10, tokens, limits(trailing_text=True)), ids)
-    assert track.stop is None
-    assert track.ids[-2:] == [51, 52]
-    assert not track.may_begin_image
-
-
-def test_words_are_counted_with_images_as_one(tokens):
-    ids = [50, tokens.vokens[0], *[0] * 7, 51, 52]
-    track = run(GillTrack(10, tokens, limits(words=3)), ids)
-    assert track.stop is GillStop.WORDS
-    assert track.ids == [50, *tokens.vokens, 51]
-
-
-def test_an_image_as_the_last_word_is_finished(tokens):
-    track = run(GillTrack(10, tokens, limits(words=1)), [tokens.vokens[0], *[0] * 9])
-    assert (track.stop, len(track.images)) == (GillStop.WORDS, 1)
-    assert track.ids == list(tokens.vokens)
-
-
-@pytest.mark.parametrize(("context", "may"), [(17, False), (18, True)])
-def test_images_begin_only_where_they_fit(tokens, context, may):
-    assert GillTrack(10, tokens, limits(context=context)).may_begin_image is may
-
-
-def test_a_full_context_stops(tokens):
-    track = run(GillTrack(10, tokens, limits(context=12)), [50, 51, 52])
-    assert (track.stop, track.ids) == (GillStop.CONTEXT, [50, 51])
 
 
 def test_settings_that_contradict_each_other():

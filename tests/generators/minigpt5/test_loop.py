@@ -10,13 +10,10 @@ import torch
 from minigpt5_upstream_helpers import upstream_loop
 
 from generators.decoding.sampling import Sampler
-from generators.decoding.streams import Streams
-from generators.document import Request, Text, Turn
-from generators.minigpt5.draft import MiniGPT5Draft
 from generators.minigpt5.loop import MiniGPT5Interleaver, MiniGPT5Limits, MiniGPT5Rules
 from generators.minigpt5.models import random_writer
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.sizes import TINY, VOKENS
+from generators.minigpt5.sizes import TINY
 
 pytestmark = pytest.mark.models
 
@@ -96,17 +93,6 @@ def test_the_cached_batch_1_loop_is_the_same_program():
         assert upstream_loop(*args)[0] == upstream_loop(*args, cached=False)[0]
 
 
-def test_neighbours_and_order_change_nothing():
-    settings = MiniGPT5DraftSettings()
-    together = answered(settings, prompts(), [9, 8, 7, 6, 5, 4])
-    reverse = answered(settings, prompts()[::-1], [4, 5, 6, 7, 8, 9])[::-1]
-    for i, prompt in enumerate(prompts()):
-        (alone,) = answered(settings, [prompt], [9 - i])
-        assert alone.ids == together[i].ids == reverse[i].ids
-        for a, b in zip(alone.pictures, together[i].pictures, strict=True):
-            torch.testing.assert_close(torch.stack(a), torch.stack(b), atol=2e-5, rtol=0)
-
-
 def test_a_picture_begun_by_the_last_token_has_its_states():
     """Upstream fails with an IndexError there."""
     settings = MiniGPT5DraftSettings(force_image=True, max_new_tokens=1)
@@ -164,28 +150,3 @@ def test_an_end_id_ends_the_answer():
     (ended,) = answered(settings, prompts()[:1], [0])
     assert ended.ids == free.ids[:3]
     assert str(ended.stop) == "end of sequence"
-
-
-def test_every_sample_takes_one_number_of_its_records_generator():
-    """The same answer whether a neighbour samples much, little or nothing."""
-    stage = MiniGPT5Draft(weights="tiny", device="cpu")
-    requests = [Request((Turn("user", (Text("a river"),)),), seed=s) for s in (1, 2, 1)]
-    first, other, again = stage(requests)
-    assert first.value == again.value
-    assert first.value != other.value
-
-
-def test_a_picture_of_a_record_alone_takes_one_pass(monkeypatch):
-    settings = MiniGPT5DraftSettings(force_image=True, max_images=2, max_new_tokens=30)
-    passes = []
-    compute = Streams._computed
-    monkeypatch.setattr(
-        Streams, "_computed", lambda s, n: [passes.append(n), compute(s, n)][1]
-    )
-    (track,) = answered(settings, prompts()[:1], [70])
-    assert len(track.pictures) >= 1
-    # The last id is never fed, unless it begins a picture whose states are still to come.
-    last = track.ids[-1] == writer().vocabulary.begin_image
-    assert len(passes) == len(track.ids) + last
-    assert passes.count(VOKENS) == len(track.pictures)
-    assert set(passes) == {1, VOKENS}

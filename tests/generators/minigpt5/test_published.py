@@ -8,7 +8,6 @@ import pytest
 import torch
 from minigpt5_helpers import drafting, rendering
 
-from generators.document import ImageRequest, Request, Text, Turn
 from generators.minigpt5 import blip2
 
 pytestmark = pytest.mark.models
@@ -88,62 +87,6 @@ def test_the_mapper_takes_its_first_layers_from_stage_1(places):
     assert torch.equal(mapper.queries, one["t2i_decoder_prompt"][0])
     norm = "llm_to_t2i_mapping.decoder.norm.weight"
     assert torch.equal(mapper.transformer.decoder.norm.weight, two[norm])
-
-
-def test_the_mapper_in_float64(places):
-    """nn.Transformer with 8 heads, norms first, written out."""
-    from torch.nn import functional as F
-
-    stored = {k: v.double() for k, v in (tiny.stage_1() | tiny.mapper_of_stage_2()).items()}
-    states = torch.randn(2, 8, tiny.WIDTH, generator=torch.manual_seed(3))
-    root = "llm_to_t2i_mapping."
-
-    def linear(x, name):
-        return x @ stored[f"{name}.weight"].T + stored[f"{name}.bias"]
-
-    def norm(x, name):
-        weight, bias = stored[f"{name}.weight"], stored[f"{name}.bias"]
-        return F.layer_norm(x, x.shape[-1:], weight, bias)
-
-    def attend(x, context, name):
-        weight, bias = stored[f"{name}.in_proj_weight"], stored[f"{name}.in_proj_bias"]
-        sources = zip((x, context, context), weight.chunk(3), bias.chunk(3), strict=True)
-        q, k, v = (
-            (s @ w.T + b).unflatten(-1, (8, -1)).transpose(1, 2) for s, w, b in sources
-        )
-        scores = (q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5).softmax(-1)
-        return linear((scores @ v).transpose(1, 2).flatten(2), f"{name}.out_proj")
-
-    def forward(x, name):
-        return linear(linear(x, f"{name}.linear1").relu(), f"{name}.linear2")
-
-    x = linear(F.gelu(linear(states.double(), "fc.0")), "fc.2")
-    for i in range(4):
-        layer = f"{root}encoder.layers.{i}"
-        y = norm(x, f"{layer}.norm1")
-        x = x + attend(y, y, f"{layer}.self_attn")
-        x = x + forward(norm(x, f"{layer}.norm2"), layer)
-    context = norm(x, f"{root}encoder.norm")
-    x = stored["t2i_decoder_prompt"].expand(2, -1, -1)
-    for i in range(4):
-        layer = f"{root}decoder.layers.{i}"
-        y = norm(x, f"{layer}.norm1")
-        x = x + attend(y, y, f"{layer}.self_attn")
-        x = x + attend(norm(x, f"{layer}.norm2"), context, f"{layer}.multihead_attn")
-        x = x + forward(norm(x, f"{layer}.norm3"), layer)
-    expected = norm(x, f"{root}decoder.norm")
-    ours = rendering(places)._mapped(states).double()
-    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=0)
-
-
-def test_from_files_to_a_document(places):
-    stage = drafting(places, force_image=True)
-    (draft,) = stage([Request((Turn("user", (Text("the old river"),)),), seed=2)])
-    requests = draft.value.requests
-    assert requests
-    numbered = [ImageRequest(payload=r.payload, seed=i) for i, r in enumerate(requests)]
-    pictures = rendering(places)(numbered)
-    assert all(p.value.pixels.shape == (64, 64, 3) for p in pictures)
 
 
 def test_ids_follow_from_the_rows_of_the_table(places, tmp_path):

@@ -10,10 +10,9 @@ import pytest
 import torch
 from PIL import Image as Pillow
 
-from generators.base import Failure, Result, Skip
+from generators.base import Result
 from generators.diffusion.designs import DESIGNS
 from generators.document import Image, ImageRequest, Request, Text, Turn
-from generators.errors import UsageError
 from generators.minigpt5.draft import MiniGPT5Draft
 from generators.minigpt5.models import language_model, llama_config, picture_encoder
 from generators.minigpt5.prompts import display_text, prompt_parts
@@ -21,11 +20,9 @@ from generators.minigpt5.render import MiniGPT5Render, empty_mapper
 from generators.minigpt5.settings import (
     MiniGPT5DraftSettings,
     MiniGPT5RenderSettings,
-    minigpt5,
 )
 from generators.minigpt5.sizes import FULL
 from generators.minigpt5.vision import encoder_pixels, padded
-from generators.vokens.mapper import pack_states
 
 pytestmark = pytest.mark.models
 
@@ -183,37 +180,6 @@ def test_pictures_of_any_shape_are_read(size, fit):
 # Outcomes -----------------------------------------------------------------------------
 
 
-def test_a_batch_of_everything():
-    """Each input has its own outcome; none stops the others."""
-    outcomes = stage()(
-        [
-            user("what comes next", png()),
-            user(""),
-            user("  ", "\n"),
-            user("x", Image.of(b"no picture")),
-            user("word " * 4000),
-            user("x", seed=None),
-            Request((), 1),
-            user(*[png(colour=(i, 0, 0)) for i in range(10)]),
-            user(png()),
-        ]
-    )
-    kinds = [Result, Failure, Failure, Failure, Skip, Failure, Failure, Result, Result]
-    assert [type(o) for o in outcomes] == kinds
-    assert "neither text nor pictures" in outcomes[1].reason
-    assert "picture format" in outcomes[3].reason
-    assert "2048" in outcomes[4].reason
-    assert "seed" in outcomes[5].reason
-    assert outcomes[7].usage["input_images"] == 10
-
-
-def test_too_many_pictures_are_a_skip_with_the_numbers():
-    (outcome,) = stage()([user(*[png()] * 120)])
-    assert isinstance(outcome, Skip)
-    assert "120 pictures of 4" in outcome.reason
-    assert "2048" in outcome.reason
-
-
 def test_a_result_notes_its_prompt_and_why_it_ended():
     (outcome,) = stage()([user("what comes next", png(), seed=7)])
     assert outcome.notes["prompt"] == read("what comes next", png())
@@ -236,63 +202,6 @@ def test_ids_that_are_not_text_are_noted():
     assert result.notes["left out"] == {"[IMG3]": 1, "<ImageHere>": 1}
     assert "IMG" not in result.value.text
     assert "left out" not in outcome.notes
-
-
-def test_a_batch_equals_its_records_one_by_one():
-    requests = [user("go on", png(), seed=s) for s in range(4)]
-    requests += [user("a much longer question about the garden", seed=9), user(png())]
-    together = stage()(requests)
-    for request, outcome in zip(requests, together, strict=True):
-        (alone,) = stage()([request])
-        assert alone.notes == outcome.notes
-        texts = [s for s in outcome.value.segments if isinstance(s, Text)]
-        assert texts == [s for s in alone.value.segments if isinstance(s, Text)]
-        assert alone.usage == outcome.usage
-
-
-def test_no_input_no_output():
-    assert stage()([]) == []
-    assert render()([]) == []
-
-
-def test_greedy_needs_no_seed():
-    (outcome,) = stage(greedy=True, max_new_tokens=5)([user("x", seed=None)])
-    assert isinstance(outcome, Result)
-    assert not MiniGPT5DraftSettings(greedy=True).is_seeded()
-
-
-# Pictures out -------------------------------------------------------------------------
-
-
-def test_pictures_follow_states_and_seed():
-    states = torch.randn(2, 8, 64, generator=torch.manual_seed(0))
-    one, two = (pack_states(s) for s in states)
-    cases = [(one, 1), (one, 1), (one, 2), (two, 1)]
-    drawn = render()([ImageRequest(payload=p, seed=s) for p, s in cases])
-    a, b, c, d = (o.value.pixels.astype(int) for o in drawn)
-    assert np.abs(a - b).max() <= 1
-    assert np.abs(a - c).max() > 20
-    assert np.abs(a - d).max() > 1
-
-
-def test_guidance_leads_away_from_zero_states():
-    request = ImageRequest(payload=pack_states(torch.zeros(8, 64)), seed=3)
-    (plain,), (guided,) = render(guidance=1.0)([request]), render(guidance=9.0)([request])
-    difference = plain.value.pixels.astype(int) - guided.value.pixels.astype(int)
-    assert np.abs(difference).max() <= 1
-
-
-def test_requests_without_fitting_states_fail():
-    bad = pack_states(torch.full((8, 64), torch.nan))
-    outcomes = render()(
-        [
-            ImageRequest(prompt="a cat", seed=1),
-            ImageRequest(payload=pack_states(torch.zeros(7, 64)), seed=1),
-            ImageRequest(payload=bad, seed=1),
-            ImageRequest(payload=pack_states(torch.ones(8, 64))),
-        ]
-    )
-    assert all(isinstance(o, Failure) for o in outcomes)
 
 
 # Settings -----------------------------------------------------------------------------
@@ -318,20 +227,6 @@ def test_upstreams_defaults():
     assert (drawing.guidance, drawing.steps) == (7.5, 50)
     assert (drawing.height, drawing.width) == (512, 512)
     assert drawing.safety_checker == "off"
-
-
-def test_the_system():
-    overrides = {
-        "finetuned": "mmdialog",
-        "draft": {"max_images": 2},
-        "render": {"steps": 7},
-    }
-    system = minigpt5("tiny", overrides, 80.0)
-    assert [s.name for s in system.stages] == ["minigpt5-draft", "minigpt5-render"]
-    assert [s.settings["finetuned"] for s in system.stages] == ["mmdialog"] * 2
-    assert system.max_images == 2
-    with pytest.raises(UsageError, match="temperature"):
-        minigpt5("tiny", {"temprature": 1.0}, 80.0)
 
 
 def test_plans_name_memory_and_companions():

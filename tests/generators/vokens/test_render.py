@@ -108,21 +108,6 @@ def test_bad_requests_fail_alone():
         assert abs(pixels(outcome) - pixels(render()([alone])[0])).max() <= 1
 
 
-def test_no_requests_and_only_bad_ones():
-    assert render()([]) == []
-    assert isinstance(render()([ImageRequest(seed=1)])[0], Failure)
-
-
-@pytest.mark.parametrize("guided", [False, True])
-def test_neighbours_change_nothing(guided):
-    requests = [request(i, noise=i) for i in range(4)]
-    together = render(guided)(requests)
-    for one, outcome in zip(requests, together, strict=True):
-        (alone,) = render(guided)([one])
-        assert abs(pixels(alone) - pixels(outcome)).max() <= 1
-    assert abs(pixels(together[0]) - pixels(together[1])).max() > 10
-
-
 def test_states_and_noise_both_matter():
     first, same_noise, same_states = map(
         pixels, render()([request(1, 5), request(2, 5), request(1, 6)])

@@ -19,7 +19,7 @@ from cluster.worker import Receipt
 from generators.base import Failure, Fault, Result, StageSpec, add_usage
 from generators.document import Document
 from generators.pictures import decode
-from pipelines.endpoints.image_settings import ImagesSettings
+from pipelines.endpoints.settings import ImagesSettings
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ImagesServer]:
 
 def artist(url: str, **settings: Any) -> StageSpec:
     quick = {"backoff_s": 0.01, "max_attempts": 2, "concurrency": 1}
-    values = {"model": MODEL, "base_url": url, **quick, **settings}
+    values = {"model": MODEL, "base_url": url, "dialect": "sglang", **quick, **settings}
     return ImagesSettings.model_validate(values).spec(f"images:{MODEL}", "pretrained")
 
 
@@ -41,7 +41,8 @@ def plan_with(stage: StageSpec, count: int, *texts: str) -> Plan:
 
 
 def test_a_composition_draws_by_a_server_in_this_process(server: ImagesServer) -> None:
-    settings = {"base_url": server.url, "steps": 4, "width": 96, "height": 48}
+    settings = {"base_url": server.url, "dialect": "sglang", "steps": 4}
+    settings |= {"width": 96, "height": 48}
     system = LocalSystem.named(
         f"users_own:Poet+images:{MODEL}",
         weights="tiny",

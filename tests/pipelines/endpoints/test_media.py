@@ -19,15 +19,20 @@ from drawing_servers import (
     url_of,
     url_part,
 )
-from endpoint_helpers import MODEL, Answer, asking, completion, says, serving
+from endpoint_helpers import MODEL, Answer, completion, serving
 from PIL import Image as Pillow
 
 from generators.base import Failure, Fault
-from pipelines.endpoints import client, fetching, media
-from pipelines.endpoints.fetching import MediaReader, PictureFetcher
-from pipelines.endpoints.interleaved_settings import ChatImagesSettings
-from pipelines.endpoints.media import Media, MediaError, embedded, picture_of
-from pipelines.endpoints.transport import BoundedClient
+from pipelines.endpoints import media
+from pipelines.endpoints.media import (
+    Media,
+    MediaError,
+    MediaReader,
+    PictureFetcher,
+    embedded,
+    picture_of,
+)
+from pipelines.endpoints.settings import ChatImagesSettings
 
 
 @pytest.fixture
@@ -243,7 +248,7 @@ def test_a_picture_that_is_not_there_is_asked_for_once(server, status):
 
 
 def test_a_fault_that_passes_is_tried_again(server, monkeypatch):
-    monkeypatch.setattr(fetching, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(media, "_PAUSE_S", 0.01)
     answers = [Answer(b"", 503), Answer(how="drop"), Answer(RED.data)]
     server.get = lambda path: answers.pop(0)
     assert read(f"{server.root}/a", ["127.0.0.1"]).read() == RED.data
@@ -251,7 +256,7 @@ def test_a_fault_that_passes_is_tried_again(server, monkeypatch):
 
 @pytest.mark.parametrize("how", ["stall", "headers", "drip"])
 def test_a_host_that_stalls_is_given_up(server, how, monkeypatch):
-    monkeypatch.setattr(fetching, "_PAUSE_S", 0.01)
+    monkeypatch.setattr(media, "_PAUSE_S", 0.01)
     server.get = lambda path: Answer(bytes(4000), how=how)
     fetcher = PictureFetcher(["127.0.0.1"], timeout_s=0.3)
     with pytest.raises(MediaError, match=r"no picture in 0.3 s"):
@@ -260,7 +265,7 @@ def test_a_host_that_stalls_is_given_up(server, how, monkeypatch):
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_huge_file_is_not_read_to_its_end(server, monkeypatch, packed):
-    monkeypatch.setattr(fetching, "MAX_PICTURE_BYTES", 100_000)
+    monkeypatch.setattr(media, "MAX_PICTURE_BYTES", 100_000)
     data = bytes(10_000_000)
     headers = {"content-encoding": "gzip"} if packed else {}
     body = gzip.compress(data) if packed else data
@@ -280,9 +285,6 @@ def test_signatures_of_urls_are_not_in_reasons(server):
     with pytest.raises(MediaError) as caught:
         read(f"{server.root}/a.png?sig=SECRET", ["127.0.0.1"])
     assert "SECRET" not in str(caught.value)
-
-
-# The whole way
 
 
 def test_a_reply_that_names_its_picture_needs_the_host_to_be_allowed(server):
@@ -311,63 +313,3 @@ def test_hosts_that_are_none_are_refused(host):
 @pytest.mark.parametrize("host", ["a.org", "*.a.org", "10.0.0.0/8", "::1", "fd00::/8"])
 def test_hosts_of_every_form_are_taken(host):
     assert ChatImagesSettings(model=MODEL, image_hosts=(host,)).image_hosts == (host,)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("status", [200, 500])
-def test_a_reply_of_any_length_is_not_read_whole(monkeypatch, packed, status):
-    def small(**options):
-        return BoundedClient(most_bytes=100_000, **options)
-
-    monkeypatch.setattr(client, "BoundedClient", small)
-    body = b'{"choices": "' + b"x" * 5_000_000
-    headers = {"content-encoding": "gzip"} if packed else {}
-    with serving() as server:
-        server.script = lambda _: Answer(
-            gzip.compress(body) if packed else body, status, headers
-        )
-        with asking(server) as ask:
-            (failure,) = ask([says("a")])
-    assert "longer than" in failure.reason
-    assert failure.fault is Fault.ENDPOINT
-    assert len(server.bodies) == 1
-
-
-def test_compressed_replies_are_read_all_the_same():
-    body = gzip.compress(b'{"choices": [{"message": {"content": "hello"}}]}')
-    with serving() as server:
-        server.script = lambda _: Answer(body, 200, {"content-encoding": "gzip"})
-        with asking(server) as ask:
-            (result,) = ask([says("a")])
-    assert result.value.text == "hello"
-
-
-# Models that are used as LVLMs
-
-
-DRAWN = {
-    "content": completion([{"type": "text", "text": "look"}, url_part(url_of(RED))]),
-    "images": completion("look", images=[url_part(url_of(RED))]),
-    "segments": completion("look", segments=[{"kind": "image", "data": url_of(RED)}]),
-}
-
-
-@pytest.mark.parametrize("where", DRAWN)
-def test_an_lvlm_that_answers_with_pictures_fails_and_says_how_to_keep_them(where):
-    with serving() as server:
-        server.script = lambda body: Answer(DRAWN[where])
-        with asking(server) as ask:
-            (failure,) = ask([says("draw")])
-    assert isinstance(failure, Failure)
-    assert "1 picture(s)" in failure.reason
-    assert "chat-images:MODEL" in failure.reason
-    assert not failure.fault.final
-
-
-def test_an_lvlms_list_of_texts_is_its_text():
-    parts = [{"type": "text", "text": "one "}, {"type": "text", "text": "two"}]
-    with serving() as server:
-        server.script = lambda body: Answer(completion(parts))
-        with asking(server) as ask:
-            (result,) = ask([says("a")])
-    assert result.value.text == "one two"

@@ -14,7 +14,7 @@ from endpoint_helpers import says
 from vlm_helpers import BLUE, GREEN, RED, save_tiny
 
 from generators.base import Fault
-from pipelines.endpoints.endpoint import ChatEndpoint
+from pipelines.endpoints.chat import ChatEndpoint
 from pipelines.endpoints.errors import EndpointError
 from pipelines.vlm.stage import VisionLanguageModel
 

@@ -13,7 +13,6 @@ from generators.base import StageSpec
 from generators.checkpoints import pinning
 from generators.errors import CheckpointError, UsageError
 from pipelines.presets import LVLMS
-from pipelines.servers.commands import Served, sglang_images, vllm_omni_images
 from pipelines.servers.software import Software, engine_software, software_of
 from pipelines.systems import Models, chat_spec, writer_spec
 
@@ -63,13 +62,6 @@ def test_the_command_of_sglang_follows_the_settings() -> None:
     assert after(argv, "--context-length") == "1124"
     assert after(argv, "--limit-mm-data-per-request") == '{"image": 1}'
     assert after(argv, "--sampling-defaults") == "openai"
-
-
-def test_images_servers_have_commands() -> None:
-    served = Served(executable="x", model="org/name", name="org/name", num_gpus=2)
-    assert after(vllm_omni_images(served), "--num-gpus") == "2"
-    assert "--omni" in vllm_omni_images(served)
-    assert after(sglang_images(served), "--model-type") == "diffusion"
 
 
 def test_gpus_are_a_power_of_two_unless_they_are_asked_for() -> None:
@@ -156,7 +148,7 @@ def test_tiny_weights_are_refused() -> None:
 def test_a_missing_program_is_an_error_of_the_plan() -> None:
     overrides = {"qwen2-vl-7b": {"engine": "vllm", "engine_executable": "/no/vllm"}}
     models = Models(weights="dummy", overrides=overrides)
-    with pytest.raises(CheckpointError, match=r"no program '/no/vllm' here\. Install vLLM"):
+    with pytest.raises(CheckpointError, match=r"no program '/no/vllm' here\. Install it"):
         writer_spec("qwen2-vl-7b", models)
     with pinning({}) as pins:
         writer_spec("qwen2-vl-7b", models)
@@ -184,7 +176,7 @@ def test_the_version_is_asked_of_the_program_s_own_environment(tmp_path: Path) -
     expected = Software("pytest", pytest.__version__)
     assert software_of([tool, "serve"]) == expected
     assert software_of([sys.executable, "-m", "pytest"]) == expected
-    assert engine_software("pytest", tool, "") == expected
+    assert engine_software("pytest", tool) == expected
     long = f"#!/bin/sh\n'''exec' \"{sys.executable}\" \"$0\" \"$@\"\n' '''"
     assert software_of([script(tmp_path / "py.test", long)]) == expected
 
@@ -195,4 +187,4 @@ def test_programs_of_no_distribution_have_no_version(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="no program '/no/such'"):
         software_of(["/no/such"])
     with pytest.raises(CheckpointError, match="state it in engine_version"):
-        engine_software("nothing-like-it", "sh", "")
+        engine_software("nothing-like-it", "sh")

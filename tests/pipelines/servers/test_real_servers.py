@@ -22,11 +22,10 @@ from vlm_helpers import BLUE, GREEN, RED, save_tiny
 from cluster.local import LocalStages
 from cluster.plan import Plan, evaluations
 from cluster.store import Store
-from cluster.walks import Pending
 from generators.base import Job, Result, StageSpec
 from generators.document import Request
 from generators.system import System
-from pipelines.servers.table import ServerTable
+from pipelines.servers.settings import ServerTable
 from pipelines.systems import Models, writer_spec
 
 VLLM = os.environ.get("PLAIT_VLLM")
@@ -75,7 +74,6 @@ def plan_of(spec: StageSpec) -> Plan:
 def texts(plan: Plan, root: Path) -> list[str]:
     made = []
     for evaluation in evaluations(plan, Store(root)):
-        assert not isinstance(evaluation, Pending)
         assert isinstance(evaluation.document, Result), evaluation.document
         made.append(evaluation.document.value.text)
     return made

@@ -14,7 +14,7 @@ from cluster.counts import StageCount
 from generators.base import StageSpec
 from generators.errors import UsageError
 from generators.names import validated
-from pipelines.servers.table import ServerTable
+from pipelines.servers.settings import ServerTable
 from pipelines.systems import Models, writer_spec
 
 TABLE: dict[str, Any] = {"command": "sh -c 'serve {model}' {port}", "version": "sh 1.0"}

@@ -12,7 +12,7 @@ from transformers import AutoModelForImageTextToText, AutoProcessor
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import smart_resize
 from vlm_helpers import BLUE, GREEN, RED, picture, save_internvl, save_tiny
 
-from generators.base import Failure, Fault, Result, Skip
+from generators.base import Failure, Fault, Result
 from generators.document import Image, Request, Text, Turn
 from pipelines.vlm.stage import VisionLanguageModel
 
@@ -52,14 +52,6 @@ def test_a_batch_answers_as_each_request_alone(folders, name):
     assert together == alone
     assert len({r.value.text for r in together}) == len(REQUESTS)
     assert stage(REQUESTS[::-1]) == together[::-1]
-
-
-@pytest.mark.parametrize("name", SAVERS)
-def test_a_batch_of_pictures_of_many_sizes_answers_as_each_alone(folders, name):
-    stage = loaded(folders[name])
-    sizes = [(20, 20), (31, 200), (200, 31), (57, 56), (113, 229), (640, 480), (100, 57)]
-    requests = [says(picture(*size, i), "what is this?") for i, size in enumerate(sizes)]
-    assert stage(requests) == [stage([request])[0] for request in requests]
 
 
 @pytest.mark.parametrize("name", SAVERS)
@@ -175,15 +167,6 @@ def test_drawn_text_follows_the_records_seed_alone(folders):
     assert len(set(texts)) == 4
 
 
-def test_drawing_among_the_likeliest_one_is_greedy(folders):
-    greedy = loaded(folders["qwen"])(REQUESTS)
-    for narrow in ({"top_k": 1}, {"top_p": 1e-6}, {}):
-        temperature = 1.0 if narrow else 1e-4
-        stage = loaded(folders["qwen"], temperature=temperature, **narrow)
-        sampled = stage([replace(r, seed=3) for r in REQUESTS])
-        assert [r.value.text for r in sampled] == [r.value.text for r in greedy]
-
-
 def test_a_request_without_a_seed_is_not_drawn(folders):
     (failure,) = loaded(folders["qwen"], temperature=0.5)([REQUESTS[0]])
     assert isinstance(failure, Failure)
@@ -195,13 +178,6 @@ def test_the_penalty_changes_answers_but_not_by_the_neighbours(folders):
     together = stage(REQUESTS)
     assert together == [stage([request])[0] for request in REQUESTS]
     assert together != loaded(folders["qwen"], max_new_tokens=24)(REQUESTS)
-
-
-def test_llava_skips_several_pictures_and_answers_the_others(folders):
-    stage = loaded(folders["llava"], max_images=1)
-    skipped, answered = stage([says(RED, GREEN), REQUESTS[0]])
-    assert skipped == Skip("the model reads 1 image(s) per request; this one has 2")
-    assert answered == stage([REQUESTS[0]])[0]
 
 
 def test_a_bad_record_fails_alone_and_changes_no_other(folders):
@@ -259,19 +235,6 @@ def shortened(folder, copy, context):
     config["text_config"]["max_position_embeddings"] = context
     (copy / "config.json").write_text(json.dumps(config))
     return copy
-
-
-def test_a_model_that_ends_its_text_stops_there(folders):
-    stage = loaded(folders["qwen"])
-    (long,) = stage([REQUESTS[0]])
-    assert long.notes["finish"] == "length"
-    words = stage._tokenizer(f" {long.value.text}")["input_ids"]
-    stage._model.generation_config.eos_token_id = [words[5]]
-    first = words.index(words[5])
-    (short, _) = stage(REQUESTS[:2])
-    assert short.notes["finish"] == "stop"
-    assert short.usage["output_tokens"] == first + 1
-    assert short.value.text == " ".join(long.value.text.split()[:first])
 
 
 def test_a_conversation_the_template_refuses_fails(folders):

@@ -51,15 +51,6 @@ def test_one_window_is_what_open_clip_makes_of_the_text(text):
     assert read(text, prefix=prefix).windows == (official(prefix + text),)
 
 
-def test_truncation_is_said_and_keeps_the_end_of_text():
-    short, long = read("a cat"), read(LONG)
-    assert (short.n_tokens, short.truncated) == (2, False)
-    assert long.n_tokens > 300
-    assert long.truncated
-    assert len(long.windows[0]) == 77
-    assert long.windows[0][-1] == END
-
-
 @pytest.mark.parametrize("n", [73, 74, 75, 76])
 def test_truncated_from_the_76th_token_on(n):
     reading = read("cat " * n)
@@ -78,29 +69,6 @@ def test_windows_hold_every_token_once_and_whole_sentences():
     assert [t for body in bodies for t in body] == reader().encode(LONG)
     full_stop = reader().encode(".")[0]
     assert all(body[-1] == full_stop for body in bodies)
-
-
-def test_long_sentences_part_between_words_and_endless_words_anywhere():
-    sentence = " ".join(f"lighthouse{i}" for i in range(60))
-    windows = read(sentence, long_text="max").windows
-    first = reader().encode("lighthouse")[0]
-    assert len(windows) > 1
-    assert all(w[1] == first for w in windows)
-    endless = read("x" * 900, long_text="max")
-    assert len(endless.windows) == -(-endless.n_tokens // 75)
-
-
-def test_short_text_reads_the_same_whatever_is_done_with_long_text():
-    for long_text in ("mean", "max"):
-        assert read("a cat. a dog", long_text=long_text) == read("a cat. a dog")
-
-
-def test_context_and_prefix_share_the_room():
-    from scorers.clip.text import ClipText
-
-    assert len(read(LONG, context=20).windows[0]) == 20
-    with pytest.raises(ValueError, match="leaves no room"):
-        ClipText("word " * 75)
 
 
 @pytest.mark.parametrize(
@@ -146,8 +114,3 @@ def test_every_window_of_any_text_is_well_formed(text, long_text):
         assert not {START, END} & set(window[1:-1])
     tokens = sum(len(w) - 4 for w in reading.windows)
     assert tokens == (min(reading.n_tokens, 16) if reading.truncated else reading.n_tokens)
-
-
-@given(st.text(" \t\n\u00a0\u3000\x1c", max_size=5))
-def test_blank_text_has_no_tokens(text):
-    assert read(text + "&nbsp;").n_tokens == 0

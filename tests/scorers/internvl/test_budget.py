@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from scorers.internvl.prompts import Budget, budgeted
 from scorers.internvl.settings import MmieScoreSettings
@@ -41,20 +39,6 @@ def test_the_same_pictures_made_to_fit():
     assert budget([WIKIHOW], 841, reply_room=1, context=2700).reply == 2700 - 2633
 
 
-def test_nothing_is_lowered_without_need():
-    assert budget([SQUARE] * 4, 900).max_tiles == 12
-    assert budget([LARGE], 900) == Budget(((3, 3),), (10,), 12, 3460, 636)
-    assert budget([], 900) == Budget((), (), 12, 900, 1024)
-
-
-def test_where_even_one_tile_each_does_not_fit():
-    over = budget([WIKIHOW] * 4, 3000)
-    assert over.tiles == (1, 1, 1, 1)
-    assert over.prompt == 4024
-    assert over.reply == 1024, "the context is exceeded anyway"
-    assert budget([WIKIHOW] * 4, 3000, min_tiles=2).tiles == (3, 3, 3, 3)
-
-
 def test_a_reply_ends_with_the_model():
     assert budget([], 900, positions=1000, fit_context=False).reply == 100
     assert budget([], 900, positions=1000).reply == 100
@@ -74,8 +58,3 @@ def test_whatever_fits_stays_within_the_context(sizes, words):
         assert got.reply >= 512
     else:
         assert got.max_tiles == 1
-
-
-def test_fewest_tiles_may_not_exceed_the_most():
-    with pytest.raises(ValidationError, match="min_tiles 5 exceeds max_tiles 4"):
-        MmieScoreSettings(min_tiles=5, max_tiles=4)

@@ -37,16 +37,6 @@ def test_prompts_by_the_formula(long):
         assert torch.equal(got[0], got[2])
 
 
-@pytest.mark.parametrize("long", [False, True])
-def test_a_single_position_of_a_prompt_is_no_step(long):
-    """The last word after a beginning that was read before."""
-    rope = LongRope(CONFIG, CPU)
-    with rope.prompts(long):
-        cosines, _ = rope(X, torch.tensor([[100]]))
-    expected, _ = exact([100], long)
-    np.testing.assert_allclose(cosines[0], expected, atol=2e-5)
-
-
 @pytest.mark.parametrize(("length", "long"), [(220, False), (221, True), (700, True)])
 def test_as_transformers_for_one_sequence(length, long):
     rope, theirs = LongRope(CONFIG, CPU), Phi3RotaryEmbedding(CONFIG)
@@ -65,21 +55,3 @@ def test_every_row_of_a_step_by_its_own_position():
     for row, position in enumerate(positions):
         expected, _ = exact([position], position >= 220)
         np.testing.assert_allclose(cosines[row], expected, atol=2e-5)
-
-
-def test_without_factors_all_lengths_are_the_same():
-    settings = config(64)
-    settings["llm_config"]["rope_scaling"] = None
-    plain = model_config(settings, "a toy").text_config
-    rope = LongRope(plain, CPU)
-    assert not rope.is_long(10**9)
-    positions = torch.arange(300)[None]
-    for got, expected in zip(
-        rope(X, positions), Phi3RotaryEmbedding(plain)(X, positions), strict=True
-    ):
-        torch.testing.assert_close(got, expected)
-
-
-def test_the_type_is_that_of_the_states():
-    cosines, _ = LongRope(CONFIG, CPU)(X.bfloat16(), torch.arange(4)[None])
-    assert cosines.dtype == torch.bfloat16

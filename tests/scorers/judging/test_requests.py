@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from judging_helpers import content, document, picture, sample, shown
 
-from generators.base import NotApplicable
-from generators.content import joined
 from generators.document import Document, Image, Text
-from scorers.judging.corrected import NOTHING, UNKNOWN, Corrected
-from scorers.judging.replies import RubricQuestion, follow_up
+from scorers.judging.corrected import UNKNOWN, Corrected
+from scorers.judging.replies import RubricQuestion
 from scorers.judging.rubrics import OWN, Rubric
 
 PLAIN = Rubric("t", "Q({question})A({answer})T({gt_answer})", "FORM")
@@ -40,10 +38,6 @@ def test_the_request_by_hand():
     )
 
 
-def test_an_empty_answer_is_said_to_be_empty():
-    assert f"A({NOTHING}\n)" in shown(question_of().content)
-
-
 def test_the_ground_truth_is_shown_as_text():
     truth = document("four", picture("t"), "or 4")
     result = Corrected(OWN).ask(sample("MSR-1", truth=truth), document("five"))
@@ -52,12 +46,6 @@ def test_the_ground_truth_is_shown_as_text():
     assert f"### Correct Answer\n{UNKNOWN}\n" in shown(unknown.content)
     story = Corrected(OWN).ask(sample("SA-1", truth=truth), document("five"))
     assert "four" not in shown(story.content)
-
-
-def test_queries_outside_the_rubrics_are_not_applicable():
-    result = ASK.ask(sample("XYZ-1"), document("a"))
-    assert isinstance(result, NotApplicable)
-    assert "SA, PBL, MSR" in result.reason
 
 
 def test_pictures_beyond_the_limit_are_marked_where_they_stood():
@@ -87,19 +75,6 @@ def test_text_cannot_pass_for_a_picture_or_a_heading(words, becomes):
     assert f"A({becomes}\nImage-1: [a0]\n)" in shown(result.content)
     assert result.neutralised
     assert all(token in words for token in result.neutralised)
-
-
-@pytest.mark.parametrize(
-    "words", ["<image_1>", "<imagery>", "score ## 5", "# Steps", "<b>"]
-)
-def test_other_text_stays_as_it_is(words):
-    result = question_of(words)
-    assert f"A({words}\n)" in shown(result.content)
-    assert result.neutralised == ()
-
-
-def test_braces_in_an_answer_are_plain_text():
-    assert "A({question} {} {0}\n)" in shown(question_of("{question} {} {0}").content)
 
 
 segments = st.lists(
@@ -139,25 +114,6 @@ def test_requests_about_one_query_begin_alike(category):
     assert OWN[category].template.partition("{question}")[0] in shown(content(*[
         s if isinstance(s, Image) else s.text for s in alike
     ]))  # fmt: skip
-
-
-def test_asking_again_keeps_what_was_said():
-    first = question_of("a").request(7)
-    again = follow_up(first, "Nice!", "there is no score", PLAIN, 8)
-    assert again.turns[: len(first.turns)] == first.turns
-    assert [t.role for t in again.turns] == ["user", "assistant", "user"]
-    assert again.turns[1].content == (Text("Nice!"),)
-    last = shown(again.turns[2].content)
-    assert "there is no score" in last
-    assert last.endswith("FORM")
-    assert (first.seed, again.seed) == (7, 8)
-    assert follow_up(first, "", "x", PLAIN, None).turns[1].content[0].text
-
-
-def test_neighbouring_texts_are_joined():
-    a = picture("a")
-    result = joined([Text("x"), Text("y"), Text(""), a, a, Text(""), Text("z")])
-    assert result == (Text("xy"), a, a, Text("z"))
 
 
 @pytest.mark.parametrize("category", OWN)

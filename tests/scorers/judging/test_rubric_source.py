@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from generators.errors import UsageError
-from scorers.judging.sources import OWN_WORDING, RubricSource, parse_mode, parse_rubric
+from scorers.judging.sources import OWN_WORDING, RubricSource, parse_rubric
 
 
 @pytest.mark.parametrize("text", ["own", "official:prompts.py", "official:~/MMIE"])
@@ -15,20 +15,10 @@ def test_a_rubric_is_written_as_it_was_read(text: str) -> None:
     assert str(parse_rubric(text)) == text
 
 
-def test_nothing_said_is_our_wording_and_corrected_mode() -> None:
-    assert parse_rubric(None) == parse_rubric("own") == OWN_WORDING
-    assert (parse_mode(None), parse_mode("official")) == ("corrected", "official")
-
-
 @pytest.mark.parametrize("text", ["", "theirs", "official", "official:", " own"])
 def test_other_rubrics_are_refused_with_the_valid_ones(text: str) -> None:
     with pytest.raises(UsageError, match="official:"):
         parse_rubric(text)
-
-
-def test_other_modes_are_refused_with_the_valid_ones() -> None:
-    with pytest.raises(UsageError, match="corrected, official"):
-        parse_mode("oficial")
 
 
 def test_absolute_means_the_same_in_any_folder(

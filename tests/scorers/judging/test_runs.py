@@ -13,8 +13,9 @@ from typer.testing import Result as Done
 
 from benchmarks.runs import experiment
 from benchmarks.runs.experiment import reopen
+from cluster.stage_queue import MOST_UNREAD
 from cluster.store import Store
-from generators.base import Failure, Unscored
+from generators.base import Failure, Fault, Result, Unread
 from generators.errors import UsageError
 from plait import app
 
@@ -41,15 +42,16 @@ def plait(server: Server, root: Path, *words: str) -> Done:
 
 def outcomes(root: Path) -> list[Any]:
     board = reopen(root).board(Store(root))
-    return [evaluation.scores[JUDGE] for evaluation in board.evaluations]
+    return [evaluation.scores[JUDGE] for evaluation in board.reading(board.keys)]
 
 
 def test_a_reply_that_is_cut_is_told_as_cut(server: Server, tmp_path: Path) -> None:
     done = plait(server, tmp_path / "run")
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 1, "a scorer that scored nothing"
+    assert f"{JUDGE} scored nothing: none of its 3 judgements can be read" in done.output
     assert "are final" not in done.output
     for outcome in outcomes(tmp_path / "run"):
-        assert isinstance(outcome, Unscored)
+        assert isinstance(outcome, Unread)
         assert outcome.reason.startswith("the reply is cut at the model's maximum length: ")
     first = reopen(tmp_path / "run").samples[0].id
     shown = CliRunner().invoke(app, ["show", str(tmp_path / "run"), first]).output
@@ -58,16 +60,22 @@ def test_a_reply_that_is_cut_is_told_as_cut(server: Server, tmp_path: Path) -> N
     assert "'role':" not in shown, "the turns are not shown twice"
 
 
-def test_failures_that_stay_are_told(server: Server, tmp_path: Path) -> None:
-    refusal = Answer(completion(None, refusal="I would rather not."))
-    server.script = lambda body: refusal
-    done = plait(server, tmp_path / "run")
-    assert done.exit_code == 1
-    assert "3 of 3 failures are final" in done.output
-    assert all(isinstance(outcome, Failure) for outcome in outcomes(tmp_path / "run"))
-    requests = len(server.bodies)
-    plait(server, tmp_path / "run")
-    assert len(server.bodies) == requests
+def test_a_judge_none_of_whose_first_replies_can_be_read_is_not_asked_on(
+    server: Server, tmp_path: Path
+) -> None:
+    words = [tmp_path / "run", "--data", "miniature:60", "--limit", "60"]
+    assert plait(server, *words).exit_code == 1
+    asked, first = len(server.bodies), outcomes(tmp_path / "run")
+    assert MOST_UNREAD <= asked < 60
+    assert {o.fault for o in first if isinstance(o, Failure)} == {Fault.UNREAD}
+    assert all(isinstance(o, Failure | Unread) for o in first)
+
+    server.script = lambda body: Answer(completion("### Score\n5"))
+    assert plait(server, *words).exit_code == 0
+    second = outcomes(tmp_path / "run")
+    assert len(server.bodies) - asked == sum(isinstance(o, Failure) for o in first)
+    for before, after in zip(first, second, strict=True):
+        assert after == before if isinstance(before, Unread) else isinstance(after, Result)
 
 
 def test_a_key_is_needed_only_for_what_is_left_to_ask(
@@ -75,7 +83,7 @@ def test_a_key_is_needed_only_for_what_is_left_to_ask(
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", KEY)
     monkeypatch.setattr(experiment, "_is_public", bool)
-    assert plait(server, tmp_path / "run").exit_code == 0
+    plait(server, tmp_path / "run")
     monkeypatch.delenv("OPENAI_API_KEY")
     assert "; 0 records made" in plait(server, tmp_path / "run").output
     with pytest.raises(UsageError, match="needs the environment variable OPENAI_API_KEY"):

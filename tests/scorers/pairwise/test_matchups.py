@@ -17,17 +17,15 @@ from benchmarks.studies.pairwise.match import (
     wording_digest,
 )
 from benchmarks.tasks.published import as_asked
-from cluster.counts import count, totals_of
+from cluster.counts import totals_of
 from cluster.plan import Plan, compared, lookup_in
 from cluster.store import Store
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec, Unscored
 from generators.document import Document, Malformed
 from generators.system import System
-from scorers.judging.sources import Mode
 from scorers.pairwise import resolve_protocol
-from scorers.pairwise.creation import FACTUALITY
 from scorers.pairwise.games import Judgement, ReplyReading, Verdict
-from scorers.pairwise.matchup import ComparedPair, Matchup, PairwiseJudge, mean_preference
+from scorers.pairwise.matchup import Matchup, PairwiseJudge, mean_preference
 
 CHAT = StageSpec(name="judge", kind=Kind.DRAFT, target="comparing_helpers:Longest")
 SAMPLES = [
@@ -100,19 +98,6 @@ def test_a_pair_named_the_other_way_round_asks_the_same(tmp_path: Path) -> None:
     assert len(forward) == 3 * 2
 
 
-def test_repeats_and_judgings_have_seeds_of_their_own(tmp_path: Path) -> None:
-    drawing = replace(CHAT, seeded=True)
-    once = keys(plan_of(matchups_of(tmp_path), referee(drawing), 1))
-    twice = keys(plan_of(matchups_of(tmp_path), referee(drawing), 2))
-    assert once < twice
-    assert len(twice) == 2 * len(once)
-    repeated = keys(plan_of(matchups_of(tmp_path, repeats=2), referee(drawing, 2), 2))
-    assert twice < repeated
-    assert len(repeated) == 4 * len(once)
-    # Without seeds there is nothing to draw: the documents of both repeats are equal.
-    assert len(keys(plan_of(matchups_of(tmp_path, repeats=2), referee(repeats=2), 1))) == 6
-
-
 def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
     matched = matchups_of(tmp_path)
     pair_plan = plan_of(matched, referee(), 1)
@@ -140,19 +125,6 @@ def test_the_engine_counts_replies_that_say_nothing(tmp_path: Path) -> None:
     assert unasked == Skip("not judged yet")
 
 
-def test_comparisons_are_counted_beside_documents(tmp_path: Path) -> None:
-    """They are items of the plan: nothing of them passes for a system or a document."""
-    pair_plan = plan_of(matchups_of(tmp_path), referee(), 2)
-    assert (len(pair_plan), pair_plan.systems, pair_plan.scorers) == (8, (), ())
-    assert pair_plan.stages == [CHAT]
-    assert pair_plan.feeders == {CHAT.digest: set()}
-    (one, *_) = [
-        c for c in compared(pair_plan, Store(tmp_path)) if isinstance(c, ComparedPair)
-    ]
-    assert one.subject == Skip("b: no answer is given for it")
-    assert (one.judgement, one.verdicts) == (one.subject, ())
-
-
 def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
     """Else the command would end as if nothing had failed."""
     refused = Failure("will not judge", Fault.REFUSED)
@@ -170,36 +142,6 @@ def test_one_failed_reply_makes_the_judgement_a_failure() -> None:
     assert score(better, unread) == Result(-2.0)
     assert score(better, Result(Verdict("B>A", -1))) == Result(-1.5)
     assert score(better, Result(Verdict("A=B", 0))) == Result(-1.0)
-
-
-@pytest.mark.parametrize(("mode", "expected"), [("corrected", 8), ("official", 6)])
-def test_a_plan_bounds_the_questions_that_are_asked_again(
-    tmp_path: Path, mode: Mode, expected: int
-) -> None:
-    """Three pairs in two orders, one of which cannot be read in either."""
-    pair_plan = plan_of(
-        matchups_of(tmp_path),
-        replace(referee(), protocol=resolve_protocol("creation", mode)),
-        1,
-    )
-    (before,) = count(pair_plan, Store(tmp_path))
-    store = filled(pair_plan, tmp_path)
-    records = len(store.rows(CHAT))
-    assert records == expected
-    assert before.distinct == 6
-    assert records <= before.distinct + before.later
-    assert (before.later > 0) is (mode == "corrected")
-    assert [c.to_run for c in count(pair_plan, Store(tmp_path))] == [0]
-
-
-def test_a_plan_bounds_four_questions_asked_again_at_once(tmp_path: Path) -> None:
-    query = sample("!mute", id="q1", metadata={FACTUALITY: "a red hat"})
-    matched = [replace(matchups_of(tmp_path)[1], sample=query)]
-    chat = replace(CHAT, target="comparing_helpers:Mute")
-    pair_plan = plan_of(matched, referee(chat), 1)
-    (before,) = count(pair_plan, Store(tmp_path))
-    assert len(filled(pair_plan, tmp_path).rows(chat)) == 8
-    assert before.distinct + before.later >= 8
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from generators.base import NotApplicable, Unscored
 from scorers.pairwise import readers
@@ -79,15 +77,6 @@ def test_verdicts_that_contradict_one_another_are_named(reply: str) -> None:
     assert readers.level(reply) == Unscored("several verdicts: A>B, B>A")
 
 
-@given(st.sampled_from(sorted(readers.LEVELS)))
-def test_swapping_the_letters_turns_the_preference(form: str) -> None:
-    swapped = form.translate(str.maketrans("AB", "BA"))
-    one, other = readers.level(f"[[{form}]]"), readers.level(f"[[{swapped}]]")
-    assert isinstance(one, Verdict)
-    assert isinstance(other, Verdict)
-    assert one.preference == -other.preference
-
-
 @pytest.mark.parametrize(
     ("reply", "preference"),
     [
@@ -139,40 +128,6 @@ def test_votes(reply: str, corrected: str | None, official: str | None) -> None:
     for read, expected in ((readers.vote, corrected), (readers.official_vote, official)):
         result = read(reply)
         assert (result.word if isinstance(result, Verdict) else None) == expected
-
-
-def test_undecided_votes_prefer_nobody() -> None:
-    assert readers.VOTES == {
-        "Answer1": 1,
-        "Answer2": -1,
-        readers.SITUATION_ONE: 0,
-        readers.SITUATION_TWO: 0,
-    }
-
-
-@pytest.mark.parametrize(
-    ("reply", "expected"),
-    [
-        (
-            "Response A Visual Factuality Score: 7/10\n"
-            "Response B Visual Factuality Score: 8.5/10",
-            FactualityScores(7, 8.5),
-        ),
-        (
-            '- "response a visual factuality score": **3**\n'
-            "- Response B Visual Factuality Score = 10 / 10",
-            FactualityScores(3, 10),
-        ),
-        (
-            "Response A Visual Factuality Score: 1/10 at first\n"
-            "Response B Visual Factuality Score: 2/10\n"
-            "Response A Visual Factuality Score: 4/10",
-            FactualityScores(4, 2),
-        ),
-    ],
-)
-def test_marks_are_the_last_ones_given(reply: str, expected: FactualityScores) -> None:
-    assert readers.marks(reply) == expected
 
 
 @pytest.mark.parametrize(
@@ -237,24 +192,6 @@ def test_marks_of_both_in_one_line() -> None:
         f'{{"R{a}": 7, "R{b}": 8}}',
     ):
         assert readers.marks(reply) == FactualityScores(7, 8)
-
-
-def test_marks_that_cannot_be_read_are_quoted() -> None:
-    line = "Response {} Visual Factuality Score: {}\n"
-    result = readers.marks(line.format("A", "7,5/10") + line.format("B", "8/10"))
-    assert isinstance(result, Unscored)
-    assert "'7,5/10'" in result.reason
-
-
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [("7/10", "n/a"), ("11/10", "1/10"), ("-1/10", "1/10"), ("4/5", "1/5"), ("", "3/10")],
-)
-def test_marks_out_of_range_or_alone_are_unscored(first: str, second: str) -> None:
-    named = zip("AB", (first, second), strict=True)
-    lines = [f"Response {x} Visual Factuality Score: {value}" for x, value in named]
-    assert isinstance(readers.marks("\n".join(lines)), Unscored)
-    assert isinstance(readers.marks(lines[1]), Unscored)
 
 
 def test_an_empty_reply_officially_means_no_criteria() -> None:

@@ -12,7 +12,6 @@ from pairwise_helpers import (
     ONE,
     OTHER,
     PICTURE,
-    document,
     draft_of,
     flat,
     sample,
@@ -21,7 +20,6 @@ from pairwise_helpers import (
 
 from generators.base import Failure, Fault, Outcome, Result, Skip, Unscored, Walk
 from generators.document import Text, Turn
-from generators.keys import derived_seed
 from scorers.pairwise import (
     PROTOCOLS,
     creation,
@@ -89,30 +87,6 @@ def test_what_cannot_be_read_is_asked_for_once_more() -> None:
     assert [r.swapped for r in outcome.value.readings] == [False, True, False, True]
 
 
-def test_a_failed_second_question_is_the_readings_outcome() -> None:
-    protocol, query = resolve_protocol("mllm-bench"), sample("See")
-    rounds = [draft_of(""), draft_of("Answer1")], [TIMEOUT]
-    (_, again), outcome = conversed(protocol.judge(query, ONE, OTHER, CHAT), *rounds)
-    assert again[0].input.turns[-2] == Turn("assistant", (Text("(empty reply)"),))
-    assert [r.outcome for r in outcome.value.readings] == [
-        TIMEOUT,
-        Result(Verdict("Answer1", 1)),
-    ]
-
-
-def test_second_questions_have_seeds_of_their_own() -> None:
-    protocol, chat = resolve_protocol("creation"), replace(CHAT, seeded=True)
-    unread = [draft_of("")] * 4
-    steps, _ = conversed(protocol.judge(FACTS, ONE, OTHER, chat), unread, unread)
-    seeds = [{j.input.seed for j in jobs} for jobs in steps]
-    assert [len(s) for s in seeds] == [2, 2], "one for each aspect"
-    assert not seeds[0] & seeds[1]
-    assert seeds[0] == {derived_seed(0, "q1", 0, i) for i in (0, 1)}
-    assert len({j.key for jobs in steps for j in jobs}) == 8
-    assert most_questions(protocol) >= 1 + 4
-    assert most_questions(resolve_protocol("creation", "official")) == 1
-
-
 @pytest.mark.parametrize(
     ("name", "unread", "expected"),
     [
@@ -141,16 +115,6 @@ def test_official_mode_asks_as_often_as_the_released_program(
     assert len(steps) == 1
 
 
-def test_only_what_is_unread_is_repeated_officially() -> None:
-    protocol = resolve_protocol("mllm-bench", "official")
-    chat = replace(CHAT, seeded=True)
-    rounds = [draft_of("Answer1"), draft_of("?")], [draft_of("Answer2")]
-    steps, outcome = conversed(protocol.judge(sample("See"), ONE, OTHER, chat), *rounds)
-    assert [len(jobs) for jobs in steps] == [2, 1]
-    votes = [r.outcome.value.word for r in outcome.value.readings]
-    assert votes == ["Answer1", "Answer2"]
-
-
 @pytest.mark.parametrize("seeded", [False, True])
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_a_pair_named_the_other_way_asks_for_the_same_records(
@@ -166,23 +130,3 @@ def test_a_pair_named_the_other_way_asks_for_the_same_records(
     assert len(keys[0]) == 2
     jobs, _ = walked(protocol.judge(query, ONE, OTHER, chat, repeat=1), [Skip("-")] * 2)
     assert ({job.key for job in jobs} == keys[0]) is not seeded
-
-
-def test_style_is_measured_with_pictures() -> None:
-    walk = resolve_protocol("probench").judge(sample("See"), ONE, OTHER, CHAT)
-    _, outcome = walked(walk, [draft_of("[[A>B]]")] * 2)
-    first, second = outcome.value.styles
-    assert (first.images, second.images) == (1, 0)
-    assert (first.tokens, second.tokens) == (3, 4)
-
-
-def test_pairs_on_one_question_are_judged_together() -> None:
-    protocol, query = resolve_protocol("creation"), sample("See", id="q1")
-    jobs = [
-        job
-        for pair in ((ONE, OTHER), (OTHER, document("third")))
-        for job in walked(protocol.judge(query, *pair, CHAT), [Skip("-")] * 2)[0]
-    ]
-    assert [job.group for job in jobs] == ["preference q1"] * 4
-    elsewhere = protocol.judge(sample("See", id="q2"), ONE, OTHER, CHAT)
-    assert {job.group for job in walked(elsewhere, [Skip("-")] * 2)[0]} == {"preference q2"}

@@ -7,35 +7,29 @@ from pathlib import Path
 
 import pytest
 from pairwise_helpers import (
-    CHAT,
     ONE,
     OTHER,
     PICTURE,
-    draft_of,
     flat,
     sample,
     shown,
-    walked,
 )
 
-from generators.base import Failure, Fault, Result
 from generators.document import Document, Text, Turn
 from generators.errors import UsageError
 from scorers.judging.sources import Mode
 from scorers.pairwise import (
     PROTOCOLS,
     creation,
-    mllm_bench,
     pairs,
     probench,
     prompts,
     resolve_protocol,
 )
 from scorers.pairwise.games import FactualityScores, Verdict
-from scorers.pairwise.prompts import describe, text_only
+from scorers.pairwise.prompts import text_only
 
 ALL = [(name, mode) for name in PROTOCOLS for mode in ("corrected", "official")]
-NO_REPLY = Failure("no reply", Fault.TIMEOUT)
 
 
 @pytest.mark.parametrize(("name", "mode"), ALL)
@@ -47,18 +41,6 @@ def test_both_orders_are_asked_and_differ_in_nothing_else(name: str, mode: Mode)
     assert forward.turns == other_way[1].turns
     assert swapped.turns == other_way[0].turns
     assert forward.turns != swapped.turns
-
-
-@pytest.mark.parametrize(("name", "mode"), ALL)
-def test_pictures_of_answers_stand_where_the_answers_have_them(
-    name: str, mode: Mode
-) -> None:
-    text = shown(resolve_protocol(name, mode))
-    if (name, mode) == ("probench", "official"):
-        assert "Once\n<D>\nthe end" in text
-        assert "['Another {story}']" in text
-    else:
-        assert text.index("Once\n<D>\nthe end") < text.index("Another {story}")
 
 
 @pytest.mark.parametrize(
@@ -81,25 +63,6 @@ def test_pictures_of_questions(name: str, mode: Mode, expected: str) -> None:
         assert text.endswith("<Q>") if at_end else text.startswith("<Q>")
 
 
-@pytest.mark.parametrize("name", ["creation", "mllm-bench"])
-def test_criteria_are_those_of_the_sample(name: str) -> None:
-    protocol = resolve_protocol(name)
-    assert "look at the {hat}" in shown(protocol, criteria="look at the {hat}")
-    assert "look at the" not in shown(protocol)
-    without = prompts.NO_CRITERIA if name == "creation" else "compound\n\n# Answer1"
-    assert without in shown(protocol, metadata={mllm_bench.QUESTION_TYPE: "compound"})
-
-
-def test_every_protocol_asks_for_exactly_its_own_verdicts() -> None:
-    for form in ("[[A>>B]]", "[[A>B]]", "[[A=B]]", "[[B>A]]", "[[B>>A]]"):
-        assert form in prompts.CREATION
-        assert all(form in text for text in prompts.LIKERT.values())
-    assert "Final Verdict is: [[...]]" in prompts.CREATION
-    for vote in ("Answer1\n", "Answer2\n", "situation one\n", "situation two\n"):
-        assert vote in prompts.VOTE
-    assert "Response B Visual Factuality Score: Y/10" in prompts.FACTUALITY_WITH_TRUTH
-
-
 def test_factuality_is_asked_where_it_has_criteria_and_without_pictures() -> None:
     protocol = resolve_protocol("creation")
     about = {creation.FACTUALITY: "a red hat", creation.TRUTH: "the hat is red"}
@@ -118,11 +81,6 @@ def test_factuality_is_asked_where_it_has_criteria_and_without_pictures() -> Non
     assert "What is true" not in flat(
         protocol.requests(untold, ONE, OTHER)[2].turns[0].content
     )
-
-
-def test_the_kind_of_question_is_told() -> None:
-    kind = {mllm_bench.QUESTION_TYPE: "close-ended"}
-    assert "close-ended\n" in shown(resolve_protocol("mllm-bench"), metadata=kind)
 
 
 def conversation() -> tuple[Turn, ...]:
@@ -145,20 +103,6 @@ def test_answers_of_several_turns_are_shown_turn_by_turn(mode: Mode) -> None:
     assert places == sorted(places)
     assert "a cat" not in text
     assert forward.turns[0].content[0] == Text(prompts.LIKERT["multi-round"])
-
-
-def test_one_answer_to_a_conversation_is_judged_as_the_last_turn() -> None:
-    query = sample(turns=conversation())
-    (forward, _) = resolve_protocol("probench").requests(query, ONE, OTHER)
-    text = flat(forward.turns[1].content)
-    order = ["<Q>", "who?", "a cat", "<inst/>\nwhere?", "Once", "Another"]
-    places = [text.index(part) for part in order]
-    assert places == sorted(places)
-    walk = resolve_protocol("probench", "official").judge(query, ONE, OTHER, CHAT)
-    _, outcome = walked(walk, [])
-    assert isinstance(outcome, Failure)
-    assert outcome.fault is Fault.BAD_INPUT
-    assert "2 user turns and an answer of 1" in outcome.reason
 
 
 @pytest.mark.parametrize(
@@ -199,13 +143,6 @@ def test_a_text_only_sample_has_the_description_for_its_pictures() -> None:
     assert text_only(turned) == turned
     with pytest.raises(ValueError, match="image_description"):
         text_only(sample("See", PICTURE))
-
-
-def test_a_description_is_asked_of_any_chat_stage() -> None:
-    jobs, outcome = walked(describe(sample("See", PICTURE), CHAT), [draft_of("a cat")])
-    assert jobs[0].input.images == (PICTURE,)
-    assert outcome == Result("a cat")
-    assert walked(describe(sample("See", PICTURE), CHAT), [NO_REPLY])[1] == NO_REPLY
 
 
 def digest(text: str) -> str:

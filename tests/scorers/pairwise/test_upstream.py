@@ -15,7 +15,7 @@ from generators.base import NotApplicable
 from scorers.pairwise import resolve_protocol
 from scorers.pairwise.games import FactualityScores, Game, Verdict, by_pair
 from scorers.pairwise.mllm_bench import K, _medians, counted_battles
-from scorers.pairwise.probench_ratings import (
+from scorers.pairwise.probench import (
     _fitted,
     _official_battles,
     _rating,
@@ -23,8 +23,7 @@ from scorers.pairwise.probench_ratings import (
     matrices,
 )
 from scorers.pairwise.readers import LEVELS, MIRRORED
-from scorers.statistics.battles import Battle, online_elo
-from scorers.statistics.bradley_terry import bradley_terry
+from scorers.statistics.ratings import Battle, bradley_terry, online_elo
 
 CREATION = upstream("creation")
 MLLM = upstream("mllm")

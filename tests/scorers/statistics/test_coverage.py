@@ -1,11 +1,8 @@
-"""How often intervals hold the true mean, wherever one is shown: 0.95 within 0.03.
-
-Run this file as a program for the table of measured coverage.
-"""
+"""How often intervals hold the true mean, wherever one is shown: 0.95 within 0.03."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
@@ -78,16 +75,3 @@ def test_a_shown_interval_holds_the_true_mean(population, sizes):
         assert shown == 0, "an interval that the values do not support"
     else:
         assert shown >= SAMPLES / 3, "an interval that the values would support is withheld"
-
-
-def table() -> Iterator[str]:
-    """Measured coverage, and the share of samples with an interval, as lines."""
-    for population in POPULATIONS:
-        for sizes in (*SIZES, *THIN):
-            held, shown = coverage(population, sizes)
-            named = "/".join(map(str, sizes))
-            yield f"{population:20} {named:10} {held:.3f} shown {shown / SAMPLES:.2f}"
-
-
-if __name__ == "__main__":
-    print(*table(), sep="\n")

@@ -55,14 +55,6 @@ def test_what_truth_does_not_state_cannot_be_wrong() -> None:
     assert compared(Reading("white", (CIRCLE,)), true) == (3, 3, 3)
 
 
-def test_precision_recall_and_f1_follow() -> None:
-    counts = scene_compared(Reading("white", (CIRCLE,)), TRUE)
-    assert (counts.precision, counts.recall) == (1, 5 / 9)
-    assert counts.f1 == pytest.approx(2 * (5 / 9) / (1 + 5 / 9))
-    assert counts.as_json()["attributes"]["size"] == [1, 1, 2]
-    assert AttributeCounts().f1 == 0
-
-
 def said(text: str) -> TextReading:
     found = read_text(text)
     assert isinstance(found, TextReading)

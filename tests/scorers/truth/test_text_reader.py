@@ -7,11 +7,10 @@ import random
 import pytest
 
 from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture, queries
-from scorers.truth.facts import Count, Fact, Location, YesOrNo
 from scorers.truth.language import sentence
 from scorers.truth.reading import Illegible, ItemReading, Reading
 from scorers.truth.scene import random_scene
-from scorers.truth.text_reader import TextReading, read_text
+from scorers.truth.text_reader import Count, Fact, Location, TextReading, YesOrNo, read_text
 
 
 def read(text: str) -> TextReading:

@@ -13,16 +13,16 @@ function el(tag, attributes, ...children) {
   return node;
 }
 
+const CARD_SIDE = 256; // largest width and height of a picture in a card
+
 function segment(part, caption) {
   if (typeof part === "string") return el("p", { dir: "auto" }, part);
-  const [thumb, width, height, full] = part;
-  if (thumb === null) return el("p", { class: "broken" }, "Picture: " + width);
-  const small = "report/thumbs/" + thumb;
-  const image = el("img", { src: small, width, height, alt: caption, loading: "lazy", decoding: "async" });
-  const link = el("a", { class: "picture", href: full ? "report/images/" + full : small }, image);
-  link.dataset.owner = caption;
-  link.dataset.caption = full ? caption : caption + " (thumbnail; not copied in full size)";
-  return el("figure", {}, link);
+  const [src, width, height] = part;
+  if (src === null) return el("p", { class: "broken" }, "Picture: " + width);
+  const scale = Math.min(1, CARD_SIDE / Math.max(width, height));
+  const size = { width: Math.round(width * scale), height: Math.round(height * scale) };
+  const image = el("img", { src, ...size, alt: caption, decoding: "async" });
+  return el("figure", {}, el("button", { type: "button", class: "picture" }, image));
 }
 
 function content(segments, caption, row) {

@@ -210,3 +210,7 @@ function step(by) {
   const at = nodes.findIndex((node) => node.classList.contains("here"));
   mark(nodes[at < 0 ? 0 : Math.min(nodes.length - 1, Math.max(0, at + by))]);
 }
+
+read("index.js").then((index) => { store.index = index; start(); }, () => {
+  $("loading").textContent = 'The folder "report" must be beside this file.';
+});

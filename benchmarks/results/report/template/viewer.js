@@ -8,13 +8,12 @@ const viewer = {
   at: 0,
   beside: false,
 
-  // A click on a picture opens it; with a key held down, the browser does as ever.
+  // A click on a picture opens it.
   open(event) {
-    const link = event.target.closest("a.picture");
-    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    this.pictures = [...link.closest(".card").querySelectorAll("a.picture")];
-    this.at = this.pictures.indexOf(link);
+    const picture = event.target.closest(".picture")?.firstChild;
+    if (!picture) return;
+    this.pictures = [...picture.closest(".card").querySelectorAll(".picture img")];
+    this.at = this.pictures.indexOf(picture);
     this.beside = false;
     this.show();
     $("viewer").showModal();
@@ -42,22 +41,22 @@ const viewer = {
   // The pictures of each owner: the ground truth and every system shown.
   rows() {
     const owners = new Map();
-    for (const link of this.pictures.filter((one) => one.dataset.owner !== QUESTION)) {
-      if (!owners.has(link.dataset.owner)) owners.set(link.dataset.owner, []);
-      owners.get(link.dataset.owner).push(link);
+    for (const picture of this.pictures.filter((one) => one.alt !== QUESTION)) {
+      if (!owners.has(picture.alt)) owners.set(picture.alt, []);
+      owners.get(picture.alt).push(picture);
     }
     return [...owners.values()];
   },
 
   toggle() {
-    const link = this.pictures[this.at];
+    const picture = this.pictures[this.at];
     const rows = this.rows();
     if (!this.beside && rows.length < 2) return;
     if (this.beside) {
       const first = rows.map((row) => row[this.at]).find(Boolean);
       this.at = Math.max(0, this.pictures.indexOf(first));
     } else {
-      this.at = Math.max(0, ...rows.map((row) => row.indexOf(link)));
+      this.at = Math.max(0, ...rows.map((row) => row.indexOf(picture)));
     }
     this.beside = !this.beside;
     this.show();
@@ -73,10 +72,10 @@ const viewer = {
   },
 
   show() {
-    const links = this.beside ? this.rows().map((row) => row[this.at] || row[0].dataset.owner)
+    const shown = this.beside ? this.rows().map((row) => row[this.at] || row[0].alt)
       : [this.pictures[this.at]];
     $("stage").className = this.beside ? "beside" : "";
-    $("stage").replaceChildren(...links.map(enlarged));
+    $("stage").replaceChildren(...shown.map(enlarged));
     $("position").value = `${this.at + 1} of ${this.count}`;
     $("earlier").disabled = this.at === 0;
     $("later").disabled = this.at >= this.count - 1;
@@ -86,12 +85,11 @@ const viewer = {
 };
 
 // A picture with its caption; a name alone where its owner has fewer pictures.
-function enlarged(link) {
-  if (typeof link === "string") {
+function enlarged(picture) {
+  if (typeof picture === "string") {
     return el("figure", { class: "absent" }, el("p", {}, "no further picture"),
-      el("figcaption", { dir: "auto" }, link));
+      el("figcaption", { dir: "auto" }, picture));
   }
-  return el("figure", {},
-    el("img", { src: link.getAttribute("href"), alt: link.dataset.caption }),
-    el("figcaption", { dir: "auto" }, link.dataset.caption));
+  return el("figure", {}, el("img", { src: picture.src, alt: picture.alt }),
+    el("figcaption", { dir: "auto" }, picture.alt));
 }

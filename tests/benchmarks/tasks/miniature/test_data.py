@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from miniature_simulator import ORDER, things
 from mmie_helpers import folder, good, loaded, row
 from typer.testing import CliRunner
 
 from benchmarks.runs.config import RunConfig, anchored
+from benchmarks.tasks.answered import answered
 from benchmarks.tasks.miniature import __main__ as command
-from benchmarks.tasks.miniature.queries import FIELDS, queries
-from benchmarks.tasks.miniature.samples import sample_of
+from benchmarks.tasks.miniature.exports import export_samples
+from benchmarks.tasks.miniature.queries import FIELDS
+from benchmarks.tasks.miniature.reader import samples
+from benchmarks.tasks.mmie.categories import CATEGORIES
 from benchmarks.tasks.task_set import load
-from generators.document import Sample, Text
+from generators.document import Sample
 from generators.errors import UsageError
-from generators.pictures import decode
 from plait import app
-from scorers.truth.drawing import centre
-from scorers.truth.scene import BACKGROUNDS, COLOURS
 
 RUNNER = CliRunner()
 
@@ -43,58 +41,6 @@ def test_the_task_set(task) -> None:
     assert last.text.endswith("\nAnswer:")
 
 
-def test_forty_queries_by_default_and_more_begin_with_the_same(task, tmp_path) -> None:
-    forty = load("miniature", cache=tmp_path)
-    assert len(forty.samples) == 40
-    assert forty.samples[:30] == task.samples
-    assert forty.about["digest"] != task.about["digest"]
-
-
-def test_equal_data_has_equal_digests(task, tmp_path) -> None:
-    again = load("miniature:30", cache=tmp_path)
-    assert again.samples == task.samples
-    assert again.about["digest"] == task.about["digest"]
-
-
-def test_samples_hold_what_the_queries_say(task) -> None:
-    for query, sample in zip(queries(30, 0, "test"), task.samples, strict=True):
-        assert (sample.id, sample.category, sample.field) == (
-            *(query.id, query.category, query.field),
-        )
-        assert sample.wants_images == query.wants_images == bool(sample.reference.images)
-        assert sample.criteria == query.criteria
-        asked = zip((*query.question, *query.answer), _content(sample), strict=True)
-        for part, segment in asked:
-            if isinstance(segment, Text):
-                assert segment.text == part
-            else:
-                _shows(Path(segment.place).read_bytes(), part.scene)
-
-
-def _content(sample: Sample):
-    return (*sample.question, *sample.reference.segments)
-
-
-def _shows(data: bytes, scene) -> None:
-    """Each place of the picture has its item's colour in the middle, or the background."""
-    pixels = decode(data)
-    assert pixels.size == (64, 64)
-    items = things(scene)
-    for place in ORDER:
-        colour = (
-            COLOURS[items[place][1]] if place in items else BACKGROUNDS[scene.background]
-        )
-        x, y = centre(place)
-        seen = pixels.getpixel((int(x), int(y)))
-        assert max(abs(a - b) for a, b in zip(seen, colour, strict=True)) < 12, place
-
-
-def test_pictures_need_no_cache_folder() -> None:
-    (query,) = queries(1, 0, "train")
-    sample = sample_of(query)
-    assert [decode(i.read()).size for i in sample.reference.images] == [(64, 64)]
-
-
 def test_the_export_is_read_as_equal_samples(task, tmp_path) -> None:
     done = RUNNER.invoke(_app(), ["--out", str(tmp_path / "world"), "-n", "30"])
     assert done.exit_code == 0, done.output
@@ -111,14 +57,6 @@ def _app():
     made = typer.Typer()
     made.command()(command.main)
     return made
-
-
-def test_an_export_overwrites_nothing(tmp_path) -> None:
-    (tmp_path / "mine.txt").write_text("mine")
-    done = RUNNER.invoke(_app(), ["--out", str(tmp_path)])
-    assert done.exit_code == 2
-    assert "is not empty" in done.output
-    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
 
 
 def test_criteria_of_mmie_rows(tmp_path) -> None:
@@ -153,25 +91,24 @@ def test_the_name_means_the_same_from_any_folder(tmp_path, monkeypatch) -> None:
     assert len(load("miniature", cache=tmp_path / "c").samples) == 40
 
 
-def test_your_own_wording(tmp_path) -> None:
-    task = load("miniature:3", prompts={"SA": {"text": "Go on."}}, cache=tmp_path)
-    (turn,) = task.prompt(task.samples[0], "text")
-    assert turn.content[0].text.startswith("Go on.\nQuestion:")
-    with pytest.raises(UsageError):
-        load("miniature:3", prompts={"XY": {"text": "Go on."}}, cache=tmp_path)
+@pytest.mark.parametrize(
+    ("data", "weights"), [("miniature:3", {}), ("sample", dict(CATEGORIES))]
+)
+def test_exported_answers_have_the_category_weights_of_their_benchmark(
+    tmp_path: Path, data: str, weights: dict[str, int]
+) -> None:
+    run, out = str(tmp_path / "run"), tmp_path / "out"
+    words = ["run", "--data", data, "--system", "gt", "--weights", "tiny", "--limit", "3"]
+    words += ["--set", "scorers=[]", "--repeats", "2", "--out", run]
+    assert RUNNER.invoke(app, words, catch_exceptions=False).exit_code == 0
+    words = ["export", run, "--system", "gt", "--repeat", "2", "--out", str(out)]
+    done = RUNNER.invoke(app, words, catch_exceptions=False)
+    assert (done.exit_code, "repeat 2 of 2" in done.output) == (0, True)
+    task, _ = answered(out)
+    assert (len(task.samples), task.categories) == (3, weights)
 
 
-def test_plan_and_list(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    words = ["plan", "--data", "miniature:12", "--system", "gt", "--weights", "tiny"]
-    done = RUNNER.invoke(app, words)
-    assert done.exit_code == 0, done.output
-    assert "12 documents: 12 queries" in done.output
-    assert "miniature:N" in RUNNER.invoke(app, ["list", "data"]).output
-
-
-def test_the_same_samples_whatever_the_cache(task, tmp_path) -> None:
-    """Keys name pictures by their bytes, not by where they lie."""
-    drawn = [sample_of(q) for q in queries(30, 0, "test")]
-    assert [replace(s, metadata={}) for s in task.samples] == drawn
+def test_a_folder_of_miniature_queries_has_no_weights_of_mmie(tmp_path) -> None:
+    export_samples(samples(3), tmp_path / "d")
+    assert load(str(tmp_path / "d"), cache=tmp_path).categories == {}
+    assert load("sample", cache=tmp_path).categories == CATEGORIES

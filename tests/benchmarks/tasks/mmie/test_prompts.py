@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from itertools import pairwise
 
 import pytest
@@ -77,24 +76,6 @@ def test_the_published_wording(query, variant, content):
     assert prompts()(query, variant) == (Turn("user", content),)
 
 
-def test_the_two_variants_of_each_category():
-    words = prompts()
-    ask = {
-        (c, v): words(sample(c, Text("q")), v)[0].content[0].text
-        for c in ("SA", "PBL", "MSR")
-        for v in ("text", "interleaved")
-    }
-    assert "with text and images." in ask["SA", "interleaved"]
-    assert "to me in detail." in ask["PBL", "text"]
-    assert ask["MSR", "text"] == ask["MSR", "interleaved"]
-    assert len(set(ask.values())) == 5
-
-
-def test_plain_leaves_everything_as_it_is():
-    query = sample("SA", Text(" a \n"), A)
-    assert prompts()(query, "plain") is query.turns
-
-
 @pytest.mark.parametrize(
     "content", [(A, B), (A,), (Text(""), A), (Text("x\n\n"), Text(" y"))]
 )
@@ -122,13 +103,6 @@ def test_earlier_turns_stay_and_the_last_is_worded():
     assert asked[2].content[0].text.endswith("Question:\nc\nAnswer:")
 
 
-def test_an_instruction_of_the_users_own():
-    words = prompts({"SA": {"text": "Go on:"}})
-    query = sample("SA", Text("Once"))
-    assert words(query, "text")[0].content == (Text("Go on:\nQuestion:\nOnce\nAnswer:"),)
-    assert words(query, "interleaved") == prompts()(query, "interleaved")
-
-
 def test_a_template_of_the_users_own_and_braces_in_the_content():
     words = prompts({"MSR": {"text": "### Question\n{question}\n### End {x}"}})
     query = sample("MSR", Text("{question} {0}"), A)
@@ -154,13 +128,3 @@ def test_a_template_of_the_users_own_and_braces_in_the_content():
 def test_wrong_overrides_are_refused(overrides, message):
     with pytest.raises(UsageError, match=message):
         prompts(overrides)
-
-
-def test_the_digest_follows_the_wording():
-    assert prompts().digest == prompts({}).digest
-    assert prompts().digest != prompts({"SA": {"text": "x"}}).digest
-
-
-def test_prompts_travel_to_other_processes():
-    words = pickle.loads(pickle.dumps(prompts({"SA": {"text": "x"}})))
-    assert words.digest == prompts({"SA": {"text": "x"}}).digest

@@ -1,0 +1,378 @@
+"""Answers to miniature queries, right ones and damaged ones, whose content is known.
+
+The mini judge learns from them, and `plait bench miniature` measures judges by them.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image as Pillow
+from PIL import ImageFilter
+
+from benchmarks.miniature.scene_edits import (
+    SceneEdit,
+    another,
+    exchanged,
+    free_places,
+    moved,
+    one_fewer,
+    one_more,
+    recoloured,
+    repainted,
+    reshaped,
+    resized,
+)
+from benchmarks.tasks.miniature.queries import Category, MiniatureQuery, query
+from benchmarks.tasks.miniature.reasoning import random_problem
+from generators.document import Content, Document, Image, Text
+from generators.pictures import Drawing
+from scorers.truth.drawing import SIDE, draw
+from scorers.truth.language import (
+    NUMBERS,
+    count_answer,
+    description,
+    sentence,
+    statement,
+    step,
+)
+from scorers.truth.scene import COLOURS, SHAPES, SIZES, Scene, Split
+
+NO_BACKGROUND = ""
+"""Background of a scene whose text breaks off before it tells one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A text of an answer, and the scene it tells; None where it tells none."""
+
+    text: str
+    scene: Scene | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShownScene:
+    """An image of an answer; nothing can be made out where it is spoiled."""
+
+    scene: Scene
+    seed: int
+    spoiled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One step of an answer: a text and its image, each None where it is missing."""
+
+    told: Told | None
+    shown: ShownScene | None
+
+
+Parts = list[Part]
+Levels = npt.NDArray[np.floating[Any]]
+"""Grey levels (side, side, 3) before they are rounded."""
+
+
+@dataclass(frozen=True, slots=True)
+class Damaged:
+    """A query and an answer to it."""
+
+    query: MiniatureQuery
+    kind: str
+    """Name of the corruption; `right` for the ground truth."""
+    parts: tuple[Part, ...] = ()
+    """Of situational and project-based answers."""
+    text: str = ""
+    """Of reasoning answers."""
+
+    @property
+    def expected(self) -> tuple[Scene, ...]:
+        """The scene that each part should tell and show."""
+        return self.query.scenes[1:]
+
+
+_TWICE = 0.15
+"""Share of damaged answers in which one attribute is wrong besides."""
+_FREELY = 0.15
+"""Share of texts worded otherwise than the ground truth's."""
+_APART = 0.1
+"""Share of whole answers whose images all follow their texts."""
+
+
+def damaged(rng: random.Random, split: Split, category: str | None = None) -> Damaged:
+    """Draw a query of `split` and an answer to it."""
+    name = category or rng.choice(("SA", "SA", "PBL", "PBL", "MSR"))
+    asked = query(rng.randrange(2**31), 0, split, cast(Category, name))
+    if name == "MSR":
+        return _reasoned(rng, asked, split)
+    kind = rng.choices([*_KINDS], [weight for weight, _ in _KINDS.values()])[0]
+    parts = _KINDS[kind][1](rng, asked, split)
+    if kind != "right" and rng.random() < _TWICE:
+        parts = _edited_part(rng, parts, split, text=rng.random() < 0.5)
+    return Damaged(asked, kind, tuple(parts))
+
+
+def edited(rng: random.Random, scene: Scene, split: Split, edits: int) -> Scene:
+    """Draw another scene of `split`, `edits` random edits away from `scene`."""
+    while True:
+        wrong = scene
+        for _ in range(edits):
+            wrong = rng.choice(_EDITS)(wrong, rng) or wrong
+        if wrong != scene and wrong.split == split:
+            return wrong
+
+
+def _move(scene: Scene, rng: random.Random) -> Scene | None:
+    return moved(scene, rng) if free_places(scene) else exchanged(scene, rng)
+
+
+_EDITS: tuple[SceneEdit, ...] = (
+    *(recoloured, recoloured, reshaped, reshaped, resized, resized, _move, _move),
+    *(exchanged, one_more, one_fewer, repainted),
+)
+"""Each as often as it is listed."""
+
+
+def _told(rng: random.Random, scene: Scene, number: int, of: int) -> Told:
+    """The text of part `number` (from 1) of an answer of `of` parts."""
+    text = sentence(scene, rng) if rng.random() < _FREELY else statement(scene)
+    return Told(step(number, text) if of > 1 else text, scene)
+
+
+def _of_scenes(
+    rng: random.Random, texts: Sequence[Scene], images: Sequence[Scene]
+) -> Parts:
+    return [
+        Part(_told(rng, text, k, len(texts)), ShownScene(image, rng.randrange(2**31)))
+        for k, (text, image) in enumerate(zip(texts, images, strict=True), start=1)
+    ]
+
+
+def _right(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    return _of_scenes(rng, asked.scenes[1:], asked.scenes[1:])
+
+
+def _edited_part(rng: random.Random, parts: Parts, split: Split, text: bool) -> Parts:
+    """Make one to three edits of the text, or the image, of one part."""
+    k, edits = rng.randrange(len(parts)), rng.choice((1, 1, 1, 2, 3))
+    told, shown = parts[k].told, parts[k].shown
+    if text and told is not None and told.scene is not None:
+        if told.scene.background == NO_BACKGROUND:
+            return parts
+        told = _told(rng, edited(rng, told.scene, split, edits), k + 1, len(parts))
+    elif not text and shown is not None:
+        shown = replace(shown, scene=edited(rng, shown.scene, split, edits))
+    return [*parts[:k], Part(told, shown), *parts[k + 1 :]]
+
+
+def _wrong_text(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    return _edited_part(rng, _right(rng, asked, split), split, text=True)
+
+
+def _wrong_image(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    return _edited_part(rng, _right(rng, asked, split), split, text=False)
+
+
+def _wrong_both(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    """Text and image agree with each other and not with the query."""
+    goals = [*asked.scenes[1:]]
+    k = rng.randrange(len(goals))
+    goals[k] = edited(rng, goals[k], split, rng.choice((1, 1, 2, 3)))
+    return _of_scenes(rng, goals, goals)
+
+
+def _other_image(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    goals = asked.scenes[1:]
+    return _of_scenes(rng, goals, [another(s, rng, split) for s in goals])
+
+
+def _other_text(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    goals = asked.scenes[1:]
+    return _of_scenes(rng, [another(s, rng, split) for s in goals], goals)
+
+
+def _unchanged(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    """The scene before each step, in the text, the images or both."""
+    before, goals = asked.scenes[:-1], asked.scenes[1:]
+    where = rng.choice(("text", "image", "both"))
+    texts = goals if where == "image" else before
+    return _of_scenes(rng, texts, goals if where == "text" else before)
+
+
+def _missing(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    """Without images, or with the last one alone."""
+    parts = _right(rng, asked, split)
+    last = rng.random() < 0.3 and len(parts) > 1
+    kept = len(parts) - 1 if last else -1
+    return [p if k == kept else replace(p, shown=None) for k, p in enumerate(parts)]
+
+
+def _textless(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    return [replace(p, told=None) for p in _right(rng, asked, split)]
+
+
+def _swapped(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    goals = asked.scenes[1:]
+    if len(goals) < 2:
+        return _other_image(rng, asked, split)
+    return _of_scenes(rng, goals, goals[::-1])
+
+
+def _other_answer(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    other = query(rng.randrange(2**31), 0, split, asked.category)
+    return _right(rng, other, split)
+
+
+def _repeated(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    """Every text replaced by the first one."""
+    parts = _right(rng, asked, split)
+    if len(parts) < 2:
+        return _unchanged(rng, asked, split)
+    return [replace(p, told=parts[0].told) for p in parts]
+
+
+def _cut(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    """A text that breaks off after some of its items."""
+    parts = _right(rng, asked, split)
+    k = rng.randrange(len(parts))
+    scene = asked.scenes[1 + k]
+    left = scene.items[: rng.randrange(len(scene.items) + 1)]
+    first = description(replace(scene, items=left)).partition(" on a ")[0]
+    text = f"Now there is {first} and" if left else "Now there is a"
+    told = Scene(NO_BACKGROUND, left) if left else None
+    new = Told(step(k + 1, text) if len(parts) > 1 else text, told)
+    return [*parts[:k], replace(parts[k], told=new), *parts[k + 1 :]]
+
+
+def _spoiled(rng: random.Random, asked: MiniatureQuery, split: Split) -> Parts:
+    return [
+        replace(p, shown=replace(p.shown, spoiled=True)) if p.shown else p
+        for p in _right(rng, asked, split)
+    ]
+
+
+_KINDS: dict[str, tuple[float, Callable[[random.Random, MiniatureQuery, Split], Parts]]] = {
+    "right": (0.17, _right),
+    "wrong text": (0.14, _wrong_text),
+    "wrong picture": (0.17, _wrong_image),
+    "wrong in both": (0.10, _wrong_both),
+    "other picture": (0.07, _other_image),
+    "other text": (0.05, _other_text),
+    "unchanged": (0.08, _unchanged),
+    "missing pictures": (0.05, _missing),
+    "no text": (0.02, _textless),
+    "swapped pictures": (0.05, _swapped),
+    "other answer": (0.03, _other_answer),
+    "repeated text": (0.03, _repeated),
+    "cut text": (0.02, _cut),
+    "spoiled pictures": (0.02, _spoiled),
+}
+"""How often each corruption is chosen, and how it is made."""
+
+
+def _reasoned(rng: random.Random, asked: MiniatureQuery, split: Split) -> Damaged:
+    """A reasoning answer: right, with another fact, to another question, or none."""
+    right = str(asked.answer[0])
+    kind, make = rng.choices([*_REASONED.items()], (4, 5, 1, 0.3))[0]
+    text = make(rng, right, split)
+    while kind not in ("right", "no text") and text == right:
+        text = make(rng, right, split)
+    return Damaged(asked, kind, text=text)
+
+
+def _other_fact(rng: random.Random, right: str, split: Split) -> str:
+    """Replace one word that states a fact by another of its kind."""
+    counted = re.fullmatch(r"There (?:is|are) (\w+) ([a-z ]+?)s?\.", right)
+    if counted is not None and counted[1] in NUMBERS:
+        return count_answer(rng.randrange(len(NUMBERS)), counted[2])
+    words = right.split(" ")
+    facts = [(k, group) for group in _FACTS for k in range(len(words)) if words[k] in group]
+    k, group = rng.choice(facts)
+    words[k] = rng.choice(group)
+    return " ".join(words)
+
+
+_REASONED: dict[str, Callable[[random.Random, str, Split], str]] = {
+    "right": lambda rng, right, split: right,
+    "wrong answer": _other_fact,
+    "other question": lambda rng, right, split: random_problem(rng, split).answer,
+    "no text": lambda rng, right, split: "",
+}
+_FACTS: tuple[tuple[str, ...], ...] = (
+    *(tuple(COLOURS), SHAPES, tuple(SIZES), NUMBERS, ("top", "bottom")),
+    *(("left.", "right."), ("yes.", "no.")),
+)
+"""Words of reasoning answers that state a fact, with those they are mistaken for."""
+
+
+def document_of(rng: random.Random, answer: Damaged) -> Document:
+    """The answer with worn images: each after its text, or all after all texts."""
+    if answer.query.category == "MSR":
+        return Document((Text(answer.text),) if answer.text else ())
+    pairs: list[tuple[Content, Content]] = [
+        (
+            (Text(p.told.text),) if p.told else (),
+            (_image(rng, p.shown),) if p.shown else (),
+        )
+        for p in answer.parts
+    ]
+    texts, images = zip(*pairs, strict=True)
+    if all(images) and rng.random() < _APART:
+        pairs = [*((text, ()) for text in texts), *((image, ()) for image in images)]
+    return Document(tuple(s for text, image in pairs for s in (*text, *image)))
+
+
+def _image(rng: random.Random, shown: ShownScene) -> Image:
+    return worn(rng, draw(shown.scene, shown.seed), shown.spoiled)
+
+
+def worn(rng: random.Random, image: Pillow.Image, spoiled: bool = False) -> Image:
+    """The image as models, decoders and files leave it, or spoiled."""
+    levels = _beyond_recognition(rng, image) if spoiled else _worn(rng, image)
+    return Drawing(levels.clip(0, 255).astype(np.uint8)).encoded()
+
+
+def _worn(rng: random.Random, image: Pillow.Image) -> Levels:
+    """Grey levels of an image that is not quite in place, soft or noisy."""
+    if rng.random() < 0.4:
+        image = _displaced(rng, image)
+    if rng.random() < 0.3:
+        image = image.filter(ImageFilter.GaussianBlur(rng.uniform(0.3, 1.1)))
+    levels: Levels = np.asarray(image, dtype=np.float32)
+    if rng.random() < 0.5:
+        noise = np.random.default_rng(rng.randrange(2**31))
+        # Noise of each pixel, then tints that differ from place to place.
+        levels = levels + noise.normal(0, rng.uniform(1, 10), levels.shape)
+        tints = noise.normal(0, 5, (4, 4, 3)).repeat(SIDE // 4, 0).repeat(SIDE // 4, 1)
+        levels = levels + tints
+    return levels
+
+
+def _displaced(rng: random.Random, image: Pillow.Image) -> Pillow.Image:
+    """Turned, scaled and moved by a little around its centre, as a whole."""
+    angle, scale = rng.uniform(-0.08, 0.08), rng.uniform(0.93, 1.07)
+    cosine, sine, middle = scale * math.cos(angle), scale * math.sin(angle), SIDE / 2
+    x = middle - middle * (cosine + sine) + rng.uniform(-1.5, 1.5)
+    y = middle - middle * (cosine - sine) + rng.uniform(-1.5, 1.5)
+    return image.transform(
+        image.size,
+        Pillow.Transform.AFFINE,
+        (cosine, sine, x, -sine, cosine, y),
+        Pillow.Resampling.BILINEAR,
+        fillcolor=image.getpixel((0, 0)),
+    )
+
+
+def _beyond_recognition(rng: random.Random, image: Pillow.Image) -> Levels:
+    """Grey levels of an image blurred beyond its shapes, or drowned in noise."""
+    noise = np.random.default_rng(rng.randrange(2**31))
+    radius, deviation = rng.choice(((14.0, 4.0), (10.0, 30.0), (3.0, 110.0)))
+    blurred = image.filter(ImageFilter.GaussianBlur(radius))
+    levels: Levels = np.asarray(blurred, dtype=np.float32)
+    return levels + noise.normal(0, deviation, levels.shape)

@@ -1,1 +1,0 @@
-"""How the mini models are trained: one seeded, resumable command for each."""

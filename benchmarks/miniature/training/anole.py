@@ -1,0 +1,271 @@
+"""The mini Anole: a Chameleon of 64 codes an image that writes and draws answers.
+
+    python -m benchmarks.miniature.training.anole --out FOLDER
+
+First the VQ model learns to draw through its codes (van den Oord et al. 2017). The codebook
+begins as latents of the first images, once the autoencoder draws without it; codes that no
+image uses are replaced until the rate falls. Then the language model learns sequences of
+text and codes. Beside it a linear layer reads scenes from its states where an image begins
+and ends: it learns sooner so to carry a scene from words to codes and back. That layer is
+not kept.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+import typer
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
+from transformers import ChameleonConfig, ChameleonForConditionalGeneration
+
+from benchmarks.miniature.training import scenes
+from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
+from benchmarks.miniature.training.scenes import centred, images_of
+from benchmarks.tasks.miniature.queries import MiniatureQuery, ScenePicture, query
+from benchmarks.tasks.mmie.prompts import PROMPTS, QUESTION
+from generators.anole.codec import vq_model
+from generators.anole.published import VQ_PREFIX, taming_layout
+from generators.anole.tokens import AnoleVocabulary
+from generators.mini.table import SHIPPED
+from scorers.truth.language import sentence, statement, step
+from scorers.truth.scene import Scene
+
+MODEL = SHIPPED / "anole"
+CONFIG = ChameleonConfig.from_pretrained(MODEL, dtype=torch.float32)
+VQ = CONFIG.vq_config.to_dict()
+"""Its normalisation has 32 groups and no layer fewer than 64 channels: with 32 each would
+stand alone, and the mean colour of an image would be lost."""
+VQ_PLAN = TrainingPlan(steps=1800, rate=2e-3, warmup=50, average=0.99)
+BATCH = 8
+PLAIN, RENEW_EVERY = 150, 25
+"""First steps, which leave the latents as they are; steps between renewals of codes."""
+PLAN = TrainingPlan(steps=2600, rate=2.5e-3, warmup=60, decay=0.05, average=0.99)
+PAIRS = 0.5
+"""Share of the steps that learn from single images and sentences alone, first."""
+SINGLE, MIXED = {"drawing": 20, "reading": 10}, {"drawing": 8, "SA": 6, "PBL": 5, "MSR": 5}
+"""Sequences of a step, then and afterwards."""
+READ_AT, READING = 3, 0.5
+"""After how many layers scenes are read, and the weight of that loss."""
+POOL = {"SA": 2400, "PBL": 1600, "MSR": 1600}
+"""Queries of each category that the model sees."""
+EARLY_CODES = 0.3
+"""Weight of codes that no text says beforehand."""
+FORGETFUL = 0.1
+"""Share of answers without their text, for guidance by the images alone."""
+
+
+def vq_loss(model: Any, images: Tensor, *, plain: bool) -> Tensor:
+    """How far images change through their codes, and latents by becoming codes."""
+    with torch.autocast("cpu", torch.bfloat16):
+        latents = model.encode(images).latents
+    latents = latents.float()
+    codes, ties = latents, latents.new_zeros(())
+    if not plain:
+        book = model.quantize.embedding
+        ids = torch.cdist(_rows(latents).detach(), book.weight).argmin(1)
+        nearest = book(ids).view(latents.movedim(1, 3).shape).movedim(3, 1)
+        ties = F.mse_loss(nearest, latents.detach())
+        ties = ties + 0.25 * F.mse_loss(latents, nearest.detach())
+        codes = latents + (nearest - latents).detach()
+    with torch.autocast("cpu", torch.bfloat16):
+        drawn = model.decoder(model.post_quant_conv(codes))
+    loss: Tensor = scenes.image_loss(drawn, images) + ties
+    return loss
+
+
+def _rows(latents: Tensor) -> Tensor:
+    """Latents (images, channels, height, width) as (images x height x width, channels)."""
+    return latents.movedim(1, 3).flatten(0, 2)
+
+
+@torch.no_grad()
+def renew_codes(model: Any, images: Tensor, *, every: bool) -> None:
+    """Put latents of `images` in the place of codes that none of these uses, or of all.
+
+    Latents far from every code are those it lacks; most of an image is background.
+    """
+    rows, book = _rows(model.encode(images).latents), model.quantize.embedding.weight
+    distances, used = torch.cdist(rows, book).min(1)
+    unused = torch.ones(len(book), dtype=torch.bool)
+    if every:
+        distances = (rows - rows.median(0).values).norm(dim=1)
+    else:
+        unused[used] = False
+    if unused.any():
+        weights = distances.square() + 1e-9
+        book[unused] = rows[torch.multinomial(weights, int(unused.sum()))]
+
+
+@torch.no_grad()
+def codes_of(model: Any, images: Tensor) -> Tensor:
+    """Codes (images, 64) of uint8 images, in rows from the top left."""
+    parts = [model.encode(centred(part)).latents for part in torch.split(images, 64)]
+    return torch.cat([model.quantize(p)[2][2].view(len(p), -1) for p in parts])
+
+
+def trained_vq(state: Path, plan: TrainingPlan, images: int) -> Any:
+    """The VQ model, rounded to the half precision in which it will be stored."""
+    drawn = images_of(scenes.random_scenes(images, seed=21))
+    torch.manual_seed(plan.seed)
+    model = vq_model(VQ)
+
+    def some(count: int) -> Tensor:
+        return centred(drawn[torch.randint(images, (count,))])
+
+    def loss(step: int) -> Tensor:
+        if step >= PLAIN and step % RENEW_EVERY == 0 and step < plan.steps // 2:
+            renew_codes(model, some(4 * BATCH), every=step == PLAIN)
+        return vq_loss(model, some(BATCH), plain=step < PLAIN)
+
+    train({"vq": model}, loss, state, plan)
+    return model.half().float().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A sequence of tokens, and the marks of images at which a scene is known."""
+
+    ids: list[int]
+    weights: list[float]
+    """Of each token as a target."""
+    marks: list[tuple[int, Scene]]
+    """The position of each mark, and what the image there shows."""
+
+
+class SequenceWriter:
+    """Random sequences of queries whose images are coded."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        queries: Mapping[Any, Sequence[MiniatureQuery]],
+        codes: Mapping[ScenePicture, Sequence[int]],
+    ) -> None:
+        self._tokenizer, self._queries, self._codes = tokenizer, queries, codes
+        self._images = list(codes)
+        self._own = AnoleVocabulary.of(tokenizer.get_vocab(with_added_tokens=True))
+
+    def __call__(self, kind: str, rng: random.Random) -> Row:
+        """Draw a sentence and its image, an image and its sentence, or a query's answer."""
+        if kind not in self._queries:
+            image = rng.choice(self._images)
+            if kind == "drawing":
+                return self._row((said(image.scene, rng), 0), (image, 1))
+            return self._row((image, EARLY_CODES), (statement(image.scene), 1))
+        asked = rng.choice(self._queries[kind])
+        row = self._row(*asked_in_words(asked), *((part, 1) for part in asked.answer))
+        row.ids.append(self._own.eos)
+        row.weights.append(1)
+        if not asked.wants_images or rng.random() >= FORGETFUL:
+            return row
+        kept = [k for k, token in enumerate(row.ids) if token in self._own.guiding]
+        return Row([row.ids[k] for k in kept], [row.weights[k] for k in kept], [])
+
+    def _row(self, *parts: tuple[str | ScenePicture, float]) -> Row:
+        """Parts with their weights as targets."""
+        row, own = Row([self._own.bos], [0], []), self._own
+        for part, weight in parts:
+            if isinstance(part, str):
+                ids = self._tokenizer.encode(part, add_special_tokens=False).ids
+                row.ids.extend(ids)
+                row.weights.extend([weight] * len(ids))
+                continue
+            if weight == 1:
+                # What text before an image says is known where the image begins.
+                row.marks.append((len(row.ids), part.scene))
+            codes = own.tokens(self._codes[part])
+            row.ids.extend([own.begin_image, *codes, own.end_image])
+            # The mark that ends an image is set, not written.
+            row.weights.extend([weight] * (1 + len(codes)) + [0])
+            row.marks.append((len(row.ids) - 1, part.scene))
+        return row
+
+
+def said(scene: Scene, rng: random.Random) -> str:
+    """The scene in the answers' words, at times in other order and words."""
+    text = statement(scene) if rng.random() < 0.7 else sentence(scene, rng)
+    return step(rng.randint(1, 2), text) if rng.random() < 0.4 else text
+
+
+def asked_in_words(asked: MiniatureQuery) -> list[tuple[str | ScenePicture, float]]:
+    """The parts of a query in MMIE's wording, as the stage forms it."""
+    before, after = PROMPTS[asked.category]["interleaved"].split(QUESTION)
+    image, text = asked.question
+    return [(before, 0), (image, 0), (f"\n{text}{after}", 0)]
+
+
+def sequence_loss(model: Any, reader: nn.Linear, rows: Sequence[Row]) -> Tensor:
+    """Mean loss of the weighted tokens, and of what the reader tells at the marks."""
+    ids = pad_sequence([torch.tensor(row.ids) for row in rows], batch_first=True)
+    weights = pad_sequence([torch.tensor(row.weights) for row in rows], batch_first=True)
+    wanted = weights[:, 1:] > 0
+    with torch.autocast("cpu", torch.bfloat16):
+        # The model's own `forward` forbids image tokens, so its parts are called.
+        states = model.model(input_ids=ids, use_cache=False, output_hidden_states=True)
+        logits = model.lm_head(states.last_hidden_state[:, :-1][wanted])
+    losses = F.cross_entropy(logits.float(), ids[:, 1:][wanted], reduction="none")
+    marks = [(k, at, scene) for k, row in enumerate(rows) for at, scene in row.marks]
+    at, positions, known = zip(*marks, strict=True)
+    early = states.hidden_states[READ_AT][list(at), list(positions)].float()
+    told = reader(F.layer_norm(early, early.shape[-1:]))
+    reading = scenes.reading_loss(told, scenes.labels_of(*known))
+    weights = weights[:, 1:][wanted]
+    return (losses * weights).sum() / weights.sum() + READING * reading
+
+
+def published(model: Any, vq: Any) -> dict[str, Tensor]:
+    """The tensors of Hugging Face's layout of Anole, with the VQ model inside."""
+    state = vq.state_dict()
+    layout = taming_layout(state, len(VQ["channel_multiplier"]), VQ_PREFIX)
+    tensors = {name: state[place.name] for name, place in layout.items()}
+    for name, tensor in tensors.items():
+        # The attention's matrices are 1 x 1 convolutions there.
+        if ".attn_1." in name and tensor.ndim == 2:
+            tensors[name] = tensor[:, :, None, None]
+    return {**model.state_dict(), **tensors}
+
+
+def main(
+    out: Out, steps: int = PLAN.steps, vq_steps: int = VQ_PLAN.steps, images: int = 8_000
+) -> None:
+    """Train the VQ model on so many images, then the language model."""
+    plan, vq_plan = replace(PLAN, steps=steps), replace(VQ_PLAN, steps=vq_steps)
+    vq = trained_vq(out / "state" / "anole-vq", vq_plan, images)
+    tokenizer = Tokenizer.from_file(str(MODEL / "tokenizer.json"))
+    queries = {
+        name: [query(i, 1, "train", name) for i in range(count)]  # type: ignore[arg-type]
+        for name, count in POOL.items()
+    }
+    parts = [p for some in queries.values() for q in some for p in (*q.question, *q.answer)]
+    shown = list(dict.fromkeys(p for p in parts if isinstance(p, ScenePicture)))
+    pixels = images_of([p.scene for p in shown], [p.seed for p in shown])
+    codes = dict(zip(shown, codes_of(vq, pixels).tolist(), strict=True))
+    write = SequenceWriter(tokenizer, queries, codes)
+    torch.manual_seed(plan.seed)
+    model = ChameleonForConditionalGeneration(CONFIG)
+    del model.model.vqmodel
+    reader = nn.Linear(CONFIG.hidden_size, sum(scenes.CLASSES))
+
+    def loss(step: int) -> Tensor:
+        rng = random.Random(step)
+        mix = SINGLE if step < PAIRS * plan.steps else MIXED
+        rows = [write(kind, rng) for kind, count in mix.items() for _ in range(count)]
+        return sequence_loss(model, reader, rows)
+
+    def export(step: int) -> None:
+        save_weights(published(model, vq), out, "anole")
+
+    modules = {"language": model, "reader": reader}
+    train(modules, loss, out / "state" / "anole", plan, export)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,1 +1,0 @@
-"""The mini artists of the Stable Diffusion family, and the autoencoder that they share."""

@@ -1,0 +1,153 @@
+"""The mini CLIP: OpenAI's architecture and tokenizer at 64 pixels, in open_clip's layout.
+
+    python -m benchmarks.miniature.training.clip --out FOLDER
+
+Contrastive learning (Radford et al. 2021) with hard negatives: a batch holds groups of
+scenes that differ in one attribute. Beside it one linear layer, which is not kept, reads
+both towers' features for what stands where: they learn that sooner than from contrast.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+
+import torch
+import typer
+from open_clip import OPENAI_DATASET_MEAN, OPENAI_DATASET_STD
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torchvision.transforms import v2 as transforms
+from torchvision.transforms.functional import normalize
+
+from benchmarks.miniature import scene_edits
+from benchmarks.miniature.training import scenes as world
+from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
+from benchmarks.miniature.training.scenes import UNSAID, labels_of, reading_loss
+from generators.mini.table import SHIPPED
+from scorers.clip.model import build
+from scorers.clip.text import ClipText
+from scorers.clipscore import ClipSettings
+from scorers.truth.language import LEADS, listed, phrase, step
+from scorers.truth.scene import PLACES, Scene, random_scene
+
+CONFIG = json.loads((SHIPPED / "clip" / "open_clip_config.json").read_text())["model_cfg"]
+PLAN = TrainingPlan(steps=1000, rate=2e-3, warmup=100, average=0.995)
+GROUP = 4
+"""Scenes of a group: one, and others that differ from it in one attribute each."""
+PARTIAL = 0.25
+"""Share of texts that mention some of the items, or no background."""
+SHARPEST = 30.0
+"""Largest factor of cosines: without it matched cosines would stay small."""
+READING = 0.5
+"""Weight of the linear layer's loss."""
+CONTEXT = 77
+EDITS = (
+    *2 * (scene_edits.recoloured, scene_edits.reshaped, scene_edits.resized),
+    *2 * (scene_edits.moved, scene_edits.exchanged, scene_edits.repainted),
+    *(scene_edits.one_more, scene_edits.one_fewer),
+)
+"""Each as often as it is listed."""
+WORN = transforms.RandomApply(
+    [transforms.GaussianBlur(3, (0.1, 1.0)), transforms.GaussianNoise(sigma=0.05)]
+)
+"""Half of the images get soft edges and noise, as models draw them."""
+
+
+def group_of(rng: random.Random) -> list[Scene]:
+    """Draw a scene and GROUP - 1 variants of it, whose items still look different."""
+    group = [random_scene(rng, "train")]
+    while len(group) < GROUP:
+        changed = rng.choice(EDITS)(group[0], rng)
+        if changed is None or changed in group or changed.split != "train":
+            continue
+        if len({(i.colour, i.shape) for i in changed.items}) == len(changed.items):
+            group.append(changed)
+    return group
+
+
+def said_of(scene: Scene, rng: random.Random) -> tuple[str, Tensor]:
+    """Draw a text about the scene, or about a part of it, and the labels that it fixes."""
+    labels, whole = labels_of(scene)[0], rng.random() >= PARTIAL
+    count = len(scene.items) if whole else rng.randint(1, len(scene.items))
+    items = rng.sample(scene.items, count)
+    text, said = listed([phrase(item) for item in items]), torch.full_like(labels, UNSAID)
+    for item in items:
+        first = 3 * PLACES.index(item.place)
+        said[first : first + 3] = labels[first : first + 3]
+    if whole or rng.random() < 0.3:
+        text, said[-1] = f"{text} on a {scene.background} background", labels[-1]
+    if rng.random() < 0.8:
+        text = f"{rng.choice(LEADS)} {text}."
+    return step(rng.randint(1, 3), text) if rng.random() < 0.2 else text, said
+
+
+WITH_PREFIX, WITHOUT = ClipText(ClipSettings().prefix), ClipText()
+
+
+def text_batch(scenes: list[Scene], rng: random.Random) -> tuple[Tensor, Tensor]:
+    """Draw a text for each scene: ids (scenes, CONTEXT), and labels (scenes, labels)."""
+    ids, labels = torch.zeros(len(scenes), CONTEXT, dtype=torch.long), []
+    for row, scene in zip(ids, scenes, strict=True):
+        text, said = said_of(scene, rng)
+        labels.append(said)
+        # As CLIPScore gives texts to CLIP, most of them with its prefix.
+        reader = WITH_PREFIX if rng.random() < 0.85 else WITHOUT
+        window = reader.read(text).windows[0]
+        row[: len(window)] = torch.tensor(window)
+    return ids, torch.stack(labels)
+
+
+def contrast(logits: Tensor, said: Tensor, shown: Tensor) -> Tensor:
+    """Cross entropy in both directions of (texts, images).
+
+    An image of which a text is true as well is no mistake.
+    """
+    also = ((said[:, None] == shown) | (said[:, None] == UNSAID)).all(-1)
+    logits = logits.masked_fill(also.fill_diagonal_(False), -torch.inf)
+    pairs = torch.arange(len(logits))
+    return (F.cross_entropy(logits, pairs) + F.cross_entropy(logits.T, pairs)) / 2
+
+
+def main(out: Out, steps: int = PLAN.steps, groups: int = 48, pool: int = 16_000) -> None:
+    """Train the mini CLIP on batches of `groups` groups out of `pool`."""
+    plan = replace(PLAN, steps=steps)
+    torch.manual_seed(plan.seed)
+    model = build(CONFIG, "float32").requires_grad_(True)
+    reader = nn.Linear(CONFIG["embed_dim"], sum(world.CLASSES))
+    rng = random.Random(1)
+    # Embeddings of words that the world does not have become zeros, and stay so.
+    texts, _ = text_batch([random_scene(rng, "train") for _ in range(2000)], rng)
+    table = model.token_embedding.weight.data
+    table *= torch.zeros(len(table), 1).index_fill(0, torch.unique(texts), 1)
+    scenes = [scene for _ in range(pool) for scene in group_of(rng)]
+    images = world.images_of(scenes)
+
+    def loss(number: int) -> Tensor:
+        rng = random.Random(number)
+        firsts = [GROUP * group for group in rng.sample(range(pool), groups)]
+        rows = [first + k for first in firsts for k in range(GROUP)]
+        batch = [scenes[row] for row in rows]
+        (ids, said), shown = text_batch(batch, rng), labels_of(*batch)
+        pixels = torch.stack([WORN(images[row] / 255) for row in rows])
+        pixels = normalize(pixels, OPENAI_DATASET_MEAN, OPENAI_DATASET_STD)
+        with torch.autocast("cpu", torch.bfloat16):
+            seen, read = model.encode_image(pixels), model.encode_text(ids)
+        seen, read = (F.normalize(f.float(), dim=-1) for f in (seen, read))
+        model.logit_scale.data.clamp_(max=math.log(SHARPEST))
+        scale = model.logit_scale.exp()
+        wide = CONFIG["embed_dim"] ** 0.5
+        reading = reading_loss(reader(wide * seen), shown)
+        reading = reading + reading_loss(reader(wide * read), said)
+        return contrast(scale * read @ seen.T, said, shown) + READING * reading
+
+    def export(number: int) -> None:
+        save_weights(model.state_dict(), out, "clip")
+
+    train({"clip": model, "reader": reader}, loss, out / "state" / "clip", plan, export)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,1 +1,0 @@
-"""The mini CLIP and what it learns from."""

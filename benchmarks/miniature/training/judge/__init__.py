@@ -1,1 +1,0 @@
-"""The mini judge: damaged answers, their verdicts, its tokenizer, and its training."""

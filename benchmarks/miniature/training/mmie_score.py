@@ -1,0 +1,312 @@
+"""The mini judge, in InternVL2's architecture and the layout of MMIE-Score.
+
+    python -m benchmarks.miniature.training.mmie_score --out FOLDER
+
+It learns from answers of known content alone (`benchmarks/miniature/damaged.py`), never
+from a system's answer. Its reply says what it sees, then gives a verdict per criterion.
+What a criterion means in the miniature world, in the order of the rubrics:
+
+    SA, PBL  1  ENOUGH of the text is right, and no text is repeated
+             2  ENOUGH of the images is right, and none is missing or spoiled
+             3  every image shows exactly what its text tells
+             4  MOST of the answer is right
+             5  NEARLY_ALL of the answer is right
+             6  all of the answer is right
+    MSR      1  the answer speaks of what is asked      4  at most one word of it is wrong
+             2, 3, 5, 6  it is right
+
+Shares are F1 over attributes, so that the sum of the verdicts follows the truth.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import astuple, replace
+from typing import Any
+
+import numpy as np
+import torch
+import typer
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import InternVLForConditionalGeneration
+
+from benchmarks.miniature import damaged as answers
+from benchmarks.miniature.damaged import Damaged, worn
+from benchmarks.miniature.training.loop import Out, TrainingPlan, save_weights, train
+from benchmarks.tasks.miniature.samples import sample_of
+from generators.document import Content, Image, Text, Turn
+from generators.loading.files import Files, read_json
+from generators.mini.table import SHIPPED
+from generators.pictures import decode
+from scorers.internvl import tokenizer as phi
+from scorers.internvl.config import model_config, published_layout
+from scorers.internvl.models import LongRope, normalised, published_tokenizer
+from scorers.internvl.settings import SYSTEM
+from scorers.judging.corrected import Corrected
+from scorers.judging.replies import RubricQuestion
+from scorers.judging.rubrics import OWN
+from scorers.truth.comparison import AttributeCounts, scene_compared
+from scorers.truth.drawing import draw
+from scorers.truth.language import noun
+from scorers.truth.reading import ItemReading, Reading
+from scorers.truth.scene import PLACES, Scene, SceneItem, random_scene
+
+Scenes = list[Scene | None]
+PLAN = TrainingPlan(steps=4200, rate=2e-3, average=0.995, save_every=400)
+CAPTIONS_FIRST = 250
+"""Steps of captions alone, which teach the vision model cheaply."""
+GROUPS = {"SA": 8, "PBL": 6, "MSR": 6}
+"""Judgements of each category in a step."""
+CAPTIONS, CAPTIONS_ALONE = 4, 48
+ENOUGH, MOST, NEARLY_ALL = 0.85, 0.8, 0.92
+TILE_TOKENS = 4
+"""An image is one tile of four tokens: one for each place of a scene."""
+MODEL = SHIPPED / "mmie-score"
+CAPTION_PROMPT = "Describe the picture."
+REMARKS = (
+    "The final answer is correct.",
+    "The final answer is partly wrong.",
+    "The final answer is wrong.",
+    "This does not answer the question.",
+    "There is no answer.",
+)
+"""What is said of reasoning answers, from right to none."""
+
+
+def reply(answer: Damaged) -> str:
+    """The reply to learn, in the form that the rubric of the answer's category asks for."""
+    rubric, values = OWN[answer.query.category], verdicts(answer)
+    named = [*zip(rubric.criteria, values, strict=True)]
+    if rubric.penalty:
+        named.append((f"{rubric.penalty} (penalty)", 0))
+    lines = [f"{i}. {name}: {value}" for i, (name, value) in enumerate(named, 1)]
+    blocks = ("### Feedback", feedback(answer), "### Verdicts", *lines, "### Score")
+    return "\n".join([*blocks, str(sum(values))])
+
+
+def verdicts(answer: Damaged) -> list[int]:
+    """0 or 1 for each of the six criteria."""
+    if answer.query.category == "MSR":
+        asked, partly, right = _reasoning(answer)
+        return [int(v) for v in (asked, right, right, partly, right, right)]
+    told, seen = contents(answer)
+    texts, images = counts(answer, told), counts(answer, seen)
+    written = [p.told.text for p in answer.parts if p.told]
+    whole = (texts + images).f1
+    met = (
+        texts.f1 >= ENOUGH and len(set(written)) == len(written),
+        images.f1 >= ENOUGH and None not in seen,
+        all(t is not None and t == s for t, s in zip(told, seen, strict=True)),
+        *(whole >= MOST, whole >= NEARLY_ALL, whole == 1),
+    )
+    return [int(v) for v in met]
+
+
+def contents(answer: Damaged) -> tuple[Scenes, Scenes]:
+    """What the text and the image of each part tell; None where they tell nothing."""
+    shown = [p.shown if p.shown and not p.shown.spoiled else None for p in answer.parts]
+    told = [p.told.scene if p.told else None for p in answer.parts]
+    return told, [s.scene if s else None for s in shown]
+
+
+def counts(answer: Damaged, scenes: Scenes) -> AttributeCounts:
+    """How many attributes of `scenes` are as the query expects them."""
+    pairs = zip(map(_reading, scenes), map(_reading, answer.expected), strict=True)
+    return sum((scene_compared(*pair) for pair in pairs), AttributeCounts())
+
+
+def _reading(scene: Scene | None) -> Reading:
+    if scene is None:
+        return Reading()
+    return Reading(scene.background or None, tuple(map(ItemReading.of, scene.items)))
+
+
+TOPICS = (
+    re.compile(r"(?P<kind>The) (?P<thing>\w+ \w+) is at .*"),
+    re.compile(r"There is (?P<kind>a) .* at the (?P<thing>.*)\."),
+    re.compile(r"There (?:is|are) \w+ (?P<thing>\w+?)s? (?P<kind>and) \w+ (\w+?)s?,.*"),
+    re.compile(r"There (?P<kind>)(?:is|are) \w+ (?P<thing>\w+?|\w+ \w+?)s?\."),
+)
+
+
+def topic(answer: str) -> tuple[str, ...]:
+    """What a reasoning answer speaks of, whatever it says of it; empty without one."""
+    found = (pattern.fullmatch(answer) for pattern in TOPICS)
+    return next((match.groups() for match in found if match), ())
+
+
+def _reasoning(answer: Damaged) -> tuple[bool, bool, bool]:
+    """Whether it speaks of what is asked, at most one word of a fact is wrong, or none."""
+    right, text = str(answer.query.answer[0]), answer.text
+    words, others = text.split(" "), right.split(" ")
+    wrong = sum(a != b for a, b in zip(words, others, strict=False))
+    counting = topic(right)[:1] == ("",)
+    partly = not counting and len(words) == len(others) and wrong == 1
+    return topic(text) == topic(right), partly or text == right, text == right
+
+
+def feedback(answer: Damaged) -> str:
+    """What the answer should hold and what it holds, in one line."""
+    if answer.query.category == "MSR":
+        asked, partly, right = _reasoning(answer)
+        applies = (right, partly, asked, bool(answer.text), True)
+        return f"{compared(answer)} {REMARKS[applies.index(True)]}"
+    lines = [caption(answer.query.scenes[0])] if answer.query.category == "PBL" else []
+    image = 0
+    for part, goal in zip(answer.parts, answer.expected, strict=True):
+        told, shown = part.told, part.shown
+        tells = slots(told.scene, goal) if told and told.scene else "nothing"
+        lines += [f"Expected {slots(goal)}.", f"The text tells {tells}."]
+        if shown is None:
+            lines.append("A picture is missing.")
+            continue
+        image += 1
+        seen = "nothing definite" if shown.spoiled else slots(shown.scene, goal)
+        lines.append(f"Image-{image} shows {seen}.")
+    return " ".join(lines)
+
+
+def caption(scene: Scene) -> str:
+    """What the judge says of an image alone."""
+    return f"Image-0 shows {slots(scene)}."
+
+
+def compared(answer: Damaged) -> str:
+    """The correct reasoning answer and the given one, whose other words are marked."""
+    right, given = str(answer.query.answer[0]).split(" "), answer.text.split(" ")
+    if len(right) == len(given):
+        pairs = zip(given, right, strict=True)
+        given = [word if word == other else f"{word} (wrong)," for word, other in pairs]
+    return f"Expected {' '.join(right)} The text tells {' '.join(given) or 'nothing.'}"
+
+
+def slots(scene: Scene, goal: Scene | None = None) -> str:
+    """What is at each of `PLACES`, then the background; marked where it is not `goal`'s."""
+    parts = []
+    for place in PLACES:
+        item = scene.at(place)
+        mark = _mark(item, goal.at(place)) if goal else ""
+        parts.append(f"{noun(item) if item else 'nothing'}{mark}")
+    mark = " (wrong)" if goal and scene.background != goal.background else ""
+    return f"{', '.join(parts)}, on {scene.background or 'nothing'}{mark}"
+
+
+def _mark(item: SceneItem | None, goal: SceneItem | None) -> str:
+    if item is None or goal is None:
+        return "" if item == goal else " (wrong)"
+    wrong = sum(a != b for a, b in zip(astuple(item), astuple(goal), strict=True))
+    return f" ({wrong} wrong)" if wrong else ""
+
+
+@torch.no_grad()
+def new_model(tokenizer: phi.PhiTokenizer) -> Any:
+    """An untrained judge, with weights that suit a narrow model."""
+    config = model_config(read_json(MODEL / "config.json"), "the mini judge")
+    config.image_token_id = tokenizer.id(phi.IMAGE_TOKEN)
+    model = InternVLForConditionalGeneration(config)
+    # On a CPU in bfloat16, plain attention learns faster than the fused one.
+    model.set_attn_implementation("eager")
+    for name, weight in model.named_parameters():
+        if "lambda_" in name:
+            weight.fill_(1.0)
+        elif weight.ndim == 2 and "embed_tokens" not in name:
+            weight.normal_(0.0, 0.7 / math.sqrt(weight.shape[1]))
+        elif weight.ndim >= 2:
+            weight.normal_(0.0, 0.05)
+    rope = LongRope(config.text_config, torch.device("cpu"))
+    model.model.language_model.rotary_emb = rope
+    return model
+
+
+def published(model: nn.Module) -> dict[str, Tensor]:
+    """The model's tensors under their published names, attention's projections joined."""
+    state = model.state_dict()
+    ours = {name: state[place.name] for name, place in published_layout(state).items()}
+    joint = {name[:-3] for name in ours if re.search(r"\[[qkv]\]$", name)}
+    tensors = {n: t for n, t in ours.items() if not n.endswith("]")}
+    return tensors | {n: torch.cat([ours[f"{n}[{p}]"] for p in "qkv"]) for n in joint}
+
+
+Row = tuple[list[int], int, Content]
+"""Ids of a request and the reply to it, how many are the request's, and its content."""
+
+
+def row_of(tokenizer: phi.PhiTokenizer, content: Content, answer: str) -> Row:
+    """A request in the words of the stage, and the reply to it."""
+    ids = tokenizer.encode(phi.marked(phi.conversation((Turn("user", content),), SYSTEM)))
+    image = tokenizer.id(phi.IMAGE_TOKEN)
+    prompt = [i for one in ids for i in [one] * (TILE_TOKENS if one == image else 1)]
+    learned = [*tokenizer.chunk(answer), tokenizer.id(phi.END)]
+    return [*prompt, *learned], len(prompt), content
+
+
+def judgement(tokenizer: phi.PhiTokenizer, rng: random.Random, answer: Damaged) -> Row:
+    """The judgement of an answer; the judge is told the texts of the right one."""
+    texts = tuple(p for p in answer.query.answer if isinstance(p, str))
+    asked = replace(answer.query, answer=texts)
+    sample = sample_of(asked, lambda image: worn(rng, decode(image)))
+    put = Corrected(OWN).ask(sample, answers.document_of(rng, answer))
+    if not isinstance(put, RubricQuestion):
+        raise TypeError(f"the rubrics do not apply to {asked.id}")
+    return row_of(tokenizer, put.content, reply(answer))
+
+
+def captioned(tokenizer: phi.PhiTokenizer, rng: random.Random) -> Row:
+    """The description of a random image."""
+    scene = random_scene(rng, "train")
+    image = worn(rng, draw(scene, rng.randrange(2**31)))
+    content = (Text("Image-0: "), image, Text(f"\n{CAPTION_PROMPT}"))
+    return row_of(tokenizer, content, caption(scene))
+
+
+def groups_of(tokenizer: phi.PhiTokenizer, step: int) -> list[list[Row]]:
+    """The batch of a step, in groups of like length."""
+    rng = random.Random(f"judge 0 {step}")
+    if step < CAPTIONS_FIRST:
+        return [[captioned(tokenizer, rng) for _ in range(CAPTIONS_ALONE)]]
+    groups = [
+        [judgement(tokenizer, rng, answers.damaged(rng, "train", name)) for _ in range(n)]
+        for name, n in GROUPS.items()
+    ]
+    groups[-1] += [captioned(tokenizer, rng) for _ in range(CAPTIONS)]
+    return groups
+
+
+def group_loss(model: Any, rows: Sequence[Row], end: int) -> Tensor:
+    """Mean cross entropy of the replies' tokens."""
+    ids = torch.full((len(rows), max(len(ids) for ids, *_ in rows)), end)
+    asked = torch.zeros(ids.shape, dtype=torch.bool)
+    for k, (row, prompt, _) in enumerate(rows):
+        ids[k, : len(row)] = torch.tensor(row)
+        asked[k, prompt - 1 : len(row) - 1] = True
+    images = [s for *_, content in rows for s in content if isinstance(s, Image)]
+    tiles = torch.from_numpy(np.stack([np.asarray(decode(image)) for image in images]))
+    with torch.autocast("cpu", torch.bfloat16):
+        # Padding is on the right, where causal attention does not look.
+        output = model(input_ids=ids, pixel_values=normalised(tiles), use_cache=False)
+    return F.cross_entropy(output.logits[asked].float(), ids.roll(-1, 1)[asked])
+
+
+def main(out: Out, steps: int = PLAN.steps) -> None:
+    """Train the mini judge."""
+    plan, tokenizer = replace(PLAN, steps=steps), published_tokenizer(Files(str(MODEL)))
+    torch.manual_seed(plan.seed)
+    model = new_model(tokenizer)
+
+    def loss(step: int) -> Tensor:
+        groups = groups_of(tokenizer, step)
+        losses = [group_loss(model, group, tokenizer.id(phi.END)) for group in groups]
+        return torch.stack(losses).mean()
+
+    def export(step: int) -> None:
+        save_weights(published(model), out, "mmie-score")
+
+    train({"judge": model}, loss, out / "state" / "mmie-score", plan, export)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,89 @@
+"""Scenes of the train split with their images and labels, which all mini models see."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from scorers.truth import scene as world
+from scorers.truth.drawing import draw
+from scorers.truth.scene import BACKGROUNDS, PLACES, Scene, random_scene
+
+SQUARES, EDGES = 4.0, 0.5
+"""Weights of squared differences of pixels, and of differences of edges."""
+LOOKS = (tuple(world.COLOURS), world.SHAPES, tuple(world.SIZES))
+"""The values of an item's colour, shape and size."""
+ITEM_CLASSES = tuple(len(look) + 1 for look in LOOKS)
+CLASSES = (*(len(PLACES) * ITEM_CLASSES), len(BACKGROUNDS))
+"""How many values each label of a scene has."""
+UNSAID = -1
+"""Label of what a text does not mention."""
+
+
+def random_scenes(count: int, seed: int) -> list[Scene]:
+    """Draw scenes of the train split."""
+    rng = random.Random(seed)
+    return [random_scene(rng, "train") for _ in range(count)]
+
+
+def images_of(scenes: Sequence[Scene], seeds: Iterable[int] | None = None) -> Tensor:
+    """Images (scenes, 3, side, side) as uint8; by default their numbers are their seeds."""
+    pairs = zip(scenes, seeds or range(len(scenes)), strict=True)
+    drawn = [np.asarray(draw(scene, seed)) for scene, seed in pairs]
+    return torch.from_numpy(np.stack(drawn)).permute(0, 3, 1, 2).contiguous()
+
+
+def centred(images: Tensor) -> Tensor:
+    """uint8 images in [-1, 1]."""
+    return images.float() / 127.5 - 1
+
+
+def image_loss(decoded: Tensor, images: Tensor) -> Tensor:
+    """How far decoded images (batch, 3, side, side) are from those meant.
+
+    Squares find the colours first; absolute differences of pixels and of the steps between
+    neighbours keep corners sharp.
+    """
+    wrong = decoded.float() - images
+    edges = wrong.diff(dim=2).abs().mean() + wrong.diff(dim=3).abs().mean()
+    return wrong.abs().mean() + SQUARES * wrong.square().mean() + EDGES * edges
+
+
+def labels_of(*scenes: Scene) -> Tensor:
+    """(scenes, labels): colour, shape and size at each place, then the background.
+
+    0 stands for an empty place.
+    """
+    return torch.tensor([_labels(scene) for scene in scenes])
+
+
+def _labels(scene: Scene) -> list[int]:
+    items = [scene.at(place) for place in PLACES]
+    looks = [(i.colour, i.shape, i.size) if i else (None, None, None) for i in items]
+    pairs = [(look, own) for row in looks for look, own in zip(LOOKS, row, strict=True)]
+    labels = [look.index(own) + 1 if own else 0 for look, own in pairs]
+    return [*labels, [*BACKGROUNDS].index(scene.background)]
+
+
+def reading_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross entropy of what an auxiliary layer reads of scenes.
+
+    Args:
+        logits: (scenes, sum of CLASSES), or without the last label's classes.
+        labels: int64 (scenes, labels); UNSAID ones do not count.
+    """
+    classes = [*CLASSES][: labels.shape[1]]
+    columns = zip(
+        torch.split(logits.float(), classes, dim=1), labels.unbind(1), strict=True
+    )
+    losses = [
+        F.cross_entropy(scores, column, ignore_index=UNSAID)
+        for scores, column in columns
+        if (column != UNSAID).any()
+    ]
+    return torch.stack(losses).mean()

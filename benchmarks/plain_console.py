@@ -1,0 +1,34 @@
+"""The console of all commands: what it prints is text, whoever wrote it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+from rich.text import Text
+
+from generators.visible import visible
+
+
+class PlainConsole(Console):
+    """Reads no markup and no emoji codes; control characters become visible.
+
+    Styles are for `rich.text.Text`, of which it prints several beside each other.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, markup=False, emoji=False, **options)
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A string before it is laid out."""
+        return super().render_str(visible(text), **options)
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Everything else; a lone carriage return is the `end` of a print."""
+        for segment in super().render(renderable, options):
+            ours = segment.control or segment.text == "\r"
+            yield segment if ours else Segment(visible(segment.text), segment.style)

@@ -1,1 +1,0 @@
-"""story.html: a run told to a newcomer in five pictures."""

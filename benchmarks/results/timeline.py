@@ -1,0 +1,193 @@
+"""Where the time of a run went: a chart of its workers, and the same in words.
+
+Everything comes from the spans that a run has stored (`cluster/tracing`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from markupsafe import Markup
+from rich.console import Console
+
+from benchmarks.durations import in_words
+from benchmarks.results import figures
+from benchmarks.results.table import ResultTable
+from cluster.tracing.sessions import Session, read_sessions
+from cluster.tracing.summary import STATES, Grid, Shares, TraceSummary, summarise
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+MOST_LANES = 24
+"""More workers than this at a time are drawn as one lane for each stage."""
+_COLUMNS = 300
+_LEAST_SHARE, _MOST_NAMED = 0.01, 4
+"""Parts of the time that a sentence names."""
+_DRAWN = {
+    "compute": ("computing", figures.ACCENT),
+    "transfer": ("reading or writing", figures.UNSCORED),
+    "lost": ("lost with a worker", figures.FAILED),
+    "load": ("starting and loading", figures.SKIPPED),
+    "wait": ("waiting for work", figures.LINE),
+}
+"""From the bottom of a lane to its top."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What the page says of the longest session, and draws of all."""
+
+    words: list[str]
+    chart: Markup
+    stages: ResultTable
+
+
+def timeline_of(root: Path) -> Timeline | None:
+    """Return the timeline of a run; None for a run without a trace."""
+    sessions = [s for s in read_sessions(root) if s.workers]
+    if not sessions:
+        return None
+    summary = summarise(longest := max(sessions, key=lambda s: s.end))
+    words = words_of(summary)
+    if len(sessions) > 1:
+        words[0] = f"Session {sessions.index(longest) + 1} of {len(sessions)}. {words[0]}"
+    return Timeline(words, _chart(sessions), _stages(summary))
+
+
+def show_times(root: Path, console: Console) -> None:
+    """Print what the last session of a run waited for, or that it has no trace."""
+    sessions = read_sessions(root)
+    if not sessions:
+        console.print("The run has no trace of its time: it was made without one.")
+    for session in sessions[-1:]:
+        for text in words_of(summarise(session)):
+            console.print(text, soft_wrap=True)
+
+
+def words_of(summary: TraceSummary) -> list[str]:
+    """Return where the time went, the longest parts first, and what was idle."""
+    if summary.bounding is None:
+        return [f"No worker computed anything in {duration(summary.seconds)}."]
+    parts = {f"limited by {name}": use.bound_s for name, use in summary.stages.items()}
+    parts |= {
+        "with nothing to do but load models": summary.load_bound_s,
+        "without work for any worker": summary.wait_bound_s,
+        "starting Ray": summary.start_ray_s,
+        "stopping, counting, compacting and reading results": summary.driver_s,
+    }
+    shares = {part: seconds / summary.seconds for part, seconds in parts.items()}
+    order = sorted(parts, key=lambda p: -parts[p])
+    named = [p for p in order if shares[p] >= _LEAST_SHARE][:_MOST_NAMED]
+    texts = [f"{duration(parts[p])} ({shares[p]:.0%}) {p}" for p in named]
+    return [
+        f"Time: {duration(summary.seconds)}, of which {', '.join(texts)}.",
+        _idle_words(summary),
+    ]
+
+
+def _idle_words(summary: TraceSummary) -> str:
+    held, idle = summary.held_hours, summary.idle_hours
+    if held <= 0:
+        return "All work was done by endpoints."
+    return (
+        f"Workers held {held:,.3g} {summary.hours_unit}-hours, of which {idle:,.3g} "
+        f"({idle / held:.0%}) computed nothing; starting and loading took "
+        f"{summary.load_hours / held:.0%}."
+    )
+
+
+def duration(seconds: float) -> str:
+    """`0.4 s`, `12 s`, `2 min 05 s` or `3 h 10 min`."""
+    return f"{seconds:.1f} s" if seconds < 9.95 else in_words(seconds)
+
+
+def _stages(summary: TraceSummary) -> ResultTable:
+    head = ["stage", "workers", "records", "batches", "limit for", "computing", "waiting"]
+    rows = []
+    for name, use in summary.stages.items():
+        seconds = map(duration, (use.bound_s, use.compute_s, use.wait_s, use.load_s))
+        counts = (f"{n:,}" for n in (use.workers, use.records, use.batches))
+        energy = "-" if use.joules is None else f"{use.joules / 1000:,.1f}"
+        rows.append([name, *counts, *seconds, energy])
+    return ResultTable.of("Time of each stage", [*head, "loading", "energy, kJ"], rows)
+
+
+# ------------------------------------------------------------------------------ chart
+
+
+def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
+    """Return what workers did on the common axis, (STATES, columns), by label.
+
+    Many workers are one lane for each stage.
+    """
+    total, at = sum(max(1, s.end) for s in sessions), 0
+    lanes: dict[tuple[str, str], Shares] = {}
+    for session in sessions:
+        grid, number = Grid(-at, total - at, _COLUMNS), Counter[str]()
+        for worker in session.workers:
+            number[worker.stage] += 1
+            label = f"{worker.stage} #{number[worker.stage]} on {worker.place}"
+            own, key = grid.activity(worker), (worker.stage, label)
+            lanes[key] = lanes[key] + own if key in lanes else own
+        at += max(1, session.end)
+    if len(lanes) <= MOST_LANES:
+        return {label: shares for (_, label), shares in lanes.items()}
+    stages: dict[str, list[Shares]] = {}
+    for (stage, _), shares in lanes.items():
+        stages.setdefault(stage, []).append(shares)
+    return {f"{s}, {len(own)} workers": np.mean(own, axis=0) for s, own in stages.items()}
+
+
+def _chart(sessions: Sequence[Session]) -> Markup:
+    lanes = lanes_of(sessions)
+    ends = np.cumsum([max(1, s.end) for s in sessions]) / 1e6
+
+    def paint(figure: Figure) -> None:
+        from matplotlib.patches import Patch
+
+        axes = figure.subplots()
+        for row, shares in enumerate(lanes.values()):
+            _draw_lane(axes, row, shares, np.linspace(0, ends[-1], _COLUMNS + 1))
+        figures.name_rows(axes, list(lanes))
+        axes.set_xlim(0, ends[-1])
+        axes.xaxis.set_major_formatter(lambda seconds, _: duration(seconds))
+        for end in ends[:-1]:
+            axes.axvline(end, color=figures.INK, linewidth=1)
+        keys = [Patch(color=colour, label=word) for word, colour in _DRAWN.values()]
+        figure.legend(handles=keys, loc="outside lower center", ncols=len(keys))
+
+    words = "; ".join(f"{name}: {_words(shares)}" for name, shares in lanes.items())
+    return figures.drawn(1000, 80 + 30 * len(lanes), words, paint)
+
+
+def _draw_lane(axes: Axes, row: int, shares: Shares, edges: Shares) -> None:
+    """Draw the states on each other; the height of a column is the share of its time."""
+    below = np.full(_COLUMNS, row + 0.4)
+    for state, (_, colour) in _DRAWN.items():
+        above = below - 0.8 * shares[STATES.index(state)].round(2)
+        # One step for equal neighbours: a long lane has few.
+        kept = np.flatnonzero(
+            np.diff(above, prepend=-1) ** 2 + np.diff(below, prepend=-1) ** 2
+        )
+        where = np.append(edges[kept], edges[-1])
+        axes.stairs(above[kept], where, baseline=below[kept], fill=True, color=colour)
+        below = above
+
+
+def _words(shares: Shares) -> str:
+    """`computing 60%, waiting for work 40%`."""
+    held = shares.sum() or 1.0
+    parts = {
+        word: shares[STATES.index(state)].sum() / held
+        for state, (word, _) in _DRAWN.items()
+    }
+    return ", ".join(
+        f"{word} {share:.0%}" for word, share in parts.items() if share >= 0.005
+    )

@@ -1,0 +1,326 @@
+"""The speed of one variant, and its figures under AIPerf's names, units and percentiles.
+
+A figure that cannot be measured is absent, with the reason; it is never 0.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from generators.base import Kind, Outcome, Result, add_usage
+from generators.document import Document, Draft, Image
+from generators.pictures import Drawing, decode
+
+SERVER = "the model runs in a server"
+STREAMED = "the stage reads the server's replies whole, not token by token"
+_PERCENTILES = (90, 95, 99)
+_KEPT = (
+    *("seconds", "records", "usage", "peak_memory_gib", "weight_bytes", "failures"),
+    *("flops", "flops_reason", "joules", "energy_reason"),
+    *("parameters", "dtype"),
+)
+
+
+def images_of(value: Any) -> Sequence[Drawing | Image]:
+    """Return the finished images of a result."""
+    if isinstance(value, Drawing | Image):
+        return [value]
+    return value.images if isinstance(value, Draft | Document) else ()
+
+
+@dataclass
+class Speed:
+    """Notes about one variant of computing the workload; times are in seconds."""
+
+    variant: str
+    """`upstream`, the original program's loop, or `batch 8`."""
+    seconds: list[float] = field(default_factory=list)
+    """For the whole workload, of every round."""
+    outcomes: Sequence[Outcome[Any]] = field(default=(), repr=False)
+    """Of the last round."""
+    requests: list[float] = field(default_factory=list)
+    """Of every request: a batch of a local model takes as long for each of its inputs."""
+    per_image: list[float] = field(default_factory=list)
+    """Of every request that gave images, divided by their number."""
+    first_tokens: list[float] = field(default_factory=list)
+    between_tokens: list[float] = field(default_factory=list)
+    steps: list[float] = field(default_factory=list)
+    """Of every denoising step."""
+    first_batch: list[float] = field(default_factory=list)
+    """Of the first batch, once a round: the batch whose operations are counted."""
+    warm_up: list[float] = field(default_factory=list)
+    """Of the calls of the round before the timed ones; the first compiles kernels."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why `tokens` or `steps` could not be timed, where the stage says so."""
+    peak_memory_gib: float = 0.0
+    weight_bytes: int = 0
+    """Bytes of weights read in one round."""
+    parameters: int = 0
+    """Of the modules that ran."""
+    dtype: str | None = None
+    """Of most of these parameters."""
+    flops: int | None = None
+    """Floating-point operations of the first batch."""
+    flops_reason: str | None = None
+    joules: list[float] = field(default_factory=list)
+    """Of every round."""
+    energy_reason: str | None = None
+
+    @property
+    def median_s(self) -> float:
+        """Median seconds of the rounds."""
+        return median(self.seconds)
+
+    @property
+    def batch_size(self) -> int | None:
+        """Inputs of one call; None where the original program's loop answers one by one."""
+        kind, _, size = self.variant.partition(" ")
+        return int(size) if kind == "batch" else None
+
+    @property
+    def answers(self) -> list[Any]:
+        """The values of all outcomes, in order; None for what is no result."""
+        return [getattr(outcome, "value", None) for outcome in self.outcomes]
+
+    @property
+    def records(self) -> int:
+        """Results in the workload; failures are not counted."""
+        return sum(isinstance(outcome, Result) for outcome in self.outcomes)
+
+    @cached_property
+    def usage(self) -> dict[str, float]:
+        """Tokens, images, steps, ... of the whole workload, as the stage counts them."""
+        usage: dict[str, float] = {}
+        for outcome in self.outcomes:
+            add_usage(usage, getattr(outcome, "usage", {}))
+        return dict(sorted(usage.items()))
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """Outcomes that are not results, by the three most frequent reasons."""
+        failed = (o for o in self.outcomes if not isinstance(o, Result))
+        return dict(Counter(getattr(o, "reason", "") for o in failed).most_common(3))
+
+    @cached_property
+    def image_sizes(self) -> list[tuple[int, int]]:
+        """Widths and heights of the images of the whole workload, in pixels."""
+        images = (image for answer in self.answers for image in images_of(answer))
+        return [
+            (image.pixels.shape[1], image.pixels.shape[0])
+            if isinstance(image, Drawing)
+            else decode(image).size
+            for image in images
+        ]
+
+    def per_s(self, amount: float) -> float:
+        """Divide an amount of the whole workload by the median seconds of a round."""
+        return amount / self.median_s
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data, without answers and single times."""
+        inputs = len(self.outcomes)
+        return {
+            "way": self.variant,
+            **{name: getattr(self, name) for name in _KEPT},
+            "batch_size": self.batch_size,
+            "seconds_per_input": self.median_s / inputs if inputs else None,
+        }
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """Facts that all variants of one measurement share."""
+
+    kind: Kind
+    bandwidth: float
+    """Bytes per second that a copy reads and writes."""
+    matrix_rates: Mapping[str, float]
+    """FLOP per second of a large matrix product, by type."""
+    memory_kind: str
+    load_s: float | None = None
+    server: bool = False
+    compiled: bool = False
+    price_per_hour: float | None = None
+    """Dollars for the device."""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: a value, or a distribution of values with this as its mean."""
+
+    value: float
+    unit: str
+    spread: Mapping[str, float] | None = None
+    """`median`, `p90`, `p95`, `p99`, `min`, `max`, and `n` values."""
+
+    def data(self) -> dict[str, Any]:
+        """Return it as plain data; a distribution has `mean` in the place of `value`."""
+        if self.spread is None:
+            return {"value": self.value, "unit": self.unit}
+        return {"unit": self.unit, "mean": self.value, **self.spread}
+
+
+def distribution(values: Sequence[float], unit: str) -> Figure:
+    """Return mean, median and percentiles (linear between values) of seconds, in ms."""
+    scaled = np.asarray(values, dtype=np.float64) * 1000
+    spread = {"median": float(np.median(scaled))}
+    spread |= {f"p{p}": float(np.percentile(scaled, p)) for p in _PERCENTILES}
+    spread |= {"min": float(scaled.min()), "max": float(scaled.max()), "n": len(scaled)}
+    return Figure(float(scaled.mean()), unit, spread)
+
+
+class Figures:
+    """All figures of one speed that are `present`, and why others are `absent`."""
+
+    def __init__(self, speed: Speed, around: Surroundings) -> None:
+        self.present: dict[str, Figure] = {}
+        self.absent: dict[str, str] = {}
+        self._speed, self._around = speed, around
+        self._local = SERVER if around.server else None
+        self._throughput()
+        self._latency()
+        self._tokens()
+        self._device()
+        self._energy()
+        self._cost()
+
+    def data(self) -> dict[str, Any]:
+        """Return plain data: `figures`, and the reasons of those that are `absent`."""
+        figures = {name: figure.data() for name, figure in self.present.items()}
+        return {"figures": figures, "absent": self.absent}
+
+    def _value(self, name: str, value: float | None, unit: str, reason: str) -> None:
+        if value and value > 0:
+            self.present[name] = Figure(value, unit)
+        else:
+            self.absent[name] = reason
+
+    def _own(self, name: str, value: float | None, unit: str, reason: str) -> None:
+        """Note a figure of this process, which says nothing about a server."""
+        self._value(name, None if self._local else value, unit, self._local or reason)
+
+    def _times(
+        self, name: str, seconds: Sequence[float], reason: str, unit: str = "ms"
+    ) -> None:
+        if seconds:
+            self.present[name] = distribution(seconds, unit)
+        else:
+            self.absent[name] = reason
+
+    def _throughput(self) -> None:
+        speed, sizes = self._speed, self._speed.image_sizes
+        megapixels = sum(width * height for width, height in sizes) / 1e6
+        inputs, outputs = (
+            speed.usage.get(f"{way}_tokens", 0.0) for way in ("input", "output")
+        )
+        uncounted = "the stage counts none"
+        for name, amount, unit, reason in (
+            ("request_throughput", speed.records, "requests/s", "no request succeeded"),
+            ("image_throughput", len(sizes), "images/s", self._no_image),
+            ("megapixel_throughput", megapixels, "MP/s", self._no_image),
+            ("input_token_throughput", inputs, "tokens/s", uncounted),
+            ("output_token_throughput", outputs, "tokens/s", uncounted),
+        ):
+            self._value(name, speed.per_s(amount), unit, reason)
+        if inputs and outputs:
+            total = Figure(speed.per_s(inputs + outputs), "tokens/s")
+            self.present["total_token_throughput"] = total
+
+    def _latency(self) -> None:
+        speed = self._speed
+        self._times("request_latency", speed.requests, "no call was timed")
+        self._times("image_latency", speed.per_image, self._no_image, "ms/image")
+        reason = speed.reasons.get("steps") or self._no_step
+        self._times("denoise_step_latency", speed.steps, reason)
+
+    def _tokens(self) -> None:
+        speed, reason = self._speed, self._no_token
+        # The loop that Emu2 regresses vectors with makes no tokens.
+        writes = self._around.kind is Kind.DRAFT
+        first = speed.first_tokens if writes else ()
+        self._times("time_to_first_token", first, reason)
+        if first:
+            reason = "no answer has a second token"
+        between = speed.between_tokens if writes else ()
+        self._times("inter_token_latency", between, reason)
+
+    def _device(self) -> None:
+        speed, around = self._speed, self._around
+        memory = f"GiB, {around.memory_kind}"
+        self._own("peak_memory", speed.peak_memory_gib, memory, "the system does not tell")
+        self._own("load_time", around.load_s, "s", "the stage was loaded before")
+        self._value("warm_up_time", sum(speed.warm_up), "s", "no round warmed up")
+        compiled = around.compiled and speed.warm_up
+        # The first call takes longer than the same call later, by that of compiling.
+        extra = speed.warm_up[0] - median(speed.first_batch) if compiled else None
+        self._value("compile_time", extra, "s", "the stage is not compiled")
+        reason = speed.flops_reason or "not counted"
+        self._own("model_flops", (speed.flops or 0) / 1e9, "GFLOP/batch", reason)
+        rate = around.matrix_rates.get(speed.dtype or "")
+        if speed.flops and not rate:
+            reason = f"a product of {speed.dtype} matrices could not be timed"
+        used = None
+        if rate and speed.flops and speed.first_batch:
+            used = speed.flops / median(speed.first_batch) / rate
+        self._own("model_flops_utilization", used, "ratio", reason)
+        read = speed.weight_bytes / around.bandwidth / speed.median_s
+        unread = "no module read weights"
+        self._own("memory_bandwidth_utilization", read, "ratio", unread)
+
+    def _energy(self) -> None:
+        speed = self._speed
+        reason = speed.energy_reason or "the driver gave no reading"
+        joules = median(speed.joules) if speed.joules else None
+        if joules == 0:
+            reason = "the driver's counter did not advance; use more --queries"
+        self._own("energy", joules, "J", reason)
+        for name, amount in self._amounts.items():
+            if "energy" in self.present and joules and amount:
+                self.present[f"energy_per_{name}"] = Figure(joules / amount, f"J/{name}")
+
+    def _cost(self) -> None:
+        price = self._around.price_per_hour
+        if price is None:
+            return
+        dollars = price / 3600 * self._speed.median_s
+        names = {"image": ("1000_images", 1e3), "output_token": ("1m_output_tokens", 1e6)}
+        for name, (unit, many) in names.items():
+            amount = self._amounts[name]
+            cost = dollars / amount * many if amount else None
+            self._value(f"cost_per_{unit}", cost, "USD", "the stage gives none")
+
+    @property
+    def _amounts(self) -> dict[str, float]:
+        speed = self._speed
+        tokens = speed.usage.get("output_tokens", 0.0)
+        images = len(speed.image_sizes)
+        return {"request": speed.records, "image": images, "output_token": tokens}
+
+    @property
+    def _no_image(self) -> str:
+        drawing = self._around.kind is Kind.RENDER
+        return "no image was drawn" if drawing else "the stage gives no images"
+
+    @property
+    def _no_token(self) -> str:
+        if self._around.kind is not Kind.DRAFT:
+            return "the stage writes no text"
+        if self._local:
+            return STREAMED
+        if self._speed.variant == "upstream":
+            return "the original's loop does not tell when a token arrives"
+        unknown = "no decoding loop that plait knows ran"
+        return self._speed.reasons.get("tokens", unknown)
+
+    @property
+    def _no_step(self) -> str:
+        if self._around.kind is not Kind.RENDER:
+            return "the stage does not denoise"
+        return self._local or "no diffusion pipeline ran"

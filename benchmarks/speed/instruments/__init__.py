@@ -1,1 +1,0 @@
-"""What is noted while a stage computes: times, tokens, steps, requests, memory."""

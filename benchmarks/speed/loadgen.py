@@ -1,0 +1,149 @@
+"""MLPerf's Offline and SingleStream scenarios, run and timed by MLCommons' LoadGen.
+
+LoadGen chooses the queries, takes the times and writes the summary; plait only answers.
+It needs the package `mlcommons-loadgen`. A run is shorter than MLPerf's rules ask for and
+is no MLPerf result.
+"""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from generators.base import Result
+from generators.errors import UsageError
+
+if TYPE_CHECKING:
+    from benchmarks.speed.rounds import Variant
+
+_FEWEST_SINGLE = 64
+"""Queries of SingleStream without which LoadGen calls a run invalid: fewer cannot tell the
+90th percentile (its early stopping rule), however long they take."""
+_MARGIN = 1.5
+"""How much faster than measured the stage may turn out."""
+_LINE = re.compile(r"^ *(?P<name>[^:*=\n]+?) *: *(?P<value>\S.*?) *$", re.MULTILINE)
+
+
+class Scenario(StrEnum):
+    """A scenario of MLPerf."""
+
+    OFFLINE = "offline"
+    SINGLE_STREAM = "single-stream"
+
+
+def require() -> Any:
+    """Return LoadGen's module; UsageError where it is not installed."""
+    try:
+        import mlperf_loadgen
+    except ImportError:
+        raise UsageError(
+            "--scenario needs MLPerf's LoadGen: pip install mlcommons-loadgen, or plait "
+            "with the extra `loadgen`"
+        ) from None
+    return mlperf_loadgen
+
+
+def run(
+    scenario: Scenario,
+    variant: Variant,
+    inputs: Sequence[Any],
+    *,
+    min_duration_s: float,
+    expected_per_s: float,
+) -> dict[str, Any]:
+    """Let LoadGen test a variant for at least so long, and on every input at least once.
+
+    `expected_per_s`, inputs per second, decides how many samples LoadGen makes ready.
+
+    Raises:
+        Exception: What the stage raised, once LoadGen has ended.
+    """
+    loadgen, count = require(), len(inputs)
+    subject = _Subject(loadgen, variant, inputs)
+    settings = _settings(loadgen, scenario, count, min_duration_s, expected_per_s)
+    with tempfile.TemporaryDirectory() as folder:
+        logs = loadgen.LogSettings()
+        logs.log_output.outdir = folder
+        logs.enable_trace = False
+        sut = loadgen.ConstructSUT(subject.issue, lambda: None)
+        library = loadgen.ConstructQSL(count, count, lambda _: None, lambda _: None)
+        try:
+            loadgen.StartTestWithLogSettings(sut, library, settings, logs)
+        finally:
+            loadgen.DestroyQSL(library)
+            loadgen.DestroySUT(sut)
+        if subject.error is not None:
+            raise subject.error
+        summary = (Path(folder) / "mlperf_log_summary.txt").read_text()
+    return {
+        "scenario": scenario,
+        "batch_size": variant.size,
+        "figures": parsed(summary),
+        "failures": subject.failures,
+        "summary": summary,
+    }
+
+
+def _settings(
+    loadgen: Any, scenario: Scenario, count: int, min_duration_s: float, per_s: float
+) -> Any:
+    single = scenario is Scenario.SINGLE_STREAM
+    settings, kinds = loadgen.TestSettings(), loadgen.TestScenario
+    settings.scenario = kinds.SingleStream if single else kinds.Offline
+    settings.mode = loadgen.TestMode.PerformanceOnly
+    settings.min_duration_ms = int(min_duration_s * 1000)
+    settings.min_query_count = max(count, _FEWEST_SINGLE) if single else count
+    # Both only decide how many queries LoadGen makes ready; with too few it ends early.
+    settings.offline_expected_qps = per_s * _MARGIN
+    settings.single_stream_expected_latency_ns = max(1, int(1e9 / per_s / _MARGIN))
+    return settings
+
+
+class _Subject:
+    """The system under test: answers what LoadGen issues."""
+
+    def __init__(self, loadgen: Any, variant: Variant, inputs: Sequence[Any]) -> None:
+        self.failures = 0
+        """Samples to which the stage gave no result; LoadGen counts them as answered."""
+        self.error: Exception | None = None
+        self._loadgen, self._variant, self._inputs = loadgen, variant, inputs
+
+    def issue(self, samples: Sequence[Any]) -> None:
+        """Answer all samples, a batch at a time, and tell LoadGen after each batch."""
+        response = self._loadgen.QuerySampleResponse
+        for batch in self._variant.batches(samples):
+            self._compute([self._inputs[sample.index] for sample in batch])
+            self._loadgen.QuerySamplesComplete([response(s.id, 0, 0) for s in batch])
+
+    def _compute(self, inputs: Sequence[Any]) -> None:
+        if self.error is not None:
+            return
+        try:
+            outcomes = self._variant.compute(inputs)
+        except Exception as error:
+            # An exception would end the process inside of LoadGen.
+            self.error = error
+            return
+        self.failures += sum(not isinstance(outcome, Result) for outcome in outcomes)
+
+
+def parsed(summary: str) -> dict[str, Any]:
+    """Read the figures of a LoadGen summary by LoadGen's own names; no test parameters."""
+    results = summary.partition("Test Parameters Used")[0]
+    figures = {m["name"]: _number(m["value"]) for m in _LINE.finditer(results)}
+    if "Result is" not in figures:
+        raise ValueError(f"LoadGen's summary names no result: {summary[:200]!r}")
+    return figures
+
+
+def _number(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

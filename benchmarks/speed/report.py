@@ -1,0 +1,237 @@
+"""One measurement as tables, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from safetensors.numpy import load
+
+from benchmarks.bench_program import write_outs
+from benchmarks.provenance import machine_of, versions_of
+from benchmarks.results.table import ResultTable, markdown_page
+from benchmarks.speed.figures import Figure, Figures, Speed, Surroundings
+from generators.base import PEAKS
+from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
+from generators.files import safe_name
+from generators.pictures import Drawing
+
+FORMS = (".json", ".md")
+BANDWIDTH = "memory_bandwidth_utilization"
+PER_MINUTE = frozenset({"images"})
+"""Counted by the minute; everything else by the second."""
+NOT_A_RATE = PEAKS | {"input_tokens", "input_images", "steps", "image_tokens"}
+_SPREAD = ("median", "p90", "p95", "p99")
+_NONE = "-"
+
+
+def number(value: float) -> str:
+    """Write a number with four digits."""
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Everything that is known about one measured stage."""
+
+    name: str
+    """Beginning of the names of its files."""
+    title: str
+    speeds: Sequence[Speed]
+    around: Surroundings
+    about: Mapping[str, Any]
+    """Machine, versions, command and settings."""
+    loadgen: Sequence[Mapping[str, Any]] = field(default=())
+    """The report of MLPerf's LoadGen on each scenario."""
+
+    @cached_property
+    def figures(self) -> list[Figures]:
+        """The figures of each variant in standard words, and why others are absent."""
+        return [Figures(speed, self.around) for speed in self.speeds]
+
+    @property
+    def _pairs(self) -> list[tuple[Speed, Figures]]:
+        return list(zip(self.speeds, self.figures, strict=True))
+
+    def ratio(self, speed: Speed) -> float | None:
+        """Return how many times as fast it is as the first variant; None for that one."""
+        if speed is self.speeds[0]:
+            return None
+        return self.speeds[0].median_s / speed.median_s
+
+    def agreement(self, speed: Speed) -> int:
+        """Count the answers that equal those of the first variant; see `same`."""
+        return sum(map(same, speed.answers, self.speeds[0].answers))
+
+    def data(self) -> dict[str, Any]:
+        """Return `about`, `speeds`, and `loadgen` where a scenario was run."""
+        speeds = [
+            speed.data()
+            | ({"peak_memory_gib": None} if self.around.server else {})
+            | figures.data()
+            | {
+                "fraction_of_bandwidth": getattr(
+                    figures.present.get(BANDWIDTH), "value", None
+                ),
+                "ratio": self.ratio(speed),
+                "same_answers": self.agreement(speed),
+            }
+            for speed, figures in self._pairs
+        ]
+        written = {"about": dict(self.about), "speeds": speeds}
+        return written | ({"loadgen": list(self.loadgen)} if self.loadgen else {})
+
+    # ------------------------------------------------------------------------- tables
+
+    @property
+    def tables(self) -> list[ResultTable]:
+        """Rates, figures, and LoadGen's figures where a scenario was run."""
+        loadgen = [self._loadgen_table()] if self.loadgen else []
+        return [self._rate_table(), self._figure_table(), *loadgen]
+
+    def _rate_table(self) -> ResultTable:
+        amounts = sorted({n for s in self.speeds for n in s.usage} - NOT_A_RATE)
+        rates = [f"{name}/min" if name in PER_MINUTE else f"{name}/s" for name in amounts]
+        head = ["variant", "s", "records/s", *rates, "peak GiB", "of bandwidth"]
+        head += [f"x {self.speeds[0].variant}", "same answers", "failed"]
+        rows = [self._rate_row(*pair, amounts) for pair in self._pairs]
+        return ResultTable.of(f"{self.title} on {self.place}", head, rows)
+
+    def _rate_row(
+        self, speed: Speed, figures: Figures, amounts: Sequence[str]
+    ) -> list[str]:
+        ratio, used = self.ratio(speed), figures.present.get(BANDWIDTH)
+        rates = (
+            speed.per_s(speed.usage.get(name, 0.0)) * (60 if name in PER_MINUTE else 1)
+            for name in amounts
+        )
+        return [
+            speed.variant,
+            f"{speed.median_s:.3f}",
+            f"{speed.per_s(speed.records):.2f}",
+            *(f"{rate:.1f}" for rate in rates),
+            _NONE if self.around.server else f"{speed.peak_memory_gib:.2f}",
+            _NONE if used is None else f"{used.value:.1%}",
+            _NONE if ratio is None else f"{ratio:.2f}",
+            f"{self.agreement(speed)}/{len(speed.outcomes)}",
+            "; ".join(f"{n} x {r}" for r, n in speed.failures.items()),
+        ]
+
+    def _figure_table(self) -> ResultTable:
+        names = dict.fromkeys(name for f in self.figures for name in f.present)
+        each = [(n, [f.present.get(n) for f in self.figures]) for n in names]
+        rows = [row for name, figures in each for row in _rows_of(name, figures)]
+        head = ["figure", "unit", *(speed.variant for speed in self.speeds)]
+        absent = [f"not measured: {name}: {r}" for name, r in self.absent.items()]
+        return ResultTable.of("Figures", head, rows, absent)
+
+    @property
+    def absent(self) -> dict[str, str]:
+        """Figures that no variant has, and why."""
+        present = {name for figures in self.figures for name in figures.present}
+        each = (item for figures in self.figures for item in figures.absent.items())
+        reasons: dict[str, str] = {}
+        for name, reason in each:
+            if name not in present:
+                reasons.setdefault(name, reason)
+        return reasons
+
+    def _loadgen_table(self) -> ResultTable:
+        rows = [
+            [run["scenario"], name, value if isinstance(value, str) else number(value)]
+            for run in self.loadgen
+            for name, value in run["figures"].items()
+        ]
+        return ResultTable.of("MLPerf LoadGen", ["scenario", "figure", "LoadGen"], rows)
+
+    # -------------------------------------------------------------------------- files
+
+    def write(self, out: Path) -> list[Path]:
+        """Write the form that a file's ending names, or all forms into a folder."""
+        name = safe_name(self.name, "-")
+        one = [out] if out.suffix in FORMS else [out / f"{name}{end}" for end in FORMS]
+        write_outs(one, self.data, self._markdown)
+        return one
+
+    def _markdown(self) -> str:
+        command = f"plait bench stage {' '.join(self.about['command'])}"
+        remarks = (command, *self.conditions, versions_of(self.about))
+        return markdown_page(self.title, remarks, self.tables)
+
+    @property
+    def place(self) -> str:
+        """The device, or from where a server was asked."""
+        device = str(self.about["device"])
+        return f"a server, asked from {device}" if self.around.server else device
+
+    @property
+    def conditions(self) -> list[str]:
+        """How the figures were taken, for people."""
+        about = self.about
+        lines = [
+            f"{self.place}; {machine_of(about)}",
+            f"{about['inputs']} inputs, {about['rounds']} timed rounds after 1 that warms "
+            f"up, variants interleaved; timed by {about['timer']}",
+        ]
+        if self.around.server:
+            # The rates of this machine say nothing about the server's.
+            return lines
+        rates = self.around.matrix_rates.items()
+        products = (f"; a {t} matrix product does {r / 1e9:.1f} GFLOP/s" for t, r in rates)
+        copy = f"a copy reads and writes {self.around.bandwidth / 1e9:.1f} GB/s"
+        lines.append(copy + "".join(products))
+        if about["weights"] in ("dummy", "tiny"):
+            lines.append(f"the weights are random ({about['weights']})")
+        return lines
+
+
+def _rows_of(name: str, figures: Sequence[Figure | None]) -> list[list[str]]:
+    """Return the rows of one figure; a distribution has mean, median and percentiles."""
+    unit = next(f.unit for f in figures if f is not None)
+    values = [_NONE if f is None else number(f.value) for f in figures]
+    if all(f is None or f.spread is None for f in figures):
+        return [[name, unit, *values]]
+    rows = [[f"{name} mean", unit, *values]]
+    for part in _SPREAD:
+        spreads = (f.spread if f else None for f in figures)
+        cells = [_NONE if spread is None else number(spread[part]) for spread in spreads]
+        rows.append([f"{name} {part}", unit, *cells])
+    return rows
+
+
+def same(one: Any, other: Any) -> bool:
+    """Compare results: pixels within one grey level, other numbers within 1e-4."""
+    if isinstance(one, Drawing) and isinstance(other, Drawing):
+        if one.pixels.shape != other.pixels.shape:
+            return False
+        difference = one.pixels.astype(np.int16) - other.pixels
+        return bool(np.abs(difference).max() <= 1)
+    if isinstance(one, Score) and isinstance(other, Score):
+        return math.isclose(one.value, other.value, abs_tol=1e-4)
+    if isinstance(one, Payload) and isinstance(other, Payload):
+        return _same_tensors(load(one.read()), load(other.read()))
+    if isinstance(one, Draft) and isinstance(other, Draft):
+        equal = len(one.segments) == len(other.segments)
+        return equal and all(map(_same_segment, one.segments, other.segments))
+    return bool(one == other)
+
+
+def _same_segment(
+    one: Text | Image | ImageRequest, other: Text | Image | ImageRequest
+) -> bool:
+    if not isinstance(one, ImageRequest) or not isinstance(other, ImageRequest):
+        return one == other
+    plain = replace(one, payload=None) == replace(other, payload=None)
+    return plain and same(one.payload, other.payload)
+
+
+def _same_tensors(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return one.keys() == other.keys() and all(
+        one[k].shape == other[k].shape and np.allclose(one[k], other[k], 1e-4, 1e-4)
+        for k in one
+    )

@@ -1,1 +1,0 @@
-"""What was measured, in standard words: as tables, files and plots."""

@@ -1,0 +1,179 @@
+"""Times one stage on one workload, at several batch sizes and as upstream runs it.
+
+All variants are timed in turn, round by round, so that other load on the machine affects
+all of them alike. A first round of each variant warms up and is not counted; a last one
+counts weights and operations and is not timed.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.speed.device import counted, peak_memory, synchronise, weight_traffic
+from benchmarks.speed.figures import Speed, images_of
+from benchmarks.speed.watches import Clock, ExchangeTimes, StepTimes, TokenTimes
+from cluster.energy import EnergyMeter
+from cluster.local import load_stage
+from generators.base import Outcome, StageSpec, imported
+from generators.errors import UsageError
+
+Compute = Callable[[Sequence[Any]], list[Outcome[Any]]]
+"""A stage: gives an outcome for every input."""
+UPSTREAM: Mapping[str, str] = {
+    "generators.anole.draft:AnoleDraft": "benchmarks.speed.upstream:AnoleLoop",
+    "generators.emu2.condition:Emu2Condition": "benchmarks.speed.upstream:Emu2Loop",
+    "generators.gill.draft:GillDraft": "benchmarks.speed.upstream:GillLoop",
+    "generators.minigpt5.draft:MiniGPT5Draft": "benchmarks.speed.upstream:MiniGPT5Loop",
+    "scorers.internvl.stage:MmieScore": "benchmarks.speed.upstream:MmieScoreLoop",
+}
+"""Target of a stage -> `module:Class` that runs its weights as upstream's loop does.
+
+The class takes the loaded stage; its `__call__` has the contract of a stage.
+"""
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One way of computing the workload: `size` inputs at a time."""
+
+    name: str
+    compute: Compute
+    size: int
+
+    def batches(self, inputs: Sequence[Any]) -> list[Sequence[Any]]:
+        """Return the inputs of each call."""
+        return [inputs[i : i + self.size] for i in range(0, len(inputs), self.size)]
+
+
+def variants_of(
+    compute: Compute, sizes: Sequence[int], loop: Compute | None = None
+) -> list[Variant]:
+    """Return upstream's loop, where there is one, and `compute` at every batch size."""
+    first = [] if loop is None else [Variant("upstream", loop, 1)]
+    return [*first, *(Variant(f"batch {size}", compute, size) for size in sizes)]
+
+
+def upstream_loop(spec: StageSpec, stage: Any) -> Any | None:
+    """Return the upstream loop around a loaded stage; None where none is written."""
+    return imported(UPSTREAM[spec.target])(stage) if spec.target in UPSTREAM else None
+
+
+def loaded_stage(spec: StageSpec, sizes: Sequence[int]) -> tuple[Any, float]:
+    """Load a stage; return it and the seconds it took.
+
+    Raises:
+        UsageError: For a compiled stage at several batch sizes.
+    """
+    if spec.settings.get("compile") and len(sizes) > 1:
+        raise UsageError("a compiled stage has one batch size; give one with --batches")
+    options = {"batch_size": max(sizes)} if "batch_size" in spec.options else {}
+    began = time.perf_counter()
+    stage = load_stage(spec, **options)
+    synchronise()
+    return stage, time.perf_counter() - began
+
+
+def measure(
+    variants: Sequence[Variant],
+    inputs: Sequence[Any],
+    rounds: int,
+    clock: Clock | None = None,
+    uncounted: str | None = None,
+) -> list[Speed]:
+    """Measure the speeds of all variants.
+
+    Operations are counted unless `uncounted` says why they cannot be. A variant that does
+    not fit into the device's memory is left out, with a message on stderr.
+    """
+    clock, meter = clock or Clock(), EnergyMeter()
+    pairs = [(variant, Speed(variant.name)) for variant in variants]
+    fitting = [(v, s) for v, s in pairs if _fits(v, inputs, s, clock)]
+    for variant, speed in rounds * fitting:
+        with peak_memory() as peak:
+            _round(variant, inputs, speed, clock, meter)
+        speed.peak_memory_gib = max(speed.peak_memory_gib, peak.gib)
+        speed.energy_reason = meter.reason
+    for variant, speed in fitting:
+        _count(variant, inputs, speed, uncounted)
+    return [speed for _, speed in fitting]
+
+
+def _fits(variant: Variant, inputs: Sequence[Any], speed: Speed, clock: Clock) -> bool:
+    """Warm up; False where the device's memory is too small."""
+    try:
+        for batch in variant.batches(inputs):
+            began = clock.now()
+            variant.compute(batch)
+            synchronise()
+            speed.warm_up.append(clock.now() - began)
+    except RuntimeError as error:
+        if "out of memory" not in str(error).lower():
+            raise
+        reason = str(error).splitlines()[0]
+        print(f"{variant.name} does not fit: {reason}", file=sys.stderr)
+        return False
+    return True
+
+
+def _round(
+    variant: Variant, inputs: Sequence[Any], speed: Speed, clock: Clock, meter: EnergyMeter
+) -> None:
+    """Time one round, its calls, and the tokens, steps and requests inside of them."""
+    tokens, steps = TokenTimes(speed, clock.now), StepTimes(speed, clock)
+    exchanges = ExchangeTimes(clock.now)
+    outcomes: list[Outcome[Any]] = []
+    with ExitStack() as stack:
+        for watch in (tokens, steps, exchanges):
+            stack.enter_context(watch.watching())
+        synchronise()
+        before, began = meter.joules(), clock.now()
+        for batch in variant.batches(inputs):
+            tokens.begin()
+            mark = clock.mark()
+            made = variant.compute(batch)
+            seconds = clock.seconds(mark, clock.mark())
+            tokens.end()
+            steps.end()
+            _note_call(speed, exchanges.taken() or [seconds] * len(batch), made)
+            if not outcomes:
+                speed.first_batch.append(seconds)
+            outcomes += made
+        synchronise()
+        speed.seconds.append(clock.now() - began)
+        after = meter.joules()
+    if before is not None and after is not None:
+        speed.joules.append(after - before)
+    speed.outcomes = outcomes
+
+
+def _note_call(
+    speed: Speed, requests: Sequence[float], outcomes: Sequence[Outcome[Any]]
+) -> None:
+    """Note the seconds of requests; per image too, where each request has an outcome."""
+    speed.requests += requests
+    if len(requests) == len(outcomes):
+        for seconds, outcome in zip(requests, outcomes, strict=True):
+            if count := len(images_of(getattr(outcome, "value", None))):
+                speed.per_image.append(seconds / count)
+
+
+def _count(
+    variant: Variant, inputs: Sequence[Any], speed: Speed, uncounted: str | None
+) -> None:
+    """Compute once more, to count weights and, on the first batch, operations."""
+    first, *others = variant.batches(inputs)
+    with weight_traffic() as traffic:
+        if uncounted is None:
+            _, speed.flops, speed.flops_reason = counted(lambda: variant.compute(first))
+        else:
+            speed.flops_reason = uncounted
+            variant.compute(first)
+        for batch in others:
+            variant.compute(batch)
+    speed.weight_bytes, speed.parameters = traffic.bytes, traffic.parameters
+    speed.dtype = traffic.dtype

@@ -1,0 +1,216 @@
+"""A small job by a careful script and by plait, timed as whole processes and compared.
+
+    python -m benchmarks.speed.scripts.small_jobs --queries 40 --out small-jobs.md
+
+Run it in the checkout. 4 LVLMs x 4 T2I models with tiny weights answer N queries, which
+CLIPScore scores. `careful` is what a careful researcher would write: one process, no engine
+and no store, one model after another at batch 1, every text written once. It calls plait's
+own stages, which at batch 1 are as fast as a loop over transformers and diffusers, so that
+answers can be compared. `plait` is `plait run`. They take turns, round by round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import json
+import math
+import pickle
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from itertools import cycle, islice, product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.results.table import ResultTable
+from benchmarks.runs.run_data import RunData
+from benchmarks.speed.scripts.common import CpuClock, Script
+from benchmarks.tasks.mmie.reader import SAMPLE
+from benchmarks.tasks.task_set import load
+from cluster.local import at_hand, load_stage
+from cluster.manifest import CHECKOUT, environment
+from generators.base import Result
+from generators.document import (
+    Candidate,
+    Document,
+    ImageRequest,
+    Request,
+    Sample,
+    Text,
+    with_blobs,
+)
+from generators.pictures import decode
+from generators.system import Repetition
+from pipelines.systems import Models, artist_spec, writer_spec
+from scorers.clipscore import clipscore
+
+LVLMS = ("qwen2-vl-72b", "qwen2-vl-7b", "llava-34b", "hf:llava-hf/llava-v1.6-34b-hf")
+"""Every LVLM with tiny weights; the last reads queries with several images, too."""
+T2I_MODELS = ("openjourney", "sd3", "sdxl", "flux")
+"""Those of the MMIE paper's Table 2."""
+Times = dict[str, list[tuple[float, float]]]
+"""Variant -> wall and CPU seconds of each round."""
+TINY = Models(weights="tiny")
+TOLERANCES = {"texts": 0.0, "images": 2.0, "scores": 0.01}
+"""Largest difference of equal answers: grey levels of a pixel, CLIPScore (0 to 2.5). Where
+batches are of another size, floating-point sums are too."""
+HEAD = ["queries", "variant", "wall s", "range", "CPU s", "x wall", "x CPU", "equal"]
+Answers = dict[tuple[str, ...], Any]
+"""By kind and names: ("texts", LVLM, query), ("images" or "scores", LVLM, T2I, query)."""
+
+
+def write_queries(folder: Path, queries: int) -> Path:
+    """Write queries of the sample set in MMIE's format; return the folder.
+
+    Each begins with its number, so that no two are equal.
+    """
+    folder.mkdir(parents=True)
+    (folder / "images").symlink_to(SAMPLE / "images", target_is_directory=True)
+    published = json.loads((SAMPLE / "data.json").read_text())
+    rows = [copy.deepcopy(row) for row in islice(cycle(published), queries)]
+    for number, row in enumerate(rows, start=1):
+        first = row["conversations"][0]["content"][0]
+        first["text"] = f"Query {number}. {first['text'] or ''}"
+        row["id"] = f"{row['id']}-{number}"
+    (folder / "data.json").write_text(json.dumps(rows))
+    load(str(folder))  # images are checked once and remembered
+    return folder
+
+
+def careful(data: Path, out: Path) -> None:
+    """Answer the queries in `data` with every pairing, score the answers, write them."""
+    task, answers = load(str(data)), Answers()
+    samples = [s for s in task.samples if isinstance(s, Sample)]
+    seed_of = Repetition(task.prompt).seed_at
+    for lvlm in LVLMS:
+        write = load_stage(writer_spec(lvlm, TINY))
+        for sample in samples:
+            asked = with_blobs(Request(task.prompt(sample, "text")), at_hand)
+            if isinstance(written := write([asked])[0], Result):
+                answers["texts", lvlm, sample.id] = written.value.text
+    images = {}
+    for t2i in T2I_MODELS:
+        draw = load_stage(artist_spec(t2i, TINY))
+        for lvlm, sample in product(LVLMS, (s for s in samples if s.wants_images)):
+            if (text := answers.get(("texts", lvlm, sample.id))) is not None:
+                request = ImageRequest(prompt=text.strip(), seed=seed_of(sample, 0))
+                if isinstance(drawn := draw([request])[0], Result):
+                    images[lvlm, t2i, sample.id] = drawn.value.encoded()
+    judge = load_stage(clipscore("tiny", {}).stage)
+    for names, image in images.items():
+        document = Document((Text(answers["texts", names[0], names[2]]), image))
+        if isinstance(judged := judge([Candidate(document)])[0], Result):
+            answers["scores", *names] = judged.value.value
+            answers["images", *names] = np.asarray(decode(image.read()))
+    out.write_bytes(pickle.dumps(answers))
+
+
+def answers_of_run(root: Path) -> Answers:
+    """Read the answers that `plait run` has stored."""
+    run, answers = RunData.at(root), Answers()
+    for answer in run.answers:
+        if answer.document is None:
+            continue
+        names = (*answer.system.split("+"), answer.query.id)
+        document, score = answer.document.plain, answer.scores["clipscore"].value
+        answers["texts", names[0], names[2]] = document.text
+        if document.images and score is not None:
+            answers["images", *names] = np.asarray(decode(run.read(document.images[0])))
+            answers["scores", *names] = score
+    return answers
+
+
+def agreement(one: Answers, other: Answers) -> dict[str, tuple[int, int]]:
+    """Count by kind the answers that are equal within `TOLERANCES`, and all answers."""
+    same = [key[0] for key in one.keys() & other.keys() if _equal(key, one, other)]
+    every = [key[0] for key in one.keys() | other.keys()]
+    return {kind: (same.count(kind), every.count(kind)) for kind in TOLERANCES}
+
+
+def _equal(key: tuple[str, ...], one: Answers, other: Answers) -> bool:
+    a, b = one[key], other[key]
+    if key[0] == "texts" or np.shape(a) != np.shape(b):
+        return bool(np.array_equal(a, b))
+    return bool(np.abs(np.subtract(a, b, dtype=float)).max() <= TOLERANCES[key[0]])
+
+
+def command_of(variant: str, data: Path, out: Path) -> list[str]:
+    """Return the command of `careful` or `plait`."""
+    if variant == "careful":
+        module = "benchmarks.speed.scripts.small_jobs"
+        return [sys.executable, "-m", module, "--careful", str(data), str(out)]
+    run = [sys.executable, "plait.py", "run", "--weights", "tiny", "--data", str(data)]
+    pairings = [f"--system={lvlm}+{t2i}" for lvlm, t2i in product(LVLMS, T2I_MODELS)]
+    return [*run, *pairings, "--scorer=clipscore", f"--out={out}"]
+
+
+def timed(command: Sequence[str]) -> tuple[float, float]:
+    """Run a command; return wall and CPU seconds, also of all that it starts."""
+    with CpuClock(every_s=0.1) as clock:
+        began = time.monotonic()
+        subprocess.run(command, cwd=CHECKOUT, stdout=subprocess.DEVNULL, check=True)
+        wall_s = time.monotonic() - began
+    return wall_s, clock.at(math.inf)
+
+
+def measured(queries: int, rounds: int) -> tuple[Times, dict[str, tuple[int, int]]]:
+    """Time both variants in every round; compare the answers of the first."""
+    times: Times = {"careful": [], "plait": []}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        data = write_queries(root / "queries", queries)
+        for number, variant in product(range(rounds), times):
+            command = command_of(variant, data, root / f"{variant}-{number}")
+            times[variant].append(timed(command))
+            print(f"round {number + 1}: {variant}, wall and CPU s:", times[variant][-1])
+        script = pickle.loads((root / "careful-0").read_bytes())
+        return times, agreement(script, answers_of_run(root / "plait-0"))
+
+
+def table_of(
+    times: Times, equal: Mapping[str, tuple[int, int]], queries: int
+) -> ResultTable:
+    """Return one row per variant: medians, and ratios to the script round by round."""
+    cells, first = [], times["careful"]
+    agreed = ", ".join(f"{n:,} of {m:,} {kind}" for kind, (n, m) in equal.items())
+    for variant, own in times.items():
+        (walls, cpus), pairs = zip(*own, strict=True), list(zip(own, first, strict=True))
+        cells.append(
+            [
+                str(queries),
+                variant,
+                f"{median(walls):.1f}",
+                f"{min(walls):.1f}-{max(walls):.1f}",
+                f"{median(cpus):.1f}",
+                *(f"{median(a[i] / b[i] for a, b in pairs):.2f}" for i in (0, 1)),
+                agreed if variant == "plait" else "-",
+            ]
+        )
+    title = "4 LVLMs x 4 T2I models, tiny weights, CLIPScore"
+    notes = ["equal: same text, pixels within 2 grey levels, scores within 0.01"]
+    return ResultTable.of(f"{title}; median of {len(first)}", HEAD, cells, notes)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Measure, print the table and write files; return 1 where answers differ."""
+    script = Script(__doc__, "small_jobs", words)
+    script.parser.add_argument("--queries", type=int, default=40)
+    script.parser.add_argument("--rounds", type=int, default=3)
+    script.parser.add_argument("--careful", type=Path, nargs=2, help=argparse.SUPPRESS)
+    options = script.options()
+    if options.careful:
+        careful(*options.careful)
+        return 0
+    times, equal = measured(options.queries, options.rounds)
+    script.report("Small jobs", table_of(times, equal, options.queries), environment())
+    return int(any(n < m for n, m in equal.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,1 +1,0 @@
-"""A small job three ways: a careful script, a naive one and `plait run`."""

@@ -1,1 +1,0 @@
-"""One stage is measured, beside the loop of the original program: `plait bench stage`."""

@@ -1,0 +1,316 @@
+"""The loops of the original programs, rewritten around our loaded weights.
+
+Each answers one record at a time and keeps, rebuilds or lacks a cache as its original does.
+They are the baseline of speed measurements, and answer as the loaded stage does, from the
+same random numbers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from transformers import DynamicCache
+
+from generators.anole.draft import AnoleDraft, AnolePrompt
+from generators.anole.loop import guided_logits
+from generators.anole.tokens import AnoleTrack, TokenMode
+from generators.base import Outcome
+from generators.decoding.sampling import penalised
+from generators.decoding.texts import TextTrack
+from generators.document import Draft, ImageRequest, Payload, Request
+from generators.emu2.condition import ConditionMode, Emu2Condition
+from generators.emu2.reading import Emu2Prompt, embeddings
+from generators.gill.draft import GillDraft, GillPrompt
+from generators.gill.loop import GillTrack
+from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Prompt
+from generators.minigpt5.loop import MiniGPT5Track
+from scorers.internvl.prompts import JudgePrompt
+from scorers.internvl.stage import MmieScore
+
+
+class OneByOne(ABC):
+    """Answers one request after another."""
+
+    @torch.inference_mode()
+    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        """Return one draft per request, in order."""
+        return [self._answer(request) for request in inputs]
+
+    @abstractmethod
+    def _answer(self, request: Request) -> Outcome[Draft]: ...
+
+
+class AnoleLoop(OneByOne):
+    """Anole: the cache is rebuilt at every switch between text and image.
+
+    After `Generator` of chameleon.py (GAIR-NLP/anole): a run of text fills a new cache with
+    the whole context; an image fills one with three streams in one left-padded batch. The
+    original also captures CUDA graphs, which this does not.
+    """
+
+    def __init__(self, stage: AnoleDraft) -> None:
+        self._stage = stage
+        self._model = stage.language.model
+        self._vocabulary = stage.language.vocabulary
+        self._device = self._model.device
+
+    def _answer(self, request: Request) -> Outcome[Draft]:
+        prompt = self._stage.prompt(request)
+        if not isinstance(prompt, AnolePrompt):
+            return prompt
+        track = AnoleTrack(prompt.ids, self._vocabulary, self._stage.limits)
+        generator = torch.Generator().manual_seed(request.seed or 0)
+        while track.stop is None:
+            match track.mode:
+                case TokenMode.TEXT:
+                    self._write(track, generator)
+                case TokenMode.IMAGE:
+                    self._draw(track, generator)
+                case TokenMode.CLOSING:
+                    track.take(self._vocabulary.end_image)
+        return self._stage.drafted(prompt, track)
+
+    def _write(self, track: AnoleTrack, generator: torch.Generator) -> None:
+        """One run of text, up to an image's beginning or the end."""
+        rules, vocabulary = self._stage.rules, self._vocabulary
+        ids = sorted((vocabulary.eos, *vocabulary.text, vocabulary.begin_image))
+        permitted = torch.tensor(ids, device=self._device)
+        cache = DynamicCache()
+        fed = torch.tensor([track.ids], device=self._device)
+        while track.stop is None and track.mode is TokenMode.TEXT:
+            logits = self._logits(fed, torch.ones_like(fed), cache)[:, permitted]
+            if not track.may_begin_image:
+                logits[:, ids.index(vocabulary.begin_image)] = -torch.inf
+            seen = torch.isin(permitted, torch.tensor(track.ids, device=self._device))
+            lowered = penalised(logits, seen[None], rules.repetition_penalty)
+            track.take(ids[int(rules.text.sample(lowered, [generator]))])
+            fed = torch.tensor([track.ids[-1:]], device=self._device)
+
+    def _draw(self, track: AnoleTrack, generator: torch.Generator) -> None:
+        """The codes of one image, guided by two further streams."""
+        rules = self._stage.rules
+        ids = sorted(self._vocabulary.image)
+        permitted = torch.tensor(ids, device=self._device)
+        cache = DynamicCache()
+        streams = [track.ids, *track.guidance_prompts()]
+        longest = max(map(len, streams))
+        pads = [longest - len(stream) for stream in streams]
+        fed = self._tensor([[0] * n + [*s] for n, s in zip(pads, streams, strict=True)])
+        mask = self._tensor([[0] * n + [1] * (longest - n) for n in pads])
+        while track.mode is TokenMode.IMAGE:
+            full, image, free = self._logits(fed, mask, cache)[:, permitted]
+            mixed = guided_logits(
+                full, image, free, text=rules.guidance_text, picture=rules.guidance_image
+            )
+            token = ids[int(rules.image.sample(mixed[None], [generator]))]
+            track.take(token)
+            fed = self._tensor([[token]] * 3)
+            mask = torch.cat([mask, mask.new_ones(3, 1)], dim=1)
+
+    def _logits(self, fed: Tensor, mask: Tensor, cache: DynamicCache) -> Tensor:
+        """Logits (rows, vocabulary) after `fed`, the tokens that are not in the cache."""
+        length = int(cache.get_seq_length()) + fed.shape[1]
+        if mask.shape[1] < length:
+            mask = mask.new_ones(len(fed), length)
+        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -fed.shape[1] :]
+        states = self._model.model(
+            input_ids=fed,
+            attention_mask=mask,
+            position_ids=positions,
+            past_key_values=cache,
+            use_cache=True,
+        ).last_hidden_state
+        logits: Tensor = self._model.lm_head(states[:, -1])
+        return logits.float()
+
+    def _tensor(self, rows: Sequence[Sequence[int]]) -> Tensor:
+        return torch.tensor([list(row) for row in rows], device=self._device)
+
+
+class Emu2Loop(Emu2Condition):
+    """Emu2-Gen: the whole prompt is computed again for every vector.
+
+    After `generate_image` of emu/emu.py (baaivision/Emu). The original also tokenises the
+    growing prompt again each time, which this does not.
+    """
+
+    def __init__(self, stage: Emu2Condition) -> None:
+        self.settings, self.model, self.context = stage.settings, stage.model, stage.context
+
+    @torch.inference_mode()
+    def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Payload]]:
+        """Return one payload per request, in order."""
+        each = (Emu2Condition.__call__(self, [one]) for one in inputs)
+        return [outcome for outcomes in each for outcome in outcomes]
+
+    def _vectors(self, prompts: Sequence[Emu2Prompt], mode: ConditionMode) -> Tensor:
+        if mode == "autoencoding":
+            return super()._vectors(prompts, mode)
+        return torch.stack([self._regressed(p) for p in embeddings(self.model, prompts)])
+
+    def _regressed(self, prompt: Tensor) -> Tensor:
+        """Vectors (queries, width) that follow one prompt (positions, hidden)."""
+        network = self.model.network
+        vectors = prompt.new_empty(0, network.project_down.out_features)
+        for made in range(self.model.vision.queries):
+            sequence = torch.cat([prompt, network.project_up(vectors)])[None]
+            states = network.lm.model(inputs_embeds=sequence, use_cache=False)[0][0]
+            vectors = network.project_down(states[-(made + 1) :])
+        return vectors
+
+
+class GillLoop(OneByOne):
+    """GILL: without a cache.
+
+    After `GILLModel.generate` (gill/models.py, kohjingyu/gill): every token computes the
+    whole sequence again and keeps the states of all layers; all words are written before
+    the answer is cut. The original raises an error where the last word is an image, this
+    does not.
+    """
+
+    def __init__(self, stage: GillDraft) -> None:
+        self._stage = stage
+        self._language = stage.language
+
+    def _answer(self, request: Request) -> Outcome[Draft]:
+        prompt = self._stage.prompt(request)
+        if not isinstance(prompt, GillPrompt):
+            return prompt
+        (embedded,) = self._stage.embed([prompt])
+        ids, states = self._written(embedded, request.seed or 0)
+        track = GillTrack(len(embedded), self._language.tokens, self._stage.limits)
+        for token, state in zip(ids, states, strict=True):
+            track.take(token)
+            track.read(state)
+            if track.stop is not None:
+                break
+        return self._stage.result(prompt, track)
+
+    def _written(self, prompt: Tensor, seed: int) -> tuple[list[int], Tensor]:
+        """All ids, beyond the end of the answer too, and their states (ids, width)."""
+        generator = torch.Generator().manual_seed(seed)
+        sequence = prompt
+        ids: list[int] = []
+        for step in range(self._stage.limits.words):
+            new = self._sampled(self._states(sequence)[-1:], step, generator)
+            ids += new
+            sequence = torch.cat([sequence, self._language.embed(new)])
+        return ids, self._states(sequence)[len(prompt) :]
+
+    def _states(self, sequence: Tensor) -> Tensor:
+        positions = torch.arange(len(sequence), device=sequence.device)
+        outputs = self._language.decoder(
+            inputs_embeds=sequence[None],
+            position_ids=positions[None],
+            use_cache=False,
+            output_hidden_states=True,
+        )
+        states: Tensor = outputs.last_hidden_state[0]
+        return states
+
+    def _sampled(self, state: Tensor, step: int, generator: torch.Generator) -> list[int]:
+        """One id, or those of all image tokens."""
+        rules, (first, *others) = self._stage.rules, self._language.tokens.vokens
+        logits = self._language.logits(state)
+        logits[:, others] = -torch.inf
+        for scale in rules.scales:
+            if scale > 1:
+                logits[:, first] = logits[:, first].abs() * scale
+        if step < self._stage.limits.min_words:
+            logits[:, first] = -torch.inf
+        token = int(rules.sampler.sample(logits, [generator]))
+        return [first, *others] if token == first else [token]
+
+
+class MiniGPT5Loop(OneByOne):
+    """MiniGPT-5: with a cache; the vokens of an image in one pass.
+
+    After `generate` of minigpt5.py and `predict_step` of train_eval.py (UCSB-AI/MiniGPT-5),
+    with every image of an answer kept, as CoMM's loop does.
+    """
+
+    def __init__(self, stage: MiniGPT5Draft) -> None:
+        self._stage = stage
+        self._model = stage.writer.language
+        self._table: Tensor = self._model.model.embed_tokens.weight
+        self._vokens = self._table[list(stage.vocabulary.vokens)]
+
+    def _answer(self, request: Request) -> Outcome[Draft]:
+        prompt = self._stage.prompt(request)
+        if not isinstance(prompt, MiniGPT5Prompt):
+            return prompt
+        (fed,) = self._stage.embed([prompt])
+        track = MiniGPT5Track(len(fed), self._stage.vocabulary, self._stage.limits)
+        generator = torch.Generator().manual_seed(prompt.seed)
+        cache = DynamicCache()
+        while track.stop is None:
+            states = self._states(fed, cache)
+            if track.drawing:
+                for state in states[:-1]:
+                    track.collect(state)
+            if track.stop is None:
+                fed = self._next(track, states[-1], generator)
+        return self._stage.result(prompt, track)
+
+    def _states(self, fed: Tensor, cache: DynamicCache) -> Tensor:
+        """Hidden states (positions, width) of what is not in the cache."""
+        states: Tensor = self._model.model(
+            inputs_embeds=fed[None], past_key_values=cache, use_cache=True
+        ).last_hidden_state[0]
+        return states
+
+    def _next(
+        self, track: MiniGPT5Track, state: Tensor, generator: torch.Generator
+    ) -> Tensor:
+        """Take the next id; what it is fed as (positions, width)."""
+        rules, begin = self._stage.rules, self._stage.vocabulary.begin_image
+        logits = self._model.lm_head(state)[None].float()
+        generated = torch.zeros_like(logits, dtype=torch.bool)
+        generated[0, [rules.leading_id, *track.ids]] = True
+        logits = penalised(logits, generated, rules.repetition_penalty)
+        if track.must_begin_image:
+            logits[0, :begin], logits[0, begin + 1 :] = -torch.inf, -torch.inf
+        elif not track.may_begin_image:
+            logits[0, begin] = -torch.inf
+        token = int(rules.sampler.sample(logits, [generator]))
+        track.take(token, state)
+        return self._vokens if token == begin else self._table[[token]]
+
+
+class MmieScoreLoop(OneByOne):
+    """The official MMIE scorer: a cache that grows by copying.
+
+    After main.py (Lillianwei-h/MMIE@eb0fd6e) and `chat` of InternVL: transformers' greedy
+    search over the whole prompt of every document, every image read again.
+    """
+
+    def __init__(self, stage: MmieScore) -> None:
+        self._stage, self._judge = stage, stage.judge
+
+    def _answer(self, request: Request) -> Outcome[Draft]:
+        pictures = self._stage.pictures([request])
+        prompt = self._stage.prompt(request, pictures)
+        if not isinstance(prompt, JudgePrompt):
+            return prompt
+        (embedded,) = self._stage.embedded([prompt], pictures)
+        return self._stage.drafted(prompt, self._written(embedded, prompt.budget.reply))
+
+    def _written(self, prompt: Tensor, limit: int) -> TextTrack:
+        reply, cache = TextTrack(limit), DynamicCache()
+        with self._judge.rope.prompts(self._judge.rope.is_long(len(prompt))):
+            token = self._next(prompt, cache)
+        reply.take(token, {self._stage.end})
+        while reply.stop is None:
+            token = self._next(self._judge.embeddings(torch.tensor([token])), cache)
+            reply.take(token, {self._stage.end})
+        return reply
+
+    def _next(self, fed: Tensor, cache: DynamicCache) -> int:
+        """The most likely id after the inputs (positions, width)."""
+        states = self._judge.decoder(
+            inputs_embeds=fed[None], past_key_values=cache, use_cache=True
+        ).last_hidden_state
+        return int(self._judge.logits(states[:, -1]).argmax())

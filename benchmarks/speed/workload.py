@@ -1,0 +1,111 @@
+"""The stage to measure, and its inputs as in a run on the sample set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from benchmarks.tasks.controls import CONTROLS, Pool
+from benchmarks.tasks.task_set import load
+from cluster.local import LocalStages, at_hand
+from generators.base import Job, StageInput, StageSpec
+from generators.document import Document, ImageRequest, Sample, Text, with_blobs
+from generators.errors import UsageError
+from generators.names import unknown
+from generators.system import Repetition, System, answer
+from pipelines.systems import (
+    Models,
+    artist_spec,
+    chat_spec,
+    is_artist,
+    is_writer,
+    resolve,
+    writer_spec,
+)
+from scorers import resolve_scorer
+
+CLIPSCORE = "clipscore"
+PARTS = ("draft", "condition", "render")
+Workload = tuple[StageSpec, Sequence[StageInput]]
+"""A stage and its inputs."""
+
+
+def of_system(name: str, part: str, models: Models, queries: int) -> Workload:
+    """Return a part of a system, an LVLM or a T2I model, on `queries` queries.
+
+    The stages before it are run, one record at a time.
+
+    Raises:
+        UsageError: Where the system has no such part or the sample set no job for it.
+    """
+    samples = _samples()[:queries]
+    if is_artist(name):
+        spec = artist_spec(name, models)
+        return spec, [_image_request(sample, i) for i, sample in enumerate(samples)]
+    if is_writer(name):
+        system = System(name=name, draft=writer_spec(name, models))
+    else:
+        system = resolve(name, models)
+    measured: StageSpec | None = getattr(system, part)
+    if measured is None:
+        has = [p for p in PARTS if getattr(system, p) is not None]
+        raise unknown(f"part of system {name!r}", part, has)
+    prompt = load("sample").prompt
+    return _reached(measured, [answer(system, s, Repetition(prompt)) for s in samples])
+
+
+def of_scorer(
+    name: str, weights: Any, settings: Mapping[str, Any], queries: int, answers: int = 1
+) -> Workload:
+    """Return the last stage of a scorer, given `answers` answers to each of the queries.
+
+    These are the ground truth and the controls made from it, query by query, like the
+    answers of several systems in a run. CLIPScore remembers no features of earlier rounds,
+    unless `settings` say so.
+    """
+    models = Models(weights=weights)
+    settings = {"remembered": 0, **settings} if name == CLIPSCORE else settings
+    scorer = resolve_scorer(
+        name, weights, dict(settings), chat=lambda model: chat_spec(model, models)
+    )
+    pairs = [(s, d) for s in _samples()[:queries] for d in _answers(s)[:answers]]
+    walks = [scorer.judge(sample, document) for sample, document in pairs]
+    return _reached(scorer.stages[-1], walks)
+
+
+def _samples() -> list[Sample]:
+    samples = load("sample").samples
+    return [s for s in samples if isinstance(s, Sample) and s.wants_images]
+
+
+def _answers(sample: Sample) -> list[Document]:
+    """Return the ground truth of a query, and the controls made from it."""
+    truth, pool = sample.reference or Document(), Pool(_samples(), seed=0)
+    answers = [control(sample, truth, pool) for control in CONTROLS.values()]
+    return [truth, *(document for document in answers if isinstance(document, Document))]
+
+
+def _image_request(sample: Sample, seed: int) -> StageInput:
+    """Ask for one image of the question's own words."""
+    words = " ".join(s.text for s in sample.question if isinstance(s, Text))
+    return ImageRequest(prompt=words, seed=seed)
+
+
+def _reached(spec: StageSpec, walks: Sequence[Any]) -> Workload:
+    """Run the stages before `spec`, and return it with the inputs that walks give it."""
+    stages = LocalStages()
+    inputs = [given for walk in walks for given in _inputs(spec, walk, stages)]
+    if not inputs:
+        raise UsageError(f"no query of the sample set asks anything of stage {spec.name}")
+    return spec, inputs
+
+
+def _inputs(spec: StageSpec, walk: Any, stages: LocalStages) -> list[StageInput]:
+    """Return a walk's inputs to the stage `spec`; none where it ends before."""
+    try:
+        jobs: list[Job] = next(walk)
+        while jobs[0].spec.digest != spec.digest:
+            jobs = walk.send(stages.outcomes(jobs))
+    except StopIteration:
+        return []
+    return [with_blobs(job.input, at_hand) for job in jobs]

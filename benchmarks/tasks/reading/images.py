@@ -1,0 +1,221 @@
+"""Images of a task set: confined to its folder, really decoded, identified by digest.
+
+`ImageFolder` reads image files that rows name; `ImageCache` keeps images that come inside a
+file, so that every worker can read them.
+
+The images of twenty thousand queries take minutes to decode, so the results are kept: a
+file whose path, size and modification time are unchanged is not read again. A worker still
+compares the digest when it reads the bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path, PureWindowsPath
+from stat import S_ISREG
+from typing import Any, NamedTuple
+
+import PIL
+
+from benchmarks.tasks.reading.rules import RowError, Rule, TaskError, shown
+from generators.document import Image
+from generators.errors import WriteError
+from generators.files import write_whole
+from generators.pictures import BombError, PictureError, decode
+
+Progress = Callable[[int, int], None]
+"""Called with how many images have been checked, and of how many."""
+
+VERSION = f"1 Pillow {PIL.__version__}"
+"""Another version of the decoder may read what this one cannot."""
+MAX_BYTES = 1 << 28
+"""Larger files are not read at all."""
+_KEYS = ("image", "image_path", "path")
+"""Keys of rows under which strings are paths of images."""
+
+
+def default_folder() -> Path:
+    """Return `$XDG_CACHE_HOME/plait`, by default `~/.cache/plait`."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return Path(base if os.path.isabs(base) else os.path.expanduser("~/.cache")) / "plait"
+
+
+def image_paths(values: Any) -> Iterator[str]:
+    """Yield every path of an image in plain JSON data, of valid rows or not."""
+    stack = [values]
+    while stack:
+        value = stack.pop()
+        if isinstance(value, dict):
+            yield from (path for key in _KEYS if isinstance(path := value.get(key), str))
+            stack.extend(value.values())
+        elif isinstance(value, list):
+            stack.extend(value)
+
+
+class ImageCheck(NamedTuple):
+    """The result of checking one image file."""
+
+    size: int
+    mtime_ns: int
+    digest: str
+    """SHA-256 of its bytes."""
+    rule: str = ""
+    """The rule it breaks; empty for a good image."""
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class ImageFolder:
+    """The image files under one folder, each checked once."""
+
+    root: Path
+    cache: Path
+    also: tuple[Path, ...] = ()
+    """Folders that links may lead to (a Hub snapshot links to its blobs)."""
+    checked: dict[str, ImageCheck] = field(default_factory=dict)
+    """Results by path, with links resolved."""
+    places: dict[str, str] = field(default_factory=dict)
+    """The file that each path names."""
+
+    def check_all(self, paths: Iterable[str], on_progress: Progress | None = None) -> None:
+        """Read and decode in threads all images that have not been checked before."""
+        for path in set(paths):
+            with contextlib.suppress(RowError, ValueError):  # ValueError: a lone surrogate
+                self.places[path] = self.place(path)
+        places, known = set(self.places.values()), self._known()
+        self.checked.update(
+            {p: c for p, c in known.items() if p in places and _is_of(p, c)}
+        )
+        unchecked = sorted(places - self.checked.keys())
+        pool = ThreadPoolExecutor(min(32, (os.cpu_count() or 1) + 4))
+        try:
+            for done, check in enumerate(pool.map(_check_file, unchecked), start=1):
+                self.checked[unchecked[done - 1]] = check
+                if on_progress is not None:
+                    on_progress(done, len(unchecked))
+        finally:
+            pool.shutdown(cancel_futures=True)
+            if unchecked:
+                self._keep(known | self.checked)
+
+    def image(self, path: str) -> Image:
+        """Return the image by its digest and place; RowError names the rule it breaks."""
+        place = self.places.get(path) or self.place(path)
+        check = self.checked.get(place) or _check_file(place)
+        if check.rule:
+            raise RowError(Rule(check.rule), f"{shown(path)}: {check.detail}")
+        return Image(check.digest, place=place)
+
+    def place(self, path: str) -> str:
+        """Return the file that `path` names, links resolved; RowError if outside."""
+        parts = PureWindowsPath(path)  # which knows the separators of both systems
+        if parts.anchor:
+            raise RowError(Rule.OUTSIDE, f"{shown(path)} is an absolute path")
+        if ".." in parts.parts:
+            raise RowError(Rule.OUTSIDE, f"{shown(path)} contains '..'")
+        if "\0" in path:
+            raise RowError(Rule.NOT_FOUND, f"{shown(path)} contains a null character")
+        real = os.path.realpath(self.root / path)
+        if not real.startswith(self._folders):
+            raise RowError(Rule.OUTSIDE, f"{shown(path)} is a link to {shown(real)}")
+        return real
+
+    @cached_property
+    def _folders(self) -> tuple[str, ...]:
+        # Images are often on another disk than the rows: `images` may be a link.
+        own = (self.root, self.root / "images", *self.also)
+        return tuple(os.path.join(os.path.realpath(folder), "") for folder in own)
+
+    @property
+    def _file(self) -> Path:
+        name = hashlib.sha256(os.fsencode(self.root)).hexdigest()[:16]
+        return self.cache / "pictures" / f"{name}.json"
+
+    def _known(self) -> dict[str, ImageCheck]:
+        """Return earlier results; none where the file is corrupt, which costs only time."""
+        try:
+            stored = json.loads(self._file.read_bytes())
+            if stored["version"] != VERSION:
+                return {}
+            return {path: ImageCheck(*values) for path, values in stored["checks"].items()}
+        except (OSError, ValueError, TypeError, KeyError, AttributeError):
+            return {}
+
+    def _keep(self, checks: dict[str, ImageCheck]) -> None:
+        content = {"version": VERSION, "root": str(self.root), "checks": checks}
+        with contextlib.suppress(WriteError):
+            write_whole(self._file, json.dumps(content), durable=False)
+
+
+def _is_of(path: str, check: ImageCheck) -> bool:
+    """Return whether the file at `path` is still the one that was checked."""
+    try:
+        stat = os.stat(path)
+    except OSError:
+        return False
+    return check[:2] == (stat.st_size, stat.st_mtime_ns)
+
+
+def _check_file(path: str) -> ImageCheck:
+    try:
+        stat = os.stat(path)
+        if not S_ISREG(stat.st_mode):
+            return ImageCheck(0, -1, "", Rule.NOT_FOUND, "not a file")
+        if stat.st_size > MAX_BYTES:
+            detail = f"the file has {stat.st_size:,} bytes"
+            return ImageCheck(0, -1, "", Rule.BOMB, detail)
+        data = Path(path).read_bytes()
+    except OSError as error:
+        return ImageCheck(0, -1, "", Rule.NOT_FOUND, error.strerror or str(error))
+    about = (stat.st_size, stat.st_mtime_ns, hashlib.sha256(data).hexdigest())
+    try:
+        _refuse_unreadable(data)
+    except RowError as error:
+        return ImageCheck(*about, error.rule, error.detail)
+    return ImageCheck(*about)
+
+
+def inline(data: bytes) -> Image:
+    """Return the image whose bytes a row holds; RowError where they are not an image."""
+    _refuse_unreadable(data)
+    return Image.of(data)
+
+
+def _refuse_unreadable(data: bytes) -> None:
+    try:
+        decode(data)
+    except PictureError as error:
+        rule = Rule.BOMB if isinstance(error, BombError) else Rule.UNDECODABLE
+        raise RowError(rule, str(error)) from None
+
+
+@dataclass(frozen=True, slots=True)
+class ImageCache:
+    """A folder of images named by the SHA-256 of their bytes."""
+
+    folder: Path
+
+    def add(self, data: bytes) -> Image:
+        """Return the image by its place; RowError for bytes that are not an image.
+
+        What is in the cache has been decoded before and is not decoded again. Raises
+        TaskError where the folder cannot be written.
+        """
+        digest = hashlib.sha256(data).hexdigest()
+        path = self.folder / digest[:2] / digest
+        if not path.is_file():
+            _refuse_unreadable(data)
+            try:
+                # What a crash of the machine takes is read from its source again.
+                write_whole(path, data, durable=False)
+            except WriteError as error:
+                hint = "set XDG_CACHE_HOME to a folder with room"
+                raise TaskError(f"images cannot be kept: {error}; {hint}") from error
+        return Image(digest, place=str(path))

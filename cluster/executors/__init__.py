@@ -1,0 +1,1 @@
+"""Where workers run: on a Ray cluster, in this process, or on a virtual clock."""

@@ -1,0 +1,109 @@
+"""What the engine asks of the place where its workers run.
+
+`on_ray` runs jobs on one machine or a cluster, `local` runs the same in this process, and
+`simulated` runs it on a virtual clock. Scheduler, allocation, attribution of deaths and
+store know only what is declared here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Protocol
+
+from cluster.placement import Node
+from generators.base import Placement
+from generators.errors import PlaitError
+
+ExecutorName = Literal["ray", "local"]
+Ref = Any
+"""The answer to a call, once there is one; hashable."""
+
+
+class ClusterError(PlaitError, RuntimeError):
+    """The cluster cannot be reached or cannot host a stage."""
+
+
+class HostLost(Exception):
+    """A host has ended, or its node; the text says why, as users read it."""
+
+    def __init__(self, reason: str, *, refused: bool = False) -> None:
+        """`refused`: it could not be started, for a reason that will not pass."""
+        super().__init__(reason)
+        self.refused = refused
+
+
+class Host(Protocol):
+    """A process that hosts a `Worker`, as the driver holds it."""
+
+    @property
+    def node(self) -> Node:
+        """Where it was started."""
+
+    def call(self, method: str, *args: Any, control: bool = False) -> Ref:
+        """Start a method of the worker; with `control`, beside those that compute."""
+
+    def kill(self) -> None:
+        """End the process at once."""
+
+
+class Executor(Protocol):
+    """Starts hosts on nodes, and says what becomes of both."""
+
+    @property
+    def fixed(self) -> bool:
+        """Whether nodes neither come nor go, as where there is one machine."""
+
+    def most_workers(self, placement: Placement) -> int | None:
+        """How many workers of one stage are of use; None for all there is room for."""
+
+    def now(self) -> float:
+        """Seconds on the clock by which the engine goes."""
+
+    def nodes(self) -> list[Node]:
+        """The nodes that are taken to be alive, with all the resources of each."""
+
+    def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> Host:
+        """Start a host with the resources of `placement`; `Worker` is made of `given`."""
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+        """Those of `refs` that are ready, waiting at most `timeout_s` for the first.
+
+        Without any, the whole time: a run that waits for resources keeps no core busy.
+        """
+
+    def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
+        """Wait until all of `refs` are ready, for at most `timeout_s`."""
+
+    def result(self, ref: Ref) -> Any:
+        """The value of a ready reference; HostLost where the host has ended."""
+
+    def watch(self, nodes: Iterable[Node]) -> None:
+        """Watch whether these nodes give signs of life, and no others."""
+
+    def silent_s(self, node: str) -> float:
+        """Seconds since a watched node last gave a sign; 0 for one that answers."""
+
+    def outlived(self, node: str, died_at: float) -> bool | None:
+        """Whether the node lives on after one of its hosts ended; None if not yet known.
+
+        Args:
+            node: Id of a node that is taken to be alive.
+            died_at: When the end was noticed, by `now`.
+        """
+
+
+class SteadyNodes:
+    """For executors whose nodes cannot be lost without the driver."""
+
+    fixed = True
+
+    def watch(self, nodes: Iterable[Node]) -> None:
+        """They need not be watched."""
+
+    def silent_s(self, node: str) -> float:
+        """They are never silent."""
+        return 0.0
+
+    def outlived(self, node: str, died_at: float) -> bool | None:
+        """They always live on."""
+        return True

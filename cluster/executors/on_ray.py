@@ -1,0 +1,324 @@
+"""Workers as actors of Ray, on this machine or a cluster; all that plait asks of Ray."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+# Deaths of workers are expected here and reported by plait itself.
+os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed")
+
+import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from cluster.executors.base import ClusterError, HostLost, Ref
+from cluster.executors.node_watch import NodeWatch
+from cluster.executors.probe import unreachable
+from cluster.manifest import CHECKOUT
+from cluster.placement import Node, Resources
+from cluster.worker import Worker
+from generators.base import Placement
+
+_OWN_PACKAGES = ("benchmarks", "cluster", "generators", "pipelines", "scorers")
+_ACTOR_THREADS = 8
+_LEAVING_S = 3.0
+_RAISED_BY_INIT = "error raised in its creation task"
+"""What Ray says of a worker whose code could not be imported, or whose class raised."""
+_QUIET = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "TQDM_DISABLE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "TRANSFORMERS_VERBOSITY": "error",
+}
+"""Environment of all workers."""
+
+_actor_class = ray.remote(concurrency_groups={"control": 2})(Worker)
+
+
+@dataclass
+class RayHost:
+    """An actor."""
+
+    actor: Any
+    node: Node
+
+    def call(self, method: str, *args: Any, control: bool = False) -> Ref:
+        """Start a method of the worker."""
+        remote = getattr(self.actor, method)
+        if control:
+            remote = remote.options(concurrency_group="control")
+        return remote.remote(*args)
+
+    def kill(self) -> None:
+        """End the process at once."""
+        with contextlib.suppress(Exception):
+            ray.kill(self.actor, no_restart=True)
+
+
+class RayExecutor:
+    """The Ray to which this process is connected."""
+
+    def __init__(self, *, fixed: bool) -> None:
+        self.fixed = fixed
+        self._watch = NodeWatch()
+
+    def now(self) -> float:
+        """Seconds on the clock of this machine."""
+        return time.monotonic()
+
+    def nodes(self) -> list[Node]:
+        """Those that Ray takes to be alive."""
+        return [
+            Node(
+                n["NodeID"],
+                Resources.of_node(n["Resources"]),
+                n["NodeManagerAddress"],
+                n["NodeManagerPort"],
+            )
+            for n in ray.nodes()
+            if n["Alive"] and not n["Resources"].get("plait_excluded")
+        ]
+
+    def most_workers(self, placement: Placement) -> int | None:
+        """All that there is room for."""
+        return None
+
+    def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> RayHost:
+        """Ask Ray for an actor."""
+        options: dict[str, Any] = {
+            "num_cpus": placement.num_cpus,
+            "num_gpus": placement.num_gpus,
+            "max_concurrency": max(_ACTOR_THREADS, placement.concurrency + 2),
+            "max_restarts": 0,
+            "scheduling_strategy": NodeAffinitySchedulingStrategy(node.id, soft=False),
+        }
+        if placement.memory_gib:
+            options["memory"] = int(placement.memory_gib * 2**30)
+        return RayHost(_actor_class.options(**options).remote(*given), node)
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+        """Those that are ready."""
+        if not refs:
+            time.sleep(timeout_s)
+            return []
+        ready, _ = ray.wait(list(refs), num_returns=1, timeout=timeout_s)
+        if ready and len(refs) > 1:
+            ready, _ = ray.wait(list(refs), num_returns=len(refs), timeout=0)
+        return list(ready)
+
+    def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
+        """Wait until all are ready."""
+        if refs:
+            ray.wait(list(refs), num_returns=len(refs), timeout=timeout_s)
+
+    def result(self, ref: Ref) -> Any:
+        """The value of a ready reference."""
+        try:
+            return ray.get(ref)
+        except ray.exceptions.RayError as error:
+            raise host_lost(error) from error
+
+    def watch(self, nodes: Iterable[Node]) -> None:
+        """By connections of the driver's own, but for those of this machine."""
+        if not self.fixed:
+            self._watch.follow(nodes)
+
+    def silent_s(self, node: str) -> float:
+        """Seconds since a node last accepted a connection."""
+        return self._watch.silent_s(node)
+
+    def outlived(self, node: str, died_at: float) -> bool | None:
+        """Whether a node still accepts connections, some time after the end of a host."""
+        return True if self.fixed else self._watch.outlived(node, died_at)
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._watch.close()
+
+
+def host_lost(error: Exception) -> HostLost:
+    """What an error of Ray's says of a host."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    refused = isinstance(error, ray.exceptions.RuntimeEnvSetupError)
+    if refused or _RAISED_BY_INIT in str(error):
+        return HostLost(lines[-1], refused=True)
+    return HostLost(_cause_of_death(lines))
+
+
+def _cause_of_death(lines: Sequence[str]) -> str:
+    """The line of Ray's message that says why a worker died."""
+    words = ("killed", "exit", "died", "memory", "disconnect", "dead")
+    causes = (x for x in lines[1:] if any(word in x.lower() for word in words))
+    reason = next(causes, lines[0] if lines else "no reason given")
+    return reason.partition(" Some common causes include")[0]
+
+
+# ---------------------------------------------------------------------- connecting
+
+
+@contextlib.contextmanager
+def connected(address: str | None) -> Iterator[RayExecutor]:
+    """A connection to the cluster at `address`, or a local one for as long as needed.
+
+    With an address the code is shipped: plait's packages and the modules of the user's own
+    that are imported. Inside a submitted job workers inherit its working directory.
+    """
+    local = is_local(address)
+    joins = not ray.is_initialized()
+    if joins and local:
+        start_local()
+    elif joins:
+        _join(address, ship=not _inside_job())
+    executor = RayExecutor(fixed=local)
+    try:
+        yield executor
+    finally:
+        executor.close()
+        if joins and local:
+            ray.shutdown()
+        elif joins:
+            _leave()
+
+
+def start_local(**params: Any) -> Any:
+    """Start a Ray that lives as long as this process; `params` as of `ray.init`."""
+    # Workers inherit their environment: with a `runtime_env`, Ray could not use the
+    # processes that it starts in advance.
+    with _environment(_worker_environment()):
+        return ray.init(
+            address="local",
+            include_dashboard=False,
+            log_to_driver=False,
+            logging_level="ERROR",
+            **params,
+        )
+
+
+def is_local(address: str | None) -> bool:
+    """Whether a run with this address starts its own Ray, which never grows."""
+    return address is None and "RAY_ADDRESS" not in os.environ and not _inside_job()
+
+
+def _inside_job() -> bool:
+    """Whether this process is the driver of a job that was submitted to a cluster."""
+    return "RAY_JOB_CONFIG_JSON_ENV_VAR" in os.environ
+
+
+def _worker_environment() -> dict[str, str]:
+    """Environment variables of the workers on this machine, besides the inherited ones."""
+    folders = list(dict.fromkeys([str(CHECKOUT), *_users_folders()]))
+    path = os.pathsep.join([*folders, os.environ.get("PYTHONPATH", "")])
+    return _QUIET | {"PYTHONPATH": path.rstrip(os.pathsep)}
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """These variables are set within; processes started then inherit them."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+def _leave() -> None:
+    """Disconnect, without waiting for a cluster that has ended before its driver.
+
+    Ray waits for it a quarter of a minute, and a batch system kills the driver by then.
+    """
+    leaving = threading.Thread(target=ray.shutdown, daemon=True)
+    leaving.start()
+    leaving.join(_LEAVING_S)
+
+
+def _join(address: str | None, *, ship: bool) -> None:
+    named = address or os.environ.get("RAY_ADDRESS", "auto")
+    _refuse_unreachable(named)
+    runtime_env: dict[str, Any] = {"env_vars": dict(_QUIET)}
+    if ship:
+        runtime_env |= {"py_modules": shipped_modules(), "excludes": ["__pycache__"]}
+    try:
+        ray.init(
+            address=address or "auto",
+            runtime_env=runtime_env,
+            log_to_driver=False,
+            logging_level="ERROR",
+        )
+    except ray.exceptions.RuntimeEnvSetupError as error:
+        raise ClusterError(
+            f"code cannot be sent to the Ray cluster at {named!r}: {error}"
+        ) from error
+    except (ConnectionError, ValueError, RuntimeError) as error:
+        raise ClusterError(f"no Ray cluster answers at {named!r}: {error}") from error
+
+
+def _refuse_unreachable(address: str) -> None:
+    """ClusterError that says what is wrong with an address, within seconds."""
+    located = _located(address)
+    if located == "local":
+        return
+    if reason := unreachable(located):
+        where = repr(address) if located == address else f"{address!r} ({located})"
+        raise ClusterError(f"no Ray cluster can be used at {where}: {reason}")
+
+
+def _located(address: str) -> str:
+    """The address; for `auto`, that of the head which `ray start` noted on this machine."""
+    if address != "auto":
+        return address
+    if named := os.environ.get("RAY_ADDRESS"):
+        return named
+    temporary = Path(os.environ.get("RAY_TMPDIR", tempfile.gettempdir())) / "ray"
+    try:
+        return (temporary / "ray_current_cluster").read_text().strip()
+    except OSError:
+        raise ClusterError(
+            "no Ray cluster runs on this machine; name one with --address HOST:PORT, or "
+            "leave the address out to start a local Ray"
+        ) from None
+
+
+def shipped_modules() -> list[str]:
+    """Package folders and files that workers on other nodes need and may not have.
+
+    Plait's packages, by name since an installed plait has no folder of its own, and all
+    imported modules that are a user's own, as `mine.py`. The driver has imported every
+    class that is named `module:Class`, and with it what that module needs from its folder.
+    """
+    own = [CHECKOUT / name for name in _OWN_PACKAGES]
+    folders = {Path(folder) for folder in _users_folders()}
+    top_level = [m for name, m in sorted(sys.modules.items()) if "." not in name]
+    sources = [source for m in top_level if (source := _source(m)) is not None]
+    users = [source for source in sources if source.parent in folders]
+    return [str(source) for source in dict.fromkeys([*own, *users])]
+
+
+def _users_folders() -> list[str]:
+    """The folders of `sys.path` in which nothing was installed."""
+    installed = (sys.prefix, sys.base_prefix)
+    return [os.path.abspath(p) for p in sys.path if p and not p.startswith(installed)]
+
+
+def _source(module: ModuleType) -> Path | None:
+    """The file of a module, or the folder of a package; None for any other kind."""
+    places = list(getattr(module, "__path__", ()))
+    if not places and module.__name__ != "__main__":
+        places = [getattr(module, "__file__", None) or ""]
+    if len(places) != 1:
+        return None
+    source = Path(os.path.abspath(places[0]))
+    return source if source.is_dir() or source.suffix == ".py" else None

@@ -1,0 +1,367 @@
+"""Hosts on a virtual clock: the real engine and workers, with hours passing in moments.
+
+    world = World([Node("a", Resources(cpus=8, gpus=4), "a")])
+    with world.driver() as executor:
+        execute(plan, root, EngineOptions(executor=nullcontext(executor)), {}, Watcher())
+    print(world.now)
+
+A call takes the time that the `Speeds` say, and the worker's method runs when it is over,
+in the thread of the driver: equal calls give an equal history. Hosts and nodes can be lost
+and cut off as on a cluster, at any moment that is put on the clock by `World.at`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import count
+from typing import Any
+
+from cluster.executors.base import HostLost, Ref
+from cluster.executors.node_watch import NodeWatch
+from cluster.placement import Node, Resources
+from cluster.worker import Worker
+from generators.base import Placement, StageSpec
+
+_WATCHED_EVERY_S = 2.0
+_MESSAGE_S = 0.001
+_ENDING_S = 0.2
+"""How long a process that is killed takes to end, and a driver to hear of an end."""
+_TICK_S = 1.0
+"""The shortest wait for what does not happen: to ask more often tells no more."""
+GIVEN_UP_S = 30.0
+"""After so much silence a node is taken to be dead, and its hosts are ended."""
+
+
+class EndOfProcess(BaseException):
+    """Raised by a stage to end its host, as a crash does."""
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """How long calls take, in seconds; a subclass may tell stages apart."""
+
+    start_s: float = 4.0
+    load_s: float = 6.0
+    record_s: float = 1.0
+
+    def of(self, spec: StageSpec, method: str, records: int) -> float:
+        """The time of one call of a worker of `spec`."""
+        times = {
+            "describe": self.start_s,
+            "load": self.load_s,
+            "host": self.load_s,
+            "run": records * self.record_s,
+        }
+        return times.get(method, 0.0) + _MESSAGE_S
+
+
+@dataclass(eq=False)
+class _Answer:
+    """A `Ref`."""
+
+    ready: bool = False
+    value: Any = None
+    lost: HostLost | None = None
+
+
+class _Inline:
+    """Computes at once."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        try:
+            future.set_result(function(*args))
+        except BaseException as error:
+            future.set_exception(error)
+        return future
+
+
+class _Worker(Worker):
+    """A worker of this process, whose stderr is not its own."""
+
+    def __init__(self, given: tuple[Any, ...]) -> None:
+        spec, root, secrets, used, host = given
+        super().__init__(spec, root, secrets, used, host, _Inline())
+
+    def load(self, shared: bool, logs: bool = False) -> str | None:
+        return super().load(shared)
+
+
+@dataclass(eq=False)
+class SimulatedHost:
+    """A host, whose worker computes in the thread of the driver."""
+
+    driver: SimulatedExecutor
+    placement: Placement
+    node: Node
+    worker: Worker
+    slowness: float = 1.0
+    """By what its times are multiplied."""
+    ends_after_batch: bool = False
+    """It ends once its next batch is committed, before it has said so."""
+    alive: bool = True
+    _free_at: float = 0.0
+    _pending: list[_Answer] = field(default_factory=list)
+
+    def call(self, method: str, *args: Any, control: bool = False) -> Ref:
+        """Run a method of the worker once its time has passed."""
+        answer = _Answer()
+        self._pending.append(answer)
+        world = self.world
+        if not self.alive:
+            world.at(world.now + _MESSAGE_S, lambda: self._fail("it has ended"))
+            return answer
+        world.when_reached(self.node, lambda: self._begin(answer, method, args, control))
+        return answer
+
+    def _begin(
+        self, answer: _Answer, method: str, args: tuple[Any, ...], control: bool
+    ) -> None:
+        records = len(args[0]) if method == "run" else 0
+        spec = args[0] if method == "host" else self.worker.spec
+        seconds = self.world.speeds.of(spec, method, records) * self.slowness
+        now = self.world.now
+        ended = (now if control else max(now, self._free_at)) + seconds
+        if not control:
+            self._free_at = ended
+        self.world.at(ended, lambda: self._compute(answer, method, args))
+
+    @property
+    def world(self) -> World:
+        """Where it runs."""
+        return self.driver.world
+
+    def kill(self) -> None:
+        """End it, which takes a moment."""
+        if not self.driver.killed:
+            self.world.at(self.world.now + _ENDING_S, lambda: self.end("it was killed"))
+
+    def end(self, reason: str) -> None:
+        """It is no more, from this moment on."""
+        if self.alive:
+            self.alive = False
+            self.world.hosts.remove(self)
+            self.world.at(self.world.now + _ENDING_S, lambda: self._fail(reason))
+
+    def _compute(self, answer: _Answer, method: str, args: tuple[Any, ...]) -> None:
+        if not self.alive:
+            return
+        try:
+            value = getattr(self.worker, method)(*args)
+        except EndOfProcess:
+            self.end("the process was killed")
+            return
+        if self.ends_after_batch and method == "run":
+            self.end("the process was killed")
+            return
+        self.world.when_reached(self.node, lambda: self._deliver(answer, value))
+
+    def _deliver(self, answer: _Answer, value: Any) -> None:
+        if answer in self._pending:
+            self._pending.remove(answer)
+            answer.ready, answer.value = True, value
+
+    def _fail(self, reason: str) -> None:
+        """Tell the driver, as soon as it can be told."""
+        if self.node.id in self.world.unreachable:
+            self.world.when_reached(self.node, lambda: self._fail(reason))
+            return
+        for answer in self._pending:
+            answer.ready, answer.lost = True, HostLost(reason)
+        self._pending.clear()
+
+
+class World:
+    """Nodes, their hosts, and the clock."""
+
+    def __init__(self, nodes: Sequence[Node], speeds: Speeds | None = None) -> None:
+        self.now = 0.0
+        self.speeds = speeds or Speeds()
+        self.listed = list(nodes)
+        """The nodes that are taken to be alive."""
+        self.hosts: list[SimulatedHost] = []
+        """All that have not ended, those of former drivers included."""
+        self.unreachable: dict[str, float] = {}
+        """Nodes that are gone or cut off, and since when."""
+        self._gone: set[str] = set()
+        self.overbooked: list[str] = []
+        """Nodes on which more was started than they have."""
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self._held: list[tuple[Node, Callable[[], None]]] = []
+        """What happens once a node can be reached again or is given up."""
+
+    def at(self, moment: float, action: Callable[[], None]) -> None:
+        """Have something happen at a moment of the clock."""
+        heapq.heappush(self._events, (moment, next(self._numbers), action))
+
+    def advance(self, until: float) -> bool:
+        """Go on to the next event, or to `until` where none comes first: then False."""
+        if not self._events or self._events[0][0] > until:
+            self.now = max(self.now, until)
+            return False
+        moment, _, action = heapq.heappop(self._events)
+        self.now = max(self.now, moment)
+        action()
+        return True
+
+    def pending(self) -> int:
+        """How much is still to happen."""
+        return len(self._events)
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, and what happens in it happen."""
+        until = self.now + seconds
+        while self.advance(until):
+            pass
+
+    def when_reached(self, node: Node, action: Callable[[], None]) -> None:
+        """Have something happen now, or once the node can be reached again."""
+        if node.id in self.unreachable:
+            self._held.append((node, action))
+        else:
+            action()
+
+    # ---------------------------------------------------------------- what may happen
+
+    def lose(self, node: Node) -> None:
+        """A node ends with all its hosts; it is given up after some time."""
+        self._unreach(node)
+        for host in [h for h in self.hosts if h.node.id == node.id]:
+            self._end_with_node(host)
+        self._gone.add(node.id)
+
+    def _end_with_node(self, host: SimulatedHost) -> None:
+        host.alive = False
+        self.hosts.remove(host)
+        self.when_reached(host.node, lambda: host._fail("its node has died"))
+
+    def cut(self, node: Node, seconds: float) -> None:
+        """A node cannot be reached for some time; meanwhile its hosts go on."""
+        self._unreach(node)
+        self.at(self.now + seconds, lambda: self._mend(node))
+
+    def join(self, node: Node) -> None:
+        """A new node."""
+        self.listed.append(node)
+
+    def _unreach(self, node: Node) -> None:
+        if node.id not in self.unreachable:
+            since = self.unreachable[node.id] = self.now
+            self.at(since + GIVEN_UP_S, lambda: self._give_up(node, since))
+
+    def _give_up(self, node: Node, since: float) -> None:
+        if self.unreachable.get(node.id) == since:
+            self.listed.remove(node)
+            self._release(node)
+            for host in [h for h in self.hosts if h.node.id == node.id]:
+                host.end("its node has died")
+
+    def _mend(self, node: Node) -> None:
+        if node in self.listed and node.id not in self._gone:
+            self._release(node)
+
+    def _release(self, node: Node) -> None:
+        self.unreachable.pop(node.id, None)
+        held = [action for other, action in self._held if other.id == node.id]
+        self._held = [entry for entry in self._held if entry[0].id != node.id]
+        for action in held:
+            action()
+
+    # ----------------------------------------------------------------------- drivers
+
+    @contextlib.contextmanager
+    def driver(self, leaving_s: float = _ENDING_S) -> Iterator[SimulatedExecutor]:
+        """An executor; where it is killed, its hosts end some time after it."""
+        executor = SimulatedExecutor(self)
+        try:
+            yield executor
+        finally:
+            left = [h for h in self.hosts if executor.killed and h.driver is executor]
+            for host in left:
+                self.at(self.now + leaving_s, partial(host.end, "its driver has ended"))
+
+
+class SimulatedExecutor:
+    """The world as one driver sees it."""
+
+    fixed = False
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.killed = False
+        """Whether it can end no host any more."""
+        self._watch = NodeWatch(lambda: world.now)
+        self._watched_at: dict[str, float] = {}
+
+    def now(self) -> float:
+        """Seconds on the virtual clock."""
+        return self.world.now
+
+    def nodes(self) -> list[Node]:
+        """Those that are taken to be alive, though some may be gone."""
+        return list(self.world.listed)
+
+    def most_workers(self, placement: Placement) -> int | None:
+        """All that there is room for."""
+        return None
+
+    def start(
+        self, placement: Placement, node: Node, given: tuple[Any, ...]
+    ) -> SimulatedHost:
+        """Start a host; on a node that is gone it is heard of no more."""
+        world = self.world
+        host = SimulatedHost(self, placement, node, _Worker(given))
+        world.hosts.append(host)
+        free = node.total
+        for other in world.hosts:
+            if other.node.id == node.id:
+                free -= Resources.of_placement(other.placement)
+        if not Resources().fits(free):
+            world.overbooked.append(node.id)
+        if node.id in world._gone:
+            world._end_with_node(host)
+        return host
+
+    def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
+        """Those that are ready; time passes meanwhile."""
+        until = self.world.now + (max(timeout_s, _TICK_S) if timeout_s else 0.0)
+        while not any(ref.ready for ref in refs):
+            if not self.world.advance(until):
+                break
+        return [ref for ref in refs if ref.ready]
+
+    def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
+        """Let time pass until all are ready."""
+        until = self.world.now + timeout_s
+        while not all(ref.ready for ref in refs):
+            if not self.world.advance(until):
+                break
+
+    def result(self, ref: Ref) -> Any:
+        """The value of a ready reference."""
+        if ref.lost is not None:
+            raise ref.lost
+        return ref.value
+
+    def watch(self, nodes: Iterable[Node]) -> None:
+        """Try the nodes, every few seconds."""
+        now = self.world.now
+        for node in nodes:
+            if now - self._watched_at.get(node.id, -_WATCHED_EVERY_S) >= _WATCHED_EVERY_S:
+                self._watched_at[node.id] = now
+                accepted = node.id not in self.world.unreachable
+                self._watch.note(node.id, now, accepted=accepted)
+
+    def silent_s(self, node: str) -> float:
+        """Seconds since a node last answered."""
+        return self._watch.silent_s(node)
+
+    def outlived(self, node: str, died_at: float) -> bool | None:
+        """Whether a node still answers, some time after the end of a host."""
+        return self._watch.outlived(node, died_at)

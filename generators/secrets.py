@@ -1,0 +1,84 @@
+"""Keeps API keys out of whatever is stored or printed.
+
+Servers repeat keys in their errors, some in their replies, and so do exceptions of a
+user's own code. What this process knows as a key is replaced wherever it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from generators.base import Failure, Outcome
+from generators.document import with_strings
+
+MASK = "***"
+_KEY_VARIABLE = re.compile(r"(^|_)(API_?KEY|TOKEN)$", re.IGNORECASE)
+_SHORTEST = 8
+_SHORTEST_WORD = 20
+_KEY_LIKE = re.compile(
+    r"[\w-]*\*{3,}[\w-]*"  # with stars for its middle or its end, as servers show keys
+    r"|\b(?:sk|pk|rk|hf|gsk|xai)[-_][\w-]*(?:\.{3}|…)[\w-]*"
+    r"|\b(?:sk|pk|rk|hf|gsk|xai)[-_](?=[\w-]*\d)[\w-]{8,}"
+    r"|\bAIza[\w-]{10,}"
+)
+_variables: set[str] = set()
+
+
+def know(variables: Iterable[str]) -> None:
+    """Take the values of these environment variables for keys.
+
+    Those whose names end in API_KEY or TOKEN are taken for keys anyway.
+    """
+    _variables.update(variables)
+
+
+def without_known_keys(text: str) -> str:
+    """`text` without the keys that this process knows."""
+    return _replaced(text, _known_keys())
+
+
+def without_keys(text: str) -> str:
+    """An error's text without keys, also without those that only look like keys."""
+    return _KEY_LIKE.sub(MASK, without_known_keys(text))
+
+
+def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
+    """The outcomes of a stage as they may be stored and printed."""
+    keys = _known_keys()
+    kept = [with_strings(o, lambda text: _replaced(text, keys)) for o in outcomes]
+    return [
+        replace(o, reason=without_keys(o.reason)) if isinstance(o, Failure) else o
+        for o in kept
+    ]
+
+
+def print_error(error: BaseException) -> None:
+    """Print an error with its traceback, as Python does, without keys."""
+    print(without_keys("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+
+
+def _known_keys() -> list[str]:
+    """The longest first, as one may begin like another."""
+    values = (
+        value.strip()
+        for name, value in os.environ.items()
+        if name in _variables or _KEY_VARIABLE.search(name)
+    )
+    return sorted({value for value in values if _is_key(value)}, key=len, reverse=True)
+
+
+def _is_key(value: str) -> bool:
+    """Not a word, as `none` or `anything`, which local servers are given for a key."""
+    return len(value) >= (_SHORTEST_WORD if value.isalpha() else _SHORTEST)
+
+
+def _replaced(text: str, keys: Sequence[str]) -> str:
+    for key in keys:
+        text = text.replace(key, MASK)
+    return text

@@ -1,0 +1,40 @@
+"""Text that tokenizers and files take: without lone surrogates, which Python and JSON hold.
+
+What a model writes is mended where it becomes a result (`with_valid_text`); what a person
+gives is refused, by name, where it is read (`trouble`). Nothing in between meets any.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+from generators.base import Failure, Outcome, Result, Skip
+from generators.document import changed
+
+_LONE = re.compile("[\ud800-\udfff]")
+REPLACED = "replaced_characters"
+"""Name of the note that says how many characters of a result were replaced."""
+
+
+def trouble(text: str) -> str | None:
+    """What is wrong with a text; None where it is valid."""
+    lone = _LONE.search(text)
+    return None if lone is None else f"a lone surrogate at character {lone.start()}"
+
+
+def with_valid_text(outcome: Outcome[Any]) -> Outcome[Any]:
+    """`outcome` with U+FFFD for every lone surrogate; how many there were is noted."""
+    count = 0
+
+    def valid(text: str) -> str:
+        nonlocal count
+        new, replaced = _LONE.subn("\ufffd", text)
+        count += replaced
+        return new if replaced else text
+
+    new: Outcome[Any] = changed(outcome, str, valid)
+    if count and isinstance(new, Result | Skip | Failure):
+        return replace(new, notes={**new.notes, REPLACED: count})
+    return new

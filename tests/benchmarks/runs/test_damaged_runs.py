@@ -1,0 +1,117 @@
+"""Commands that read a run with a damaged part: no table is made of what is left."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from pairings_helpers import pairing_board, scores_of
+from store_helpers import damage
+from typer.testing import CliRunner
+from typer.testing import Result as Done
+
+from benchmarks.results.leaderboard_pages import write_leaderboard
+from benchmarks.results.pairings.files import FILES
+from cluster.store import DamagedPart, StoreError
+from plait import app
+
+pytestmark = pytest.mark.usefixtures("worker_threads")
+
+WRITER = "stages:Paragraphs@text"
+JSON = ("leaderboard.json", "differences.json")
+TEXTS = ("leaderboard.md", "leaderboard.tex", "report.html")
+
+
+def plait(*words: str) -> Done:
+    return CliRunner().invoke(app, list(words), catch_exceptions=False)
+
+
+def tables(root: Path) -> dict[str, bytes]:
+    return {p.name: p.read_bytes() for p in root.iterdir() if p.is_file()}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, worker_threads: None) -> Path:
+    root = tmp_path_factory.mktemp("broken") / "run"
+    words = ["--system", WRITER, "--system", "gt", "--scorer", "stages:Constant"]
+    done = plait("run", *words, "--weights", "tiny", "--limit", "6", "--out", str(root))
+    assert done.exit_code == 0, done.output
+    damage(next(root.glob("stages/Paragraphs*/part-*")), "outcome")
+    return root
+
+
+COMPARED = ["--protocol", "creation", "--judge", "openai:none"]
+
+
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("report", []),
+        ("export", ["--system", WRITER, "--out", "new"]),
+        ("diff", ["RUN"]),
+        ("bias", []),
+        ("compare", COMPARED),
+        ("agreement", ["human.csv"]),
+    ],
+)
+def test_commands_that_write_tables_refuse_and_change_nothing(
+    command: str,
+    words: list[str],
+    run: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = tables(run)
+    with pytest.raises(StoreError, match=r"part-\w+.parquet is damaged"):
+        plait(command, str(run), *(str(run) if w == "RUN" else w for w in words))
+    assert tables(run) == before
+    assert not any(tmp_path.iterdir())
+    assert DamagedPart.exit_status == StoreError.exit_status == 1
+
+
+def test_every_table_of_a_damaged_run_is_marked_where_the_user_wants_them(
+    run: Path,
+) -> None:
+    before = tables(run)
+    assert plait("report", str(run), "--damaged").exit_code == 0
+    written = {name: text.decode() for name, text in tables(run).items()}
+    for name in JSON:
+        assert {row["damaged_parts"] for row in json.loads(written[name])} == {1}, name
+    lines = list(csv.DictReader(written["leaderboard.csv"].splitlines()))
+    assert {line["damaged_parts"] for line in lines} == {"1"}
+    missing = {line["system"]: line["missing"] for line in lines if not line["group"]}
+    assert missing == {WRITER: "6", "gt": "0"}
+    for name in TEXTS:
+        assert "damaged parts in this run (1)" in written[name], name
+        assert b"damaged parts" not in before[name], name
+
+
+def test_so_are_pairings(tmp_path: Path) -> None:
+    made = pairing_board(scores_of(2, 2, 6))
+    for damaged in (0, 3):
+        write_leaderboard(replace(made, damaged=damaged), tmp_path)
+        for name in FILES:
+            assert ("damaged" in (tmp_path / name).read_text()) == bool(damaged), name
+
+
+def test_a_damaged_picture_is_a_failure_of_the_command_and_the_tables_are_right(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import stages\n\nclass Painter(stages.Painter):\n    kind = 'render'\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    root = tmp_path / "run"
+    words = ["--system", "stages:Paragraphs+mine:Painter", "--set", "scorers=[]"]
+    plait("run", *words, "--weights", "tiny", "--limit", "2", "--out", str(root))
+    before = tables(root)
+    damage(next(root.glob("stages/Painter*/part-*")), "image.bytes")
+    shutil.rmtree(root / "report")  # pictures that it holds are not read again
+    assert plait("report", str(root)).exit_code == 1
+    assert tables(root)["leaderboard.json"] == before["leaderboard.json"]
+    assert plait("report", str(root), "--damaged").exit_code == 0

@@ -1,0 +1,203 @@
+"""`plait bench stage` by its command, on tiny models and a server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from endpoint_helpers import Answer, completion, serving
+from paths import CHECKOUT
+
+from benchmarks.speed.command import main
+from benchmarks.speed.figures import STREAMED
+from benchmarks.speed.report import same
+from benchmarks.speed.rounds import loaded_stage, measure, upstream_loop, variants_of
+from benchmarks.speed.workload import of_scorer, of_system
+from generators.errors import UsageError
+from pipelines.systems import Models
+
+TINY = Models(weights="tiny")
+
+
+def measured(out: Path, *words: str, status: int = 0) -> dict[str, Any]:
+    """The JSON of two queries at the batch sizes 1 and 2, in one round."""
+    size = ("--batches", "1,2", "--queries", "2", "--rounds", "1", "--weights", "tiny")
+    assert main([*size, *words, "--out", str(out)]) == status
+    return json.loads(out.read_text())
+
+
+@pytest.mark.models
+def test_an_image_stage_is_measured_at_every_batch_size(
+    tmp_path: Path, capsys, monkeypatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")  # no heading is broken, however long the numbers
+    out = tmp_path / "speeds.json"
+    words = ["sdxl-turbo", "--part", "render", "--price-per-hour", "3"]
+    written = measured(out, *words, "--out", str(tmp_path / "folder"))
+    about, speeds = written["about"], written["speeds"]
+    assert [(s["way"], s["batch_size"]) for s in speeds] == [("batch 1", 1), ("batch 2", 2)]
+    for speed in speeds:
+        figures, absent, seconds = speed["figures"], speed["absent"], speed["seconds"][0]
+        assert speed["usage"]["images"] == speed["records"] == 2
+        assert speed["failures"] == {}
+        assert min(speed["weight_bytes"], speed["flops"], speed["parameters"]) > 0
+        assert speed["seconds_per_input"] == pytest.approx(seconds / 2)
+        assert figures["image_throughput"]["value"] == pytest.approx(2 / seconds)
+        assert figures["cost_per_1000_images"]["value"] == pytest.approx(
+            3 / 3600 * seconds / 2 * 1000
+        )
+        assert figures["denoise_step_latency"]["n"] > 0
+        assert {"time_to_first_token", "compile_time"} <= absent.keys()
+        assert not figures.keys() & absent.keys()
+    spec, _ = of_system("sdxl-turbo", "render", TINY, 1)
+    assert about["spec"] == {
+        "name": spec.name,
+        "kind": "render",
+        "identity": "stabilityai/sdxl-turbo",
+        "weights": "tiny",
+        "settings": dict(spec.settings),
+    }
+    assert about["command"][-2:] == ["--out", str(out)]
+    pages = sorted(path.name for path in (tmp_path / "folder").iterdir())
+    assert pages == ["sdxl-turbo-tiny.json", "sdxl-turbo-tiny.md"]
+    page = (tmp_path / "folder" / pages[1]).read_text()
+    for text in (page, capsys.readouterr().out):
+        assert "request_latency p99" in text
+        assert "not measured: time_to_first_token" in text
+        assert "x batch 1" in text
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["anole", "qwen2-vl-7b"])
+def test_text_stages_have_token_times(name: str, tmp_path: Path) -> None:
+    written = measured(tmp_path / "speed.json", name, "--no-upstream")
+    for speed in written["speeds"]:
+        figures, usage = speed["figures"], speed["usage"]
+        first, between = (
+            figures[n] for n in ("time_to_first_token", "inter_token_latency")
+        )
+        assert first["n"] == 2, "one per request"
+        if name != "anole":  # whose closing token of an image is not counted as written
+            assert first["n"] + between["n"] == usage["output_tokens"]
+        assert 0 < first["mean"] < figures["request_latency"]["mean"]
+        spent = first["mean"] + between["mean"] * between["n"] / 2
+        assert spent < 1000 * sum(speed["seconds"])
+
+
+@pytest.mark.models
+def test_a_judge_is_measured_beside_the_official_loop(tmp_path: Path) -> None:
+    words = ("--scorer", "judge:mmie-score", "--set", "max_new_tokens=16")
+    written = measured(tmp_path / "speed.json", *words)
+    upstream, one, two = written["speeds"]
+    assert [upstream["way"], one["way"], two["way"]] == ["upstream", "batch 1", "batch 2"]
+    assert upstream["ratio"] is None
+    assert one["ratio"] == pytest.approx(upstream["seconds"][0] / one["seconds"][0])
+    assert [s["same_answers"] for s in (upstream, one, two)] == [2, 2, 2]
+    assert "time_to_first_token" in one["figures"]
+    assert "time_to_first_token" in upstream["absent"]
+
+
+@pytest.mark.models
+def test_loadgen_runs_the_same_stage(tmp_path: Path) -> None:
+    pytest.importorskip("mlperf_loadgen", reason="mlcommons-loadgen is not installed")
+    scenarios = ("--scenario", "offline", "--scenario", "single-stream")
+    words = ("anole", "--part", "render", "--min-duration", "0.5", *scenarios)
+    written = measured(tmp_path / "speed.json", *words, "--out", str(tmp_path / "a.md"))
+    offline, single = written["loadgen"]
+    assert (offline["batch_size"], single["batch_size"]) == (2, 1)
+    assert offline["failures"] == single["failures"] == 0
+    assert offline["figures"]["Samples per second"] > 0
+    assert "| offline | Samples per second |" in (tmp_path / "a.md").read_text()
+
+
+def test_a_server_is_timed_by_request_and_hides_its_device(tmp_path: Path) -> None:
+    out, hold = tmp_path / "server.json", 0.05
+    with serving() as server:
+        server.script = lambda body: Answer(completion("a square"), hold_s=hold)
+        words = ["openai:parrot", "--set", f"base_url={server.url}", "--rounds", "2"]
+        written = measured(out, *words, "--queries", "4")
+    for speed in written["speeds"]:
+        figures, absent = speed["figures"], speed["absent"]
+        assert figures["request_latency"]["n"] == 8
+        assert figures["request_latency"]["min"] >= hold * 1000
+        assert figures["output_token_throughput"]["value"] > 0
+        assert absent["time_to_first_token"] == STREAMED
+        assert {"peak_memory", "model_flops", "load_time"} <= absent.keys()
+        assert speed["peak_memory_gib"] is speed["fraction_of_bandwidth"] is None
+    assert sum(written["speeds"][0]["seconds"]) > 2 * 4 * hold
+    # The default kind of weights is of models that this process loads.
+    assert written["about"]["weights"] is None
+
+
+@pytest.mark.models
+@pytest.mark.parametrize(
+    ("name", "part"),
+    [("anole", "draft"), ("gill", "draft"), ("minigpt5", "draft"), ("emu2", "condition")],
+)
+def test_upstream_loops_say_the_same_as_the_batched_stage(name: str, part: str) -> None:
+    """In float32, from the same random numbers: equal text and equal payloads."""
+    spec, inputs = of_system(name, part, TINY, 3)
+    stage, _ = loaded_stage(spec, [3])
+    variants = variants_of(stage, [3], upstream_loop(spec, stage))
+    upstream, batched = measure(variants, inputs, 1)
+    assert (upstream.variant, batched.variant) == ("upstream", "batch 3")
+    assert upstream.usage["output_tokens"] > 0
+    assert all(map(same, upstream.answers, batched.answers))
+
+
+@pytest.mark.models
+def test_a_later_stage_is_measured_on_what_the_earlier_ones_give() -> None:
+    spec, inputs = of_system("anole", "render", TINY, 4)
+    assert spec.name == "anole-render"
+    assert len(inputs) >= 2
+    assert all(i.payload is not None and i.payload.data for i in inputs)
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("name", ["judge:mmie-score", "judge:qwen2-vl-7b"])
+def test_judges_are_measured_on_the_ground_truth_and_controls(name: str) -> None:
+    _, inputs = of_scorer(name, "tiny", {}, 2)
+    assert len(inputs) == 2
+    assert all(request.images[0].data for request in inputs)
+    _, several = of_scorer(name, "tiny", {}, 2, answers=3)
+    assert len({str(request) for request in several}) == 6
+    assert [several[0], several[3]] == list(inputs), "query by query"
+
+
+def test_scorers_are_measured_on_the_ground_truth() -> None:
+    _, inputs = of_scorer("clipscore", "tiny", {}, 3)
+    assert len(inputs) == 3
+    assert all(given.document.images[0].data for given in inputs)
+
+
+def test_wrong_use_is_named() -> None:
+    assert main(["anole", "--scorer", "clipscore"]) == 2
+    assert main([]) == 2
+    with pytest.raises(UsageError, match=r"part of system 'anole' 'condition'.*draft, ren"):
+        of_system("anole", "condition", TINY, 1)
+    with pytest.raises(UsageError, match=r"--batches '1,x'"):
+        main(["anole", "--batches", "1,x"])
+    compiled = Models(weights="tiny", overrides={"sdxl-turbo": {"compile": True}})
+    spec, _ = of_system("sdxl-turbo", "render", compiled, 1)
+    with pytest.raises(UsageError, match="compiled stage has one batch size"):
+        loaded_stage(spec, [1, 2])
+
+
+@pytest.mark.models
+@pytest.mark.slow
+def test_it_runs_where_ray_and_arrow_are_not_installed() -> None:
+    code = (
+        "import sys; sys.modules['ray'] = sys.modules['pyarrow'] = None\n"
+        "sys.argv = 'plait bench stage anole --weights tiny --batches 1 --queries 1 "
+        "--rounds 1 --no-upstream --set draft.max_images=1'.split()\n"
+        "import plait; sys.exit(plait.main())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"batch 1" in done.stdout

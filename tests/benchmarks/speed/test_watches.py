@@ -1,0 +1,207 @@
+"""Tokens, steps and requests of models that take known times, on a clock of the test."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+
+import pytest
+import torch
+from speed_helpers import FakeTime
+from transformers import (
+    GenerationMixin,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LogitsProcessor,
+    LogitsProcessorList,
+)
+
+from benchmarks.speed.figures import Speed
+from benchmarks.speed.rounds import measure, variants_of
+from benchmarks.speed.watches import BEAMS, Clock, ExchangeTimes, StepTimes, TokenTimes
+from benchmarks.speed.workload import of_system
+from cluster.local import load_stage
+from generators.decoding.streams import Streams
+from generators.diffusion.drawer import Drawer
+from pipelines.endpoints.client import EndpointClient
+from pipelines.systems import Models
+
+PREFILL, STEP = 0.5, 0.125
+END, FIRST_ROW_ENDS_AFTER = 3, 2
+
+
+class Decoder(torch.nn.Module):
+    """As a decoder of transformers: a prompt takes PREFILL seconds, a step STEP."""
+
+    def __init__(self, time: FakeTime) -> None:
+        super().__init__()
+        self.embed, self.time = torch.nn.Embedding(10, 4), time
+
+    def get_input_embeddings(self) -> torch.nn.Embedding:
+        return self.embed
+
+    def forward(self, inputs_embeds, past_key_values, **_):
+        positions = inputs_embeds.shape[1]
+        self.time.pass_(STEP if positions == 1 else PREFILL)
+        key = torch.zeros(len(inputs_embeds), 1, positions, 2)
+        past_key_values.update(key, key, 0)
+        return SimpleNamespace(last_hidden_state=inputs_embeds)
+
+
+def watched() -> tuple[FakeTime, Speed, TokenTimes]:
+    time, speed = FakeTime(), Speed("batch 1")
+    return time, speed, TokenTimes(speed, time)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_the_decoding_loop_tells_when_each_stream_has_its_tokens(broken: bool) -> None:
+    time, speed, times = watched()
+    with times.watching():
+        times.begin()
+        time.pass_(0.25)  # reading the question
+        streams = Streams(Decoder(time), context=64)
+        short, long = streams.open([torch.zeros(5, 4), torch.ones(5, 4)])
+        for number in range(5):
+            streams.step()
+            time.pass_(0.0625)  # sampling
+            if number == 2:
+                streams.close(short, broken)
+                # A stream that joins later guides an image: it is not a request.
+                streams.open([torch.ones(1, 4)])
+            if number < 4:
+                streams.feed([long], torch.zeros(1, 4))
+        streams.close(long)
+        time.pass_(7.0)  # decoding the text
+        times.end()
+    assert speed.first_tokens == [0.25 + PREFILL + STEP + 0.0625] * 2
+    assert speed.between_tokens == [STEP + 0.0625] * (2 + 4)
+    assert not speed.reasons
+
+
+def test_an_unclosed_stream_has_its_last_token_when_the_call_returns() -> None:
+    time, speed, times = watched()
+    with times.watching():
+        times.begin()
+        streams = Streams(Decoder(time), context=64)
+        streams.open([torch.zeros(4, 4)])
+        streams.step()
+        times.end()
+    assert speed.first_tokens == [PREFILL + STEP]
+
+
+class EndsFirstRow(LogitsProcessor):
+    """The first row ends after some tokens; others never do."""
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        scores = scores.clone()
+        scores[:, END] = -torch.inf
+        if input_ids.shape[1] == 4 + FIRST_ROW_ENDS_AFTER - 1:
+            scores[0] = -torch.inf
+            scores[0, END] = 0.0
+        return scores
+
+
+@pytest.fixture(scope="module")
+def model() -> LlamaForCausalLM:
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    made = LlamaForCausalLM(LlamaConfig(vocab_size=20, num_hidden_layers=1, **sizes)).eval()
+    made.generation_config.eos_token_id = END
+    made.generation_config.pad_token_id = 0
+    return made
+
+
+@pytest.mark.models
+@pytest.mark.parametrize("beams", [1, 2])
+def test_generate_streams_each_token_of_each_row_except_of_beams(
+    model: LlamaForCausalLM, beams: int
+) -> None:
+    time, speed, times = watched()
+    hook = model.register_forward_hook(lambda *_: time.pass_(0.25))
+    prompt = torch.ones(2, 4, dtype=torch.long)
+    with times.watching():
+        times.begin()
+        model.generate(
+            prompt,
+            attention_mask=prompt,
+            max_new_tokens=5,
+            num_beams=beams,
+            do_sample=False,
+            logits_processor=LogitsProcessorList([EndsFirstRow()] if beams == 1 else []),
+        )
+        times.end()
+    hook.remove()
+    if beams > 1:
+        assert speed.reasons == {"tokens": BEAMS}
+        assert speed.first_tokens == speed.between_tokens == []
+        return
+    assert speed.first_tokens == [0.25] * 2
+    # Row 1 ends with its second token; its padding is no token. Row 2 has five.
+    assert speed.between_tokens == [0.25] * (1 + 4)
+
+
+def test_nothing_is_left_replaced() -> None:
+    before = Streams.step, Streams.feed, Streams.close, GenerationMixin.generate
+    with watched()[2].watching():
+        assert before[0] is not Streams.step
+    assert before == (Streams.step, Streams.feed, Streams.close, GenerationMixin.generate)
+
+
+@pytest.mark.models
+def test_a_step_is_the_denoisers_time_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoding, step, decoding = 1.0, 0.25, 2.0
+    models = Models(weights="tiny", overrides={"sdxl-turbo": {"steps": 3, "guidance": 0.0}})
+    spec, inputs = of_system("sdxl-turbo", "render", models, 3)
+    stage, time = load_stage(spec), FakeTime()
+    pipeline, arguments = stage.drawer.pipeline, stage.drawer.arguments
+    pipeline.text_encoder.register_forward_hook(lambda *_: time.pass_(encoding))
+    pipeline.unet.register_forward_hook(lambda *_: time.pass_(step))
+    decode = pipeline.vae.decode
+
+    def decoded(*values, **named):
+        time.pass_(decoding)
+        return decode(*values, **named)
+
+    monkeypatch.setattr(pipeline.vae, "decode", decoded)
+    one, three = measure(variants_of(stage, [1, 3]), inputs, 2, Clock(time))
+    steps = arguments["num_inference_steps"]
+    assert steps > 1
+    assert one.steps == [step] * steps * 3 * 2, "steps, images, rounds"
+    assert three.steps == [step] * steps * 2, "one batch of three images"
+    whole = encoding + steps * step + decoding
+    assert one.requests == three.requests == [whole] * 3 * 2, "each waits for its batch"
+    assert (one.seconds, three.seconds) == ([3 * whole] * 2, [whole] * 2)
+    assert len(one.image_sizes) == 3
+    assert stage.drawer.arguments is arguments
+    assert "progress_bar" not in vars(pipeline)
+
+
+def test_a_pipeline_without_the_callback_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    speed = Speed("batch 1")
+    plain = SimpleNamespace(pipeline=lambda prompt: prompt, arguments={})
+    monkeypatch.setattr(Drawer, "__call__", lambda drawer, prompt: drawer.pipeline(prompt))
+    with StepTimes(speed, Clock(FakeTime())).watching():
+        assert Drawer.__call__(plain, "a cat") == "a cat"
+    assert "callback_on_step_end" in speed.reasons["steps"]
+    assert speed.steps == []
+
+
+def test_each_request_to_a_server_is_timed_in_the_order_they_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    time = FakeTime()
+
+    async def request(client: object, seconds: float) -> None:
+        time.pass_(seconds)
+        if seconds == 3.0:
+            raise ConnectionError("no server")
+
+    monkeypatch.setattr(EndpointClient, "request", request)
+    times = ExchangeTimes(time)
+    with times.watching():
+        asyncio.run(EndpointClient.request(object(), 2.0))
+        with pytest.raises(ConnectionError):
+            asyncio.run(EndpointClient.request(object(), 3.0))
+    assert times.taken() == [2.0, 3.0]
+    assert times.taken() == []

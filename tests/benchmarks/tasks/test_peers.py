@@ -1,0 +1,154 @@
+"""What is particular to Creation-MMBench, MLLM-Bench and ProBench as task sets."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing_helpers import (
+    base64_of,
+    creation_row,
+    mllm_row,
+    picture,
+    probench_row,
+    write_mllm,
+    write_parquet,
+    write_tsv,
+)
+
+from benchmarks.tasks.creation_mmbench import CATEGORY_OF
+from benchmarks.tasks.published import published
+from benchmarks.tasks.task_set import TaskSet, load
+from generators.document import Image, Malformed, Sample, Text
+from generators.errors import UsageError
+from scorers.pairwise import resolve_protocol
+from scorers.pairwise.creation import FACTUALITY, TRUTH
+from scorers.pairwise.mllm_bench import QUESTION_TYPE
+from scorers.pairwise.probench import TRACK
+from scorers.pairwise.prompts import DESCRIPTION
+
+RED = hashlib.sha256(picture()).hexdigest()
+BLUE = hashlib.sha256(picture("blue")).hexdigest()
+
+
+def creation(tmp_path: Path, *rows: dict[str, str], scheme: str = "creation") -> TaskSet:
+    data = f"{scheme}:{write_tsv(tmp_path / 'Creation.tsv', rows)}"
+    return load(data, cache=tmp_path / "cache")
+
+
+def shown(sample: Any) -> list[str]:
+    """Roles and contents, images as `<digest>`."""
+    assert isinstance(sample, Sample), sample
+    texts = [
+        [s.text if isinstance(s, Text) else f"<{s.digest[:6]}>" for s in turn.content]
+        for turn in sample.turns
+    ]
+    return [f"{t.role} {' '.join(x)}" for t, x in zip(sample.turns, texts, strict=True)]
+
+
+def test_a_creation_row_has_its_images_before_the_question(tmp_path: Path) -> None:
+    assert len(CATEGORY_OF) == 51
+    two = repr([base64_of(picture()), base64_of(picture("blue"))])
+    task = creation(
+        tmp_path,
+        creation_row(1, image=two, question='two lines\nof "text"\there'),
+        creation_row(2, ground_truth="it is red", image="3"),
+        creation_row(3, reference_answer_by_gpt4o=""),
+    )
+    first, second, third = task.samples
+    assert shown(first) == [f'user <{RED[:6]}> <{BLUE[:6]}> two lines\nof "text"\there']
+    assert shown(second)[0].split()[1] == shown(third)[0].split()[1] == f"<{RED[:6]}>"
+    assert (first.category, first.field) == ("LW", "story_continue")
+    assert (second.category, second.field) == ("CMU", "meme_explanation")
+    assert first.criteria == "vivid"
+    assert first.metadata == {FACTUALITY: "a red square"}
+    assert second.metadata == {FACTUALITY: "a red square", TRUTH: "it is red"}
+    assert task.prompt(first, "interleaved") == task.prompt(first, "text") == first.turns
+    assert not first.wants_images
+    assert csv.field_size_limit() == 131072
+    system = published("published:gpt-4o-1120", task)
+    assert system.stages == ()
+    assert {i: d.text for i, d in system.answers.items()} == {
+        i: f"a published answer to {i}" for i in ("1", "2")
+    }
+    with pytest.raises(UsageError, match="gpt-4o-1120"):
+        published("published:gpt-5", task)
+
+
+@pytest.mark.parametrize(
+    ("criteria", "wanted"),
+    [
+        ("be {vivid}", ("be {vivid}", None)),
+        (repr({"SUBJECTIVE criteria": "a"}), ("a", None)),
+        (repr({"x": "o", "general subjective": "a", "y": "last"}), ("a", "last")),
+        (repr({"subjective": {"a": 1}}), ("{'a': 1}", None)),
+    ],
+)
+def test_criteria_are_split_as_the_program_splits_them(tmp_path, criteria, wanted) -> None:
+    (sample,) = creation(tmp_path, creation_row(1, criteria=criteria)).samples
+    assert (sample.criteria, sample.metadata.get(FACTUALITY)) == wanted
+
+
+def test_the_text_only_variant_shows_systems_descriptions_and_judges_images(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "descriptions.json").write_text('{"1": "a red square, 12 by 8"}')
+    task = creation(tmp_path, creation_row(1), creation_row(2), scheme="creation-text")
+    sample, without = task.samples
+    assert isinstance(without, Malformed)
+    assert sample.metadata[DESCRIPTION] == "a red square, 12 by 8"
+    asked = task.prompt(sample, "text")
+    assert all(isinstance(s, Text) for t in asked for s in t.content)
+    assert "a red square, 12 by 8" in asked[-1].content[0].text
+    answer = task.answers["gpt-4o-1120"]["1"]
+    request = resolve_protocol("creation").requests(sample, answer, answer)[0]
+    assert RED in [s.digest for s in request.turns[0].content if isinstance(s, Image)]
+
+
+def test_mllm_bench_rows_and_answer_files(tmp_path: Path) -> None:
+    answer = {"gen_model_id": "llava-v1.5-13b", "answer": "a cup"}
+    rows = [mllm_row(0), mllm_row(7, reference="object: a cup")]
+    anchor = [{"unique_idx": 7} | answer, {"unique_idx": 99} | answer]
+    root = write_mllm(tmp_path / "repo", rows, {"anchor.json": anchor, "notes.json": {}})
+    task = load(f"mllm-bench:{root}", cache=tmp_path / "cache")
+    first, sample = task.samples
+    assert (sample.id, sample.category, sample.field) == ("7", "Applying", "OCR")
+    assert shown(sample) == [f"user <{RED[:6]}> what is 7?"]
+    assert (first.criteria, sample.criteria) == (None, "object: a cup")
+    assert sample.metadata[QUESTION_TYPE] == "close-ended"
+    assert {w: set(a) for w, a in task.answers.items()} == {"llava-v1.5-13b": {"7"}}
+    assert list(task.about["unread_answers"]) == ["notes.json"]
+
+
+def test_probench_conversations_end_with_the_last_human_turn(tmp_path: Path) -> None:
+    by_path = {"bytes": None, "path": "blue.png"}
+    rows = [
+        probench_row("u1", "<|img|> make a plot \n", "here it is", image=by_path),
+        probench_row("u2", "one<|img|>", "first", "two", "second"),
+        probench_row("u3", "<|img|>", "x", chat_type="multi-linguistic", language="fr"),
+        probench_row("u4", "one<|img|>", "first", "two"),
+    ]
+    write_parquet(tmp_path / "d" / "data" / "train-00000-of-00001.parquet", rows)
+    write_parquet(tmp_path / "d" / "data" / "test-00000-of-00001.parquet", rows[:1])
+    (tmp_path / "d" / "blue.png").write_bytes(picture("blue"))
+    task = load(f"probench:{tmp_path / 'd'}", cache=tmp_path / "cache")
+    first, second, third, _ = task.samples
+    assert shown(first) == [f"user make a plot <{BLUE[:6]}>"]
+    assert shown(second) == [f"user one <{RED[:6]}>", "assistant first", "user two"]
+    assert shown(third) == [f"user <{RED[:6]}>"]
+    tracks = ["singleround", "multi-round", "multi-linguistic", "multi-round"]
+    assert [s.category for s in task.samples] == tracks
+    assert third.field == "Coding"
+    assert third.metadata.items() >= {TRACK: tracks[2], "language": "fr"}.items()
+    assert third.metadata["challenge_image"] == "HARD"
+    answers = task.answers["gpt-4o-2024-05-13"]
+    said = {id: [a.text for a in d.answers] for id, d in answers.items()}
+    assert said == {"u1": ["here it is"], "u2": ["first", "second"], "u3": ["x"]}
+    for mode in ("corrected", "official"):
+        protocol = resolve_protocol("probench", mode)
+        for sample in (first, second, third):
+            answer = answers[sample.id]
+            assert len(protocol.requests(sample, answer, answer)) == 2

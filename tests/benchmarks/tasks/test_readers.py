@@ -1,0 +1,343 @@
+"""What every reader does: order, named failures for broken rows, images, parts of a set."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparing_helpers import (
+    base64_of,
+    creation_row,
+    mllm_row,
+    picture,
+    probench_row,
+    write_mllm,
+    write_parquet,
+    write_tsv,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+from mmie_helpers import at_hand, folder, gpt, human, png
+from mmie_helpers import row as mmie_row
+from picture_helpers import NOISE, png_header, saved
+from PIL import Image as Pillow
+
+from benchmarks.tasks.reading.rules import TaskError
+from benchmarks.tasks.task_set import limited, load, selected
+from generators.document import Image, Malformed, Sample, Text, Turn
+
+LONE = "\ud800"
+NOISY = Pillow.fromarray(NOISE)
+OUTSIDE, MISSING, BROKEN = (
+    "picture path leaves the data folder",
+    "missing picture",
+    "undecodable picture",
+)
+
+
+def mmie(root: Path, rows: list[Any]) -> str:
+    images = {
+        "t.png": saved(NOISY, "PNG")[:3000],
+        "t.jpg": saved(NOISY, "JPEG")[:3000],
+        "x.png": b"this is text",
+        "bomb.png": png_header(20_000, 20_000),
+    }
+    folder(root, rows, images)
+    (root.parent / f"{root.name}-secret.png").write_bytes(png())
+    links = {"link.png": root.parent / f"{root.name}-secret.png", "out": root.parent}
+    for name, target in links.items():
+        (root / "images" / name).symlink_to(target)
+    os.mkfifo(root / "images" / "pipe")
+    return str(root)
+
+
+def talk(*turns: Any) -> Any:
+    return {"conversations": list(turns)}
+
+
+def said(content: Any) -> Any:
+    return talk({"from": "human", "content": content})
+
+
+MMIE: dict[str, list[Any]] = {
+    "wrong type": [
+        *("nonsense", None, mmie_row(5), mmie_row("SA-3", field=["Art"])),
+        *(mmie_row("SA-4", catagory=3), mmie_row("SA-8", conversations="hi")),
+        *(mmie_row("SA-11", conversations=["x"]), mmie_row("SA-15", **said("x"))),
+        *(mmie_row("SA-16", **said(["x"])), mmie_row("SA-22", image=3)),
+        mmie_row("SA-18", **talk(human((3, None)))),
+    ],
+    "missing key": [
+        *(mmie_row(None), mmie_row("SA-2", field=None)),
+        *(mmie_row("SA-7", conversations=None), mmie_row("SA-17", **said([{}]))),
+        mmie_row("SA-12", **talk({"content": []})),
+        mmie_row("SA-14", **talk({"from": "human"})),
+        mmie_row("SA-23", image={"bytes": None}),
+    ],
+    "unusable id": [mmie_row("  "), mmie_row("SA-1\n2")],
+    "unreadable category": [mmie_row("SA-5", catagory="PBL"), mmie_row("X-6")],
+    "unknown speaker": [mmie_row("SA-13", **talk({"from": "bird", "content": []}))],
+    "no human turn": [
+        *(mmie_row("SA-9", **talk()), mmie_row("SA-10", **talk(gpt(("x", None))))),
+        mmie_row("SA-44", **talk(gpt(("x", None)), human(("y", None)))),
+    ],
+    "empty content": [
+        mmie_row("SA-20", **talk(human())),
+        mmie_row("SA-21", **talk(human((" \n", None), (None, None)))),
+    ],
+    "text is not Unicode": [
+        mmie_row("SA-19", **talk(human(("ok" + LONE, None)))),
+        mmie_row("SA-45") | {"criteria": LONE},
+        mmie_row("SA-31", image=LONE),
+    ],
+    MISSING: [
+        mmie_row(f"SA-26{i}", image=path)
+        for i, path in enumerate(
+            ("images/no.png", "images", "images/pipe", "a\0b", "x" * 5000)
+        )
+    ],
+    BROKEN: [
+        mmie_row("SA-24", image={"bytes": "*"}),
+        mmie_row("SA-25", image={"bytes": "AAAA"}),
+        *(mmie_row(f"SA-3{p}", image=f"images/{p}") for p in ("t.png", "t.jpg", "x.png")),
+        mmie_row("SA-43", **talk(human(("x", None)), gpt(("y", "images/t.png")))),
+    ],
+    "decompression bomb": [mmie_row("SA-35", image="images/bomb.png")],
+    OUTSIDE: [
+        mmie_row(f"SA-36{i}", image=path)
+        for i, path in enumerate(
+            (
+                *("../secret.png", "images/../../secret.png", "/etc/passwd", "C:\\x.png"),
+                *("..\\x.png", "images/link.png", "images/out/secret.png"),
+            )
+        )
+    ],
+}
+
+
+def creation(root: Path, rows: list[Any]) -> str:
+    root.mkdir()
+    return f"creation:{write_tsv(root / 'Creation.tsv', rows)}"
+
+
+CREATION: dict[str, list[Any]] = {
+    MISSING: [creation_row(1, image=""), creation_row(4, image="77")],
+    BROKEN: [
+        creation_row(2, image="?" * 80),
+        creation_row(3, image=base64_of(b"not a picture " * 9)),
+        creation_row(11, image="3"),
+    ],
+    "wrong type": [creation_row(10, image="[" + "1," * 50 + "]")],
+    "unreadable category": [creation_row(5, task_name="cooking")],
+    "empty content": [creation_row(6, question=" ")],
+    "missing key": [creation_row(7, criteria=repr({"other": "x"}))],
+    "unusable id": [creation_row(9) | {"index": ""}],
+}
+
+
+def mllm(root: Path, rows: list[Any]) -> str:
+    return f"mllm-bench:{write_mllm(root, rows, {})}"
+
+
+MLLM: dict[str, list[Any]] = {
+    MISSING: [mllm_row(1, image_path="data/images/nowhere.png")],
+    OUTSIDE: [mllm_row(2, image_path="../nowhere.png")],
+    "unusable id": [mllm_row(True), mllm_row(" ")],
+    "wrong type": [mllm_row(3, meta=None), "no row"],
+    "empty content": [mllm_row(4, question="")],
+}
+
+
+def probench(root: Path, rows: list[Any]) -> str:
+    write_parquet(root / "x.parquet", rows)
+    return f"probench:{root / 'x.parquet'}"
+
+
+def image(path: str | None, data: bytes | None = None) -> Any:
+    return {"image": {"bytes": data, "path": path}}
+
+
+PROBENCH: dict[str, list[Any]] = {
+    OUTSIDE: [probench_row("u2", "a", "b", **image("../a.png"))],
+    MISSING: [probench_row("u3", "a", "b", **image("b.png"))],
+    BROKEN: [probench_row("u4", "a", "b", **image(None, b"no"))],
+    "unreadable category": [probench_row("u5", "a", "b", chat_type="poem")],
+    "no human turn": [probench_row("u6")],
+    "unknown speaker": [
+        probench_row("u7") | {"conversations": [{"from": "robot", "value": "a"}]}
+    ],
+    "unusable id": [probench_row("", "a", "b")],
+}
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How a benchmark's files are written, a valid row, and rows by the rule they break."""
+
+    write: Callable[[Path, list[Any]], str]
+    row: Callable[[int], Any]
+    id: str
+    faults: Mapping[str, list[Any]]
+    where: str
+    """The file under the folder."""
+
+
+READERS = {
+    "mmie": Reader(mmie, lambda i: mmie_row(f"PBL-{i}"), "PBL-{}", MMIE, "data.json"),
+    "creation": Reader(creation, lambda i: creation_row(i), "{}", CREATION, "Creation.tsv"),
+    "mllm-bench": Reader(mllm, lambda i: mllm_row(i), "{}", MLLM, "data/questions.json"),
+    "probench": Reader(
+        probench, lambda i: probench_row(f"u{i}", "a", "b"), "u{}", PROBENCH, "x.parquet"
+    ),
+}
+
+
+@pytest.fixture(params=READERS)
+def reader(request) -> Reader:
+    return READERS[request.param]
+
+
+def test_a_broken_row_is_a_failure_that_names_it_and_the_others_run(
+    reader, tmp_path
+) -> None:
+    rules = [rule for rule, rows in reader.faults.items() for _ in rows]
+    broken = [row for rows in reader.faults.values() for row in rows]
+    rows = [reader.row(90), *broken, reader.row(91)]
+    task = load(reader.write(tmp_path / "d", rows), cache=tmp_path / "cache")
+    first, *failures, last = task.samples
+    assert [first.id, last.id] == [reader.id.format(i) for i in (90, 91)]
+    assert all(isinstance(s, Malformed) for s in failures)
+    assert [f.row for f in failures] == list(range(1, len(rows) - 1))
+    assert [f.reason.split(": ")[1] for f in failures] == rules
+    assert all(f.reason.startswith(f"row {f.row}") and f.reason.isascii() for f in failures)
+    assert len({s.id for s in task.samples}) == len(rows) == task.about["rows"]
+    assert task.about["malformed"] == Counter(rules)
+
+
+def test_of_rows_with_one_id_the_first_is_used(reader, tmp_path) -> None:
+    rows = [reader.row(90), reader.row(91), reader.row(90), reader.row(90)]
+    task = load(reader.write(tmp_path / "d", rows), cache=tmp_path / "cache")
+    ids = [reader.id.format(90), reader.id.format(91), "row-2", "row-3"]
+    assert [s.id for s in task.samples] == ids
+    assert [type(s) for s in task.samples] == [Sample, Sample, Malformed, Malformed]
+    assert task.about["malformed"] == {"duplicate id": 2}
+    known = {(s.category, s.field) for s in task.samples}
+    assert len(known) <= 2, "a duplicate keeps its category and field"
+
+
+def test_images_stay_out_of_memory_and_are_kept_once(reader, tmp_path) -> None:
+    rows = [reader.row(90), reader.row(91)]
+    data = reader.write(tmp_path / "d", rows)
+    tasks = [load(data, cache=tmp_path / "cache") for _ in range(2)]
+    assert tasks[0].samples == tasks[1].samples
+    assert tasks[0].about == tasks[1].about
+    for sample in tasks[1].samples:
+        (found,) = (s for s in sample.question if isinstance(s, Image))
+        assert found.data is None
+        assert os.path.isabs(found.place or "")
+        assert Image.of(at_hand(found)).digest == found.digest
+        assert at_hand(found) in (png(), picture())
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe\x00", b'{"id": 1}', b"[" * 200_000]
+)
+def test_a_file_that_cannot_be_read_is_one_error_that_names_it(
+    reader, tmp_path, content
+) -> None:
+    data = reader.write(tmp_path / "d", [reader.row(90)])
+    (tmp_path / "d" / reader.where).write_bytes(content)
+    with pytest.raises(TaskError) as caught:
+        load(data, cache=tmp_path / "cache")
+    assert Path(reader.where).name in str(caught.value)
+
+
+def test_data_that_is_not_there(reader, tmp_path) -> None:
+    data = reader.write(tmp_path / "d", [reader.row(90)])
+    with pytest.raises(TaskError, match="no data at"):
+        load(data.replace("/d", "/nowhere"), cache=tmp_path / "cache")
+    (tmp_path / "d" / reader.where).unlink()
+    with pytest.raises(TaskError):
+        load(data, cache=tmp_path / "cache")
+
+
+# ------------------------------------------------------------------- parts of a task set
+
+
+def test_text_that_is_not_unicode_is_malformed_wherever_it_stands() -> None:
+    whole, *broken = load("users_own:halves").samples
+    assert isinstance(whole, Sample)
+    assert [type(s) for s in broken] == [Malformed] * 5
+    assert [s.id for s in broken] == ["q0", "q1", "q2", "q3", "row-5"]
+    assert [s.category for s in broken] == [whole.category] * 4 + ["unknown"]
+    assert all(s.reason.isascii() for s in broken)
+
+
+def sample(id: str, category: str = "SA") -> Sample:
+    return Sample(id=id, category=category, field="x", turns=(Turn("user", (Text("q"),)),))
+
+
+COUNTS = st.dictionaries(
+    st.sampled_from(["SA", "PBL", "MSR"]), st.integers(1, 60), min_size=1
+).flatmap(lambda counts: st.permutations([c for c, n in counts.items() for _ in range(n)]))
+
+
+@given(categories=COUNTS, seed=st.integers(0, 1000), data=st.data())
+def test_a_limit_draws_in_proportion_and_in_file_order(categories, seed, data) -> None:
+    samples = [sample(f"{c}-{i}", c) for i, c in enumerate(categories)]
+    limit = data.draw(st.integers(1, len(samples) + 3))
+    drawn = limited(samples, limit, seed)
+    assert len(drawn) == min(limit, len(samples))
+    positions = [samples.index(s) for s in drawn]
+    assert positions == sorted(set(positions))
+    whole, part = Counter(categories), Counter(s.category for s in drawn)
+    for category, n in whole.items():
+        assert abs(part[category] - len(drawn) * n / len(samples)) < 2
+        if limit >= len(whole):
+            assert part[category] >= 1
+    smaller = limited(samples, data.draw(st.integers(1, limit)), seed)
+    assert {s.id for s in smaller} <= {s.id for s in drawn}
+    mixed = data.draw(st.permutations(samples))
+    assert {s.id for s in limited(mixed, limit, seed)} == {s.id for s in drawn}
+
+
+def test_a_limit_of_the_published_size() -> None:
+    categories = ["SA"] * 5005 + ["PBL"] * 11482 + ["MSR"] * 3616
+    samples = [sample(f"{c}-{i}", c) for i, c in enumerate(categories)]
+    drawn = limited(samples, 1000, seed=0)
+    # 1000 * 5005 / 20103 = 249.0, 1000 * 11482 / 20103 = 571.2, 1000 * 3616 / 20103 = 179.9
+    assert Counter(s.category for s in drawn) == {"SA": 249, "PBL": 571, "MSR": 180}
+    other = limited(samples, 1000, seed=1)
+    assert len({s.id for s in other} - {s.id for s in drawn}) > 800
+
+
+def test_a_limit_does_not_insist_on_rows_without_a_category() -> None:
+    broken = Malformed(id="row-0", row=0, reason="row 0")
+    samples = [broken, *(sample(f"SA-{i}") for i in range(50)), sample("MSR-1", "MSR")]
+    assert [s.category for s in limited(samples, 2, seed=3)] == ["SA", "MSR"]
+    assert len(limited(samples, 52, seed=3)) == 52
+    for limit in (0, -1):
+        with pytest.raises(TaskError):
+            limited(samples, limit, 0)
+
+
+def test_ids_select_in_file_order_and_unknown_ones_are_named() -> None:
+    samples = [sample("SA-100"), sample("PBL-77"), Malformed(id="SA-3", row=2, reason="x")]
+    assert selected(samples, ["SA-3", "SA-100", "SA-100"]) == (samples[0], samples[2])
+    assert selected(samples, []) == ()
+    with pytest.raises(TaskError, match=r"'PBL-7'.*'PBL-77'.*'sa100'.*'SA-100'"):
+        selected(samples, ["SA-100", "PBL-7", "sa100"])
+    with pytest.raises(TaskError):
+        selected([], ["x"])
+
+
+def test_rows_with_a_byte_order_mark_are_read(tmp_path) -> None:
+    root = folder(tmp_path / "d", [])
+    (root / "data.json").write_bytes(b"\xef\xbb\xbf" + json.dumps([mmie_row()]).encode())
+    assert [s.id for s in load(str(root), cache=tmp_path / "c").samples] == ["PBL-1"]

@@ -1,0 +1,70 @@
+"""The real engine through histories of faults, on a virtual clock; and what they find."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from histories import history_of
+
+from cluster.lock import RunLock
+from cluster.placement import Resources, free_resources
+from cluster.replica import Replica
+from cluster.workers import WorkerPool
+
+SEEDS = 100
+MOST_SEEDS = 60
+"""Within so many of them every defect is found."""
+
+
+@pytest.fixture(autouse=True)
+def quiet(capfd: pytest.CaptureFixture[str]) -> None:
+    """Stages that raise on purpose print what they raise."""
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 10))
+def test_nothing_is_lost_or_counted_twice(first: int) -> None:
+    wrong = {s: w for s in range(first, first + 10) if (w := history_of(s).wrong)}
+    assert not wrong
+
+
+def test_a_seed_has_one_history() -> None:
+    first, second = history_of(17), history_of(17)
+    assert (first.faults, first.commands) == (second.faults, second.commands)
+    assert first.world.now == second.world.now
+
+
+def stopped_is_free(pool: WorkerPool) -> dict[str, Resources]:
+    workers = [(r.handle.node.id, r.need) for r in pool.replicas if r.state != "stopping"]
+    return free_resources(pool.nodes, workers)
+
+
+def never_withdrawn(replica: Replica) -> list[Any]:
+    replica.in_flight.clear()
+    return []
+
+
+def always_broken(lock: RunLock) -> None:
+    lock.path.unlink(missing_ok=True)
+
+
+DEFECTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
+    "a node's end is charged to its workers": (
+        WorkerPool,
+        "_outlived",
+        lambda pool, death: True,
+    ),
+    "what a worker that stops has is free at once": (WorkerPool, "free", stopped_is_free),
+    "what was in flight is forgotten": (Replica, "withdraw", never_withdrawn),
+    "workers outlive their run": (WorkerPool, "kill_all", lambda pool: None),
+    "a second driver is let in": (RunLock, "_refuse_or_break", always_broken),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", DEFECTS)
+def test_defects_are_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner, attribute, replacement = DEFECTS[name]
+    monkeypatch.setattr(owner, attribute, replacement)
+    assert any(history_of(seed).wrong for seed in range(MOST_SEEDS))

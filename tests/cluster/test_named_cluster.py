@@ -1,0 +1,260 @@
+"""Runs on a Ray cluster by its address, as users start them: in processes of their own.
+
+The cluster is started by `ray start`, and neither its nodes nor the command see the
+process of the tests; see `helpers/ray_cluster.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from paths import CHECKOUT, HELPERS
+from ray_cluster import RayCluster, clone, environment, free_port, users_environ, wheel
+
+MINE = """
+import words
+from generators.base import Result
+from generators.document import Draft, Text
+
+class Greeter:
+    kind, version, seeded = "draft", 1, False
+    def __init__(self, **_): ...
+    def __call__(self, requests):
+        return [Result(Draft((Text(words.GREETING),))) for _ in requests]
+"""
+DASHBOARD = free_port()
+Done = subprocess.CompletedProcess[str]
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the nodes have: all packages, but no plait."""
+    return environment(tmp_path_factory.mktemp("nodes"))
+
+
+@pytest.fixture(scope="module")
+def cluster(nodes: Path) -> Iterator[RayCluster]:
+    with RayCluster(nodes, 2, f"--dashboard-port={DASHBOARD}") as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def cloned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clone(tmp_path_factory.mktemp("clone") / "plait")
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory, cloned: Path) -> Path:
+    """The environment of a user who has installed the wheel."""
+    folder = tmp_path_factory.mktemp("installed")
+    return environment(folder, wheel(cloned, folder))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A user's folder with a module and a package of the user's own."""
+    (tmp_path / "words").mkdir()
+    (tmp_path / "words" / "__init__.py").write_text("GREETING = 'hello'")
+    (tmp_path / "mine.py").write_text(MINE)
+    return tmp_path
+
+
+def run_in(folder: Path, command: list[str], env: dict[str, str]) -> Done:
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, timeout=240
+    )
+
+
+def manifest(root: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads((root / "manifest.json").read_text())
+    return content
+
+
+def check(done: Done, root: Path, records: int) -> None:
+    """The command made them all, and no worker was lost."""
+    said = done.stdout[-3000:] + done.stderr[-3000:]
+    assert done.returncode == 0, said
+    about = manifest(root)
+    counts = {name: about["counts"][name] for name in ("planned", "done", "failed")}
+    assert counts == {"planned": records, "done": records, "failed": 0}, said
+    assert (about["status"], about["worker_failures"]["total"]) == ("finished", 0), said
+
+
+NOTHING_OF_ONES_OWN = ["--system", "gt", "--scorer", "bleu"]
+OWN_MODULES = ["--system", "mine:Greeter@text", "--set", "scorers=[]"]
+
+
+@pytest.mark.parametrize(
+    ("from_wheel", "what", "by_flag"),
+    [
+        (False, NOTHING_OF_ONES_OWN, True),
+        pytest.param(False, OWN_MODULES, False, marks=pytest.mark.slow),
+        pytest.param(True, NOTHING_OF_ONES_OWN, False, marks=pytest.mark.slow),
+        pytest.param(True, OWN_MODULES, True, marks=pytest.mark.slow),
+    ],
+    ids=["checkout", "checkout-own-modules", "wheel", "wheel-own-modules"],
+)
+def test_a_run_joins_the_cluster_that_is_named(
+    from_wheel: bool,
+    what: list[str],
+    by_flag: bool,
+    cluster: RayCluster,
+    folder: Path,
+    request: pytest.FixtureRequest,
+) -> None:
+    place = request.getfixturevalue("installed" if from_wheel else "nodes")
+    program = ["plait"] if from_wheel else ["python", str(CHECKOUT / "plait.py")]
+    run = [*program, "run", "--data", "sample", "--limit", "4", "--weights", "tiny", *what]
+    address = ["--address", cluster.address] if by_flag else []
+    by_variable = {} if by_flag else {"RAY_ADDRESS": cluster.address}
+    env = users_environ(place, **by_variable)
+    done = run_in(folder, [*run, "--out", "out", *address], env)
+    check(done, folder / "out", 4)
+
+
+@pytest.mark.slow
+def test_a_worker_that_cannot_start_is_tried_once_and_says_why(
+    nodes: Path, folder: Path
+) -> None:
+    """The nodes lack a package: that does not pass, however often it is tried."""
+    (folder / "broken").mkdir()
+    (folder / "broken" / "pyarrow.py").write_text("raise ImportError('no arrow here')")
+    broken = RayCluster(nodes, 2, "--include-dashboard=false")
+    broken.environ["PYTHONPATH"] = str(folder / "broken")
+    with broken:
+        run = [
+            "python",
+            str(CHECKOUT / "plait.py"),
+            "run",
+            "--data",
+            "sample",
+            "--limit",
+            "2",
+        ]
+        where = ["--out", "out", "--address", broken.address, "--weights", "tiny"]
+        done = run_in(folder, [*run, *OWN_MODULES, *where], users_environ(nodes))
+    assert done.returncode == 1, done.stdout[-3000:]
+    about = manifest(folder / "out")
+    assert about["counts"]["failed"] == 2
+    (failure,) = about["worker_failures"]["listed"]
+    assert "no arrow here" in failure["reason"]
+    assert "no arrow here" in (folder / "out" / "failures.csv").read_text()
+
+
+def submission() -> list[str]:
+    """The command that the README prints."""
+    page = (CHECKOUT / "README.md").read_text()
+    (printed,) = re.findall(r"^\$ (ray job submit (?:.*\\\n)*.*)$", page, re.MULTILINE)
+    return shlex.split(printed.replace("\\\n", ""), comments=True)
+
+
+@pytest.mark.slow
+def test_a_run_is_submitted_as_the_readme_says(
+    cluster: RayCluster, cloned: Path, tmp_path: Path
+) -> None:
+    """From a clone, by the packages that the nodes have."""
+    (cloned / "mmie.toml").write_text(
+        f"data = 'sample'\nsystems = ['gt']\nscorers = ['bleu']\nout = '{tmp_path}/run'\n"
+        "weights = 'tiny'\nlimit = 4\n"
+    )
+    head = f"127.0.0.1:{DASHBOARD}"
+    words = [word.replace("HEAD:8265", head) for word in submission()]
+    assert f"http://{head}" in words
+    check(run_in(cloned, words, cluster.environ), tmp_path / "run", 4)
+
+
+HELPERS_TOO = {"PYTHONPATH": os.pathsep.join([str(CHECKOUT), str(HELPERS)])}
+
+
+def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:
+    """A run of stages without models, with two workers of one CPU for each stage."""
+    size = ["--spread", "--samples", "48", "--sleep", "0.4"]
+    where = ["--address", cluster.address, "--log", str(root.with_suffix(".log"))]
+    return subprocess.Popen(
+        ["python", str(HELPERS / "trial.py"), str(root), *size, *where],
+        env=users_environ(cluster.bin_folder, **HELPERS_TOO),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def loads(root: Path) -> int:
+    """How many workers of the first stage of a trial have loaded it."""
+    log = root.with_suffix(".log")
+    return log.read_text().count("load") if log.exists() else 0
+
+
+@pytest.mark.slow
+def test_two_nodes_share_the_work_and_one_may_be_lost(
+    cluster: RayCluster, tmp_path: Path
+) -> None:
+    boards = []
+    for lost in (False, True):
+        root = tmp_path / f"lost-{lost}"
+        with cluster.joined(cpus=2) as node:
+            driver = trial(cluster, root)
+            if lost:
+                while loads(root) < 2 or not list(root.glob("stages/writer*/part-*")):
+                    assert driver.poll() is None
+                    time.sleep(0.05)
+                node.raylet().kill()
+            said = driver.communicate(timeout=180)[0]
+        assert driver.returncode == 0, said[-3000:]
+        boards.append((root / "leaderboard.json").read_text())
+        kinds = {f["kind"] for f in manifest(root)["worker_failures"]["listed"]}
+        assert kinds == ({"lost with its node"} if lost else set())
+    assert boards[0] == boards[1]
+    assert loads(tmp_path / "lost-False") == 2  # a worker of the stage on each node
+
+
+PRIVATE_FOLDERS = """
+import json, sys
+from dataclasses import replace
+from pathlib import Path
+import numpy as np
+from generators.document import Image
+from generators.pictures import Drawing
+from trial import LIGHT, painter, plan_of, run, sample, writer
+
+root, data, address = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+images = []
+for shade in range(6):
+    picture = Drawing(np.full((8, 8, 3), shade, np.uint8)).encoded()
+    file = data / f"{shade}.png"
+    file.write_bytes(picture.read())
+    images.append(Image(picture.digest, place=str(file)))
+far = replace(LIGHT, num_cpus=3, batch_size=2)  # only the second node has three CPUs
+plan = plan_of([sample(i, images=[images[i]]) for i in range(6)],
+               write=writer(far), paint=[painter(0, far)], measure=far)
+print(json.dumps(dict(run(plan, root, address=address).counts)))
+"""
+
+
+@pytest.mark.slow
+def test_folders_need_not_be_shared(cluster: RayCluster, tmp_path: Path) -> None:
+    """Question pictures travel to the node, and results come back to the driver."""
+    if subprocess.run(["unshare", "-m", "true"], capture_output=True).returncode:
+        pytest.skip("needs the right to make a mount namespace")
+    root, data = tmp_path / "run", tmp_path / "data"
+    root.mkdir()
+    data.mkdir()
+    hide = f"mount -t tmpfs none {root} && mount -t tmpfs none {data}"
+    within = ["unshare", "-m", "sh", "-c", f'{hide} && exec "$@"', "sh"]
+    script = ["python", "-c", PRIVATE_FOLDERS, str(root), str(data), cluster.address]
+    with cluster.joined(cpus=3, within=within):
+        env = users_environ(cluster.bin_folder, **HELPERS_TOO)
+        done = run_in(tmp_path, script, env)
+    assert done.returncode == 0, done.stderr[-3000:]
+    counts = json.loads(done.stdout.splitlines()[-1])
+    assert (counts["done"], counts["scored"]) == (6, 6)
+    assert list(root.glob("stages/*/part-*.parquet"))

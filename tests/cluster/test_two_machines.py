@@ -1,0 +1,248 @@
+"""Runs on two machines with a Ray node each: one lost, one cut off, a driver told to stop.
+
+The machines are namespaces with an address each; see `helpers/two_machines.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pyarrow.parquet as pq
+import pytest
+from paths import CHECKOUT
+from ray_cluster import RayCluster, RayNode, environment, users_environ
+from two_machines import Machine, TwoMachines, missing
+
+WHY_NOT = missing()
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.machines,
+    pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT)),
+]
+RECORDS = 40
+MINE = """
+import os, socket, time
+from generators.base import Result
+from generators.document import Draft, Text
+
+class Slow:
+    kind, version, seeded = "draft", 1, False
+    def __init__(self, **_): ...
+    def __call__(self, requests):
+        time.sleep(0.6)
+        with open("{seen}", "a") as file:
+            file.write("".join(socket.gethostname() + "\\n" for _ in requests))
+        return [Result(Draft((Text("slowly"),))) for _ in requests]
+"""
+# A worker takes all CPUs of its node, so that each machine has one.
+SETTINGS = 'models."mine:Slow"={workers=2,batch_size=2,num_cpus=2}'
+
+
+class Run:
+    """A folder with a module of the user's, and the command that runs it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.root = folder, folder / "out"
+        self.seen_file = folder / "seen"
+        folder.mkdir(exist_ok=True)
+        (folder / "mine.py").write_text(MINE.replace("{seen}", str(self.seen_file)))
+
+    def command(self, address: str) -> list[str]:
+        what = ["--data", "sample", "--system", "mine:Slow@text", "--weights", "tiny"]
+        settings = ["--set", "scorers=[]", "--set", SETTINGS]
+        where = ["--address", address, "--out", str(self.root)]
+        return ["python", str(CHECKOUT / "plait.py"), "run", *what, *settings, *where]
+
+    def start(self, machine: Machine, cluster: RayCluster) -> subprocess.Popen[str]:
+        return machine.start(
+            *self.command(cluster.address),
+            folder=self.folder,
+            env=users_environ(cluster.bin_folder),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+
+    def seen(self) -> list[str]:
+        """The host that each record was computed on, in order."""
+        return self.seen_file.read_text().split() if self.seen_file.exists() else []
+
+    def manifest(self) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((self.root / "manifest.json").read_text())
+        return content
+
+    def stored(self) -> int:
+        """How many records its parts hold."""
+        parts = self.root.glob("stages/*/part-*.parquet")
+        return sum(pq.read_metadata(part).num_rows for part in parts)
+
+    def failures(self) -> set[tuple[str, str]]:
+        """Kind and host of the workers that were lost."""
+        listed = self.manifest()["worker_failures"]["listed"]
+        return {(failure["kind"], failure["host"]) for failure in listed}
+
+    def tables(self) -> str:
+        return (self.root / "leaderboard.json").read_text()
+
+    def check_finished(self) -> None:
+        about = self.manifest()
+        counts = (about["counts"]["done"], about["counts"]["failed"])
+        assert (about["status"], *counts) == ("finished", RECORDS, 0)
+
+
+def wait_until(condition: Callable[[], bool], limit_s: float = 240.0) -> None:
+    until = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+def printed(driver: subprocess.Popen[str]) -> str:
+    """What a driver that ended with success has printed."""
+    said = driver.communicate(timeout=240)[0]
+    assert driver.returncode == 0, said[-3000:]
+    return said
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return environment(tmp_path_factory.mktemp("nodes"))
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[TwoMachines]:
+    with TwoMachines() as two:
+        yield two
+
+
+@pytest.fixture(scope="module")
+def cluster(two: TwoMachines, nodes: Path) -> Iterator[RayCluster]:
+    """A head on the first machine."""
+    first = two.machines[0]
+    own = "--temp-dir=/tmp/ray"
+    head = RayCluster(nodes, 2, own, host=first.address, within=first.inside)
+    with head as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def second(two: TwoMachines, cluster: RayCluster) -> Iterator[RayNode]:
+    """A node on the second machine."""
+    with cluster.joined(2, within=two.machines[1].inside) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def calm(
+    two: TwoMachines, cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory
+) -> Run:
+    """A run that nothing disturbs."""
+    run, (first, other) = Run(tmp_path_factory.mktemp("calm")), two.machines
+    with cluster.joined(2, within=other.inside):
+        printed(run.start(first, cluster))
+    return run
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run(tmp_path / "run")
+
+
+def test_each_machine_has_a_worker(calm: Run) -> None:
+    calm.check_finished()
+    assert set(calm.seen()) == {"n1", "n2"}
+    assert len(calm.seen()) == RECORDS
+    assert calm.failures() == set()
+
+
+def test_a_machine_that_is_lost_is_not_taken_for_a_death(
+    two: TwoMachines, cluster: RayCluster, second: RayNode, run: Run, calm: Run
+) -> None:
+    first, other = two.machines
+    driver = run.start(first, cluster)
+    wait_until(lambda: "n2" in run.seen())
+    second.raylet().kill()
+    printed(driver)
+    run.check_finished()
+    assert run.failures() == {("lost with its node", other.address)}
+    assert run.tables() == calm.tables()
+
+
+def test_a_machine_that_is_cut_off_loses_its_work_to_others(
+    two: TwoMachines, cluster: RayCluster, second: RayNode, run: Run, calm: Run
+) -> None:
+    """It is named by its address before Ray gives it up, and the run ends without it."""
+    first, other = two.machines
+    driver = run.start(first, cluster)
+    wait_until(lambda: "n2" in run.seen())
+    two.link(other, "down")
+    try:
+        said = printed(driver)
+    finally:
+        two.link(other, "up")
+    assert other.address in said
+    run.check_finished()
+    assert run.failures() == {("lost with its node", other.address)}
+    assert run.tables() == calm.tables()
+
+
+def test_a_driver_that_is_told_to_stop_is_resumed(
+    two: TwoMachines, cluster: RayCluster, run: Run, calm: Run
+) -> None:
+    first, _ = two.machines
+    driver = run.start(first, cluster)
+    wait_until(lambda: len(run.seen()) >= 4)
+    (process,) = psutil.Process(driver.pid).children()
+    process.terminate()
+    said = driver.communicate(timeout=120)[0]
+    assert driver.returncode == 143, said[-3000:]
+    stopped = run.manifest()
+    assert stopped["status"] == "interrupted"
+    done, before = stopped["counts"]["done"], len(run.seen())
+    assert 4 <= done < RECORDS
+    printed(run.start(first, cluster))
+    run.check_finished()
+    assert len(run.seen()) - before == RECORDS - done
+    assert run.tables() == calm.tables()
+
+
+BATCH = """#!/bin/bash
+#SBATCH --nodes=2 --ntasks=2 --requeue --open-mode=append --output={folder}/job.log
+export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=120
+srun ray symmetric-run --address {address} --min-nodes 2 --num-cpus=2 -- {command}
+"""
+
+
+@pytest.mark.skipif(missing(slurm=True) is not None, reason=str(missing(slurm=True)))
+def test_a_job_that_slurm_requeues_goes_on(nodes: Path, run: Run, calm: Run) -> None:
+    with TwoMachines() as two:
+        env = two.start_slurm(users_environ(nodes))
+        address = f"{two.machines[0].address}:6379"
+        command = " ".join(f"'{word}'" for word in run.command(address))
+        job = run.folder / "job.sh"
+        job.write_text(BATCH.format(folder=run.folder, address=address, command=command))
+        submit = ["sbatch", "--parsable", f"--chdir={run.folder}", str(job)]
+        number = two.switch.run(*submit, env=env).strip()
+        show = ["squeue", "--noheader", "--format=%T", f"--job={number}", "--states=all"]
+
+        def is_(state: str) -> bool:
+            return two.switch.run(*show, env=env).strip() == state
+
+        wait_until(lambda: set(run.seen()) == {"n1", "n2"})
+        two.switch.run("scontrol", "requeue", number, env=env)
+        wait_until(lambda: is_("PENDING"))
+        # `ray symmetric-run` kills the driver that it has started, without a word to it.
+        done, before = run.stored(), len(run.seen())
+        assert 0 < done < RECORDS
+        # Slurm itself waits for two minutes.
+        start = ["scontrol", "update", f"JobId={number}", "StartTime=now"]
+        two.switch.run(*start, env=env)
+        wait_until((run.root / "leaderboard.json").exists)
+    run.check_finished()
+    assert len(run.seen()) - before == RECORDS - done
+    assert run.tables() == calm.tables()

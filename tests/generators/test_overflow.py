@@ -1,0 +1,135 @@
+"""NaN in one record of a batch is a failure of that record, however tokens are chosen."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from vlm_helpers import save_tiny
+
+from generators.anole.draft import AnoleDraft
+from generators.base import Failure, Fault, Result
+from generators.document import ImageRequest, Request, Text, Turn
+from generators.emu2.condition import Emu2Condition
+from generators.emu2.draft import Emu2Draft
+from generators.gill.draft import GillDraft
+from generators.minigpt5.draft import MiniGPT5Draft
+from generators.overflow import no_numbers
+from pipelines.vlm.stage import VisionLanguageModel
+from scorers.internvl.stage import MmieScore
+
+models = pytest.mark.models
+
+
+class GenerateStage(VisionLanguageModel):
+    """By `generate`, as models are decoded that streams do not serve."""
+
+    streams = False
+
+
+@dataclass(frozen=True)
+class Case:
+    """A stage, its settings, and where its language model reads embeddings."""
+
+    stage: Callable[..., Any]
+    decoder: Callable[[Any], Any]
+    settings: dict[str, Any]
+
+
+def emu2(stage: Any) -> Any:
+    return stage.model.network.lm.model
+
+
+def lvlm(stage: Any) -> Any:
+    return stage._model.model.language_model
+
+
+CASES = {
+    "anole": Case(AnoleDraft, lambda s: s.language.model.model, {"context": 200}),
+    "gill": Case(GillDraft, lambda s: s.language.decoder, {}),
+    "minigpt5": Case(MiniGPT5Draft, lambda s: s.writer.language.model, {}),
+    "emu2, beams": Case(Emu2Draft, emu2, {"max_new_tokens": 12}),
+    "emu2, greedy": Case(Emu2Draft, emu2, {"max_new_tokens": 12, "num_beams": 1}),
+    "emu2, vectors": Case(Emu2Condition, emu2, {}),
+    "judge": Case(MmieScore, lambda s: s.judge.decoder, {}),
+    "streams": Case(VisionLanguageModel, lvlm, {"rows": 2}),
+    "streams, sampled": Case(VisionLanguageModel, lvlm, {"rows": 2, "temperature": 1.0}),
+    "generate": Case(GenerateStage, lvlm, {}),
+    "generate, sampled": Case(GenerateStage, lvlm, {"temperature": 1.0, "top_k": 20}),
+}
+WORDS = ("the sea and a mountain", "Zebra quux", "water", "a red picture of the house " * 2)
+BAD = 1
+
+
+def request(stage: Any, words: str) -> Request | ImageRequest:
+    if isinstance(stage, Emu2Condition):
+        return ImageRequest(words)
+    return Request((Turn("user", (Text(words),)),), seed=7)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny(tmp_path_factory.mktemp("checkpoint"), "qwen2-vl-72b"))
+
+
+def words(outcome: Any) -> str | None:
+    return getattr(outcome.value, "text", None)
+
+
+class Poison:
+    """Puts NaN in the place of chosen vectors that a decoder reads."""
+
+    def __init__(self, decoder: Any) -> None:
+        self.read: dict[bytes, None] = {}
+        self.chosen: set[bytes] = set()
+        decoder.register_forward_pre_hook(self._hook, with_kwargs=True)
+
+    def _hook(self, decoder: Any, args: Any, inputs: dict[str, Any]) -> Any:
+        vectors = inputs.get("inputs_embeds")
+        if vectors is None:
+            vectors = decoder.get_input_embeddings()(inputs["input_ids"])
+        names = [[vector.numpy().tobytes() for vector in row] for row in vectors]
+        self.read |= dict.fromkeys(name for row in names for name in row)
+        bad = torch.tensor([[name in self.chosen for name in row] for row in names])
+        poisoned: Tensor = vectors.masked_fill(bad[..., None], torch.nan)
+        return args, inputs | {"inputs_embeds": poisoned, "input_ids": None}
+
+
+@models
+@pytest.mark.parametrize(
+    ("name", "late"),
+    [*((name, False) for name in CASES), ("anole", True), ("streams", True)],
+)
+def test_the_record_alone_fails(name: str, late: bool, folder: str) -> None:
+    case = CASES[name]
+    settings = {"model": folder, "dtype": "float32", "max_new_tokens": 12}
+    if not issubclass(case.stage, VisionLanguageModel):
+        settings = {"weights": "tiny"}
+    stage = case.stage(device="cpu", **settings, **case.settings)
+    poison = Poison(case.decoder(stage))
+    requests = [request(stage, words) for words in WORDS]
+    alone, read = [], []
+    for one in requests:
+        poison.read.clear()
+        alone += stage([one])
+        read.append(list(poison.read))
+    assert all(isinstance(outcome, Result) for outcome in alone)
+    mine = [vector for vector in read.pop(BAD) if not any(vector in r for r in read)]
+    poison.chosen = set(mine[-len(mine) // 4 :] if late else mine)
+    together = stage(requests)
+    failure = together.pop(BAD)
+    alone.pop(BAD)
+    # States that are not words differ by rounding.
+    assert [words(outcome) for outcome in together] == [words(outcome) for outcome in alone]
+    assert isinstance(failure, Failure)
+    assert failure.fault is Fault.ERROR
+    assert "float32" in failure.reason
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, "float16", torch.bfloat16, torch.float32])
+def test_a_type_is_advised_only_where_it_helps(dtype: object) -> None:
+    reason = no_numbers("the model's scores", dtype).reason
+    assert str(dtype).removeprefix("torch.") in reason
+    assert ("set dtype" in reason) == ("16" in str(dtype) and "b" not in str(dtype))

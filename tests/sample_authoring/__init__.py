@@ -1,1 +1,0 @@
-"""What the bundled sample set is made of: photographs, drawings and queries."""

@@ -1,0 +1,120 @@
+"""Creation-MMBench's MAE and Consistency and MLLM-Bench's votes, by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from scorers.statistics.preferences import (
+    Preferred,
+    Voted,
+    creation_agreement,
+    creation_people,
+    majority,
+    mllm_agreement,
+)
+
+S, B, U = "system", "baseline", "undecided"
+
+
+def preferred(query: str, judge: float, *human: float) -> Preferred:
+    names = (f"h{i}" for i in range(1, 9))
+    return Preferred(query=query, judge=judge, human=dict(zip(names, human, strict=False)))
+
+
+def voted(query: str, judge: str, **human: str) -> Voted:
+    return Voted(query=query, judge=judge, human=human)
+
+
+def test_mae_and_consistency_by_hand():
+    pairs = [
+        preferred("q1", 2, 1, 2, 2, 1),  # people 1.5: 0.5 away
+        preferred("q2", 0, -1, -1, -1, -1),  # 1 away: still consistent
+        preferred("q3", 1, -1, 0, 0, 0),  # 1.25 away
+        preferred("q4", -0.5, 0, 1),  # both orders averaged: 1 away
+        preferred("q5", -2, -2),
+    ]
+    result = creation_agreement(pairs)
+    assert result["mae"].value == pytest.approx((0.5 + 1 + 1.25 + 1 + 0) / 5)
+    assert result["consistency"].value == pytest.approx(100 * 4 / 5)
+    assert (result["mae"].n, result["consistency"].n) == (5, 5)
+    assert result["mae"].ci95 == pytest.approx((0.129168, 1.370832), abs=1e-6)
+    assert "only two different values" in result["consistency"].reason
+
+
+def test_people_are_held_against_the_mean_of_the_others():
+    ratings = [
+        ("q1", {"a": 2.0, "b": 0.0, "c": 1.0}),  # a: 2 - 0.5, b: 1.5, c: 0
+        ("q2", {"a": -1.0, "b": -1.0}),
+        ("q3", {"a": 2.0}),  # nobody to agree with
+    ]
+    result = creation_people(ratings)
+    assert {n: (m["mae"].value, m["mae"].n) for n, m in result.items()} == {
+        "a": (0.75, 2),
+        "b": (0.75, 2),
+        "c": (0.0, 1),
+    }
+    assert result["a"]["consistency"].value == 50.0
+    assert result["c"]["consistency"].value == 100.0
+    assert creation_people(ratings[2:]) == {}
+
+
+@pytest.mark.parametrize(
+    ("votes", "expected"),
+    [
+        ([S, S, B, U], S),
+        ([B, B, B, S], B),
+        ([S, B], U),  # equal
+        ([S, S, B, B], U),
+        ([S, U, U, B], U),
+        ([S, S, U, U], S),  # as many undecided as votes: not more
+        ([S, U, U, U], U),
+        ([U, U], U),
+        ([B], B),
+    ],
+)
+def test_majority_by_hand(votes, expected):
+    for order in itertools.permutations(votes):
+        assert majority(order) == expected
+
+
+def test_votes_by_hand():
+    pairs = [
+        voted("q1", S, a=S, b=S, c=B),  # majority S
+        voted("q2", B, a=S, b=S, c=S),  # S
+        voted("q3", U, a=S, b=B),  # undecided
+        voted("q4", S, a=U, b=B),  # 1 U, 1 B: B
+        voted("q5", B, b=B),
+    ]
+    result = mllm_agreement(pairs)
+    assert list(result) == [
+        "majority",
+        "annotator a",
+        "annotator b",
+        "annotator c",
+        "annotators",
+    ]
+
+    def seen(who: str) -> dict[str, tuple[float, int]]:
+        return {name: (e.value, e.n) for name, e in result[who].items()}
+
+    # equal: q1, q3 (both undecided), q5; both decided: q1, q2, q4, q5
+    assert seen("majority") == {"decided": (50.0, 4), "all": (60.0, 5)}
+    # a: q1 equal, q2 not, q3 and q4 one undecided
+    assert seen("annotator a") == {"decided": (50.0, 2), "all": (25.0, 4)}
+    assert seen("annotator c") == {"decided": (0.0, 2), "all": (0.0, 2)}
+    # pooled: 4 of a, 5 of b, 2 of c; equal are q1 a, q1 b, q5 b
+    assert result["annotators"]["all"].value == pytest.approx(100 * 3 / 11)
+    assert result["annotators"]["decided"].value == pytest.approx(100 * 3 / 8)
+
+
+def test_intervals_draw_questions_with_all_their_pairs():
+    once = [preferred(f"q{i}", i % 5 - 2, (i * 3) % 5 - 2) for i in range(30)]
+    many = [pair for pair in once for _ in range(5)]
+    first, second = (creation_agreement(pairs)["mae"] for pairs in (once, many))
+    assert (first.n, second.n) == (30, 150)
+    assert second.ci95 == pytest.approx(first.ci95)
+    assert second.value == pytest.approx(first.value)
+    few = creation_agreement(many[:20])["mae"]
+    assert (few.n, few.ci95) == (20, None)

@@ -1,0 +1,209 @@
+"""What every scorer does: its scale, outcomes in order, no value, names of records."""
+
+from __future__ import annotations
+
+import functools
+import math
+import subprocess
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from benchmarks.tasks.miniature.reader import samples
+from generators.base import (
+    Failure,
+    Fault,
+    NotApplicable,
+    Outcome,
+    Result,
+    StageSpec,
+    Unread,
+    Unscored,
+    imported,
+)
+from generators.document import Document, Image, Sample, Score, Text
+from generators.errors import UsageError
+from scorers import SCORERS, resolve_scorer
+from scorers.base import DIRECTIONS, Scorer, admitted, bounds
+
+JUDGE = "judge:mmie-score"
+NAMES = [*SCORERS, JUDGE]
+OF_TRUTH = ("bleu", "ssim", "truth:answer", "truth:image", "truth:text")
+"""Scorers that compare with the ground truth."""
+OF_IMAGES = ("clipscore", "consistency", "ssim", "truth:image", "truth:match")
+"""Scorers that do not apply where a query asks for no images."""
+SAMPLES = [s for s in samples(12) if s.category == "PBL"]
+QUERY = SAMPLES[0]
+
+pytestmark = pytest.mark.models
+
+
+def made(name: str, **settings: Any) -> Scorer:
+    few = {"max_new_tokens": 8, "retries": 0} if name == JUDGE else {}
+    return resolve_scorer(name, "tiny", few | settings)
+
+
+@functools.cache
+def _stage(digest: str, name: str) -> Any:
+    spec = made(name).stages[0]
+    return imported(spec.target)(**spec.settings, **spec.options)
+
+
+def scored(name: str, sample: Sample, document: Document) -> Outcome[Score]:
+    """The walk of a scorer, its stage run in this process."""
+    walk = made(name).judge(sample, document)
+    try:
+        jobs = next(walk)
+        while True:
+            stage = _stage(jobs[0].spec.digest, name)
+            jobs = walk.send(stage([job.input for job in jobs]))
+    except StopIteration as stopped:
+        return stopped.value  # type: ignore[no-any-return]
+
+
+def truth_of(sample: Sample) -> Document:
+    assert sample.reference is not None
+    return sample.reference
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_value_is_on_the_scale_that_a_scorer_declares(name: str) -> None:
+    scorer = made(name)
+    assert (scorer.name, bounds(scorer.scale) is not None) == (name, True)
+    assert scorer.direction in DIRECTIONS
+    outcome = scored(name, QUERY, truth_of(QUERY))
+    if name == JUDGE:
+        assert isinstance(outcome, Unscored)  # random weights write no verdict
+    else:
+        assert isinstance(outcome, Result)
+        assert admitted(outcome, scorer.scale) is outcome
+    if name in OF_TRUTH:
+        assert outcome.value.value == pytest.approx(bounds(scorer.scale)[1], rel=1e-3)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_stage_gives_each_input_its_own_outcome_whatever_stands_beside_it(
+    name: str,
+) -> None:
+    answers = [
+        truth_of(QUERY),
+        truth_of(SAMPLES[1]),
+        Document((*truth_of(QUERY).segments[:2], Text("A star."), Image.of(b"no image"))),
+        Document(truth_of(QUERY).segments[::-1]),
+    ]
+    walks = [made(name).judge(QUERY, answer) for answer in answers]
+    inputs = [next(walk)[0].input for walk in walks]
+    stage = _stage(made(name).stages[0].digest, name)
+    together, alone = stage(inputs), [stage([one])[0] for one in inputs]
+    assert [type(o) for o in together] == [type(o) for o in alone]
+    for one, other in zip(together, alone, strict=True):
+        if isinstance(one, Result) and isinstance(one.value, Score):
+            assert one.value.value == pytest.approx(other.value.value, abs=1e-5)
+        elif isinstance(one, Result):
+            assert one.value == other.value
+    if name != "bleu":
+        assert isinstance(together[2], Failure), "an image that cannot be decoded"
+    assert stage([]) == []
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_cannot_be_scored_has_no_value(name: str) -> None:
+    text = Document((Text("There is a star."),))
+    if name != JUDGE:
+        assert isinstance(scored(name, QUERY, Document()), Unscored | NotApplicable)
+    if name in OF_IMAGES:
+        assert isinstance(scored(name, QUERY, text), Unscored)
+        bare = replace(QUERY, wants_images=False)
+        assert isinstance(scored(name, bare, truth_of(QUERY)), NotApplicable)
+    if name in OF_TRUTH:
+        without = replace(QUERY, reference=None)
+        assert isinstance(scored(name, without, truth_of(QUERY)), NotApplicable)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_name_a_record_where_they_change_it(name: str) -> None:
+    (usual,) = made(name).stages
+    (again,) = made(name, batch_size=3).stages
+    assert (again.digest, again.placement.batch_size) == (usual.digest, 3)
+    with pytest.raises(UsageError, match="did you mean 'batch_size'"):
+        made(name, batch_sze=3)
+    jobs = [next(made(name).judge(QUERY, truth_of(s)))[0] for s in SAMPLES[:2]]
+    assert len({job.key for job in jobs}) == 2
+    same = next(made(name, batch_size=3).judge(QUERY, truth_of(QUERY)))[0]
+    assert same.key == jobs[0].key
+
+
+def test_naming_scorers_loads_no_model_code() -> None:
+    code = (
+        "import sys; from scorers import resolve_scorer; "
+        f"[resolve_scorer(name, 'tiny', {{}}) for name in {NAMES!r}]; "
+        "heavy = {'torch', 'numpy', 'PIL', 'open_clip', 'transformers', 'skimage'}; "
+        "sys.exit(str(heavy & set(sys.modules)) if heavy & set(sys.modules) else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "name", ["clipscor", "judge:mmie-scor", "truth:mach", "module:Cls"]
+)
+def test_unknown_names_are_refused(name: str) -> None:
+    with pytest.raises(UsageError):
+        resolve_scorer(name, "tiny", {})
+
+
+def test_a_users_scorer_declares_its_scale_or_is_unbounded_and_better_higher() -> None:
+    lower = resolve_scorer("users_own:Errors", "pretrained", {})
+    assert (lower.scale, lower.direction) == ("0-10", "lower")
+    plain = resolve_scorer("users_own:Plain", "pretrained", {})
+    assert (plain.scale, plain.direction) == ("unbounded", "higher")
+    with pytest.raises(UsageError, match=r"sideways.*higher.*lower"):
+        resolve_scorer("users_own:Sideways", "pretrained", {})
+
+
+@pytest.mark.parametrize(
+    ("value", "scale", "kind"),
+    [
+        *((v, s, Unread) for v in (math.nan, math.inf) for s in ("0-6", "unbounded")),
+        *((v, s, Failure) for v, s in ((6.1, "0-6"), (-0.1, "0-6"), (-1.01, "-1-1"))),
+        *((v, s, Result) for v, s in ((6, "0-6"), (1 + 1e-7, "-1-1"), (1e300, "levels"))),
+    ],
+)
+def test_values_beyond_a_scale_are_no_scores(value: float, scale: str, kind: type) -> None:
+    outcome = admitted(Result(Score(float(value))), scale)
+    assert type(outcome) is kind
+    if isinstance(outcome, Failure):
+        assert outcome.fault is Fault.ERROR
+    assert admitted(Unscored("unreadable"), scale) == Unscored("unreadable")
+
+
+@pytest.mark.parametrize(
+    ("value", "counted"),
+    [(3.0, "scored"), (math.nan, "unscored"), (7.0, "failed_scores")],
+)
+def test_counts_of_a_run_agree_with_its_tables(value, counted, monkeypatch) -> None:
+    from cluster.counts import totals_of
+    from cluster.plan import Plan
+
+    class Fixed:
+        name, scale, direction, manner, rounds = "fixed", "0-6", "higher", "", 1
+        stages: tuple[StageSpec, ...] = ()
+
+        def judge(self, sample, document):
+            return Result(Score(value))
+            yield
+
+    def answered(*_):
+        return Result(truth_of(QUERY))
+        yield
+
+    plan = Plan(systems=[], samples=[], scorers=[Fixed()], prompt=lambda s, v: ())
+    monkeypatch.setattr(Plan, "answer", answered)
+    walk = plan.evaluation(type("System", (), {"name": "a"}), QUERY, 0)
+    with pytest.raises(StopIteration) as stopped:
+        next(walk)
+    totals = totals_of([stopped.value.value.value])
+    expected = {"scored": 0, "unscored": 0, "failed_scores": 0} | {counted: 1}
+    assert {name: totals[name] for name in expected} == expected
