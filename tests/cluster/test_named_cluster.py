@@ -188,10 +188,10 @@ def trial(cluster: RayCluster, root: Path) -> subprocess.Popen[str]:
     )
 
 
-def loads(root: Path) -> int:
-    """How many workers of the first stage of a trial have loaded it."""
+def logged(root: Path, what: str) -> int:
+    """How often a worker of the first stage of a trial has done `what`: load or call."""
     log = root.with_suffix(".log")
-    return log.read_text().count("load") if log.exists() else 0
+    return log.read_text().count(what) if log.exists() else 0
 
 
 @pytest.mark.slow
@@ -204,7 +204,7 @@ def test_two_nodes_share_the_work_and_one_may_be_lost(
         with cluster.joined(cpus=2) as node:
             driver = trial(cluster, root)
             if lost:
-                while loads(root) < 2 or not list(root.glob("stages/writer*/part-*")):
+                while logged(root, "load") < 2 or logged(root, "call") < 3:  # of twelve
                     assert driver.poll() is None
                     time.sleep(0.05)
                 node.raylet().kill()
@@ -214,7 +214,7 @@ def test_two_nodes_share_the_work_and_one_may_be_lost(
         kinds = {f["kind"] for f in manifest(root)["worker_failures"]["listed"]}
         assert kinds == ({"lost with its node"} if lost else set())
     assert boards[0] == boards[1]
-    assert loads(tmp_path / "lost-False") == 2  # a worker of the stage on each node
+    assert logged(tmp_path / "lost-False", "load") == 2  # a worker of the stage on each node
 
 
 PRIVATE_FOLDERS = """
