@@ -214,7 +214,8 @@ def test_two_nodes_share_the_work_and_one_may_be_lost(
         kinds = {f["kind"] for f in manifest(root)["worker_failures"]["listed"]}
         assert kinds == ({"lost with its node"} if lost else set())
     assert boards[0] == boards[1]
-    assert logged(tmp_path / "lost-False", "load") == 2  # a worker of the stage on each node
+    # A worker of the stage on each node.
+    assert logged(tmp_path / "lost-False", "load") == 2
 
 
 PRIVATE_FOLDERS = """
