@@ -119,6 +119,26 @@ def plan_command(config: RunConfig, remake: bool, forecast: ForecastOptions) -> 
 
 
 @app.command()
+def submit(
+    config: Annotated[Path, typer.Argument(help="TOML file; its [cluster] says what for.")],
+    to: Annotated[Literal["slurm", "kuberay"], typer.Option(help="The cluster's system.")],
+    set_: Settings = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print script or manifest; change nothing.")
+    ] = False,
+) -> None:
+    """Run a config as a batch job of a cluster.
+
+    On Slurm the script is kept in the run directory; submitted again, it resumes. The job
+    stops and is queued again before its time limit. On Kubernetes it is a RayJob.
+    """
+    from benchmarks import submission
+
+    console = _console()
+    raise typer.Exit(submission.submit(config, to, set_ or (), console, dry_run=dry_run))
+
+
+@app.command()
 def score(
     run: RunOrAnswers,
     scorer: Scorers = None,

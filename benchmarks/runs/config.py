@@ -14,6 +14,7 @@ from benchmarks.runs.defaults import QUICKSTART, SAMPLE
 from benchmarks.tasks.miniature.reader import is_miniature
 from benchmarks.tasks.task_set import data_prefix, is_function
 from cluster.executors.base import ExecutorName
+from cluster.launch.settings import ClusterSettings
 from generators.base import WeightsName
 from generators.errors import UsageError
 from generators.keys import digest
@@ -113,6 +114,8 @@ class RunConfig(_Section):
     composition: CompositionConfig = CompositionConfig()
     engine: EngineConfig = EngineConfig()
     report: ReportConfig = ReportConfig()
+    cluster: ClusterSettings = ClusterSettings()
+    """What `plait submit` asks a cluster for."""
 
     def resolved(self) -> dict[str, Any]:
         """The config as plain data, as the manifest holds it."""
@@ -159,7 +162,7 @@ class RunConfig(_Section):
         return (Path("runs") / f"{name}-{self.digest}").resolve()
 
 
-_NOT_NAMING = ("address", "engine", "executor", "out", "report")
+_NOT_NAMING = ("address", "cluster", "engine", "executor", "out", "report")
 
 
 def load_config(

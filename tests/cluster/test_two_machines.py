@@ -211,38 +211,77 @@ def test_a_driver_that_is_told_to_stop_is_resumed(
     assert run.tables() == calm.tables()
 
 
-BATCH = """#!/bin/bash
-#SBATCH --nodes=2 --ntasks=2 --requeue --open-mode=append --output={folder}/job.log
-export RAY_SYMMETRIC_RUN_CLUSTER_WAIT_TIMEOUT=120
-srun ray symmetric-run --address {address} --min-nodes 2 --num-cpus=2 -- {command}
+CONFIG = """
+data = "sample"
+systems = ["mine:Slow@text"]
+scorers = []
+weights = "tiny"
+out = "out"
+models."mine:Slow" = { workers = 2, batch_size = 2, num_cpus = 2 }
+cluster = { nodes = 2, time = "0:05:00" }
 """
 
 
-@pytest.mark.skipif(missing(slurm=True) is not None, reason=str(missing(slurm=True)))
-def test_a_job_that_slurm_requeues_goes_on(nodes: Path, run: Run, calm: Run) -> None:
+class Slurm:
+    """Slurm on both machines, and what `plait submit` has given it."""
+
+    def __init__(self, two: TwoMachines, environ: dict[str, str], run: Run) -> None:
+        self.two, self.environ, self.run = two, environ, run
+        (run.folder / "run.toml").write_text(CONFIG)
+
+    def submit(self) -> str:
+        """The number of the job."""
+        words = ["submit", "run.toml", "--to", "slurm"]
+        said = self._run("python", str(CHECKOUT / "plait.py"), *words)
+        return said.split()[1].rstrip(":")
+
+    def requeue(self, job: str) -> None:
+        """Tell plait that its time is nearly over, and wait until the job is queued."""
+        self._run("scancel", "--batch", "--signal=USR1", job)
+        wait_until(lambda: self.state(job) == "PENDING")
+
+    def start_again(self, job: str) -> None:
+        """Slurm itself waits for two minutes."""
+        self._run("scontrol", "update", f"JobId={job}", "StartTime=now")
+
+    def cancel(self, job: str) -> None:
+        self._run("scancel", job)
+        wait_until(lambda: self.state(job) == "CANCELLED")
+
+    def state(self, job: str) -> str:
+        show = ["squeue", "--noheader", "--format=%T", f"--job={job}", "--states=all"]
+        return self._run(*show).strip()
+
+    def _run(self, *words: str) -> str:
+        there = ["env", f"--chdir={self.run.folder}"]
+        return self.two.switch.run(*there, *words, env=self.environ)
+
+
+@pytest.fixture
+def slurm(nodes: Path, run: Run) -> Iterator[Slurm]:
+    if reason := missing(slurm=True):
+        pytest.skip(reason)
     with TwoMachines() as two:
-        env = two.start_slurm(users_environ(nodes))
-        address = f"{two.machines[0].address}:6379"
-        command = " ".join(f"'{word}'" for word in run.command(address))
-        job = run.folder / "job.sh"
-        job.write_text(BATCH.format(folder=run.folder, address=address, command=command))
-        submit = ["sbatch", "--parsable", f"--chdir={run.folder}", str(job)]
-        number = two.switch.run(*submit, env=env).strip()
-        show = ["squeue", "--noheader", "--format=%T", f"--job={number}", "--states=all"]
+        yield Slurm(two, two.start_slurm(users_environ(nodes)), run)
 
-        def is_(state: str) -> bool:
-            return two.switch.run(*show, env=env).strip() == state
 
-        wait_until(lambda: set(run.seen()) == {"n1", "n2"})
-        two.switch.run("scontrol", "requeue", number, env=env)
-        wait_until(lambda: is_("PENDING"))
-        # `ray symmetric-run` kills the driver that it has started, without a word to it.
-        done, before = run.stored(), len(run.seen())
-        assert 0 < done < RECORDS
-        # Slurm itself waits for two minutes.
-        start = ["scontrol", "update", f"JobId={number}", "StartTime=now"]
-        two.switch.run(*start, env=env)
-        wait_until((run.root / "leaderboard.json").exists)
+def test_a_job_of_slurm_is_requeued_cancelled_and_resumed(
+    slurm: Slurm, run: Run, calm: Run
+) -> None:
+    job = slurm.submit()
+    wait_until(lambda: set(run.seen()) == {"n1", "n2"})
+    slurm.requeue(job)
+    stopped = run.manifest()
+    assert stopped["status"] == "interrupted"
+    assert 0 < stopped["counts"]["done"] < RECORDS
+    assert len(run.seen()) == stopped["counts"]["done"]
+    slurm.start_again(job)
+    wait_until(lambda: len(run.seen()) > stopped["counts"]["done"] + 2)
+    slurm.cancel(job)
+    done, before = run.stored(), len(run.seen())
+    assert stopped["counts"]["done"] < done < RECORDS
+    job = slurm.submit()
+    wait_until(lambda: slurm.state(job) == "COMPLETED")
     run.check_finished()
     assert len(run.seen()) - before == RECORDS - done
     assert run.tables() == calm.tables()

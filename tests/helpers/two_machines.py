@@ -40,6 +40,7 @@ _NAMESPACES = ("--net", "--pid", "--mount", "--uts")
 # The first process of a machine, which waits for those whose parents have ended.
 _INIT = """
 hostname $0 && ip link set lo up && mkdir -p /tmp/ray && mount -t tmpfs none /tmp/ray
+mount --bind $1 /etc/hosts
 echo up; while :; do sleep 1d & wait; done
 """
 _SLURM_CONF = """
@@ -86,12 +87,14 @@ class Machine:
 
     name: str
     address: str
+    hosts: Path
+    """Names and addresses of all machines."""
 
     def __post_init__(self) -> None:
         ends_with_us = ["setpriv", "--pdeathsig", "KILL"]
         apart = ["unshare", *_NAMESPACES, "--fork", "--mount-proc", "--kill-child"]
         self._holder = subprocess.Popen(
-            [*ends_with_us, *apart, "sh", "-c", _INIT, self.name],
+            [*ends_with_us, *apart, "sh", "-c", _INIT, self.name, str(self.hosts)],
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -131,8 +134,12 @@ class TwoMachines:
     def __init__(self) -> None:
         # Slurm's sockets need a short path.
         self.folder = Path(tempfile.mkdtemp(prefix="two-", dir="/tmp"))
-        self.switch = Machine("switch", f"{_NET}.254")
-        self.machines = [Machine(f"n{i}", f"{_NET}.{i}") for i in (1, 2)]
+        addresses = {"switch": f"{_NET}.254", "n1": f"{_NET}.1", "n2": f"{_NET}.2"}
+        hosts = self.folder / "hosts"
+        lines = ["127.0.0.1 localhost", *[f"{a} {name}" for name, a in addresses.items()]]
+        hosts.write_text("\n".join(lines) + "\n")
+        made = [Machine(name, a, hosts) for name, a in addresses.items()]
+        self.switch, self.machines = made[0], made[1:]
 
     def __enter__(self) -> "TwoMachines":
         try:

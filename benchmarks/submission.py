@@ -1,0 +1,72 @@
+"""`plait submit`: a run as a batch job of a cluster."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.runs.config import RunConfig, load_config
+from cluster.launch import kuberay, slurm
+from cluster.launch.settings import BatchJob
+from generators.errors import UsageError
+
+
+def submit(
+    file: Path, to: str, settings: Sequence[str], console: Console, *, dry_run: bool
+) -> int:
+    """Submit the run of a config file to `slurm` or `kuberay`; print how to go on.
+
+    With `dry_run` the script or manifest is printed, and nothing is written.
+
+    Raises:
+        UsageError: For a config that is not valid, and where the job cannot be submitted.
+    """
+    config = load_config(file, {}, settings)
+    if to == "slurm":
+        job = _on_slurm(file, config, settings)
+        said = slurm.script(job) if dry_run else slurm.submit(job)
+    else:
+        job, text = _on_kubernetes(config, settings), file.read_text()
+        said = kuberay.manifest(job, text) if dry_run else kuberay.submit(job, text)
+    console.print(said, markup=False, highlight=False, soft_wrap=True, end="")
+    return 0
+
+
+def _on_slurm(file: Path, config: RunConfig, settings: Sequence[str]) -> BatchJob:
+    arguments = ["run", str(file.resolve()), *_set(settings), "--out", str(config.root)]
+    return BatchJob(
+        name=_name(config.root),
+        arguments=tuple(arguments),
+        folder=Path.cwd(),
+        jobs=config.root / "jobs",
+        settings=config.cluster,
+    )
+
+
+def _on_kubernetes(config: RunConfig, settings: Sequence[str]) -> BatchJob:
+    """Paths are those that pods see, so none is made absolute here."""
+    if config.out is None:
+        raise UsageError(
+            f"out is not set: name a folder below {config.cluster.mount_path}, where pods "
+            "see the volume"
+        )
+    return BatchJob(
+        name=_name(config.out),
+        arguments=("run", str(kuberay.CONFIG_FILE), *_set(settings), "--address", "auto"),
+        folder=Path(config.cluster.mount_path),
+        jobs=config.out / "jobs",
+        settings=config.cluster,
+    )
+
+
+def _set(settings: Sequence[str]) -> list[str]:
+    return [word for setting in settings for word in ("--set", setting)]
+
+
+def _name(root: Path) -> str:
+    """Of Kubernetes' form for names, which Slurm takes too."""
+    words = re.findall(r"[a-z0-9]+", root.name.lower())
+    return "-".join(["plait", *words])[:47].rstrip("-")

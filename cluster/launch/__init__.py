@@ -1,0 +1,1 @@
+"""Batch jobs on clusters: a script for Slurm, a manifest for KubeRay."""

@@ -1,0 +1,88 @@
+"""What a site asks of a batch job: the table `[cluster]` of a config."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from cluster.manifest import CHECKOUT
+
+
+class ClusterSettings(BaseModel):
+    """Of one job; none of it changes a result."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    nodes: int = Field(default=1, ge=1, strict=True)
+    gpus_per_node: int = Field(default=0, ge=0, strict=True)
+    cpus_per_node: int | None = Field(default=None, ge=1, strict=True)
+    """On Slurm by default the whole node."""
+    memory_gib: int | None = Field(default=None, ge=1, strict=True)
+    """Of each node."""
+    image: str | None = None
+    """Container image that has plait: needed on Kubernetes, possible on Slurm (pyxis)."""
+    program: str | None = None
+    """How plait is started on a node, such as `python /shared/plait/plait.py`; by default
+    as it was started here, and `plait` in an image."""
+    environment: Mapping[str, str] = Field(default_factory=dict)
+    """Environment variables of the job. API keys do not belong here: Slurm hands on those
+    of the shell that submits, and Kubernetes has `secret`."""
+
+    partition: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    time: str | None = None
+    """Time limit in Slurm's form, such as `12:00:00`."""
+    options: tuple[str, ...] = ()
+    """Further options of sbatch, such as `--constraint=h100`."""
+    setup: tuple[str, ...] = ()
+    """Lines of bash before all else: modules, environments."""
+    mounts: tuple[str, ...] = ()
+    """Folders that an image on Slurm sees, such as `/shared:/shared`."""
+    requeue_before_s: int = Field(default=120, ge=30, strict=True)
+    """How long before the time limit plait stops and its job is queued again."""
+
+    namespace: str = "default"
+    volume_claim: str | None = None
+    """PersistentVolumeClaim with the run directory, mounted by all pods at `mount_path`."""
+    mount_path: str = "/shared"
+    secret: str | None = None
+    """Secret whose entries become environment variables, such as OPENAI_API_KEY."""
+    gpu_resource: str = "nvidia.com/gpu"
+    node_selector: Mapping[str, str] = Field(default_factory=dict)
+    service_account: str | None = None
+    retries: int = Field(default=3, ge=0, strict=True)
+    """How often a failed job is started again; it resumes."""
+    keep_hours: float = Field(default=24.0, ge=0)
+    """How long the head of a job that has ended stays, with its logs."""
+
+    @property
+    def command(self) -> str:
+        """What starts plait on a node, as a shell reads it."""
+        here = "plait" if self.image else f"{sys.executable} {CHECKOUT / 'plait.py'}"
+        return self.program or here
+
+
+@dataclass(frozen=True)
+class BatchJob:
+    """A command that is to run as a batch job."""
+
+    name: str
+    """Lower-case letters, digits and dashes."""
+    arguments: tuple[str, ...]
+    """Of plait; paths are absolute, or as an image sees them."""
+    folder: Path
+    """Where it runs, with modules of the user's own."""
+    jobs: Path
+    """Where its script and logs are."""
+    settings: ClusterSettings
+
+    @property
+    def command(self) -> str:
+        """The whole command, as a shell reads it."""
+        return f"{self.settings.command} {shlex.join(self.arguments)}"

@@ -1,0 +1,114 @@
+"""A batch job on Slurm: one task on each node, with Ray over them where there are several.
+
+The first node runs the command (`ray symmetric-run`). A job that is requeued, by plait
+before its time limit or by Slurm when another takes its place, resumes its run.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from cluster.launch.settings import BatchJob, ClusterSettings
+from generators.errors import UsageError
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("cluster.launch", "."),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+
+
+def script(job: BatchJob) -> str:
+    """The batch script of a job."""
+    settings = job.settings
+    return _TEMPLATES.get_template("slurm.sh.j2").render(
+        options=_options(job),
+        lines=_lines(settings),
+        folder=shlex.quote(str(job.folder)),
+        jobs=shlex.quote(str(job.jobs)),
+        nodes=settings.nodes,
+        whole_node=settings.cpus_per_node is None,
+        srun=_container(settings),
+        command=job.command,
+    )
+
+
+def submit(job: BatchJob) -> str:
+    """Write the script, submit it, and say how to follow, stop and resume the job.
+
+    Raises:
+        UsageError: Where there is no sbatch, or it refuses the script, with its words.
+    """
+    job.jobs.mkdir(parents=True, exist_ok=True)
+    path = job.jobs / "job.sh"
+    path.write_text(script(job))
+    try:
+        command = ["sbatch", "--parsable", str(path)]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no sbatch here: on a machine of the cluster, run sbatch {path}"
+        ) from None
+    except subprocess.CalledProcessError as error:
+        raise UsageError(f"sbatch refuses {path}: {error.stderr.strip()}") from None
+    number = said.strip().partition(";")[0]
+    return (
+        f"job {number}: {path}\n"
+        f"follow  tail -F {_log(job.jobs, number)}\n"
+        f"stop    scancel {number}   (what is done is kept)\n"
+        f"resume  sbatch {path}"
+    )
+
+
+def _log(jobs: Path, number: str) -> Path:
+    return jobs / f"slurm-{number}.log"
+
+
+def _options(job: BatchJob) -> list[str]:
+    settings = job.settings
+    whole_node = settings.cpus_per_node is None
+    values = {
+        "job-name": job.name,
+        "nodes": settings.nodes,
+        "ntasks-per-node": 1,
+        "cpus-per-task": settings.cpus_per_node,
+        "gpus-per-node": settings.gpus_per_node or None,
+        "mem": settings.memory_gib and f"{settings.memory_gib}G",
+        "time": settings.time,
+        "partition": settings.partition,
+        "account": settings.account,
+        "qos": settings.qos,
+        "output": _log(job.jobs, "%j"),
+        "open-mode": "append",
+        "signal": f"B:USR1@{settings.requeue_before_s}",
+    }
+    given = [f"--{name}={value}" for name, value in values.items() if value is not None]
+    return [*given, *["--exclusive"] * whole_node, "--requeue", *settings.options]
+
+
+def _lines(settings: ClusterSettings) -> list[str]:
+    lines = [f"export {k}={shlex.quote(v)}" for k, v in settings.environment.items()]
+    if settings.cpus_per_node:
+        # Since Slurm 22.05 srun does not take it from the job.
+        lines.append("export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK")
+    if not settings.image:
+        programs = shlex.quote(os.path.dirname(sys.executable))
+        lines.append(f"export PATH={programs}:$PATH  # for ray")
+    return [*lines, *settings.setup]
+
+
+def _container(settings: ClusterSettings) -> str:
+    if not settings.image:
+        return ""
+    options = [f"--container-image={settings.image}"]
+    if settings.mounts:
+        options.append(f"--container-mounts={','.join(settings.mounts)}")
+    return shlex.join(options)

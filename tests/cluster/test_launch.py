@@ -1,0 +1,123 @@
+"""Scripts and manifests of batch jobs; one runs on a real Slurm in test_two_machines."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from paths import DATA
+from typer.testing import CliRunner
+
+from plait import app
+
+CONFIG = """
+data = "sample"
+systems = ["gt"]
+scorers = []
+weights = "tiny"
+out = "{out}"
+"""
+SITE = """
+[cluster]
+nodes = {nodes}
+gpus_per_node = 8
+cpus_per_node = 64
+memory_gib = 500
+time = "12:00:00"
+partition = "gpu"
+account = "lab"
+qos = "normal"
+image = "lab/plait:1"
+mounts = ["/shared:/shared"]
+options = ["--constraint=h100"]
+setup = ["module load cuda"]
+environment = {{ HF_HOME = "/shared/my hub" }}
+volume_claim = "shared"
+secret = "keys"
+node_selector = {{ gpu = "h100" }}
+service_account = "plait"
+"""
+
+
+def dry_run(folder: Path, to: str, site: str = "", **values: Any) -> str:
+    out = folder / "runs" / "MMIE_1"
+    (folder / "run.toml").write_text((CONFIG + site).format(out=out, **values))
+    words = ["submit", str(folder / "run.toml"), "--to", to, "--dry-run", "--set", "seed=3"]
+    done = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert done.exit_code == 0
+    assert not out.exists()
+    return done.stdout
+
+
+def schema() -> dict[str, Any]:
+    """Of KubeRay 1.7.0 (helm-chart/kuberay-operator/crds/ray.io_rayjobs.yaml), in which
+    no key may stand that it does not know: Kubernetes drops those without a word."""
+    file = DATA / "kuberay-rayjob-1.7.0.json.gz"
+    return strict(json.loads(gzip.decompress(file.read_bytes())))
+
+
+def strict(node: Any) -> Any:
+    if isinstance(node, list):
+        return [strict(each) for each in node]
+    if not isinstance(node, dict):
+        return node
+    inner = {key: strict(value) for key, value in node.items()}
+    closed = isinstance(node.get("properties"), dict) and node.get("type") == "object"
+    return inner | {"additionalProperties": False} if closed else inner
+
+
+@pytest.mark.parametrize("nodes", [1, 4])
+def test_a_manifest_is_valid_for_kuberay(tmp_path: Path, nodes: int) -> None:
+    documents = list(yaml.safe_load_all(dry_run(tmp_path, "kuberay", SITE, nodes=nodes)))
+    config_map, job = documents
+    known = schema()
+    known["properties"]["metadata"] = {"type": "object"}
+    jsonschema.validate(job, known)
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(job | {"spec": job["spec"] | {"backofLimit": 3}}, known)
+    assert config_map["data"]["run.toml"] == (tmp_path / "run.toml").read_text()
+    (workers,) = job["spec"]["rayClusterSpec"]["workerGroupSpecs"]
+    assert workers["replicas"] == nodes
+    (container,) = workers["template"]["spec"]["containers"]
+    assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
+    entrypoint = "plait run /etc/plait/run.toml --set seed=3 --address auto"
+    assert job["spec"]["entrypoint"] == entrypoint
+
+
+@pytest.mark.parametrize("key", ["image", "volume_claim"])
+def test_a_manifest_names_what_it_lacks(tmp_path: Path, key: str) -> None:
+    site = "".join(line for line in SITE.splitlines(True) if not line.startswith(key))
+    (tmp_path / "run.toml").write_text((CONFIG + site).format(out="/shared/x", nodes=1))
+    words = ["submit", str(tmp_path / "run.toml"), "--to", "kuberay", "--dry-run"]
+    done = CliRunner().invoke(app, words)
+    assert f"cluster.{key}" in str(done.exception)
+
+
+@pytest.mark.parametrize(("site", "nodes"), [("", 1), (SITE, 1), (SITE, 4)])
+def test_a_script_of_slurm_is_valid(tmp_path: Path, site: str, nodes: int) -> None:
+    text = dry_run(tmp_path, "slurm", site, nodes=nodes)
+    subprocess.run(["bash", "-n"], input=text, text=True, check=True)
+    options = {x.split()[1] for x in text.splitlines() if x.startswith("#SBATCH")}
+    assert {f"--nodes={nodes}", "--requeue", "--signal=B:USR1@120"} <= options
+    assert ("--exclusive" in options) == (site == "")
+    if site:
+        asked = {"--gpus-per-node=8", "--cpus-per-task=64", "--mem=500G", "--qos=normal"}
+        assert {*asked, "--partition=gpu", "--constraint=h100"} <= options
+        assert "export HF_HOME='/shared/my hub'" in text
+    assert ("symmetric-run" in text) == (nodes > 1)
+
+
+def test_without_sbatch_the_script_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (tmp_path / "run.toml").write_text(CONFIG.format(out=tmp_path / "out"))
+    done = CliRunner().invoke(app, ["submit", str(tmp_path / "run.toml"), "--to", "slurm"])
+    assert "sbatch" in str(done.exception)
+    assert (tmp_path / "out" / "jobs" / "job.sh").exists()
