@@ -49,7 +49,7 @@ from generators.visible import visible
 if TYPE_CHECKING:
     from benchmarks.api import *  # noqa: F403
     from benchmarks.runs.config import RunConfig
-    from benchmarks.runs.forecast.options import ForecastOptions
+    from benchmarks.runs.forecast.budget import ForecastOptions
 
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM)
 """Errors of the machine when files cannot be written: not defects of plait."""

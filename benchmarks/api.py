@@ -48,8 +48,7 @@ from benchmarks import commands
 from benchmarks.local import LocalScorer, LocalSystem, NoDocument, local_stage, question
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig, load_config
-from benchmarks.runs.forecast.options import ForecastOptions
-from benchmarks.runs.forecast.planned_forecast import NO_OPTIONS
+from benchmarks.runs.forecast.budget import NO_OPTIONS, ForecastOptions
 from benchmarks.runs.planning import RunPlan
 from benchmarks.runs.run_data import RunData
 from generators.base import WeightsName
@@ -142,7 +141,7 @@ def run(
         config: TOML file; `options` override it.
         remake: Make records of an earlier version of a stage again.
         quiet: Print nothing; otherwise what the command prints.
-        forecast: Sources of rates, and a budget.
+        forecast: Machines that it is for, and a budget.
         **options: As in a config file.
 
     Raises:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -26,14 +25,14 @@ from benchmarks.runs.config import (
 )
 from benchmarks.runs.display import Display
 from benchmarks.runs.experiment import Experiment, ResultReader, reopen, superseded
-from benchmarks.runs.forecast.keeping import concluded, kept_forecast
-from benchmarks.runs.forecast.options import ForecastOptions
-from benchmarks.runs.forecast.planned_forecast import (
+from benchmarks.runs.forecast.budget import (
     NO_OPTIONS,
+    ForecastOptions,
     PlannedForecast,
+    concluded,
+    kept_forecast,
     planned_forecast,
 )
-from benchmarks.runs.forecast.table import headline
 from benchmarks.runs.joining import joined
 from benchmarks.runs.planning import RunPlan, show_plan
 from benchmarks.runs.run_directory import refuse_unless_writable
@@ -197,7 +196,7 @@ def _execute(plan: PlannedForecast, console: Console, *, only_scorers: bool) -> 
     if plan.remark:
         console.print(Text("trimmed", "yellow"), plan.remark, soft_wrap=True)
     if plan.forecast.stages:
-        console.print(f"forecast: {headline(plan.forecast)}", soft_wrap=True)
+        console.print(f"forecast: {plan.forecast.headline}", soft_wrap=True)
     engine = experiment.config.engine
     options = EngineOptions(
         executor=experiment.config.executor,
@@ -210,7 +209,6 @@ def _execute(plan: PlannedForecast, console: Console, *, only_scorers: bool) -> 
     display = Display(console, meanwhile=_import_for_tables)
     about = experiment.about() | kept_forecast(plan.forecast, root)
     reader = ResultReader(experiment)
-    since_us = time.time_ns() // 1000
     try:
         result = execute(
             experiment.plan, root, options, about, display, reader, notes=experiment.notes
@@ -218,10 +216,10 @@ def _execute(plan: PlannedForecast, console: Console, *, only_scorers: bool) -> 
     finally:
         display.close()
     board = reader.board()
-    lines = concluded(root, plan.forecast, result, board, since_us)
+    took = concluded(root, plan.forecast, result, board)
     _conclude(board, experiment.config, result, console)
-    for line in lines:
-        console.print(line, soft_wrap=True)
+    if took:
+        console.print(took, soft_wrap=True)
     return ExecutedRun(result, board)
 
 

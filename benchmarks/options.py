@@ -13,7 +13,7 @@ from generators.base import WeightsName
 
 if TYPE_CHECKING:
     from benchmarks.runs.config import RunConfig
-    from benchmarks.runs.forecast.options import ForecastOptions
+    from benchmarks.runs.forecast.budget import ForecastOptions
 
 Config = Annotated[Path | None, typer.Argument(help="TOML file; flags override it.")]
 Data = Annotated[
@@ -105,13 +105,6 @@ Remake = Annotated[
     bool,
     typer.Option("--remake", help="Make records of an earlier version of a stage again."),
 ]
-RateFiles = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--rates",
-        help="File that `plait bench stage --out` wrote, for rates; may be repeated.",
-    ),
-]
 Machines = Annotated[
     str | None,
     typer.Option(
@@ -167,7 +160,6 @@ def _declared(
     rubric: Rubric = None,
     set_: Settings = None,
     remake: Remake = False,
-    rates: RateFiles = None,
     on: Machines = None,
     budget_hours: BudgetHours = None,
     trim: Trim = False,
@@ -235,10 +227,9 @@ def with_pairing_options(command: Callable[[dict[str, Any]], int]) -> Callable[.
 
 def forecast_options(arguments: Mapping[str, Any]) -> "ForecastOptions":
     """The options of a run that change its forecast and its budget."""
-    from benchmarks.runs.forecast.options import ForecastOptions
+    from benchmarks.runs.forecast.budget import ForecastOptions
 
     return ForecastOptions(
-        rates=tuple(arguments["rates"] or ()),
         on=arguments["on"],
         budget_hours=arguments["budget_hours"],
         trim=arguments["trim"],

@@ -123,8 +123,7 @@ def worth_another(
 
     `at_hand` says that a process which has imported its libraries would become it.
     """
-    remote = placement.endpoint is not None and placement.server is None
-    if remote or (placement.workers is not None and workers >= placement.workers):
+    if placement.remote or (placement.workers is not None and workers >= placement.workers):
         return False
     batches = 1
     if placement.workers is None and at_hand:

@@ -203,7 +203,7 @@ def lane_of(journal: SpanJournal, queue: StageQueue, node: Node) -> WorkerLane:
         gpus=placement.num_gpus,
         cpus=placement.num_cpus,
         slots=placement.concurrency,
-        remote=placement.endpoint is not None and placement.server is None,
+        remote=placement.remote,
     )
 
 

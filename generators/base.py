@@ -242,6 +242,11 @@ class Placement:
     server: ServerCommand | None = None
     """The server that each worker starts, which then is the stage's endpoint."""
 
+    @property
+    def remote(self) -> bool:
+        """Whether an endpoint that somebody else runs does the work."""
+        return self.endpoint is not None and self.server is None
+
 
 @dataclass(frozen=True, kw_only=True)
 class StageSpec:

@@ -14,10 +14,8 @@ from rich.text import Text
 
 from benchmarks.results.table import ResultTable
 from benchmarks.runs.experiment import Experiment, superseded
+from benchmarks.runs.forecast.budget import NO_OPTIONS, ForecastOptions, planned_forecast
 from benchmarks.runs.forecast.forecast import Forecast
-from benchmarks.runs.forecast.options import ForecastOptions
-from benchmarks.runs.forecast.planned_forecast import NO_OPTIONS, planned_forecast
-from benchmarks.runs.forecast.table import forecast_table
 from cluster.counts import StageCount
 from cluster.store import Store
 from pipelines.presets import retirements
@@ -97,7 +95,7 @@ class RunPlan:
     @property
     def forecast_table(self) -> ResultTable:
         """What the run will take, by stage, with where each rate comes from."""
-        return forecast_table(self.forecast)
+        return self.forecast.table
 
     def _repr_html_(self) -> str:
         return self.table.html

@@ -31,8 +31,6 @@ _WATCHED_EVERY_S = 2.0
 _MESSAGE_S = 0.001
 _ENDING_S = 0.2
 """How long a process that is killed takes to end, and a driver to hear of an end."""
-_TICK_S = 1.0
-"""The shortest wait for what does not happen: to ask more often tells no more."""
 GIVEN_UP_S = 30.0
 """After so much silence a node is taken to be dead, and its hosts are ended."""
 
@@ -57,7 +55,7 @@ class Speeds:
             "host": self.load_s,
             "run": records * self.record_s,
         }
-        return times.get(method, 0.0) + _MESSAGE_S
+        return times.get(method, 0.0)
 
 
 @dataclass(eq=False)
@@ -104,6 +102,8 @@ class SimulatedHost:
     """By what its times are multiplied."""
     ends_after_batch: bool = False
     """It ends once its next batch is committed, before it has said so."""
+    since: float = 0.0
+    """When it was started."""
     alive: bool = True
     _free_at: float = 0.0
     _pending: list[_Answer] = field(default_factory=list)
@@ -124,7 +124,8 @@ class SimulatedHost:
     ) -> None:
         records = len(args[0]) if method == "run" else 0
         spec = args[0] if method == "host" else self.worker.spec
-        seconds = self.world.speeds.of(spec, method, records) * self.slowness
+        computing_s = self.world.speeds.of(spec, method, records) * self.slowness
+        seconds = computing_s + _MESSAGE_S
         now = self.world.now
         ended = (now if control else max(now, self._free_at)) + seconds
         if not control:
@@ -144,8 +145,7 @@ class SimulatedHost:
     def end(self, reason: str) -> None:
         """It is no more, from this moment on."""
         if self.alive:
-            self.alive = False
-            self.world.hosts.remove(self)
+            self.world.free(self)
             self.world.at(self.world.now + _ENDING_S, lambda: self._fail(reason))
 
     def _compute(self, answer: _Answer, method: str, args: tuple[Any, ...]) -> None:
@@ -179,9 +179,28 @@ class SimulatedHost:
 class World:
     """Nodes, their hosts, and the clock."""
 
-    def __init__(self, nodes: Sequence[Node], speeds: Speeds | None = None) -> None:
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        speeds: Speeds | None = None,
+        *,
+        make_worker: Callable[[tuple[Any, ...]], Any] = _Worker,
+        tick_s: float = 1.0,
+    ) -> None:
+        """Set the clock to 0.
+
+        Args:
+            nodes: The nodes at the beginning.
+            speeds: How long calls take.
+            make_worker: Makes what a host holds, of what `Executor.start` is given.
+            tick_s: The shortest wait for what does not happen: to ask more often tells no
+                more.
+        """
         self.now = 0.0
         self.speeds = speeds or Speeds()
+        self.make_worker, self.tick_s = make_worker, tick_s
+        self.gpu_seconds = 0.0
+        """For which hosts that have ended held GPUs."""
         self.listed = list(nodes)
         """The nodes that are taken to be alive."""
         self.hosts: list[SimulatedHost] = []
@@ -236,9 +255,14 @@ class World:
             self._end_with_node(host)
         self._gone.add(node.id)
 
-    def _end_with_node(self, host: SimulatedHost) -> None:
+    def free(self, host: SimulatedHost) -> None:
+        """A host holds nothing any more."""
         host.alive = False
         self.hosts.remove(host)
+        self.gpu_seconds += host.placement.num_gpus * (self.now - host.since)
+
+    def _end_with_node(self, host: SimulatedHost) -> None:
+        self.free(host)
         self.when_reached(host.node, lambda: host._fail("its node has died"))
 
     def cut(self, node: Node, seconds: float) -> None:
@@ -316,7 +340,8 @@ class SimulatedExecutor:
     ) -> SimulatedHost:
         """Start a host; on a node that is gone it is heard of no more."""
         world = self.world
-        host = SimulatedHost(self, placement, node, _Worker(given))
+        worker = world.make_worker(given)
+        host = SimulatedHost(self, placement, node, worker, since=world.now)
         world.hosts.append(host)
         free = node.total
         for other in world.hosts:
@@ -330,7 +355,8 @@ class SimulatedExecutor:
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready; time passes meanwhile."""
-        until = self.world.now + (max(timeout_s, _TICK_S) if timeout_s else 0.0)
+        tick_s = max(timeout_s, self.world.tick_s) if timeout_s else 0.0
+        until = self.world.now + tick_s
         while not any(ref.ready for ref in refs):
             if not self.world.advance(until):
                 break

@@ -12,7 +12,7 @@ from trial import plan_of, sample
 
 from benchmarks.runs.forecast.forecast import Forecast
 from benchmarks.runs.forecast.machine import Machine
-from benchmarks.runs.forecast.sources import Sources
+from benchmarks.runs.forecast.rates import Sources
 from benchmarks.runs.forecast.work import Flow, StageWork
 from benchmarks.runs.run_directory import stage_facts
 from cluster.counts import count
@@ -89,5 +89,5 @@ def forecast_of(
     plan: Plan, root: Path, machine: Machine = TWO_CPUS, **options: Any
 ) -> Forecast:
     """The forecast of a plan whose run directory is `root`."""
-    sources = Sources.at(root, machine, files=options.pop("files", ()))
+    sources = Sources.at(root, machine)
     return Forecast.of(plan, count(plan, Store(root)), sources, **options)

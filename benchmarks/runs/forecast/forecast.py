@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Any, Literal, get_args
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from benchmarks.durations import in_words
+from benchmarks.results.table import ResultTable
 from benchmarks.runs.forecast.machine import Machine
-from benchmarks.runs.forecast.rates import FigureRange, StageRates
+from benchmarks.runs.forecast.rates import FigureRange, Origin, Sources, StageRates
 from benchmarks.runs.forecast.simulation import Simulated, WorkerSpeed, simulate
-from benchmarks.runs.forecast.sources import Sources
 from benchmarks.runs.forecast.work import StageWork, work_of
 from cluster.counts import StageCount
 from cluster.plan import Plan
 from generators.base import StageSpec
 
-End = Literal["mean", "low", "high"]
-_PRICES = ("price_per_million_input", "price_per_million_output", "price_per_image")
+_NOTHING = FigureRange.exact(0.0)
+_PRICES = (
+    ("price_per_million_input", "input_tokens", 1e-6),
+    ("price_per_million_output", "output_tokens", 1e-6),
+    ("price_per_image", "images", 1.0),
+)
+_HEAD = (
+    *("stage", "records", "s each", "load s", "workers", "tokens in", "tokens out"),
+    *("disk", "cost", "from"),
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +48,11 @@ class StageForecast:
         return self.work.jobs
 
     @property
+    def busy_s(self) -> float:
+        """Seconds in which its workers compute, as far as is known."""
+        return self.rates.seconds.mean * self.jobs if self.rates.seconds else 0.0
+
+    @property
     def gap(self) -> str:
         """What no source knows about its time; empty where all is known."""
         names = [] if self.rates.seconds else ["seconds per record"]
@@ -46,35 +60,56 @@ class StageForecast:
         return " and ".join(names)
 
     def used(self, name: str) -> float | None:
-        """How much of `input_tokens`, `output_tokens` or `disk_bytes` it will use."""
-        each = getattr(self.rates.usage, name)
-        return None if each is None else float(each * self.jobs)
+        """Return how much of `input_tokens`, `output_tokens` or `disk_bytes` it uses."""
+        each = self.rates.usage.get(name)
+        return None if each is None else each * self.jobs
 
     @property
     def money(self) -> float | None:
         """In the unit of its prices; 0 without an endpoint, None where it is not known."""
-        each = cost_per_record(self.spec, self.rates)
+        each = _cost_per_record(self.spec, self.rates.usage)
         return None if each is None else each * self.jobs
 
+    @property
+    def as_json(self) -> dict[str, Any]:
+        """As the manifest keeps it."""
+        rates = self.rates
+        return {
+            "jobs": round(self.jobs, 2),
+            "at_most": self.work.bound,
+            "seconds_per_record": rates.seconds and asdict(rates.seconds),
+            "load_seconds": rates.load_s and asdict(rates.load_s),
+            "workers": self.workers,
+            "origin": rates.origin.value,
+            "detail": rates.detail,
+        }
 
-def cost_per_record(spec: StageSpec, rates: StageRates) -> float | None:
-    """By the config's prices, else as recorded; None where neither is known."""
-    remote = spec.placement.endpoint is not None and spec.placement.server is None
-    if not remote:
+    @property
+    def row(self) -> list[str]:
+        """Its row in the table of the forecast."""
+        rates, disk, money = self.rates, self.used("disk_bytes"), self.money
+        named = rates.origin in (Origin.UNKNOWN, Origin.PUBLISHED)
+        tokens = (self.used(name) for name in ("input_tokens", "output_tokens"))
+        return [
+            self.spec.name,
+            f"{'at most ' if self.work.bound else ''}{self.jobs:,.0f}",
+            *(_figure(span) for span in (rates.seconds, rates.load_s)),
+            str(self.workers),
+            *("" if amount is None else f"{amount:,.0f}" for amount in tokens),
+            "?" if disk is None else _bytes_text(disk),
+            "?" if money is None else (f"{money:,.4g}" if money else ""),
+            rates.origin.value if named else f"{rates.origin.value}: {rates.detail}",
+        ]
+
+
+def _cost_per_record(spec: StageSpec, usage: Mapping[str, float]) -> float | None:
+    """Return it by the config's prices, else as recorded; None where neither is known."""
+    if not spec.placement.remote:
         return 0.0
-    read, written, image = (spec.options.get(name) for name in _PRICES)
-    usage = rates.usage
-    total, priced = 0.0, False
-    for price, amount, unit in (
-        (read, usage.input_tokens, 1e6),
-        (written, usage.output_tokens, 1e6),
-        (image, usage.images, 1.0),
-    ):
-        if price is not None:
-            if amount is None:
-                return usage.cost
-            total, priced = total + price * amount / unit, True
-    return total if priced else usage.cost
+    priced = [p for p in _PRICES if spec.options.get(p[0]) is not None]
+    if not priced or any(amount not in usage for _, amount, _ in priced):
+        return usage.get("cost")
+    return sum(float(spec.options[p]) * usage[amount] * unit for p, amount, unit in priced)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +124,7 @@ class Forecast:
     """Held by workers, loading and idling included."""
     missing: Sequence[str] = ()
     """What no source knows about its time."""
-    notes: Sequence[str] = field(default=())
+    notes: Sequence[str] = ()
 
     @classmethod
     def of(
@@ -100,40 +135,35 @@ class Forecast:
         *,
         max_cost: float | None = None,
     ) -> Forecast:
-        """The forecast of running `plan`, whose jobs are `counts`.
+        """Forecast running `plan`, whose jobs are `counts`.
 
         `max_cost` is what all endpoints may cost together.
         """
         work = work_of(plan, counts, sources)
         rates = {w.spec.digest: sources.rates(w.spec, w.jobs) for w in work}
-        runs = {end: _simulated(work, rates, sources.machine, end) for end in get_args(End)}
+        mean, *ends = (_simulated(work, rates, sources, e) for e in ("mean", "low", "high"))
         stages = [
             StageForecast(
-                work=w,
-                rates=rates[w.spec.digest],
-                workers=runs["mean"].workers[w.spec.digest],
+                work=w, rates=rates[w.spec.digest], workers=mean.workers[w.spec.digest]
             )
             for w in work
         ]
         overhead = sources.overhead_s
-        missing = [*gaps(stages), *([] if overhead else ["start of Ray"])]
-        seconds = _span({end: run.seconds for end, run in runs.items()})
-        held = _span({end: run.gpu_seconds / 3600 for end, run in runs.items()})
+        missing = [*_gaps(stages), *([] if overhead else ["start of Ray"])]
+        seconds = _span(*(run.seconds for run in (mean, *ends)))
         return cls(
             machine=sources.machine,
             stages=stages,
-            seconds=seconds + (overhead or FigureRange.exact(0.0))
-            if work
-            else FigureRange.exact(0.0),
-            gpu_hours=held,
+            seconds=seconds + (overhead or _NOTHING) if work else _NOTHING,
+            gpu_hours=_span(*(run.gpu_seconds / 3600 for run in (mean, *ends))),
             missing=missing if work else (),
-            notes=[*_notes(stages, sources, max_cost), *_unplaced(runs["mean"], sources)],
+            notes=[*_notes(stages, sources, mean), *_ceilings(stages, max_cost)],
         )
 
     @property
-    def complete(self) -> bool:
-        """Whether all of its time is known; otherwise it is a lower bound."""
-        return not self.missing
+    def unmeasured(self) -> str:
+        """The stages whose time no source knows; empty where all is known."""
+        return ", ".join(_gaps(self.stages))
 
     @property
     def on_gpus(self) -> bool:
@@ -146,7 +176,7 @@ class Forecast:
         return self.gpu_hours if self.on_gpus else self.seconds * (1 / 3600)
 
     def total(self, name: str) -> tuple[float, bool]:
-        """The sum of `input_tokens`, `output_tokens`, `disk_bytes` or `money`.
+        """Return the sum of `input_tokens`, `output_tokens`, `disk_bytes` or `money`.
 
         Over all stages, and whether all of them are known.
         """
@@ -154,9 +184,9 @@ class Forecast:
         known = [value for value in values if value is not None]
         if name == "money":
             return sum(known), len(known) == len(values)
-        told = [stage.rates.usage_origin != "unknown" for stage in self.stages]
-        return sum(known), all(told)
+        return sum(known), all(stage.rates.usage for stage in self.stages)
 
+    @property
     def as_json(self) -> dict[str, Any]:
         """As the manifest keeps it."""
         names = ("input_tokens", "output_tokens", "disk_bytes", "money")
@@ -164,15 +194,76 @@ class Forecast:
             "machine": str(self.machine),
             "seconds": asdict(self.seconds),
             "gpu_hours": asdict(self.gpu_hours),
-            "lower_bound": not self.complete,
+            "lower_bound": bool(self.missing),
             "missing": list(self.missing),
             **{name: round(self.total(name)[0], 6) for name in names},
-            "stages": {stage.spec.folder: _as_json(stage) for stage in self.stages},
+            "stages": {stage.spec.folder: stage.as_json for stage in self.stages},
         }
 
+    @property
+    def headline(self) -> str:
+        """The totals on one line."""
+        if self.stages and all(s.rates.origin is Origin.UNKNOWN for s in self.stages):
+            return "none yet, as nothing of this run was measured here before"
+        least = "at least " if self.missing else ""
+        parts = [f"{least}{span_text(self.seconds)}"]
+        if self.on_gpus:
+            hours = self.gpu_hours
+            parts.append(
+                f"{least}{hours.mean:.3g} GPU-hours ({hours.low:.3g} to {hours.high:.3g})"
+            )
+        totals = {n: self.total(n) for n in ("input_tokens", "output_tokens")}
+        known = all(knows for _, knows in totals.values())
+        read, written = (amount for amount, _ in totals.values())
+        if read or written or known:
+            amounts = f"{read:,.0f} tokens read and {written:,.0f} written"
+            parts.append(f"{'' if known else 'at least '}{amounts}")
+        disk, known = self.total("disk_bytes")
+        if disk or known:
+            parts.append(f"{'' if known else 'at least '}{_bytes_text(disk)} of records")
+        money, known = self.total("money")
+        if money or not known:
+            least = "" if known else "at least "
+            parts.append(f"{least}{money:,.4g} in the unit of the prices")
+        return "; ".join(parts)
 
-def gaps(stages: Iterable[StageForecast]) -> list[str]:
-    """What no source knows about the time of stages, in words."""
+    @property
+    def table(self) -> ResultTable:
+        """One row per stage with work; the totals and what is not known below."""
+        notes = [self.headline]
+        if self.missing:
+            notes.append(f"not known, so not counted: {', '.join(self.missing)}")
+            notes.append(
+                "to measure it, run a few queries (--limit 8) into a folder beside it"
+            )
+        published = [s for s in self.stages if s.rates.origin is Origin.PUBLISHED]
+        notes += [f"{s.spec.name}, published: {s.rates.detail}" for s in published]
+        title, rows = f"Forecast for {self.machine}", [stage.row for stage in self.stages]
+        return ResultTable.of(title, _HEAD, rows, [*notes, *self.notes])
+
+
+def _simulated(
+    work: Sequence[StageWork], rates: Mapping[str, StageRates], sources: Sources, end: str
+) -> Simulated:
+    """Simulate the run with every rate at its mean, or at its low or high end."""
+
+    def at(span: FigureRange | None) -> float:
+        return float(getattr(span or _NOTHING, end))
+
+    speeds = {
+        digest: WorkerSpeed(at(r.seconds), at(r.load_s), at(r.takeover_s or r.load_s))
+        for digest, r in rates.items()
+    }
+    return simulate(work, speeds, sources.machine.resources)
+
+
+def _span(mean: float, *ends: float) -> FigureRange:
+    # Another order of stages may make a slower rate finish earlier, by a little.
+    return FigureRange(mean, min(mean, *ends), max(mean, *ends))
+
+
+def _gaps(stages: Sequence[StageForecast]) -> list[str]:
+    """Name what no source knows about the time of stages."""
     names: dict[str, list[str]] = {}
     for stage in stages:
         hint = stage.rates.elsewhere
@@ -181,90 +272,69 @@ def gaps(stages: Iterable[StageForecast]) -> list[str]:
     return [f"{gap} of {', '.join(known)}" for gap, known in names.items() if gap]
 
 
-def _as_json(stage: StageForecast) -> dict[str, Any]:
-    rates = stage.rates
-    return {
-        "jobs": round(stage.jobs, 2),
-        "at_most": stage.work.bound,
-        "seconds_per_record": rates.seconds and asdict(rates.seconds),
-        "load_seconds": rates.load_s and asdict(rates.load_s),
-        "workers": stage.workers,
-        "origin": rates.origin.value,
-        "detail": rates.detail,
-    }
-
-
-def _simulated(
-    work: Sequence[StageWork],
-    rates: Mapping[str, StageRates],
-    machine: Machine,
-    end: End,
-) -> Simulated:
-    speeds = {digest: _speed(r, end) for digest, r in rates.items()}
-    return simulate(work, speeds, machine.resources)
-
-
-def _speed(rates: StageRates, end: End) -> WorkerSpeed:
-    nothing = FigureRange.exact(0.0)
-    loads = rates.load_s or nothing
-    return WorkerSpeed(
-        (rates.seconds or nothing).at(end),
-        loads.at(end),
-        (rates.takeover_s or loads).at(end),
-    )
-
-
-def _span(values: Mapping[End, float]) -> FigureRange:
-    # Another order of stages may make a slower rate finish earlier, by a little.
-    low, high = min(values.values()), max(values.values())
-    return FigureRange(values["mean"], low, high)
-
-
 def _notes(
-    stages: Sequence[StageForecast], sources: Sources, max_cost: float | None
-) -> list[str]:
-    names = [stage.spec.name for stage in stages if stage.work.bound]
-    notes = []
-    if names:
-        notes.append(
+    stages: Sequence[StageForecast], sources: Sources, run: Simulated
+) -> Iterator[str]:
+    if names := [stage.spec.name for stage in stages if stage.work.bound]:
+        yield (
             f"no run tells how many records follow for {', '.join(names)}: their most "
             "are counted"
         )
-    if once := [s.spec.name for s in stages if s.rates.load_s and not s.rates.load_s.wide]:
-        notes.append(
+    loads = [(s.spec.name, s.rates.load_s) for s in stages if s.rates.load_s]
+    if once := [name for name, span in loads if span.low == span.high]:
+        yield (
             f"one load of {', '.join(once)} was measured, so the range leaves out how "
             "loads differ"
         )
     if sources.address is not None and not sources.machine.described:
-        notes.append(
+        yield (
             f"the cluster at {sources.address} was not asked for its size: this is for "
             f"{sources.machine}; describe it with --on, such as --on 2x8xH100"
         )
-    return notes + _ceilings(stages, max_cost)
+    for name in run.unplaced:
+        yield f"{name} fits on no node of {sources.machine}, and is not counted"
 
 
-def _ceilings(stages: Sequence[StageForecast], most: float | None) -> list[str]:
-    notes = []
+def _ceilings(stages: Sequence[StageForecast], most: float | None) -> Iterator[str]:
     money = sum(stage.money or 0.0 for stage in stages)
     if most is not None and money > most:
-        notes.append(
+        yield (
             f"costs of {money:.4g} are more than engine.max_cost {most:g}: once it is "
             "reached, what still waits for a paid stage fails"
         )
     for stage in stages:
         own = stage.spec.options.get("max_cost")
         if own is not None and (stage.money or 0.0) > own:
-            notes.append(
+            yield (
                 f"{stage.spec.name}: costs of {stage.money:.4g} are more than its "
                 f"max_cost {own:g}"
             )
         if stage.money is None:
-            notes.append(f"{stage.spec.name}: prices or its tokens per record are unknown")
-    return notes
+            yield f"{stage.spec.name}: prices or its tokens per record are unknown"
 
 
-def _unplaced(run: Simulated, sources: Sources) -> list[str]:
-    return [
-        f"{name} fits on no node of {sources.machine}, and is not counted"
-        for name in run.unplaced
-    ]
+# ------------------------------------------------------------------------------ wording
+
+
+def span_text(span: FigureRange) -> str:
+    """Word a time: `41 s (35 to 50)`, or hours and minutes."""
+    if span.low == span.high:
+        return time_text(span.mean)
+    return f"{time_text(span.mean)} ({time_text(span.low)} to {time_text(span.high)})"
+
+
+def time_text(seconds: float) -> str:
+    """Word a time: `93 s`, `12 min 05 s` or `3 h 20 min`."""
+    return in_words(seconds, seconds_below=120)
+
+
+def _bytes_text(amount: float) -> str:
+    return f"{amount / 1e9:.3g} GB" if amount >= 1e9 else f"{amount / 1e6:.3g} MB"
+
+
+def _figure(span: FigureRange | None) -> str:
+    if span is None:
+        return "?"
+    if f"{span.low:.2g}" == f"{span.high:.2g}":
+        return f"{span.mean:.3g}"
+    return f"{span.mean:.3g} ({span.low:.2g}-{span.high:.2g})"

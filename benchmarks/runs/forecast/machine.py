@@ -15,8 +15,9 @@ from generators.errors import UsageError
 _FORM = re.compile(
     r"(?:(?P<nodes>\d+)x)?(?P<gpus>\d+)x(?P<name>[^,]*[A-Za-z][^,]*)(?:,(?P<cpus>\d+)cpu)?"
 )
-_PLENTY_GIB = 2**20
-"""Host memory of a described node, which is not asked for."""
+_BRANDS = {"nvidia", "geforce", "tesla", "amd", "instinct"}
+_PLENTY = 2.0**50
+"""Host memory of a described node in bytes, which is not asked for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,18 +35,45 @@ class Machine:
 
     @classmethod
     def from_hardware(cls, about: Mapping[str, Any]) -> Self:
-        """From a manifest's entry `hardware`, where GPUs have their driver's version."""
+        """Read a manifest's entry `hardware`, where GPUs have their driver's version."""
         gpus = about.get("gpus") or []
         name = gpus[0].partition(",")[0].strip() if gpus else ""
-        cpus = about.get("cpus") or os.cpu_count() or 1
-        return cls(cpus=cpus, gpus=len(gpus), gpu=name)
+        return cls(cpus=about.get("cpus") or os.cpu_count() or 1, gpus=len(gpus), gpu=name)
+
+    @classmethod
+    def of(cls, text: str | None) -> Self:
+        """Return the machines `[NODESx]GPUSxNAME[,CPUScpu]`; this one for None.
+
+        UsageError for any other text.
+        """
+        if text is None:
+            return cls.from_hardware(hardware())
+        match = _FORM.fullmatch(text.strip())
+        if match is None or not int(match["nodes"] or 1):
+            raise UsageError(
+                f"--on {text!r} is not of the form [NODESx]GPUSxNAME[,CPUScpu], such as "
+                "8xH100 or 2x8xA100,64cpu"
+            )
+        gpus = int(match["gpus"])
+        return cls(
+            nodes=int(match["nodes"] or 1),
+            cpus=int(match["cpus"] or max(os.cpu_count() or 1, 4 * gpus)),
+            gpus=gpus,
+            gpu=match["name"].strip(),
+            described=True,
+        )
 
     @property
     def resources(self) -> list[Node]:
         """The nodes as the scheduler counts them."""
-        memory = float(_PLENTY_GIB * 2**30)
-        total = Resources(float(self.cpus), float(self.gpus), memory)
+        total = Resources(float(self.cpus), float(self.gpus), _PLENTY)
         return [Node(str(i), total) for i in range(self.nodes)]
+
+    def runs_like(self, other: Machine, num_gpus: float) -> bool:
+        """Return whether a worker with `num_gpus` GPUs is as fast on both."""
+        if num_gpus:
+            return bool(self.gpus and other.gpus) and same_gpu(self.gpu, other.gpu)
+        return self.cpus == other.cpus and bool(self.gpus) == bool(other.gpus)
 
     def __str__(self) -> str:
         gpus = f"{self.gpus} x {self.gpu}, " if self.gpus else ""
@@ -53,39 +81,9 @@ class Machine:
         return f"{nodes}{gpus}{self.cpus} CPUs"
 
 
-def this_machine() -> Machine:
-    """The machine of this process."""
-    return Machine.from_hardware(hardware())
-
-
-def described(text: str) -> Machine:
-    """The machines `[NODESx]GPUSxNAME[,CPUScpu]`; UsageError for anything else."""
-    match = _FORM.fullmatch(text.strip())
-    if match is None or not int(match["nodes"] or 1):
-        raise UsageError(
-            f"--on {text!r} is not of the form [NODESx]GPUSxNAME[,CPUScpu], such as "
-            "8xH100 or 2x8xA100,64cpu"
-        )
-    gpus = int(match["gpus"])
-    return Machine(
-        nodes=int(match["nodes"] or 1),
-        cpus=int(match["cpus"] or max(os.cpu_count() or 1, 4 * gpus)),
-        gpus=gpus,
-        gpu=match["name"].strip(),
-        described=True,
-    )
-
-
 def same_gpu(one: str, other: str) -> bool:
-    """Whether two names are of one kind of GPU: `A100` is `NVIDIA A100-SXM4-80GB`."""
-    first, second = (set(re.findall(r"[a-z0-9]+", n.lower())) for n in (one, other))
-    brands = {"nvidia", "geforce", "tesla", "amd", "instinct"}
-    first, second = first - brands, second - brands
+    """Return whether two names are of one GPU: `A100` is `NVIDIA A100-SXM4-80GB`."""
+    first, second = (
+        set(re.findall(r"[a-z0-9]+", n.lower())) - _BRANDS for n in (one, other)
+    )
     return bool(first and second) and (first <= second or second <= first)
-
-
-def same_hardware(stage_gpus: float, one: Machine, other: Machine) -> bool:
-    """Whether a stage that takes `stage_gpus` GPUs runs alike on both."""
-    if stage_gpus:
-        return bool(one.gpus and other.gpus) and same_gpu(one.gpu, other.gpu)
-    return one.cpus == other.cpus and bool(one.gpus) == bool(other.gpus)

@@ -1,31 +1,39 @@
-"""A simulated run: stages take turns on nodes by the scheduler's rules, on a clock.
+"""The run that a forecast is made of: the engine itself on a virtual clock.
 
-It has the rules of `cluster.allocation`: every stage with work gets a worker where one
-fits, then more of them; idle workers hand their process over, or give way where not all
-fit. Which stages come first is asked of `cluster.claims`, as in the engine. Jobs are
-counted in chunks of whole batches, so that a large plan takes no longer than a small one.
+Scheduler, allocation and workers' hosts are those of a run (`cluster.executors.simulated`).
+Only the jobs stand for others: where there are many, each is counted for `scale` records
+and takes as long as they do, so that a large plan takes no longer than a small one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 from benchmarks.runs.forecast.work import StageWork
-from cluster.claims import Claim, served
-from cluster.placement import (
-    IDLE_BEFORE_EVICTION_S,
-    Node,
-    Resources,
-    best_node,
-    may_follow,
-)
+from cluster.executors.simulated import Speeds, World
+from cluster.placement import Node, Resources
+from cluster.plan import EngineOptions, Plan
+from cluster.records import Item, RecordRow
+from cluster.schedule import Scheduler
+from cluster.store import Store
+from cluster.watcher import StageProgress
+from cluster.worker import Receipt, WorkerInfo
+from generators.base import Job, OutcomeName, Skip, StageSpec, Walk
+from generators.document import Request
 
-_CHUNKS = 150
-"""Chunks of a stage's jobs, about."""
-_CHUNKS_PER_WORKER = 8
-_ROUNDING = 1e-6
+_LEAST_JOBS = 400
+"""A stage with no more records is simulated record by record."""
+_JOBS_PER_WORKER = 24
+"""More than the engine wants to wait for a worker before it starts another."""
+_TICK = 0.001
+"""Of the run: how closely idle workers are looked at."""
+_COUNTED = RecordRow(OutcomeName.SKIPPED, None, "only counted", 0, (), "", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,275 +56,203 @@ class Simulated:
     gpu_seconds: float
     """Seconds for which workers held GPUs, loading and idling included."""
     workers: Mapping[str, int]
-    """Most workers of a stage at a time."""
+    """Most workers of a stage at a time, by its digest."""
     unplaced: Sequence[str] = ()
     """Names of stages of which no worker fits on any node."""
-
-
-@dataclass(eq=False)
-class _Worker:
-    queue: _Queue
-    node: str
-    started: float
-    free_at: float
-    """When it has loaded, or finished its chunk; in the past while it is idle."""
-    jobs: float = 0.0
-    """In its chunk."""
-
-
-@dataclass(eq=False)
-class _Queue:
-    work: StageWork
-    speed: WorkerSpeed
-    chunk: float
-    need: Resources
-    pending: float
-    left: float
-    """Jobs that are not done, later ones included."""
-    feeds: list[tuple[_Queue, float]] = field(default_factory=list)
-    """Stages that get jobs from this one, and how many per job done."""
-    workers: list[_Worker] = field(default_factory=list)
-    most_workers: int = 0
-
-    @property
-    def has_work(self) -> bool:
-        return self.pending > _ROUNDING
-
-    @property
-    def busy(self) -> bool:
-        return self.has_work or any(worker.jobs for worker in self.workers)
 
 
 def simulate(
     work: Sequence[StageWork], speeds: Mapping[str, WorkerSpeed], nodes: Sequence[Node]
 ) -> Simulated:
-    """Let the stages run on `nodes`; `speeds` are by the stage's digest."""
-    return _Simulation(work, speeds, nodes).run()
+    """Let the stages run on `nodes`; `speeds` are by the stage's digest.
 
+    Stages that fit on no node take no time.
+    """
+    placed = [w for w in work if _most_workers(w.spec, nodes)]
+    chunks = _Chunks(placed, _scale(placed, nodes))
+    world = World(
+        nodes,
+        _Rates(chunks=chunks, by_stage=speeds),
+        make_worker=_CountingWorker,
+        tick_s=max(1.0, _least_seconds(placed, speeds, nodes) * _TICK),
+    )
+    workers = Counter[str]()
+    names = {w.spec.name: w.spec.digest for w in work}
 
-class _Simulation:
-    def __init__(
-        self,
-        work: Sequence[StageWork],
-        speeds: Mapping[str, WorkerSpeed],
-        nodes: Sequence[Node],
-    ) -> None:
-        self.nodes = nodes
-        self.now = self.gpu_seconds = 0.0
-        self.queues = {w.spec.digest: self._queue(w, speeds) for w in work}
-        self.unplaced = [q for q in self.queues.values() if not self._fits(q)]
-        self._free = {node.id: node.total for node in nodes}
-        for queue in self.queues.values():
-            self._connect(queue)
-
-    def _queue(self, work: StageWork, speeds: Mapping[str, WorkerSpeed]) -> _Queue:
-        placement = work.spec.placement
-        need = Resources.of_placement(placement)
-        batch = max(placement.batch_size, placement.concurrency, 1)
-        slots = sum(_slots(need, node.total) for node in self.nodes)
-        chunks = max(_CHUNKS, _CHUNKS_PER_WORKER * slots)
-        return _Queue(
-            work=work,
-            speed=speeds.get(work.spec.digest, WorkerSpeed(0.0)),
-            chunk=batch * max(1, math.ceil(work.jobs / batch / chunks)),
-            need=need,
-            pending=work.known,
-            left=work.jobs,
+    def watch(stages: Sequence[StageProgress]) -> None:
+        workers.update(
+            {names[s.name]: max(0, s.workers - workers[names[s.name]]) for s in stages}
         )
 
-    def _connect(self, queue: _Queue) -> None:
-        for flow in queue.work.flows:
-            feeder = self.queues.get(flow.feeder)
-            if feeder is None or feeder is queue or not feeder.left:
-                queue.pending += flow.jobs
-            else:
-                feeder.feeds.append((queue, flow.jobs / feeder.left))
+    with TemporaryDirectory() as nowhere, world.driver() as executor:
+        store, options = Store(Path(nowhere)), EngineOptions(placement_timeout_s=math.inf)
+        Scheduler(chunks.plan, store, options, executor, on_turn=watch).run()
+        seconds = world.now
+        world.pass_time(1.0)  # until the hosts have ended
+    return Simulated(
+        seconds=seconds,
+        gpu_seconds=world.gpu_seconds,
+        workers=workers,
+        unplaced=[w.spec.name for w in work if w not in placed],
+    )
 
-    def _fits(self, queue: _Queue) -> bool:
-        return any(queue.need.fits(node.total) for node in self.nodes)
 
-    # --------------------------------------------------------------------- the clock
+def _least_seconds(
+    work: Sequence[StageWork], speeds: Mapping[str, WorkerSpeed], nodes: Sequence[Node]
+) -> float:
+    """Return the time of the longest stage, with all nodes to itself."""
+    return max(
+        (
+            w.jobs * _speed(speeds, w.spec).seconds / _most_workers(w.spec, nodes)
+            for w in work
+        ),
+        default=0.0,
+    )
 
-    def run(self) -> Simulated:
-        """Turn until nothing is left; a stage that fits nowhere takes no time."""
-        for queue in self.unplaced:
-            self._finish(queue, queue.pending)
-        while any(queue.busy for queue in self.queues.values()):
-            self._allocate()
-            self._dispatch()
-            if not self._advance():
-                break
-        for worker in list(self._workers()):
-            self._stop(worker)
-        return Simulated(
-            seconds=self.now,
-            gpu_seconds=self.gpu_seconds,
-            workers={d: q.most_workers for d, q in self.queues.items()},
-            unplaced=[q.work.spec.name for q in self.unplaced],
+
+def _speed(speeds: Mapping[str, WorkerSpeed], spec: StageSpec) -> WorkerSpeed:
+    return speeds.get(spec.digest, WorkerSpeed(0.0))
+
+
+def _scale(work: Sequence[StageWork], nodes: Sequence[Node]) -> float:
+    """Return how many records a job stands for."""
+    most = max((_most_workers(w.spec, nodes) for w in work), default=0)
+    jobs = max((w.jobs for w in work), default=0.0)
+    return max(1.0, jobs / max(_LEAST_JOBS, _JOBS_PER_WORKER * most))
+
+
+def _most_workers(spec: StageSpec, nodes: Sequence[Node]) -> int:
+    """Return how many workers of a stage fit on the nodes."""
+    need = Resources.of_placement(spec.placement)
+    return sum(_fitting(need, node.total) for node in nodes if need.fits(node.total))
+
+
+def _fitting(need: Resources, total: Resources) -> int:
+    pairs = ((total.gpus, need.gpus), (total.cpus, need.cpus), (total.memory, need.memory))
+    return int(min((has / takes for has, takes in pairs if takes > 0), default=1.0))
+
+
+class _Chunks:
+    """The jobs that stand for the records of a plan, and what each waits for."""
+
+    def __init__(self, work: Sequence[StageWork], scale: float) -> None:
+        self._work = {w.spec.digest: w for w in work}
+        self._specs = {w.spec.digest: _scaled(w.spec, scale) for w in work}
+        self.count = {d: math.ceil(w.jobs / scale) for d, w in self._work.items()}
+
+    @property
+    def plan(self) -> Plan:
+        """A walk for every job, those of all stages side by side."""
+        most = max(self.count.values(), default=0)
+        numbered = ((d, i) for i in range(most) for d, n in self.count.items() if i < n)
+        return _ChunkPlan(
+            systems=(),
+            samples=(),
+            scorers=(),
+            prompt=lambda sample, variant: (),
+            comparisons=[_Chunk(self, digest, i) for digest, i in numbered],
+            specs=list(self._specs.values()),
+            before={d: w.feeders & self.count.keys() for d, w in self._work.items()},
         )
 
-    def _workers(self) -> Iterator[_Worker]:
-        for queue in self.queues.values():
-            yield from queue.workers
+    def records(self, digest: str) -> float:
+        """Return how many records one job of a stage stands for."""
+        return self._work[digest].jobs / self.count[digest]
 
-    def _advance(self) -> bool:
-        """Go to the next moment at which something changes; False where there is none."""
-        moments = [
-            moment
-            for worker in self._workers()
-            for moment in (worker.free_at, worker.free_at + IDLE_BEFORE_EVICTION_S)
-            if moment > self.now
-        ]
-        if not moments:
-            return False
-        self.now = min(moments)
-        for worker in list(self._workers()):
-            if worker.jobs and worker.free_at <= self.now:
-                done, worker.jobs = worker.jobs, 0.0
-                self._finish(worker.queue, done)
-        return True
+    def walk(self, digest: str, i: int, after: frozenset[str] = frozenset()) -> Walk[Any]:
+        """Have job `i` of a stage done once the one that it follows from is."""
+        feeder = self._feeder(digest, i)
+        if feeder is not None and feeder[0] not in after:
+            yield from self.walk(*feeder, after | {digest})
+        yield [Job(self._specs[digest], Request((), seed=i), str(i))]
+        return Skip("only counted")
 
-    def _finish(self, queue: _Queue, jobs: float) -> None:
-        queue.left -= jobs
-        if queue in self.unplaced:
-            queue.pending = 0.0
-        for fed, each in queue.feeds:
-            fed.pending += jobs * each
-            if fed in self.unplaced:
-                self._finish(fed, jobs * each)
-
-    # -------------------------------------------------------------------- allocation
-
-    def _allocate(self) -> None:
-        """Turns, until one starts nothing."""
-        while self._turn():
-            pass
-
-    def _turn(self) -> bool:
-        """A turn of the allocator; whether it started a worker."""
-        waiting = (q for q in self.queues.values() if q.has_work and self._fits(q))
-        claims = served({q: self._claim(q) for q in waiting})
-        starved = [q for q, claim in claims.items() if not claim.workers]
-        if starved:
-            started = [self._start(q) or self._room(q, self._may_stop) for q in starved]
-        else:
-            growing = [(q, c.at_hand) for q, c in claims.items() if c.is_worth_another]
-            started = [self._grow(q, at_hand=at_hand) for q, at_hand in growing]
-        return any(started)
-
-    def _claim(self, queue: _Queue) -> Claim:
-        return Claim(
-            spec=queue.work.spec,
-            rank=queue.work.rank,
-            pending=queue.pending,
-            workers=len(queue.workers),
-            batch_size=queue.work.spec.placement.batch_size,
-            at_hand=self._process_for(queue, self._is_finished) is not None,
-            growing=self._growing(queue),
-        )
-
-    def _grow(self, queue: _Queue, *, at_hand: bool) -> bool:
-        if at_hand:
-            return self._take_over(queue, self._is_finished)
-        return self._start(queue) or self._room(queue, self._is_finished)
-
-    def _start(self, queue: _Queue) -> bool:
-        if self._take_over(queue, self._is_finished):
-            return True
-        node = best_node(queue.need, self._free)
-        if node is None:
-            return False
-        self._place(queue, node, queue.speed.load_s)
-        return True
-
-    def _take_over(self, queue: _Queue, may_leave: Callable[[_Worker], bool]) -> bool:
-        """Have the process of a worker that `may_leave` load the stage."""
-        worker = self._process_for(queue, may_leave)
-        if worker is None:
-            return False
-        self._stop(worker)
-        speed = queue.speed
-        load_s = speed.load_s if speed.takeover_s is None else speed.takeover_s
-        self._place(queue, worker.node, load_s)
-        return True
-
-    def _process_for(
-        self, queue: _Queue, may_leave: Callable[[_Worker], bool]
-    ) -> _Worker | None:
-        """A worker that `may_leave` and whose process may load the stage."""
-        for worker in filter(may_leave, self._workers()):
-            if may_follow(worker.queue.work.spec, queue.work.spec):
-                return worker
+    def _feeder(self, digest: str, i: int) -> tuple[str, int] | None:
+        """Return the stage and job that job `i` of a stage waits for, if any."""
+        work = self._work[digest]
+        at = (i + 0.5) * self.records(digest) - work.known
+        for flow in work.flows:
+            if 0 <= at < flow.jobs and flow.feeder in self.count:
+                return flow.feeder, int(at / flow.jobs * self.count[flow.feeder])
+            at -= flow.jobs
         return None
 
-    def _place(self, queue: _Queue, node: str, load_s: float) -> None:
-        self._free[node] -= queue.need
-        queue.workers.append(_Worker(queue, node, self.now, self.now + load_s))
-        queue.most_workers = max(queue.most_workers, len(queue.workers))
 
-    def _room(self, queue: _Queue, may_stop: Callable[[_Worker], bool]) -> bool:
-        """Start a worker in place of the fewest of one node that `may_stop`."""
-        if self._take_over(queue, may_stop):
-            return True
-        candidates: list[list[_Worker]] = []
-        for node, free in self._free.items():
-            selected: list[_Worker] = []
-            for worker in filter(may_stop, list(self._workers())):
-                if worker.node == node and queue.need.gains(free, worker.queue.need):
-                    selected.append(worker)
-                    free += worker.queue.need
-            if queue.need.fits(free):
-                candidates.append(selected)
-        for worker in min(candidates, key=len, default=[]):
-            self._stop(worker)
-        return bool(candidates) and self._start(queue)
-
-    def _is_idle(self, worker: _Worker) -> bool:
-        return not (worker.jobs or worker.queue.has_work or worker.free_at > self.now)
-
-    def _is_finished(self, worker: _Worker) -> bool:
-        return self._is_idle(worker) and not self._growing(worker.queue)
-
-    def _may_stop(self, worker: _Worker) -> bool:
-        settled = self.now - worker.free_at >= IDLE_BEFORE_EVICTION_S - _ROUNDING
-        return self._is_idle(worker) and (settled or not self._growing(worker.queue))
-
-    def _stop(self, worker: _Worker) -> None:
-        worker.queue.workers.remove(worker)
-        self._free[worker.node] += worker.queue.need
-        self.gpu_seconds += worker.queue.need.gpus * (self.now - worker.started)
-
-    def _growing(self, queue: _Queue) -> bool:
-        feeders = (self.queues.get(digest) for digest in queue.work.feeders)
-        return any(feeder is not None and feeder.busy for feeder in feeders)
-
-    # --------------------------------------------------------------------- computing
-
-    def _dispatch(self) -> None:
-        for queue in self.queues.values():
-            idle = [w for w in queue.workers if not w.jobs and w.free_at <= self.now]
-            for worker in idle:
-                if queue.has_work:
-                    self._take(queue, worker)
-
-    def _take(self, queue: _Queue, worker: _Worker) -> None:
-        placement = queue.work.spec.placement
-        size = queue.chunk
-        if not self._growing(queue):
-            share = math.ceil(queue.pending / len(queue.workers))
-            size = min(size, max(share, math.ceil(placement.batch_size / 2)))
-        worker.jobs = min(size, queue.pending)
-        queue.pending = max(0.0, queue.pending - worker.jobs)
-        asked = placement.endpoint is not None or placement.server is not None
-        at_once = placement.concurrency if asked else 1
-        seconds = worker.jobs * queue.speed.seconds / at_once
-        if at_once > 1:
-            seconds = max(seconds, queue.speed.seconds)
-        worker.free_at = self.now + max(seconds, _ROUNDING)
+def _scaled(spec: StageSpec, scale: float) -> StageSpec:
+    size = max(1, round(spec.placement.batch_size / scale))
+    return replace(spec, placement=replace(spec.placement, batch_size=size))
 
 
-def _slots(need: Resources, total: Resources) -> int:
-    """How many workers fit on a node; at most 64 count."""
-    pairs = ((total.gpus, need.gpus), (total.cpus, need.cpus))
-    counts = [int(has / takes) for has, takes in pairs if takes > 0]
-    return min([64, *counts])
+@dataclass(frozen=True)
+class _Chunk:
+    """One job as an item of a plan."""
+
+    chunks: _Chunks
+    digest: str
+    number: int
+    stages: tuple[StageSpec, ...] = ()
+    rounds: int = 1
+
+    def walk(self) -> Walk[Any]:
+        return self.chunks.walk(self.digest, self.number)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ChunkPlan(Plan):
+    """A plan whose stages and feeders are given."""
+
+    specs: list[StageSpec]
+    before: Mapping[str, set[str]]
+
+    @property
+    def stages(self) -> list[StageSpec]:
+        return self.specs
+
+    @property
+    def feeders(self) -> Mapping[str, set[str]]:
+        return self.before
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rates(Speeds):
+    """How long the calls of workers take."""
+
+    chunks: _Chunks
+    by_stage: Mapping[str, WorkerSpeed]
+
+    def of(self, spec: StageSpec, method: str, records: int) -> float:
+        speed = _speed(self.by_stage, spec)
+        match method:
+            case "load":
+                return speed.load_s
+            case "host":
+                return speed.load_s if speed.takeover_s is None else speed.takeover_s
+            case "run":
+                seconds = records * self.chunks.records(spec.digest) * speed.seconds
+                return seconds / spec.placement.concurrency
+        return 0.0
+
+
+class _CountingWorker:
+    """A worker that computes nothing and stores nothing."""
+
+    def __init__(self, given: tuple[Any, ...]) -> None:
+        self.spec: StageSpec = given[0]
+
+    def describe(self, samples: Sequence[Any]) -> WorkerInfo:
+        return WorkerInfo(token=None, sees_data=True)
+
+    def ping(self) -> None:
+        """Return once the process has ended."""
+
+    close = ping
+
+    def load(self, shared: bool, logs: bool = False) -> str | None:
+        return None
+
+    def host(self, spec: StageSpec) -> str | None:
+        self.spec = spec
+        return None
+
+    def run(self, items: Sequence[Item]) -> Receipt:
+        return Receipt("done", rows={item.key: _COUNTED for item in items})

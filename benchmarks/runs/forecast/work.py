@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from benchmarks.runs.forecast.sources import Sources
+from benchmarks.runs.forecast.rates import Sources
 from cluster.counts import StageCount
 from cluster.plan import Plan
 from generators.base import StageSpec

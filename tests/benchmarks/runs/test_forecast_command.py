@@ -63,8 +63,6 @@ def test_a_further_run_is_forecast_from_it_and_compared(small: tuple[Path, str])
     written, drawn = (s["jobs"] for s in kept["forecast"]["stages"].values())
     assert written == 2
     assert drawn == 2 * before["pictures_per_document"]["qwen2-vl-72b+sdxl-turbo"]
-    made = kept["forecast_outcome"]["stages"].values()
-    assert next(iter(made))["jobs"] == 2
     assert not kept["forecast"]["lower_bound"]
     assert len(next(iter(kept["timing"]["load_seconds"].values()))) == 2
 

@@ -1,0 +1,469 @@
+"""A forecast: rates from earlier runs, jobs that are left, and the engine on a clock."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from forecast_helpers import (
+    TWO_CPUS,
+    drafts,
+    forecast_of,
+    measured,
+    stage,
+    work,
+    write_manifest,
+    writing,
+)
+from scipy import stats
+from trial import Witness, filled, painter, plan_of, run, sample, writer
+
+from benchmarks.runs.config import load_config
+from benchmarks.runs.experiment import Experiment, open_experiment
+from benchmarks.runs.forecast import budget
+from benchmarks.runs.forecast.budget import ForecastOptions, over_budget, planned_forecast
+from benchmarks.runs.forecast.forecast import Forecast, StageForecast
+from benchmarks.runs.forecast.machine import Machine, same_gpu
+from benchmarks.runs.forecast.published import PUBLISHED
+from benchmarks.runs.forecast.rates import Batches, FigureRange, Origin, Sources, StageRates
+from benchmarks.runs.forecast.simulation import Simulated, WorkerSpeed, simulate
+from benchmarks.runs.forecast.work import StageWork, work_of
+from benchmarks.tasks.task_set import limited
+from cluster.counts import count
+from cluster.executors.simulated import Speeds, World
+from cluster.placement import Node, Resources
+from cluster.plan import Plan
+from cluster.records import encode
+from cluster.store import Store
+from cluster.watcher import StageProgress
+from generators.base import Failure, Kind, Placement, StageSpec
+from generators.errors import UsageError
+from pipelines.presets import T2IS
+
+WRITE = stage("write", batch_size=4)
+TIMES = {"seconds": 30.0, "scheduling_seconds": 26.0}
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """A folder for runs, beside which no other test's runs are."""
+    (tmp_path / "runs").mkdir()
+    return tmp_path / "runs"
+
+
+# ------------------------------------------------------------------------------- rates
+
+
+def batches(*seconds: float, records: int = 1) -> Batches:
+    return Batches(
+        records=np.full(len(seconds), float(records)), seconds=np.array(seconds, float)
+    )
+
+
+def test_the_range_is_a_prediction_interval_within_what_was_measured() -> None:
+    few = batches(1.0, 3.0, 3.0, 3.0, 5.0)
+    half = stats.t.ppf(0.95, 4) * 2**0.5 / 5**0.5
+    span = few.predicted(10**9)
+    assert (span.low, span.high) == pytest.approx((3 - half, 3 + half))
+    assert few.predicted(5).high - 3 == pytest.approx(min(2.0, half * 2**0.5))
+    two = batches(4.0, 8.0, records=4).predicted(1)
+    assert (two.low, two.mean, two.high) == (1.0, 1.5, 2.0)
+    alone = batches(3.0, records=2).predicted(5)
+    assert (alone.low, alone.mean, alone.high) == (1.5, 1.5, 1.5)
+    assert batches().predicted(1) is None
+
+
+def test_rates_are_read_from_the_run_itself(runs: Path) -> None:
+    timing = TIMES | {"load_seconds": {WRITE.folder: [5.0, 7.0]}}
+    usage = {"input_tokens": 10, "output_tokens": 3}
+    store = measured(runs / "a", WRITE, [(4, 2.0), (4, 6.0)], usage, timing=timing)
+    # Failures are no rates, but take their share of the disk.
+    failed = encode(WRITE.kind, drafts(replace(WRITE, name="f"), 1), [Failure("no")], 0.0)
+    store.commit(WRITE, failed)
+    sources = Sources.at(runs / "a", TWO_CPUS)
+    rates = sources.rates(WRITE, 100)
+    assert (rates.origin, rates.seconds.mean) == (Origin.OWN, 1.0)
+    assert rates.load_s == FigureRange(6.0, 5.0, 7.0)
+    assert (rates.usage["input_tokens"], rates.usage["output_tokens"]) == (10, 3)
+    size = sum(part.stat().st_size for part in store.parts(WRITE))
+    assert rates.usage["disk_bytes"] == pytest.approx(size / 9)
+    assert sources.overhead_s == FigureRange.exact(4.0)
+
+
+def test_a_slow_first_batch_is_left_out(runs: Path) -> None:
+    measured(runs / "a", WRITE, [(4, 40.0), (4, 4.0), (4, 4.0)], {"images": 1})
+    rates = Sources.at(runs / "a", TWO_CPUS).rates(WRITE, 100)
+    assert rates.seconds == FigureRange.exact(1.0)
+    assert rates.usage["images"] == 1
+
+
+def test_times_are_read_beside_on_the_same_hardware_and_usage_on_any(runs: Path) -> None:
+    measured(runs / "a", replace(WRITE, version=7), [(4, 4.0)])
+    hardware = {"cpus": 8, "gpus": ["NVIDIA A100-SXM4-80GB, 550"]}
+    other = replace(WRITE, settings={"style": "long"})
+    measured(runs / "b", other, [(4, 400.0)], {"input_tokens": 5}, hardware=hardware)
+    (runs / "broken").mkdir()
+    (runs / "broken" / "manifest.json").write_text("{")
+    folder = runs / "damaged" / "stages" / WRITE.folder
+    write_manifest(runs / "damaged", [WRITE])
+    folder.mkdir(parents=True)
+    (folder / "part-x.parquet").write_bytes(b"not Parquet")
+    sources = Sources.at(runs / "new", TWO_CPUS)
+    rates = sources.rates(WRITE, 4)
+    assert (rates.origin, rates.seconds.mean) == (Origin.BESIDE, 1.0)
+    rates = sources.rates(other, 4)
+    assert (rates.seconds, rates.usage["input_tokens"]) == (None, 5)
+    assert str(Machine.from_hardware(hardware)) in rates.elsewhere
+
+
+def test_published_figures_hold_for_their_gpu_model_and_settings(tmp_path: Path) -> None:
+    def rates(spec: StageSpec, gpu: str) -> StageRates:
+        return Sources.at(tmp_path / "run", Machine.of(gpu)).rates(spec, 9)
+
+    sd3 = T2IS["sd3"].spec("sd3", "dummy")
+    known = rates(sd3, "8xNVIDIA A100-SXM4-80GB")
+    assert (known.origin, known.seconds.mean) == (Origin.PUBLISHED, 4.762)
+    half = T2IS["flux"].model_copy(update={"steps": 14, "height": 512, "width": 512})
+    scaled = rates(half.spec("flux", "dummy"), "1xH100")
+    assert scaled.seconds == FigureRange(pytest.approx(6.64 / 8), 6.57 / 8, 6.71 / 8)
+    for spec in (T2IS["sd3"].spec("sd3", "tiny"), replace(sd3, stage="x")):
+        assert rates(spec, "1xA100").seconds is None
+    unknown = rates(sd3, "8xH100")
+    assert (unknown.origin, unknown.seconds) == (Origin.UNKNOWN, None)
+    assert "A100" in unknown.elsewhere
+    assert {f.model for f in PUBLISHED} <= {settings.model for settings in T2IS.values()}
+
+
+@pytest.mark.parametrize(
+    ("text", "machine"),
+    [
+        ("8xH100", Machine(cpus=32, gpus=8, gpu="H100", described=True)),
+        ("2x8xA100,64cpu", Machine(nodes=2, cpus=64, gpus=8, gpu="A100", described=True)),
+        ("1xRTX 4090,8cpu", Machine(cpus=8, gpus=1, gpu="RTX 4090", described=True)),
+        *((text, None) for text in ("", "8", "H100", "8x", "0x8xH100", "8xH100,cpu")),
+    ],
+)
+def test_machines_are_described(text: str, machine: Machine | None) -> None:
+    if machine is None:
+        with pytest.raises(UsageError, match="--on"):
+            Machine.of(text)
+    else:
+        assert Machine.of(text) == machine
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("A100", "NVIDIA A100-SXM4-80GB", True),
+        ("L4", "NVIDIA L40S", False),
+        ("H100", "NVIDIA H200", False),
+        ("", "NVIDIA H200", False),
+        ("NVIDIA RTX A6000", "NVIDIA GeForce RTX 4090", False),
+    ],
+)
+def test_gpus_are_alike_by_model(one: str, other: str, same: bool) -> None:
+    assert same_gpu(one, other) is same
+
+
+# -------------------------------------------------------------------------------- work
+
+
+def drawing(queries: int, most: int = 4) -> Plan:
+    """An LVLM that asks for at most `most` images, a T2I model, and a scorer."""
+    made = plan_of([sample(i) for i in range(queries)])
+    return replace(made, systems=[replace(made.systems[0], max_images=most)])
+
+
+def left(of: Plan, root: Path) -> dict[str, StageWork]:
+    counts = count(of, Store(root))
+    return {w.spec.name: w for w in work_of(of, counts, Sources.at(root, TWO_CPUS))}
+
+
+def test_without_earlier_runs_the_most_is_counted_and_said(runs: Path) -> None:
+    of = left(drawing(6), runs / "new")
+    assert [(w.known, w.jobs, w.bound) for w in of.values()] == [
+        (6, 6, False),
+        (0, 24, True),
+        (0, 6, True),
+    ]
+    write, paint, measure = (w.spec for w in of.values())
+    assert [(f.feeder, f.jobs) for f in of[paint.name].flows] == [(write.digest, 24.0)]
+    assert [(f.feeder, f.jobs) for f in of[measure.name].flows] == [(paint.digest, 6.0)]
+
+
+def test_earlier_runs_tell_how_many_images_and_judgements_follow(runs: Path) -> None:
+    done = drawing(4)
+    filled(done, runs / "before")
+    counts = {"planned": 8, "missing": 0}
+    images = {done.systems[0].name: 1.5}
+    write_manifest(
+        runs / "before", done.stages, counts=counts, pictures_per_document=images
+    )
+    of = left(drawing(6), runs / "new")
+    assert of["painter0"].jobs == pytest.approx(9.0)
+    assert of["measure"].jobs == pytest.approx(3.0)  # four judged of eight documents
+    assert not any(w.bound for w in of.values())
+
+
+def test_records_that_are_there_are_not_made_again(runs: Path) -> None:
+    filled(drawing(4), runs / "run", Kind.DRAFT)
+    of = left(drawing(4), runs / "run")
+    assert "writer" not in of
+    assert (of["painter0"].known, of["painter0"].jobs) == (4, 4)
+    filled(drawing(4), runs / "run")
+    assert left(drawing(4), runs / "run") == {}
+
+
+# -------------------------------------------------------------------------- simulation
+
+GPU = {"num_gpus": 1.0}
+FIRST, SECOND = (stage(n, Kind.RENDER, **GPU) for n in ("first", "second"))
+DRAW, WIDE = stage("draw", Kind.RENDER), stage("wide", num_gpus=8.0)
+ONE = stage("one")
+PIPELINE = (work(ONE, 0, 10), work(DRAW, 1, 0, (ONE, 10)))
+FOUR_WRITE = [stage(f"w{i}", batch_size=8, **GPU) for i in range(4)]
+LARGE = (
+    *(work(w, i, 20_000) for i, w in enumerate(FOUR_WRITE)),
+    *(
+        work(stage(f"a{i}", Kind.RENDER, **GPU), 4 + i, 0, *((w, 5e3) for w in FOUR_WRITE))
+        for i in range(4)
+    ),
+)
+
+
+def simulated(stages: Sequence[StageWork], machine: Machine, *speed: float) -> Simulated:
+    speeds = {w.spec.digest: WorkerSpeed(*(speed or (1.0,))) for w in stages}
+    return simulate(stages, speeds, machine.resources)
+
+
+@pytest.mark.parametrize(
+    ("stages", "machine", "speed", "seconds", "gpu_seconds"),
+    [
+        (PIPELINE, Machine(cpus=1), (1.0, 0.0), 20, 0),  # one after the other
+        (PIPELINE, Machine(cpus=2), (1.0, 0.0), 11, 0),  # the last image follows
+        (PIPELINE, Machine(cpus=1), (1.0, 5.0), 30, 0),
+        (PIPELINE, Machine(cpus=2), (1.0, 5.0), 21, 0),
+        (
+            (work(FIRST, 0, 10), work(SECOND, 1, 10)),
+            Machine(cpus=8, gpus=1),
+            (1, 2),
+            24,
+            24,
+        ),
+        ((work(FIRST, 0, 10), work(SECOND, 1, 5)), Machine(cpus=8, gpus=2), (1, 2), 12, 24),
+        ((work(FIRST, 0, 100),), Machine(cpus=8, gpus=4), (1.0,), 25, 100),
+        ((work(FIRST, 0, 16),), Machine(cpus=8, gpus=4), (1.0,), 16, 16),
+        (LARGE, Machine(nodes=2, cpus=64, gpus=8), (1.0, 60.0), 10_000, 160_000),
+    ],
+)
+def test_a_run_takes_what_the_engine_makes_of_rates(
+    stages: Sequence[StageWork],
+    machine: Machine,
+    speed: tuple[float, ...],
+    seconds: float,
+    gpu_seconds: float,
+) -> None:
+    result = simulated(stages, machine, *speed)
+    assert result.seconds == pytest.approx(seconds, rel=0.05, abs=0.5)
+    assert result.gpu_seconds == pytest.approx(gpu_seconds, rel=0.05, abs=1.5)
+
+
+def test_an_endpoint_answers_several_requests_at_a_time() -> None:
+    asked = stage("asked", endpoint="https://x/v1", concurrency=4)
+    result = simulated((work(asked, 0, 8),), Machine(cpus=2))
+    assert result.seconds == pytest.approx(2.0, abs=0.1)
+
+
+def test_a_stage_that_fits_nowhere_is_named_and_what_follows_goes_on() -> None:
+    stages = (work(WIDE, 0, 5), work(DRAW, 1, 3, (WIDE, 5)))
+    result = simulated(stages, Machine(cpus=2, gpus=1))
+    assert (list(result.unplaced), result.workers[WIDE.digest]) == (["wide"], 0)
+    assert result.seconds == pytest.approx(8.0, abs=0.1)
+
+
+HALF = Placement(num_cpus=2, batch_size=1)
+"""Half of a node: two workers at a time."""
+NODE = Node("n", Resources(cpus=4, memory=8 * 2**30))
+
+
+@dataclass(frozen=True)
+class Rates(Speeds):
+    """Stages that differ in the seconds they take for a record."""
+
+    by_stage: Mapping[str, float] = field(default_factory=dict)
+
+    def of(self, spec: StageSpec, method: str, records: int) -> float:
+        times = {"load": 2.0, "host": 2.0, "run": records * self.by_stage[spec.name]}
+        return times.get(method, 0.0)
+
+
+class Counting(Witness):
+    """Counts the workers of each stage that are ready at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = Counter[str]()
+
+    def turn(self, stages: Sequence[StageProgress]) -> None:
+        self.most |= Counter({stage.name: stage.workers for stage in stages})
+
+
+@pytest.mark.parametrize(
+    ("queries", "seconds"),
+    [(16, (2.0, 15.0, 3.0)), (10, (3.0, 3.0, 15.0)), (24, (10, 10, 3))],
+)
+def test_the_forecast_is_what_a_run_of_the_plan_takes(
+    tmp_path: Path, queries: int, seconds: tuple[float, ...]
+) -> None:
+    write, draw = (replace(s, stage=s.name) for s in (writer(HALF), painter(0, HALF)))
+    plan = plan_of(
+        [sample(i) for i in range(queries)], write=write, paint=[draw], measure=HALF
+    )
+    names = [stage.name for stage in plan.stages]
+    world, seen = (
+        World([NODE], Rates(by_stage=dict(zip(names, seconds, strict=True)))),
+        Counting(),
+    )
+    with world.driver() as driver:
+        run(plan, tmp_path, seen, executor=nullcontext(driver))
+    write, draw, measure = plan.stages
+    stages = (
+        work(write, 0, queries),
+        work(draw, 1, 0, (write, queries)),
+        replace(
+            work(measure, 2, 0, (draw, queries)),
+            feeders=frozenset(plan.feeders[measure.digest]),
+        ),
+    )
+    speeds = {
+        s.digest: WorkerSpeed(each, 2.0)
+        for s, each in zip(plan.stages, seconds, strict=True)
+    }
+    result = simulate(stages, speeds, [NODE])
+    assert [result.workers[s.digest] for s in plan.stages] == [seen.most[n] for n in names]
+    assert result.seconds == pytest.approx(world.now, rel=0.02, abs=1.0)
+
+
+# --------------------------------------------------------------------------- forecasts
+
+
+def test_a_forecast_adds_start_load_and_work(runs: Path) -> None:
+    timing = TIMES | {"load_seconds": {WRITE.folder: [5.0]}}
+    usage = {"input_tokens": 10, "output_tokens": 3}
+    measured(runs / "a", WRITE, [(4, 2.0), (4, 6.0)], usage, timing=timing)
+    forecast = forecast_of(writing(WRITE, 12), runs / "new")
+    assert not forecast.missing
+    assert forecast.seconds.mean == pytest.approx(4.0 + 5.0 + 12.0, abs=0.1)
+    assert forecast.seconds.low < forecast.seconds.mean < forecast.seconds.high
+    assert forecast.total("input_tokens") == (120, True)
+    assert forecast.hours == forecast.seconds * (1 / 3600)
+
+
+def test_a_forecast_of_nothing_known_says_so(runs: Path) -> None:
+    assert forecast_of(writing(WRITE, 0), runs / "none").seconds.high == 0
+    forecast = forecast_of(writing(WRITE, 12), runs / "new")
+    assert forecast.as_json["lower_bound"]
+    assert WRITE.name in forecast.unmeasured
+
+
+def test_gpu_hours_are_of_the_gpus_that_workers_hold(runs: Path) -> None:
+    draw = stage("draw", num_gpus=2.0, workers=1)
+    timing = TIMES | {"load_seconds": {draw.folder: [5.0]}}
+    hardware = {"cpus": 16, "gpus": ["NVIDIA H100, 550"] * 2}
+    measured(runs / "a", draw, [(1, 3.0)] * 4, timing=timing, hardware=hardware)
+    machine = Machine(nodes=3, cpus=16, gpus=2, gpu="NVIDIA H100")
+    forecast = forecast_of(writing(draw, 12), runs / "new", machine)
+    assert forecast.hours == forecast.gpu_hours
+    assert forecast.gpu_hours.mean == pytest.approx(2 * (5 + 12 * 3) / 3600, rel=0.02)
+
+
+def test_prices_of_the_config_make_money(runs: Path) -> None:
+    place = Placement(endpoint="https://x/v1", concurrency=4, batch_size=1)
+    asked = replace(WRITE, placement=place)
+    prices = {"price_per_million_input": 2.0, "price_per_million_output": 10.0}
+    paid = replace(asked, options=prices | {"max_cost": 0.1}, settings={"paid": True})
+    usage = {"input_tokens": 1000, "output_tokens": 100}
+    measured(runs / "a", paid, [(1, 1.0)] * 4, usage)
+    measured(runs / "b", asked, [(1, 1.0)] * 4)
+    forecast = forecast_of(writing(paid, 100), runs / "new", max_cost=0.2)
+    assert forecast.total("money") == (pytest.approx(0.3), True)
+    assert len([note for note in forecast.notes if "max_cost" in note]) == 2
+    assert forecast_of(writing(asked, 9), runs / "new").total("money") == (0, False)
+
+
+# ----------------------------------------------------------------------------- budgets
+
+
+def forecast(queries: float, *, known: bool = True, gpus: float = 1.0) -> Forecast:
+    """A GPU-hour for every query, a fixed one for loading, half of it in wall time."""
+    seconds = FigureRange.exact(3600.0) if known else None
+    rates = StageRates(seconds=seconds, load_s=FigureRange.exact(3600.0), origin=Origin.OWN)
+    spec, hours = stage("draw", num_gpus=gpus), 1.0 + queries
+    return Forecast(
+        machine=TWO_CPUS,
+        stages=[StageForecast(work=work(spec, 0, queries), rates=rates, workers=2)],
+        seconds=FigureRange(hours * 1800, hours * 1700, hours * 1900),
+        gpu_hours=FigureRange(hours, hours * 0.9, hours * 1.1),
+    )
+
+
+@pytest.mark.parametrize(
+    ("made", "hours", "fits"),
+    [
+        (forecast(9), 10.0, True),
+        (forecast(9), 9.5, False),
+        (forecast(9, gpus=0.0), 5.0, True),  # of wall time
+        (forecast(9, gpus=0.0), 4.9, False),
+        (forecast(9, known=False), 1000.0, False),
+    ],
+)
+def test_a_budget_is_of_gpu_hours_and_nothing_is_guessed(
+    made: Forecast, hours: float, fits: bool
+) -> None:
+    assert bool(over_budget(made, hours)) is not fits
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
+    """One whose forecasts are those of `forecast`."""
+
+    def of(plan: Plan, *_: Any, **__: Any) -> Forecast:
+        return forecast(len(plan.samples))
+
+    monkeypatch.setattr(budget.Forecast, "of", of)
+    flags: dict[str, Any] = {"data": "sample", "systems": ("gt",), "weights": "tiny"}
+    return open_experiment(load_config(None, flags | {"out": tmp_path / "run"}))
+
+
+@pytest.mark.parametrize(
+    ("hours", "recorded", "kept"),
+    [(13.5, 0, 12), (1000.0, 0, None), (1.5, 0, 0), (0.5, 20, 0), (23.5, 20, 22)],
+)
+def test_trimming_takes_what_limit_would_take(
+    experiment: Experiment,
+    monkeypatch: pytest.MonkeyPatch,
+    hours: float,
+    recorded: int,
+    kept: int | None,
+) -> None:
+    monkeypatch.setattr(Experiment, "recorded_queries", property(lambda _: recorded))
+    planned = planned_forecast(experiment, ForecastOptions(budget_hours=hours, trim=True))
+    every = experiment.samples
+    assert bool(planned.over_budget) is (kept == 0)
+    assert planned.trimmed_from == (len(every) if kept else None)
+    expected = limited(every, kept, experiment.config.seed) if kept else every
+    assert list(planned.experiment.samples) == list(expected)
+
+
+@pytest.mark.parametrize(
+    "options", [{"budget_hours": h} for h in (0.0, -1.0, float("nan"))] + [{"trim": True}]
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="--budget-hours"):
+        ForecastOptions(**options)
