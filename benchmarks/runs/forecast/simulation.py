@@ -152,7 +152,7 @@ class _Chunks:
             prompt=lambda sample, variant: (),
             comparisons=[_Chunk(self, digest, i) for digest, i in numbered],
             specs=list(self._specs.values()),
-            before={d: w.feeders & self.count.keys() for d, w in self._work.items()},
+            before={d: set(w.feeders) & self.count.keys() for d, w in self._work.items()},
         )
 
     def records(self, digest: str) -> float:
