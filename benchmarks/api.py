@@ -16,8 +16,8 @@ Example:
         else:                               # in a notebook, `answer` shows its pictures
             print(id, len(answer.document.images), answer.scores["clipscore"].value)
     run.table                               # all of it, as one pyarrow.Table
-    table = run.scores.to_pandas()          # without pandas: run.scores, a list of dicts
-    lost = run.failures                     # everything without a value, and why
+    run.scores.to_pandas()                  # the judgements; pandas has to be installed
+    run.failures.to_pylist()                # everything without a value, and why
 
     options = {"systems": ["gt"], "scorers": [], "weights": "tiny", "limit": 3}
     planned = plait.plan(**options)         # the options of the command, as in a config

@@ -67,7 +67,9 @@ class RunScores:
         row = {key: i for i, key in enumerate(board.keys)}
         column_of = {s.name: i for i, s in enumerate(board.systems)}
         unread = [
-            s for s in run.scores if is_truth(s["scorer"]) and s["outcome"] == "unscored"
+            s
+            for s in run.scores.to_pylist()
+            if is_truth(s["scorer"]) and s["outcome"] == "unscored"
         ]
         for s in unread:
             values[s["scorer"]][row[s["query"]], column_of[s["system"]]] = 0.0

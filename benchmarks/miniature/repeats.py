@@ -55,7 +55,7 @@ def score_matrix(run: RunData) -> Floats:
     Queries without a score of every repeat are left out.
     """
     rows: dict[str, list[float]] = {}
-    for s in run.scores:
+    for s in run.scores.to_pylist():
         if s["scorer"] == TRUTH:
             missed = 0.0 if s["outcome"] == "unscored" else np.nan
             value = missed if s["value"] is None else s["value"]

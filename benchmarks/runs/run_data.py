@@ -9,18 +9,17 @@ keeps its place everywhere, with its reason; none of it becomes a number.
 
 from __future__ import annotations
 
-from collections import Counter, UserList
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
-from benchmarks.results.board import Board, Mask, outcome_of, score_value
+from benchmarks.results.board import Board, outcome_of, score_value
 from benchmarks.results.leaderboard import leaderboard
 from benchmarks.results.leaderboard_tables import headline_table, reasons_table
 from benchmarks.results.notebook import (
@@ -42,9 +41,6 @@ from generators.document import Document, Malformed, Sample, Score, key_of
 from generators.errors import UsageError
 from generators.names import unknown
 from generators.system import Prompter, System
-
-_SHOWN = 20
-"""Rows that a notebook shows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,36 +171,6 @@ class SystemAnswers(Mapping[str, QueryAnswer]):
         return f"{self.system.name}: {len(self):,} answers ({outcomes})"
 
 
-class DataRows(UserList[dict[str, Any]]):
-    """A list of dicts, all with the same keys."""
-
-    def __init__(self, rows: Iterable[dict[str, Any]] = ()) -> None:
-        super().__init__(list(rows))
-
-    def to_pandas(self) -> Any:
-        """The rows as a `pandas.DataFrame`; UsageError where pandas is not installed."""
-        try:
-            pandas = import_module("pandas")
-        except ImportError:
-            text = "pandas is not installed; add it with `pip install pandas`"
-            raise UsageError(text) from None
-        return pandas.DataFrame(self.data)
-
-    def _repr_html_(self) -> str:
-        return self._table.html
-
-    @property
-    def _table(self) -> ResultTable:
-        head = list(self.data[0]) if self.data else []
-        rows = [
-            ["" if v is None else str(v) for v in row.values()]
-            for row in self.data[:_SHOWN]
-        ]
-        hidden = len(self.data) - len(rows)
-        more = [f"and {hidden:,} more rows"] if hidden else []
-        return ResultTable.of(f"{len(self.data):,} rows", head, rows, more)
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class RunData:
     """A run directory, opened for reading. Nothing is written, no model is loaded."""
@@ -272,35 +238,25 @@ class RunData:
         """
         return self.board.table
 
-    @cached_property
-    def scores(self) -> DataRows:
-        """One row for each system, query, repeat and scorer, whatever came of it.
+    @property
+    def scores(self) -> pa.Table:
+        """The rows of `table` that are judgements, whatever came of them.
 
-        `value` is None unless `outcome` is `scored`; where there is no document the
+        `value` is null unless `outcome` is `scored`; where there is no document the
         outcome is `no_document` and the reason is the document's.
         """
-        board = self.board
-        judged = ~board.is_answer & (board.column["criterion"].codes < 0)
-        return self._rows(judged, "outcome", "value", "reason", "fault")
+        judged = ~self.board.is_answer & (self.board.column["criterion"].codes < 0)
+        return self.table.filter(pa.array(judged))
 
-    @cached_property
-    def failures(self) -> DataRows:
-        """One row for every answer and judgement without a value, with its reason.
+    @property
+    def failures(self) -> pa.Table:
+        """The rows of `table` for answers and judgements without a value, with reasons.
 
         Those that are not made yet are among them; that a scorer does not apply is no
         failure.
         """
-        valued = (*VALUED, OutcomeName.NO_DOCUMENT)
-        where = ~self.board.column["outcome"].is_(*valued)
-        return self._rows(where, "outcome", "fault", "reason")
-
-    def _rows(self, where: Mask, *columns: str) -> DataRows:
-        """Rows of the table system by system, each in the order of its repeats."""
-        names = ("system", "query", "category", "field", "repeat", "scorer", *columns)
-        place = {name: i for i, name in enumerate(self.systems)}
-        rows = sorted(self.board.rows(where, *names), key=lambda r: (place[r[0]], r[4]))
-        named = (dict(zip(names, row, strict=True)) for row in rows)
-        return DataRows(row | {"scorer": row["scorer"] or ""} for row in named)
+        valued = self.board.column["outcome"].is_(*VALUED, OutcomeName.NO_DOCUMENT)
+        return self.table.filter(pa.array(~valued))
 
     @cached_property
     def board(self) -> Board:
