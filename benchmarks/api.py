@@ -98,6 +98,7 @@ class RunOptions(TypedDict, total=False):
     composition: Mapping[str, Any]
     engine: Mapping[str, Any]
     report: Mapping[str, Any]
+    cluster: Mapping[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
