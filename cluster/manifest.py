@@ -8,7 +8,7 @@ import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -94,12 +94,47 @@ def now() -> str:
 
 
 def former_entries(manifest: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the entries that earlier commands on the run have left, which go on."""
+    """Return those of the entries that earlier commands have left, which go on."""
     try:
         former = json.loads(manifest.read_text())
     except (OSError, ValueError):
         return {}
     return {name: former[name] for name in names if isinstance(former.get(name), dict)}
+
+
+TIMING = "timing"
+"""The entry on how long a run took to start and its workers to load, for forecasts,"""
+LOADS, TAKEOVERS = "load_seconds", "takeover_seconds"
+"""and what it holds of workers that became ready, new ones and those that had hosted
+another stage."""
+_MOST_LOADS = 8
+"""Loads of one stage that the manifest keeps, the latest ones."""
+
+
+def timing(
+    former: Mapping[str, Any],
+    seconds: float,
+    scheduling_s: float,
+    ready: Mapping[str, Mapping[str, Sequence[float]]],
+) -> dict[str, Any]:
+    """Return the entry after a command of `seconds`, `scheduling_s` of it with workers.
+
+    `ready` are seconds by the stage's folder, for LOADS and TAKEOVERS. A command that
+    started no worker leaves the entry as it is.
+    """
+    if not scheduling_s:
+        return dict(former)
+    entry: dict[str, Any] = {
+        "seconds": round(seconds, 3),
+        "scheduling_seconds": round(scheduling_s, 3),
+    }
+    for name in (LOADS, TAKEOVERS):
+        known, new = former.get(name, {}), ready.get(name, {})
+        entry[name] = {
+            folder: [*known.get(folder, ()), *new.get(folder, ())][-_MOST_LOADS:]
+            for folder in sorted({*known, *new})
+        }
+    return entry
 
 
 def write_json(path: Path, content: Any) -> None:

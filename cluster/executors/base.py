@@ -7,6 +7,8 @@ store know only what is declared here.
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
@@ -46,42 +48,53 @@ class Host(Protocol):
         """End the process at once."""
 
 
-class Executor(Protocol):
-    """Starts hosts on nodes, and says what becomes of both."""
+class Executor(ABC):
+    """Starts hosts on nodes, and says what becomes of both.
 
-    @property
-    def fixed(self) -> bool:
-        """Whether nodes neither come nor go, as where there is one machine."""
+    What is not abstract is true of one machine, the driver's own.
+    """
+
+    fixed: bool = True
+    """Whether nodes neither come nor go."""
 
     def most_workers(self, placement: Placement) -> int | None:
         """How many workers of one stage are of use; None for all there is room for."""
+        return None
 
     def now(self) -> float:
         """Seconds on the clock by which the engine goes."""
+        return time.monotonic()
 
+    @abstractmethod
     def nodes(self) -> list[Node]:
         """The nodes that are taken to be alive, with all the resources of each."""
 
+    @abstractmethod
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> Host:
         """Start a host with the resources of `placement`; `Worker` is made of `given`."""
 
+    @abstractmethod
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
         """Those of `refs` that are ready, waiting at most `timeout_s` for the first.
 
         Without any, the whole time: a run that waits for resources keeps no core busy.
         """
 
+    @abstractmethod
     def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
         """Wait until all of `refs` are ready, for at most `timeout_s`."""
 
+    @abstractmethod
     def result(self, ref: Ref) -> Any:
         """The value of a ready reference; HostLost where the host has ended."""
 
     def watch(self, nodes: Iterable[Node]) -> None:
         """Watch whether these nodes give signs of life, and no others."""
+        return
 
     def silent_s(self, node: str) -> float:
         """Seconds since a watched node last gave a sign; 0 for one that answers."""
+        return 0.0
 
     def outlived(self, node: str, died_at: float) -> bool | None:
         """Whether the node lives on after one of its hosts ended; None if not yet known.
@@ -90,20 +103,4 @@ class Executor(Protocol):
             node: Id of a node that is taken to be alive.
             died_at: When the end was noticed, by `now`.
         """
-
-
-class SteadyNodes:
-    """For executors whose nodes cannot be lost without the driver."""
-
-    fixed = True
-
-    def watch(self, nodes: Iterable[Node]) -> None:
-        """They need not be watched."""
-
-    def silent_s(self, node: str) -> float:
-        """They are never silent."""
-        return 0.0
-
-    def outlived(self, node: str, died_at: float) -> bool | None:
-        """They always live on."""
         return True

@@ -20,7 +20,7 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed"
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.executors.base import ClusterError, HostLost, Ref
+from cluster.executors.base import ClusterError, Executor, HostLost, Ref
 from cluster.executors.node_watch import NodeWatch
 from cluster.executors.probe import unreachable
 from cluster.manifest import CHECKOUT
@@ -64,16 +64,12 @@ class RayHost:
             ray.kill(self.actor, no_restart=True)
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """The Ray to which this process is connected."""
 
     def __init__(self, *, fixed: bool) -> None:
         self.fixed = fixed
         self._watch = NodeWatch()
-
-    def now(self) -> float:
-        """Seconds on the clock of this machine."""
-        return time.monotonic()
 
     def nodes(self) -> list[Node]:
         """Those that Ray takes to be alive."""
@@ -87,10 +83,6 @@ class RayExecutor:
             for n in ray.nodes()
             if n["Alive"] and not n["Resources"].get("plait_excluded")
         ]
-
-    def most_workers(self, placement: Placement) -> int | None:
-        """All that there is room for."""
-        return None
 
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> RayHost:
         """Ask Ray for an actor."""

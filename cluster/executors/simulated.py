@@ -21,7 +21,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from cluster.executors.base import HostLost, Ref
+from cluster.executors.base import Executor, HostLost, Ref
 from cluster.executors.node_watch import NodeWatch
 from cluster.placement import Node, Resources
 from cluster.worker import Worker
@@ -31,8 +31,6 @@ _WATCHED_EVERY_S = 2.0
 _MESSAGE_S = 0.001
 _ENDING_S = 0.2
 """How long a process that is killed takes to end, and a driver to hear of an end."""
-_TICK_S = 1.0
-"""The shortest wait for what does not happen: to ask more often tells no more."""
 GIVEN_UP_S = 30.0
 """After so much silence a node is taken to be dead, and its hosts are ended."""
 
@@ -64,7 +62,6 @@ class Speeds:
 class _Answer:
     """A `Ref`."""
 
-    ready: bool = False
     value: Any = None
     lost: HostLost | None = None
 
@@ -164,7 +161,8 @@ class SimulatedHost:
     def _deliver(self, answer: _Answer, value: Any) -> None:
         if answer in self._pending:
             self._pending.remove(answer)
-            answer.ready, answer.value = True, value
+            answer.value = value
+            self.driver.ready[answer] = None
 
     def _fail(self, reason: str) -> None:
         """Tell the driver, as soon as it can be told."""
@@ -172,15 +170,20 @@ class SimulatedHost:
             self.world.when_reached(self.node, lambda: self._fail(reason))
             return
         for answer in self._pending:
-            answer.ready, answer.lost = True, HostLost(reason)
+            answer.lost = HostLost(reason)
+            self.driver.ready[answer] = None
         self._pending.clear()
 
 
 class World:
     """Nodes, their hosts, and the clock."""
 
-    def __init__(self, nodes: Sequence[Node], speeds: Speeds | None = None) -> None:
+    def __init__(
+        self, nodes: Sequence[Node], speeds: Speeds | None = None, tick_s: float = 1.0
+    ) -> None:
+        """`tick_s` is the shortest wait for what does not happen."""
         self.now = 0.0
+        self.tick_s = tick_s
         self.speeds = speeds or Speeds()
         self.listed = list(nodes)
         """The nodes that are taken to be alive."""
@@ -287,7 +290,7 @@ class World:
                 self.at(self.now + leaving_s, partial(host.end, "its driver has ended"))
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(Executor):
     """The world as one driver sees it."""
 
     fixed = False
@@ -296,6 +299,8 @@ class SimulatedExecutor:
         self.world = world
         self.killed = False
         """Whether it can end no host any more."""
+        self.ready: dict[Ref, None] = {}
+        """Answers that have come and were not waited for yet, in their order."""
         self._watch = NodeWatch(lambda: world.now)
         self._watched_at: dict[str, float] = {}
 
@@ -306,10 +311,6 @@ class SimulatedExecutor:
     def nodes(self) -> list[Node]:
         """Those that are taken to be alive, though some may be gone."""
         return list(self.world.listed)
-
-    def most_workers(self, placement: Placement) -> int | None:
-        """All that there is room for."""
-        return None
 
     def start(
         self, placement: Placement, node: Node, given: tuple[Any, ...]
@@ -330,18 +331,20 @@ class SimulatedExecutor:
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready; time passes meanwhile."""
-        until = self.world.now + (max(timeout_s, _TICK_S) if timeout_s else 0.0)
-        while not any(ref.ready for ref in refs):
-            if not self.world.advance(until):
-                break
-        return [ref for ref in refs if ref.ready]
+        until = self.world.now + (max(timeout_s, self.world.tick_s) if timeout_s else 0.0)
+        wanted = set(refs)
+        while wanted.isdisjoint(self.ready) and self.world.advance(until):
+            pass
+        ready = [ref for ref in self.ready if ref in wanted]
+        for ref in ready:
+            del self.ready[ref]
+        return ready
 
     def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
         """Let time pass until all are ready."""
         until = self.world.now + timeout_s
-        while not all(ref.ready for ref in refs):
-            if not self.world.advance(until):
-                break
+        while not set(refs) <= self.ready.keys() and self.world.advance(until):
+            pass
 
     def result(self, ref: Ref) -> Any:
         """The value of a ready reference."""

@@ -23,9 +23,8 @@ from benchmarks.runs.forecast.keeping import FORECAST, OUTCOME
 from benchmarks.runs.forecast.rates import FigureRange
 from benchmarks.runs.forecast.table import span_text, time_text
 from benchmarks.runs.run_directory import read_manifest
-from cluster.manifest import CHECKOUT, write_json
+from cluster.manifest import CHECKOUT, LOADS, TAKEOVERS, write_json
 from cluster.run import MANIFEST
-from cluster.timing import LOADS, TAKEOVERS
 from generators.files import write_whole
 
 _TINY = ("--data", "sample", "--weights", "tiny")

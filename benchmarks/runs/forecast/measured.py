@@ -12,8 +12,8 @@ from typing import Any
 from benchmarks.runs.forecast.machine import Machine
 from benchmarks.runs.forecast.rates import FigureRange, MeasuredBatch, Usage
 from benchmarks.runs.run_directory import read_manifest
+from cluster.manifest import LOADS, TAKEOVERS, TIMING
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
-from cluster.timing import LOADS, TAKEOVERS, TIMING
 from generators.base import StageSpec
 from generators.errors import UsageError
 

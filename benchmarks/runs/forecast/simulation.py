@@ -11,16 +11,100 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from benchmarks.runs.forecast.work import StageWork
-from cluster.claims import Claim, served
-from cluster.placement import (
-    IDLE_BEFORE_EVICTION_S,
-    Node,
-    Resources,
-    best_node,
-    may_follow,
-)
+from cluster.placement import Node, Resources, best_node
+from generators.base import Placement, StageSpec
+
+IDLE_BEFORE_EVICTION_S = 1.0
+_BATCHES_PER_WORKER, _RECORDS_PER_WORKER, _BATCHES_AT_HAND = 16, 128, 2
+Queue = TypeVar("Queue")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """A stage with jobs that wait, and its claim to a worker."""
+
+    spec: StageSpec
+    rank: int
+    """Position in the chains: lower ranks feed higher ones."""
+    pending: float
+    workers: int
+    """That it has."""
+    batch_size: int
+    at_hand: bool
+    """Whether a process whose stage has ended may load the stage."""
+    growing: bool
+    """Whether stages before it may give it more jobs."""
+    max_workers: int | None = None
+    """How many it can have, once that has turned out."""
+
+    @property
+    def is_worth_another(self) -> bool:
+        """Whether enough work waits to start another worker."""
+        if self.max_workers is not None and self.workers >= self.max_workers:
+            return False
+        return worth_another(
+            self.spec.placement,
+            self.pending,
+            self.workers,
+            self.batch_size,
+            at_hand=self.at_hand,
+        )
+
+    @property
+    def _is_helped(self) -> bool:
+        """Whether a process at hand is worth being another of its workers."""
+        return self.at_hand and self.workers > 0 and self.is_worth_another
+
+    def _comes_after(self, helped: Claim) -> bool:
+        """Whether it has no worker yet, and a process first helps the one before it."""
+        follows = helped.rank < self.rank and may_follow(helped.spec, self.spec)
+        return follows and self.growing and not self.workers
+
+
+def served(claims: Mapping[Queue, Claim]) -> dict[Queue, Claim]:
+    """Those that may get a worker in this turn, in the order of their stages."""
+    helped = [claim for claim in claims.values() if claim._is_helped]
+    ordered = sorted(claims.items(), key=lambda item: item[1].rank)
+    return {
+        queue: claim
+        for queue, claim in ordered
+        if not any(claim._comes_after(other) for other in helped)
+    }
+
+
+def may_follow(former: StageSpec, later: StageSpec) -> bool:
+    """Whether a process that has hosted one stage may load the other after it."""
+    same = Resources.of_placement(former.placement) == Resources.of_placement(
+        later.placement
+    )
+    return former.shares_process and later.shares_process and same
+
+
+def worth_another(
+    placement: Placement,
+    pending: float,
+    workers: int,
+    batch_size: int,
+    *,
+    at_hand: bool = False,
+) -> bool:
+    """Whether `pending` jobs are enough for one more worker beside `workers`.
+
+    `at_hand` says that a process which has imported its libraries would become it.
+    """
+    remote = placement.endpoint is not None and placement.server is None
+    if remote or (placement.workers is not None and workers >= placement.workers):
+        return False
+    batches = 1
+    if placement.workers is None and at_hand:
+        batches = _BATCHES_AT_HAND
+    elif placement.workers is None:
+        batches = max(2, min(_BATCHES_PER_WORKER, _RECORDS_PER_WORKER // batch_size))
+    return pending > batches * batch_size * placement.concurrency * workers
+
 
 _CHUNKS = 150
 """Chunks of a stage's jobs, about."""

@@ -19,7 +19,7 @@ from cli_helpers import plait_process as plait
 from paths import CHECKOUT, HELPERS
 
 from benchmarks.serving import cli
-from benchmarks.serving.command import ServeOptions, served_model
+from benchmarks.serving.server import served_model
 from generators.errors import UsageError
 
 
@@ -86,34 +86,27 @@ def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
 )
 def test_what_cannot_be_served_is_refused(name: str, reason: str) -> None:
     with pytest.raises(UsageError) as caught:
-        served_model(ServeOptions(name=name, flags={"weights": "tiny"}))
+        served_model(name, flags={"weights": "tiny"})
     assert any(r in str(caught.value) for r in reason.split("|"))
 
 
 def test_settings_of_a_model_that_does_not_exist_are_refused() -> None:
-    options = ServeOptions(
-        name="sdxl-turbo", flags={"weights": "tiny"}, settings=("models.sdxl-tubo.steps=2",)
-    )
+    settings = ("models.sdxl-tubo.steps=2",)
     with pytest.raises(UsageError, match="did you mean 'sdxl-turbo'"):
-        served_model(options)
+        served_model("sdxl-turbo", flags={"weights": "tiny"}, settings=settings)
 
 
 def test_settings_and_configs_apply(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
+    config, name = tmp_path / "config.toml", "qwen2-vl-7b+sdxl-turbo@outline"
     config.write_text('weights = "tiny"\n[models.sdxl-turbo]\nguidance = 2.0\n')
-    options = ServeOptions(
-        name="qwen2-vl-7b+sdxl-turbo@outline",
-        config=config,
-        settings=("models.sdxl-turbo.steps=2", "composition.max_images=2"),
-    )
-    model = served_model(options)
+    settings = ("models.sdxl-turbo.steps=2", "composition.max_images=2")
+    model = served_model(name, config, settings=settings)
     assert model.weights == "tiny"
     assert model.artist is not None
-    assert model.artist.settings["steps"] == 2
-    assert model.artist.settings["guidance"] == 2.0
+    assert (model.artist.settings["steps"], model.artist.settings["guidance"]) == (2, 2.0)
     assert model.system is not None
     assert model.system.max_images == 2
-    assert set(model.abilities) == {options.name, "sdxl-turbo"}
+    assert set(model.abilities) == {name, "sdxl-turbo"}
 
 
 def test_a_port_in_use_is_said() -> None:
