@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -20,26 +21,16 @@ class Resources:
     """Host memory in bytes."""
 
     @classmethod
-    def of_node(cls, resources: Mapping[str, float]) -> "Resources":
-        """From a node's resources as Ray names them."""
-        names = ("CPU", "GPU", "memory")
-        return cls(*(float(resources.get(name, 0.0)) for name in names))
-
-    @classmethod
     def of_placement(cls, placement: Placement) -> "Resources":
         """The resources that one replica takes."""
         memory = placement.memory_gib * 2**30
         return cls(placement.num_cpus, placement.num_gpus, memory)
 
     def __add__(self, other: "Resources") -> "Resources":
-        return Resources(
-            self.cpus + other.cpus, self.gpus + other.gpus, self.memory + other.memory
-        )
+        return Resources(*map(operator.add, self._amounts, other._amounts))
 
     def __sub__(self, other: "Resources") -> "Resources":
-        return Resources(
-            self.cpus - other.cpus, self.gpus - other.gpus, self.memory - other.memory
-        )
+        return Resources(*map(operator.sub, self._amounts, other._amounts))
 
     def fits(self, free: "Resources") -> bool:
         """Whether `free` has at least this much of everything."""

@@ -147,7 +147,7 @@ def execute(
 
 def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
     """The executor of a run, for as long as it lasts; ClusterError."""
-    chosen = options.executor
+    chosen: str | AbstractContextManager[Executor] | None = options.executor
     if chosen is None:
         chosen = "ray" if options.address else _default_executor()
     if not isinstance(chosen, str):
@@ -163,13 +163,11 @@ def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
     return on_ray.connected(options.address)
 
 
-def _default_executor() -> ExecutorName:
-    named = os.environ.get(EXECUTOR_VARIABLE, "ray")
-    names: tuple[ExecutorName, ...] = get_args(ExecutorName)
-    for name in names:
-        if named == name:
-            return name
-    raise ClusterError(f"{EXECUTOR_VARIABLE} is {named!r}; valid are {', '.join(names)}")
+def _default_executor() -> str:
+    named, valid = os.environ.get(EXECUTOR_VARIABLE, "ray"), get_args(ExecutorName)
+    if named not in valid:
+        raise ClusterError(f"{EXECUTOR_VARIABLE} is {named!r}; valid: {', '.join(valid)}")
+    return named
 
 
 @dataclass
@@ -179,7 +177,7 @@ class _Work:
     plan: Plan
     store: Store
     options: EngineOptions
-    watcher: Watcher
+    watcher: RunLog
     lock: RunLock
     journal: SpanJournal
     reading: Reading

@@ -66,10 +66,6 @@ class WorkerFailure:
             return text
         return f"{text} ({self.records:,} record{'s' * (self.records > 1)} in flight)"
 
-    def as_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
-        return asdict(self)
-
 
 class Watcher:
     """Is notified of what happens in a run; this one ignores it all."""
@@ -85,12 +81,6 @@ class Watcher:
 
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Called when a worker died or timed out; it is replaced where possible."""
-
-    def worker_ready(self, folder: str, seconds: float, taken_over: bool) -> None:
-        """Called when a worker has loaded the stage in `folder`, since it was told to.
-
-        `taken_over`: its process had hosted another stage, and was not started for this.
-        """
 
 
 FAILURES = "worker_failures"
@@ -171,15 +161,17 @@ class RunLog(Watcher):
         self.watcher.worker_failed(failure)
 
     def worker_ready(self, folder: str, seconds: float, taken_over: bool) -> None:
-        """Keep for the manifest, and pass on."""
+        """Keep for the manifest in how long a worker has loaded the stage in `folder`.
+
+        `taken_over`: its process had hosted another stage, and was not started for this.
+        """
         times = self.ready[TAKEOVERS if taken_over else LOADS]
         times.setdefault(folder, []).append(round(seconds, 3))
-        self.watcher.worker_ready(folder, seconds, taken_over)
 
     def all_failures(self, former: Mapping[str, Any] | None) -> dict[str, Any]:
         """The manifest's entry on failed workers of all commands, after a `former` one."""
         known = former or {"total": 0, "listed": []}
-        listed = [*known["listed"], *(failure.as_json() for failure in self.failures)]
+        listed = [*known["listed"], *map(asdict, self.failures)]
         total = known["total"] + len(self.failures)
         return {"total": total, "listed": listed[-_MOST_LISTED:]}
 

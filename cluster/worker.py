@@ -17,11 +17,17 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from collections.abc import Mapping, Sequence
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import pyarrow as pa
 
@@ -49,13 +55,6 @@ from generators.secrets import know, print_error, without_keys_in
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
-
-
-class Computing(Protocol):
-    """Computes one call after another, as an executor of one thread does."""
-
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """The answer to a call, once there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +139,9 @@ class _TimedCall:
 class Worker:
     """One replica of a stage."""
 
+    owns_process = True
+    """Its process writes stderr for the run's log."""
+
     def __init__(
         self,
         spec: StageSpec,
@@ -147,18 +149,15 @@ class Worker:
         secrets: Mapping[str, str] | None = None,
         used: Mapping[str, float] | None = None,
         host: str = "localhost",
-        compute: Computing | None = None,
     ) -> None:
         """`used` is the usage of the records that earlier workers have committed.
 
-        `host` names the machine in files and logs; several may share a host name. The
-        stage computes in `compute`, by default a thread of its own.
+        `host` names the machine in files and logs; several may share a host name.
         """
         self.root, self._host = Path(root), host
         self._shared = True
-        self._logs = False
-        own = ThreadPoolExecutor(1, thread_name_prefix="compute")
-        self._compute: Computing = compute or own
+        self._compute: Executor = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        """In which the stage is loaded and computes."""
         self._assign(spec, secrets, used)
 
     def _assign(
@@ -193,13 +192,10 @@ class Worker:
     def ping(self) -> None:
         """Returns as long as the process is alive."""
 
-    def load(self, shared: bool, logs: bool = False) -> str | None:
-        """Load the stage; the error as users read it when it cannot be loaded.
-
-        With `logs`, the process writes its stderr for the run's log from now on.
-        """
-        self._shared, self._logs = shared, logs
-        if logs and shared:
+    def load(self, shared: bool) -> str | None:
+        """Load the stage; the error as users read it when it cannot be loaded."""
+        self._shared = shared
+        if self.owns_process and shared:
             redirect_stderr(self.root, self.spec.name, self._host)
         try:
             self._stage = self._compute.submit(self._build).result()
@@ -218,7 +214,7 @@ class Worker:
         self._calls.shutdown()
         self.unload()
         self._assign(spec)
-        return self.load(self._shared, self._logs)
+        return self.load(self._shared)
 
     def unload(self) -> None:
         """Forget the stage, and give its memory back to the system."""

@@ -32,7 +32,7 @@ _MOST_DEATHS = 3
 
 
 OnReady = Callable[[str, float, bool], None]
-"""Called as `Watcher.worker_ready`."""
+"""Called as `RunLog.worker_ready`."""
 Event = tuple[StageQueue, Receipt | FailedJobs]
 """The outcome of a batch: a receipt of committed records, or records that failed."""
 
@@ -282,9 +282,9 @@ class WorkerPool:
             except HostLost as error:
                 lost.append((replica, error))
         # Last, because batches that a dying worker had finished must not run again.
-        for replica, error in lost:
+        for replica, cause in lost:
             if replica in self.replicas:
-                self._lost(replica, error)
+                self._lost(replica, cause)
         return events + self.unprompted()
 
     def unprompted(self) -> list[Event]:
@@ -312,7 +312,7 @@ class WorkerPool:
         replica.placed(info, shared=info.token is not None and token.exists())
         token.unlink(missing_ok=True)
         replica.queue.unplaced = 0
-        self._ask(replica, "load", replica.shared, True)
+        self._ask(replica, "load", replica.shared)
 
     def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
         if error is not None:

@@ -40,8 +40,8 @@ def sample_of(request: ChatRequest, model: ServedModel) -> Sample:
         reason = f"the last message must be the user's, not the {role}'s"
         raise RequestRefused("invalid_value", reason, "messages")
     images = wanted is None or "image" in wanted
-    about = {"id": QUERY, "category": QUERY, "field": QUERY}
-    return Sample(**about, turns=turns, wants_images=images)
+    query = Sample(id=QUERY, category=QUERY, field=QUERY, turns=turns)
+    return replace(query, wants_images=images)
 
 
 def _refuse_modalities(wanted: list[Any], model: ServedModel) -> None:

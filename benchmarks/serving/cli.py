@@ -66,5 +66,6 @@ def serve(
         body_bytes=max_body * 2**20,
     )
     model = server.served_model(name, config, {"weights": weights}, tuple(set_ or ()))
-    where = {"host": host, "port": port, "key_variable": api_key_env}
-    raise typer.Exit(server.serve(model, limits, console(), **where))
+    listen = (host, port)
+    status = server.serve(model, limits, console(), listen, key_variable=api_key_env)
+    raise typer.Exit(status)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
@@ -16,19 +17,19 @@ class ServingMetrics:
     """Counts of one server, in a registry of its own."""
 
     def __init__(self) -> None:
-        own = {"registry": CollectorRegistry(), "namespace": "plait"}
-        self._registry = own["registry"]
+        self._registry = own = CollectorRegistry()
+        counter = partial(Counter, namespace="plait", registry=own)
+        histogram = partial(Histogram, namespace="plait", registry=own)
+        told = "Requests that wait or are computed."
+        self.open = Gauge("open_requests", told, namespace="plait", registry=own)
         told = "Requests by path and status."
-        self._requests = Counter("requests", told, ["path", "status"], **own)
+        self._requests = counter("requests", told, ["path", "status"])
         told = "From arrival to the reply."
-        self._seconds = Histogram(
-            "request_seconds", told, ["path"], buckets=_SECONDS, **own
-        )
-        self.open = Gauge("open_requests", "Requests that wait or are computed.", **own)
+        self._seconds = histogram("request_seconds", told, ["path"], buckets=_SECONDS)
         told = "Records computed together, by stage."
-        self._batches = Histogram("batch_size", told, ["stage"], buckets=_SIZES, **own)
-        self._busy = Counter("stage_seconds", "Seconds in a stage.", ["stage"], **own)
-        self._usage = Counter("usage", "Tokens, images, steps.", ["kind"], **own)
+        self._batches = histogram("batch_size", told, ["stage"], buckets=_SIZES)
+        self._busy = counter("stage_seconds", "Seconds in a stage.", ["stage"])
+        self._usage = counter("usage", "Tokens, images, steps.", ["kind"])
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that has ended."""

@@ -222,16 +222,14 @@ def serve(
     model: ServedModel,
     limits: ServingLimits,
     console: Console,
-    *,
-    host: str,
-    port: int,
-    key_variable: str | None,
+    listen: tuple[str, int],
+    key_variable: str | None = None,
 ) -> int:
-    """Serve until Ctrl-C or SIGTERM; return the exit status."""
+    """Serve at an address until Ctrl-C or SIGTERM; return the exit status."""
     key = os.environ.get(key_variable, "").strip() if key_variable else None
     if key == "":
         raise UsageError(f"--api-key-env names {key_variable}, which is not set or empty")
-    with _bound(host, port) as listening:
+    with _bound(*listen) as listening:
         host, port = listening.getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}/v1"
         console.print(f"loading {model.name} ...", soft_wrap=True)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
+from cluster.executors.node_watch import NodeWatch
 from cluster.placement import Node
 from generators.base import Placement
 from generators.errors import PlaitError
@@ -49,13 +50,12 @@ class Host(Protocol):
 
 
 class Executor(ABC):
-    """Starts hosts on nodes, and says what becomes of both.
-
-    What is not abstract is true of one machine, the driver's own.
-    """
+    """Starts hosts on nodes, and says what becomes of both."""
 
     fixed: bool = True
-    """Whether nodes neither come nor go."""
+    """Whether nodes neither come nor go, as where there is one machine."""
+    signs: NodeWatch | None = None
+    """Of life that nodes give; None where they cannot be lost without the driver."""
 
     def most_workers(self, placement: Placement) -> int | None:
         """How many workers of one stage are of use; None for all there is room for."""
@@ -90,11 +90,12 @@ class Executor(ABC):
 
     def watch(self, nodes: Iterable[Node]) -> None:
         """Watch whether these nodes give signs of life, and no others."""
-        return
+        if self.signs is not None:
+            self.signs.follow(nodes)
 
     def silent_s(self, node: str) -> float:
         """Seconds since a watched node last gave a sign; 0 for one that answers."""
-        return 0.0
+        return 0.0 if self.signs is None else self.signs.silent_s(node)
 
     def outlived(self, node: str, died_at: float) -> bool | None:
         """Whether the node lives on after one of its hosts ended; None if not yet known.
@@ -103,4 +104,4 @@ class Executor(ABC):
             node: Id of a node that is taken to be alive.
             died_at: When the end was noticed, by `now`.
         """
-        return True
+        return True if self.signs is None else self.signs.outlived(node, died_at)

@@ -14,9 +14,10 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_for
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -32,17 +33,17 @@ from generators.pictures import Drawing
 from generators.unicode import with_valid_text
 
 
-class Lane:
+class Lane(futures.Executor):
     """A thread that computes one call at a time."""
 
     def __init__(self) -> None:
         self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         """The answer to a call, once those before it have been computed."""
         future: Future[Any] = Future()
-        self._calls.put((future, lambda: function(*args)))
+        self._calls.put((future, partial(call, *args, **named)))
         if self._thread is None:
             self.abandon()
         return future
@@ -72,32 +73,32 @@ def _in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
     return future
 
 
-@dataclass(frozen=True)
-class _Share:
+class _Share(futures.Executor):
     """A lane for a worker that takes so many processors."""
 
-    lane: Lane
-    cpus: int
+    def __init__(self, lane: Lane, cpus: int) -> None:
+        self.lane, self.cpus = lane, cpus
 
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        return self.lane.submit(self._call, function, args)
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        return self.lane.submit(self._call, partial(call, *args, **named))
 
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def _call(self, call: Callable[[], Any]) -> Any:
         # As Ray has its workers do. More threads than processors take ten times as long.
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(self.cpus)
-        return function(*args)
+        return call()
 
 
 class _ThreadWorker(Worker):
     """A worker of this process, which computes in a lane that it shares with others."""
 
+    owns_process = False
     batches = 0
     """That it reads, computes or writes."""
 
-    def load(self, shared: bool, logs: bool = False) -> str | None:
-        """Load the stage; stderr is that of the whole command."""
-        return super().load(shared)
+    def __init__(self, given: tuple[Any, ...], compute: futures.Executor) -> None:
+        super().__init__(*given)
+        self._compute = compute
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
@@ -112,14 +113,14 @@ class _InlineWorker(_ThreadWorker):
     """A worker whose stage was loaded by others, and who hands its records back."""
 
     def __init__(self, spec: StageSpec, stage: Any, lane: Lane) -> None:
-        super().__init__(spec, tempfile.gettempdir(), compute=lane)
+        super().__init__((spec, tempfile.gettempdir()), lane)
         self._stage = stage
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
         """It is where the driver is, and writes nothing there."""
         return WorkerInfo(None, sees_data=True)
 
-    def load(self, shared: bool, logs: bool = False) -> str | None:
+    def load(self, shared: bool) -> str | None:
         """Nothing is to be loaded."""
         return None
 
@@ -185,18 +186,18 @@ class LocalExecutor(Executor):
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> ThreadHost:
         """Make a worker."""
         share = _Share(self._lane, max(1, int(placement.num_cpus)))
-        return ThreadHost(node, self._lane, _ThreadWorker(*given, compute=share))
+        return ThreadHost(node, self._lane, _ThreadWorker(given, share))
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready."""
         if not refs:
             time.sleep(timeout_s)
             return []
-        return list(wait_for(refs, timeout_s, FIRST_COMPLETED).done)
+        return list(futures.wait(refs, timeout_s, FIRST_COMPLETED).done)
 
     def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
         """Wait until all are ready."""
-        wait_for(refs, timeout_s)
+        futures.wait(refs, timeout_s)
 
     def result(self, ref: Ref) -> Any:
         """The value of a ready reference."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
@@ -66,27 +67,26 @@ class _Answer:
     lost: HostLost | None = None
 
 
-class _Inline:
+class _Inline(futures.Executor):
     """Computes at once."""
 
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            future.set_result(function(*args))
+            future.set_result(call(*args, **named))
         except BaseException as error:
             future.set_exception(error)
         return future
 
 
 class _Worker(Worker):
-    """A worker of this process, whose stderr is not its own."""
+    """A worker of this process."""
+
+    owns_process = False
 
     def __init__(self, given: tuple[Any, ...]) -> None:
-        spec, root, secrets, used, host = given
-        super().__init__(spec, root, secrets, used, host, _Inline())
-
-    def load(self, shared: bool, logs: bool = False) -> str | None:
-        return super().load(shared)
+        super().__init__(*given)
+        self._compute = _Inline()
 
 
 @dataclass(eq=False)
@@ -294,6 +294,7 @@ class SimulatedExecutor(Executor):
     """The world as one driver sees it."""
 
     fixed = False
+    signs: NodeWatch
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -301,7 +302,7 @@ class SimulatedExecutor(Executor):
         """Whether it can end no host any more."""
         self.ready: dict[Ref, None] = {}
         """Answers that have come and were not waited for yet, in their order."""
-        self._watch = NodeWatch(lambda: world.now)
+        self.signs = NodeWatch(lambda: world.now)
         self._watched_at: dict[str, float] = {}
 
     def now(self) -> float:
@@ -359,12 +360,4 @@ class SimulatedExecutor(Executor):
             if now - self._watched_at.get(node.id, -_WATCHED_EVERY_S) >= _WATCHED_EVERY_S:
                 self._watched_at[node.id] = now
                 accepted = node.id not in self.world.unreachable
-                self._watch.note(node.id, now, accepted=accepted)
-
-    def silent_s(self, node: str) -> float:
-        """Seconds since a node last answered."""
-        return self._watch.silent_s(node)
-
-    def outlived(self, node: str, died_at: float) -> bool | None:
-        """Whether a node still answers, some time after the end of a host."""
-        return self._watch.outlived(node, died_at)
+                self.signs.note(node.id, now, accepted=accepted)

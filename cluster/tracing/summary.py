@@ -69,7 +69,8 @@ class Grid:
         order = np.argsort(moments, kind="stable")
         moments, rate = moments[order], np.cumsum(np.concatenate([rates, -rates])[order])
         total = np.cumsum([0.0, *rate[:-1] * np.diff(moments)])
-        return np.diff(np.interp(self._edges, moments, total)) / self.width
+        shares: Shares = np.diff(np.interp(self._edges, moments, total)) / self.width
+        return shares
 
     def activity(self, worker: WorkerTrace) -> Shares:
         """Return what a worker did, (STATES, bins): shares that add up to at most 1."""

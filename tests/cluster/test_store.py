@@ -16,7 +16,7 @@ from store_helpers import SPEC, draft_table, drafted, item
 from trial import painter
 
 from cluster import store as store_module
-from cluster.local import LocalStages
+from cluster.local import LocalEngine
 from cluster.parts import Committer
 from cluster.records import SCHEMAS, Item, RecordRow, decode, encode
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
@@ -233,6 +233,10 @@ def test_rows_prefer_final_then_first_then_latest_failure() -> None:
     assert not dead_2.supersedes(done_1)
 
 
+def asking(*jobs: Job) -> Any:
+    return (yield list(jobs))
+
+
 LONE = "half a smiley \ud83d and no more"
 
 
@@ -253,9 +257,12 @@ def test_half_characters_are_replaced_and_counted(
     store.commit(SPEC, draft_table(("k", outcome)))
     row = Store(tmp_path).rows(SPEC)["k"]
     back = replace(decode(Kind.DRAFT, row), notes=notes_of(row))  # type: ignore[call-arg]
-    local = LocalStages()
-    local._loaded[SPEC.digest] = lambda inputs: [outcome]
-    assert local.outcomes([Job(SPEC, Request(()), "x")]) == [back]
+    engine = LocalEngine(lambda spec: lambda inputs: [outcome])
+    ended: list[Any] = []
+    engine.add(asking(Job(SPEC, Request(()), "x")), ended.append)
+    while not ended:
+        engine.turn()
+    assert ended == [[back]]
     assert back.notes.pop("replaced_characters") == count
     assert repr(back) == repr(outcome).replace("\\ud83d", "\ufffd")
     stored = pq.read_table(next(tmp_path.glob("stages/*/part-*")))
