@@ -99,7 +99,10 @@ class LocalEngine(Engine):
         number, places = next(self._numbers), count()
         own = through(walk, lambda jobs: _own(jobs, number, places))
         live = LiveWalk(own, number=number, ended=ended)
-        self._tell(lambda: self._begin(live))
+        if self._refusal is not None:
+            self._ended(live, self._refusal)
+        else:
+            self._tell(lambda: self._begin(live))
         return live
 
     def drop(self, live: LiveWalk) -> None:
@@ -119,8 +122,12 @@ class LocalEngine(Engine):
 
     def run(self) -> None:
         """Turn until it is stopped and nothing is computed any more."""
-        while self._refusal is None or any(q.out for q in self._queues.values()):
+        while not self._is_over():
             self.turn()
+
+    def _is_over(self) -> bool:
+        """Whether it takes no more walks and nothing is computed any more."""
+        return self._refusal is not None and not any(q.out for q in self._queues.values())
 
     def turn(self) -> None:
         """Take what has come in, and wait until something happens."""
@@ -128,7 +135,8 @@ class LocalEngine(Engine):
         while not self._inbox.empty():
             self._inbox.get()()
         rests = (queue.rest_s for queue in self._queues.values())
-        self._turn(min((s for s in rests if s), default=1.0), self._bell)
+        rest = min((s for s in rests if s), default=1.0)
+        self._turn(0.0 if self._is_over() else rest, self._bell)
         if self.broken is not None and self._refusal is None:
             self._refuse(Failure(self.broken, Fault.ERROR))
 
@@ -166,9 +174,9 @@ class LocalEngine(Engine):
             elif queue.pending:
                 for replica in self._pool.of(queue):
                     self._pool.dispatch_to(replica)
-        ready = [q for q in here if q.pending and self._pool.is_ready(q)]
-        if ready and not any(queue.out for queue in here):
-            for replica in self._pool.of(min(ready, key=lambda q: q.oldest)):
+        waiting = [queue for queue in here if queue.pending]
+        if waiting and not any(queue.out for queue in here):
+            for replica in self._pool.of(min(waiting, key=lambda q: q.oldest)):
                 self._pool.dispatch_to(replica, most=1)
 
     def _advance(self, walker: Walker[Any]) -> None:

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -157,7 +157,7 @@ def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
             raise ClusterError("--executor local joins no cluster; leave out --address")
         from cluster.executors import local
 
-        return nullcontext(local.LocalExecutor())
+        return closing(local.LocalExecutor())
     from cluster.executors import on_ray
 
     return on_ray.connected(options.address)

@@ -17,16 +17,12 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -136,6 +132,54 @@ class _TimedCall:
         return _with_joules(outcomes, after - before)
 
 
+class Lane(Executor):
+    """A thread that computes one call at a time."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+        self._calls = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """The answer to a call, once those before it have been computed."""
+        future: Future[Any] = Future()
+        self._calls.put((future, partial(call, *args, **named)))
+        if self._thread is None:
+            self.abandon()
+        return future
+
+    def abandon(self) -> None:
+        """Go on with the next call in another thread, whatever this one does."""
+        self._thread = threading.Thread(target=self._compute, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, once it has computed what was submitted."""
+        self._calls.put(None)
+
+    def _compute(self) -> None:
+        while self._thread is threading.current_thread():
+            if (call := self._calls.get()) is None:
+                return
+            _answer(*call)
+            del call  # and with it what was computed, while there is nothing to do
+
+
+def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    """The answer of a thread that does not keep the process from ending."""
+    future: Future[Any] = Future()
+    call = (future, partial(function, *args))
+    threading.Thread(target=_answer, args=call, daemon=True).start()
+    return future
+
+
 class Worker:
     """One replica of a stage."""
 
@@ -156,7 +200,7 @@ class Worker:
         """
         self.root, self._host = Path(root), host
         self._shared = True
-        self._compute: Executor = ThreadPoolExecutor(1, thread_name_prefix="compute")
+        self._compute: Executor = Lane()
         """In which the stage is loaded and computes."""
         self._assign(spec, secrets, used)
 
@@ -173,8 +217,6 @@ class Worker:
         self._server: ServerProcess | None = None
         self._loading = SpanList()
         self._meter: EnergyMeter | None = None
-        calls = spec.placement.concurrency
-        self._calls = ThreadPoolExecutor(calls, thread_name_prefix="call")
         self._committer = Committer(self.root / "stages" / spec.folder)
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
@@ -211,7 +253,6 @@ class Worker:
 
         For stages that share a process (`StageSpec.shares_process`).
         """
-        self._calls.shutdown()
         self.unload()
         self._assign(spec)
         return self.load(self._shared)
@@ -328,7 +369,7 @@ class Worker:
 
         Without its server no request can succeed, however often it is sent.
         """
-        future: Future[list[Outcome[Any]]] = self._calls.submit(call)
+        future: Future[list[Outcome[Any]]] = in_background(call)
         either: list[Future[Any]] = [future, server.ended]
         wait(either, return_when=FIRST_COMPLETED)
         unanswered = not future.done() or any(map(_is_unanswered, future.result()))

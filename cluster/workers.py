@@ -124,10 +124,6 @@ class WorkerPool:
         """The workers of a stage, without those that are being stopped."""
         return self._of[queue]
 
-    def is_ready(self, queue: StageQueue) -> bool:
-        """Whether a worker of the stage has loaded it."""
-        return any(r.state == "ready" for r in self._of[queue])
-
     def refresh_nodes(self) -> None:
         """Read which nodes are alive, at most once a second."""
         if self.now() - self._nodes_read_at > _CHECKED_EVERY_S:

@@ -11,15 +11,14 @@ import math
 import os
 import sys
 import tempfile
-import threading
 import time
+import weakref
 from collections.abc import Callable, Sequence
 from concurrent import futures
 from concurrent.futures import FIRST_COMPLETED, Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -27,50 +26,10 @@ import psutil  # type: ignore[import-untyped]
 from cluster.executors.base import Executor, HostLost, Ref
 from cluster.placement import Node, Resources
 from cluster.records import Item
-from cluster.worker import Receipt, Worker, WorkerInfo
+from cluster.worker import Lane, Receipt, Worker, WorkerInfo, in_background
 from generators.base import Outcome, Placement, Result, StageSpec
 from generators.pictures import Drawing
 from generators.unicode import with_valid_text
-
-
-class Lane(futures.Executor):
-    """A thread that computes one call at a time."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
-        self._thread: threading.Thread | None = None
-
-    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
-        """The answer to a call, once those before it have been computed."""
-        future: Future[Any] = Future()
-        self._calls.put((future, partial(call, *args, **named)))
-        if self._thread is None:
-            self.abandon()
-        return future
-
-    def abandon(self) -> None:
-        """Go on with the next call in another thread, whatever this one does."""
-        self._thread = threading.Thread(target=self._compute, daemon=True)
-        self._thread.start()
-
-    def _compute(self) -> None:
-        while self._thread is threading.current_thread():
-            _answer(*self._calls.get())
-
-
-def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
-    try:
-        future.set_result(call())
-    except BaseException as error:
-        future.set_exception(error)
-
-
-def _in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """The answer of a thread that does not keep the process from ending."""
-    future: Future[Any] = Future()
-    call = (future, lambda: function(*args))
-    threading.Thread(target=_answer, args=call, daemon=True).start()
-    return future
 
 
 class _Share(futures.Executor):
@@ -94,7 +53,7 @@ class _ThreadWorker(Worker):
 
     owns_process = False
     batches = 0
-    """That it reads, computes or writes."""
+    """That it reads, computes or writes; one that is overdue goes on computing."""
 
     def __init__(self, given: tuple[Any, ...], compute: futures.Executor) -> None:
         super().__init__(*given)
@@ -103,10 +62,9 @@ class _ThreadWorker(Worker):
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
         self.batches += 1
-        try:
-            return super().run(items)
-        finally:
-            self.batches -= 1
+        receipt = super().run(items)
+        self.batches -= receipt.status != "timeout"
+        return receipt
 
 
 class _InlineWorker(_ThreadWorker):
@@ -151,7 +109,7 @@ class ThreadHost:
 
     def call(self, method: str, *args: Any, control: bool = False) -> Ref:
         """Start a method of the worker."""
-        return _in_background(self._answer, method, args)
+        return in_background(self._answer, method, args)
 
     def _answer(self, method: str, args: tuple[Any, ...]) -> Any:
         answer = None if self._ended else getattr(self._worker, method)(*args)
@@ -164,7 +122,7 @@ class ThreadHost:
         if not self._ended:
             self._ended = True
             busy = self._worker.batches
-            self._lane.abandon() if busy else _in_background(self._worker.unload)
+            self._lane.abandon() if busy else in_background(self._worker.unload)
 
 
 class LocalExecutor(Executor):
@@ -203,6 +161,10 @@ class LocalExecutor(Executor):
         """The value of a ready reference."""
         return ref.result()
 
+    def close(self) -> None:
+        """Let go of the thread that computes."""
+        self._lane.close()
+
 
 class InlineExecutor(LocalExecutor):
     """For stages that this process has loaded, all of which there is room for."""
@@ -211,6 +173,7 @@ class InlineExecutor(LocalExecutor):
         """`stage_of` gives the loaded stage."""
         super().__init__(Resources(math.inf, math.inf, math.inf))
         self._stage_of = stage_of
+        weakref.finalize(self, self._lane.close)
 
     def most_workers(self, placement: Placement) -> int | None:
         """There is one of each."""

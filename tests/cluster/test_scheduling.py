@@ -126,7 +126,7 @@ def alone(name: str, place: Placement, **about: Any) -> System:
 def test_stages_with_gpus_take_turns_or_stand_side_by_side(
     tmp_path: Path, gpus: int, loads: list[str]
 ) -> None:
-    made = ran(job(3, GPU, GPU), tmp_path, node(gpus))
+    made = ran(job(3, GPU, GPU), tmp_path, node(gpus), speeds=Told(record_s=30.0))
     assert made.result.counts["scored"] == 3
     assert made.loads == loads
     first = [name for method, name in made.speeds.told if method == "run"]
@@ -187,8 +187,7 @@ def test_room_is_made_where_fewest_must_leave(tmp_path: Path) -> None:
             host.kill = lambda: ends.append(host.worker.spec.name) or kill()  # type: ignore
             return host
 
-    slow = Told(record_s=30.0)
-    nodes = (node(2), node(2, name="m"))
+    nodes, slow = (node(2), node(2, name="m")), Slow("e", 100.0)
     assert ran(plan, tmp_path, *nodes, speeds=slow, executor=Watched).result.failed == 0
     assert ends[0] == "c"
 
@@ -264,7 +263,7 @@ def test_what_a_process_must_not_share(
 @pytest.mark.parametrize(
     ("queries", "seconds", "workers"),
     [
-        (3, 15.0, 1),  # too little to load the stage for
+        (2, 15.0, 1),  # too little to load the stage for
         (16, 15.0, 2),  # the writer's process helps to draw
     ],
 )
@@ -307,7 +306,7 @@ def test_a_stage_that_cannot_load_after_another_gets_a_process_of_its_own(
     tmp_path: Path,
 ) -> None:
     Picky.hosts = 0
-    target = "test_scheduling:Picky"
+    target = f"{__name__}:Picky"
     systems = [
         alone("first", CPU, stage="a"),
         alone("second", CPU, stage="b", target=target),
@@ -340,7 +339,7 @@ def test_one_worker_that_cannot_load_does_not_cost_a_stage_the_others(
     tmp_path: Path, good: int
 ) -> None:
     Unloadable.good, Unloadable.loads = good, 0
-    plan = writing(40, GPU, target="test_scheduling:Unloadable")
+    plan = writing(40, GPU, target=f"{__name__}:Unloadable")
     made = ran(plan, tmp_path, node(3))
     assert made.result.counts["done" if good else "failed"] == 40
     assert made.speeds.count("load")["writer"] == 1 + good
@@ -371,7 +370,7 @@ class Refused(Dying):
 
 
 @pytest.mark.parametrize(
-    ("executor", "nodes", "tried"), [(Dying, 1, 3), (Dying, 2, 5), (Refused, 2, 2)]
+    ("executor", "nodes", "tried"), [(Dying, 1, 3), (Dying, 2, 6), (Refused, 2, 2)]
 )
 def test_a_stage_whose_workers_die_while_loading_is_given_up(
     tmp_path: Path, executor: type[Dying], nodes: int, tried: int
@@ -431,7 +430,9 @@ def test_resources_that_others_hold_are_waited_for_while_own_workers_may_free_so
 
 
 def kill(world: World) -> None:
-    world.hosts[0].end("the process was killed")
+    """End a host of the first node."""
+    host = next(h for h in world.hosts if h.node == world.listed[0])
+    host.end("the process was killed")
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from store_helpers import SPEC, draft_table, drafted, item
 from trial import painter
 
+from cluster import parts
 from cluster import store as store_module
 from cluster.local import LocalEngine
 from cluster.parts import Committer
@@ -132,6 +135,7 @@ def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
         assert shown["0-1"] is None
 
 
+DRAFTED = drafted()
 kinds = st.sampled_from(
     [drafted(), Skip("no"), Failure("x", Fault.REFUSED), Failure("y", Fault.TIMEOUT)]
 )
@@ -194,28 +198,37 @@ def test_a_full_disk_is_said_and_costs_nothing_already_written(small_disk: Path)
     assert not list(small_disk.glob("stages/*/.part*"))
 
 
-def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
-    import threading
+def test_commits_that_arrive_together_share_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that come while one part is written are written as the next."""
+    writing, go_on = threading.Event(), threading.Event()
+    write_part = parts.write_part
 
-    committer = Committer(tmp_path)
-    places: dict[str, tuple[str, int]] = {}
-    committer._writing.acquire()  # hold the lock until all have queued
-    threads = [
-        threading.Thread(
-            target=lambda k=k: places.update(
-                {k: committer.commit(draft_table((k, drafted(k))))}
+    def slowly(*args: Any) -> Path:
+        writing.set()
+        assert go_on.wait(20)
+        return write_part(*args)
+
+    monkeypatch.setattr(parts, "write_part", slowly)
+    committer, places = Committer(tmp_path), dict[str, tuple[str, int]]()
+    threads = {
+        key: threading.Thread(
+            target=lambda k=key: places.update(
+                {k: committer.commit(draft_table((k, DRAFTED)))}
             )
         )
-        for k in "abcdef"
-    ]
-    for thread in threads:
+        for key in "abcdef"
+    }
+    threads["a"].start()
+    assert writing.wait(20)
+    for thread in list(threads.values())[1:]:
         thread.start()
-    while len(committer._queue) < 6:
-        pass
-    committer._writing.release()
-    for thread in threads:
+    time.sleep(0.2)
+    go_on.set()
+    for thread in threads.values():
         thread.join()
-    assert len(list(tmp_path.glob("part-*"))) == 1
+    assert len(list(tmp_path.glob("part-*"))) == 2
     for key, (part, row) in places.items():
         assert pq.read_table(part).column("key")[row].as_py() == key
 

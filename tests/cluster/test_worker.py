@@ -49,7 +49,7 @@ def loaded(
 ) -> Worker:
     monkeypatch.setattr(Acting, "act", staticmethod(act))
     monkeypatch.setattr(Acting, "concurrent", concurrent)
-    spec = replace(writer(placement), target="test_worker:Acting")
+    spec = replace(writer(placement), target=f"{__name__}:Acting")
     worker = Worker(spec, str(root))
     assert worker.load(shared=True) is None
     return worker
@@ -164,7 +164,7 @@ def test_a_stage_that_is_followed_leaves_nothing_behind(tmp_path: Path) -> None:
     worker.load(shared=True)
     worker.unload()  # what earlier tests have freed must not be used again
     before = process.memory_info().rss
-    assert worker.host(replace(writer(), target="test_worker:Hoarder")) is None
+    assert worker.host(replace(writer(), target=f"{__name__}:Hoarder")) is None
     rest = bytearray(50_000)  # lies behind the pieces
     assert process.memory_info().rss - before > 150 << 20
     gc.disable()
