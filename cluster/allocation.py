@@ -37,6 +37,10 @@ class Allocator:
 
     def __init__(self, pool: WorkerPool) -> None:
         self.pool = pool
+        self._idle: list[Replica] = []
+        """Workers that are idle in this turn, unless they got a stage meanwhile."""
+        self._stopping = False
+        """Whether workers are being stopped, so that resources will be free."""
 
     def allocate(self, queues: Iterable[StageQueue]) -> list[Event]:
         """Start and stop workers as needed; events where a stage had to be given up.
@@ -45,6 +49,8 @@ class Allocator:
         with much work than that it begins what that work will feed.
         """
         self.pool.refresh_nodes()
+        self._idle = [r for r in self.pool.replicas if r.idle]
+        self._stopping = any(r.state == "stopping" for r in self.pool.replicas)
         waiting = [q for q in queues if q.pending and q.unusable is None]
         starved = {q for q in waiting if not self.pool.of(q)}
         crowded = any(self._fits_somewhere(q) for q in starved)
@@ -65,8 +71,7 @@ class Allocator:
             return self._explain(queue, waited)
         if self._load_in_idle(queue, self._may_leave):
             return []
-        stopping = any(r.state == "stopping" for r in self.pool.replicas)
-        if stopping or self._make_room(queue, self._may_leave):
+        if self._stopping or self._make_room(queue, self._may_leave):
             return []
         if self.pool.is_held_back(queue) or (self.pool.replicas and waited < _QUIET_WAIT_S):
             return []
@@ -80,9 +85,8 @@ class Allocator:
                 return
             if crowded or not _is_worth_another(queue, workers):
                 return
-            if self._start(queue) or any(r.state == "stopping" for r in self.pool.replicas):
-                return
-            self._make_room(queue, _is_finished)
+            if not (self._start(queue) or self._stopping):
+                self._make_room(queue, _is_finished)
 
     def _start(self, queue: StageQueue) -> bool:
         """Start a worker where there is room."""
@@ -95,7 +99,7 @@ class Allocator:
         self, queue: StageQueue, may_leave: Callable[[Replica], bool]
     ) -> bool:
         """Have a worker that `may_leave` its stage load this one, if it may."""
-        fitting = (r for r in self.pool.replicas if may_leave(r))
+        fitting = (r for r in self._idle if may_leave(r))
         replica = next((r for r in fitting if self.pool.may_load(r, queue)), None)
         if replica is not None:
             self.pool.load(replica, queue)
@@ -104,7 +108,7 @@ class Allocator:
     def _make_room(self, queue: StageQueue, may_leave: Callable[[Replica], bool]) -> bool:
         """Stop the fewest workers of one node that `may_leave` and whose end is enough."""
         leaving: dict[str, list[Replica]] = defaultdict(list)
-        for replica in filter(may_leave, self.pool.replicas):
+        for replica in filter(may_leave, self._idle):
             leaving[replica.handle.node.id].append(replica)
         candidates: list[list[Replica]] = []
         for node, free in self.pool.free_for(queue).items():
@@ -117,6 +121,7 @@ class Allocator:
                 candidates.append(selected)
         for replica in min(candidates, key=len, default=[]):
             self.pool.stop(replica)
+        self._stopping = self._stopping or bool(candidates)
         return bool(candidates)
 
     def _may_leave(self, replica: Replica) -> bool:

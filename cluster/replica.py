@@ -167,7 +167,12 @@ class Replica:
         }
         return limits.get(self.state, math.inf)
 
-    def depth(self, others: int) -> int:
+    @property
+    def has_room(self) -> bool:
+        """Whether it may have more batches in flight, for all that is known of itself."""
+        return self.state == "ready" and len(self.in_flight) < self.depth()
+
+    def depth(self, others: int = 0) -> int:
         """Batches it may have in flight, `others` being those of its endpoint elsewhere."""
         placement = self.queue.spec.placement
         if placement.endpoint is not None:

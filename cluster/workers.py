@@ -237,9 +237,9 @@ class WorkerPool:
 
     def dispatch(self) -> None:
         """Send every ready worker as many batches as it may have in flight."""
-        for replica in sorted(self.replicas, key=lambda r: len(r.in_flight)):
-            if replica.queue.pending:
-                self.dispatch_to(replica)
+        ready = [r for r in self.replicas if r.has_room and r.queue.pending]
+        for replica in sorted(ready, key=lambda r: len(r.in_flight)):
+            self.dispatch_to(replica)
 
     def dispatch_to(self, replica: Replica, most: int | None = None) -> None:
         """Send a worker as many batches as it may have in flight, or at most `most`."""

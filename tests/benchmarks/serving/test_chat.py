@@ -23,6 +23,7 @@ from serving_helpers import (
 
 from benchmarks.local import LocalSystem, question
 from benchmarks.serving.chats import ChatReply, sample_of
+from benchmarks.serving.refusals import RequestRefused
 from benchmarks.serving.schemas import ChatRequest
 from benchmarks.tasks.published import as_asked
 from cluster.local import LocalStages
@@ -99,18 +100,19 @@ def test_the_official_client_reads_text_usage_and_finish(served: Served) -> None
 def test_a_client_chooses_where_the_pictures_are(served: Served, form: str) -> None:
     message = chat(served, "Draw", picture_format=form)["choices"][0]["message"]
     document = in_process(question("Draw"))
+    assert ("segments" in message, "images" in message) == (
+        form == "segments",
+        form == "images",
+    )
+    parts = [s["data"] for s in message.get("segments", [])[1:]]
+    parts += [p["image_url"] for p in message.get("images", [])]
+    text = message["content"]
     if form == "content":
-        first, *rest = message["content"]
-        assert first == {"type": "text", "text": document.text}
-        urls = [p["image_url"]["url"] for p in rest]
-    else:
-        assert message["content"] == document.text
-        assert ("segments" in message) == (form == "segments")
-        assert ("images" in message) == (form == "images")
-        pictures = [s["data"] for s in message.get("segments", [])[1:]]
-        urls = [p["url"] for p in pictures]
-        urls += [p["image_url"]["url"] for p in message.get("images", [])]
-    assert tuple(map(picture_in, urls)) == document.images
+        (about, *rest), text = text, text[0]["text"]
+        assert about["type"] == "text"
+        parts = [p["image_url"] for p in rest]
+    assert text == document.text
+    assert tuple(picture_in(part["url"]) for part in parts) == document.images
 
 
 def test_an_answer_sent_back_keeps_its_pictures_and_their_order(served: Served) -> None:
@@ -163,14 +165,11 @@ def test_requests_at_the_same_time_are_answered_as_each_alone(served: Served) ->
 
 
 def test_a_seed_is_drawn_and_told_where_none_is_given(served: Served) -> None:
-    replies = [chat(served, "Draw", seed=None) for _ in range(2)]
-    seeds = [r["seed"] for r in replies]
-    assert seeds[0] != seeds[1]
-    assert chat(served, "Draw", seed=seeds[0])["choices"] == replies[0]["choices"] or (
-        # Ids of executions differ; pictures and text do not.
-        chat(served, "Draw", seed=seeds[0])["choices"][0]["message"]["images"]
-        == replies[0]["choices"][0]["message"]["images"]
-    )
+    first, second = (chat(served, "Draw", seed=None) for _ in range(2))
+    assert first["seed"] != second["seed"]
+    again = chat(served, "Draw", seed=first["seed"])
+    messages = [reply["choices"][0]["message"] for reply in (first, again)]
+    assert messages[0]["images"] == messages[1]["images"]
 
 
 def test_a_stream_gives_each_segment_in_order(served: Served) -> None:
@@ -217,24 +216,24 @@ def test_text_alone_is_a_plain_reply(served: Served) -> None:
         assert len(both["choices"][0]["message"]["images"]) == 1
 
 
-def test_a_system_that_cannot_leave_pictures_out_says_so(served: Served) -> None:
-    with served_model(replace(trial_model(), may_leave_images_out=False)) as server:
-        body = {"messages": [user("Draw")], "modalities": ["text"]}
-        status, code, message = refused(server, body)
-    assert (status, code) == (400, "unsupported_value")
-    assert "cannot be told to write text only" in message
+WORDS = System(name="words", draft=trial_model().stages[0], max_images=0)
 
 
-def test_a_model_that_writes_only_refuses_pictures() -> None:
-    model = trial_model()
-    assert model.system is not None
-    system = System(name="words", draft=model.system.draft, max_images=0)
-    words = replace(model, system=system, artist=None, artist_name="")
-    with served_model(words) as server:
-        body = {"messages": [user("Draw")], "modalities": ["text", "image"]}
-        status, code, message = refused(server, body)
-        assert (status, code) == (400, "unsupported_value")
-        assert message == "trial writes text only"
+@pytest.mark.parametrize(
+    ("model", "modalities"),
+    [
+        (replace(trial_model(), may_leave_images_out=False), ["text"]),
+        (replace(trial_model(), system=WORDS, artist=None), ["text", "image"]),
+        (trial_model(), ["image"]),
+    ],
+)
+def test_what_a_model_cannot_answer_with_is_refused(model: Any, modalities: Any) -> None:
+    request = ChatRequest(messages=[user("Draw")], modalities=modalities)
+    with pytest.raises(RequestRefused) as caught:
+        sample_of(request, model)
+    refusal = caught.value
+    assert (refusal.status_code, refusal.code) == (400, "unsupported_value")
+    assert refusal.param == "modalities"
 
 
 @pytest.mark.parametrize(
