@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
@@ -55,37 +56,33 @@ def hardware() -> dict[str, Any]:
 
 @cache  # of the code that this process has loaded
 def _versions() -> dict[str, str]:
-    return {name: v for name in _PACKAGES if (v := _version(name))}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    versions = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 @cache
 def _git() -> dict[str, Any]:
-    def ask(*words: str) -> str:
-        command = ["git", "-C", str(CHECKOUT), *words]
-        reply = subprocess.run(command, capture_output=True, text=True, check=False)
-        return reply.stdout.strip() if reply.returncode == 0 else ""
-
-    try:
-        commit = ask("rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(ask("status", "--porcelain"))}
-    except OSError:
-        return {"commit": "", "dirty": None}
+    here = ("git", "-C", str(CHECKOUT))
+    commit = _said(*here, "rev-parse", "HEAD")
+    status = _said(*here, "status", "--porcelain")
+    return {"commit": commit or "", "dirty": None if status is None else bool(status)}
 
 
 def _gpus() -> list[str]:
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    query = ("--query-gpu=name,driver_version", "--format=csv,noheader")
+    return (_said("nvidia-smi", *query) or "").splitlines()
+
+
+def _said(*command: str) -> str | None:
+    """What a program prints, nothing where it fails; None where there is none."""
     try:
         reply = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
-        return []
-    return reply.stdout.strip().splitlines() if reply.returncode == 0 else []
+        return None
+    return reply.stdout.strip() if reply.returncode == 0 else ""
 
 
 def now() -> str:

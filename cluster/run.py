@@ -81,17 +81,18 @@ class _Stopper:
 
 
 @contextmanager
-def _handling_signals(stopper: _Stopper) -> Iterator[None]:
+def handling_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM handled within; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(n, stopper) for n in numbers]
+    before = [signal.signal(n, handler) for n in numbers]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for number, former in zip(numbers, before, strict=True):
+            signal.signal(number, former)
 
 
 def execute(
@@ -236,11 +237,11 @@ class _Work:
         stopper, journal = _Stopper(), self.journal
         journal.activate()
         with ExitStack() as stack:
-            stack.enter_context(_handling_signals(stopper))
+            stack.enter_context(handling_signals(stopper))
             with journal.phase(STARTING_RAY):
                 executor = stack.enter_context(opened(self.options))
             # Again: connecting, Ray sets a handler of its own.
-            stack.enter_context(_handling_signals(stopper))
+            stack.enter_context(handling_signals(stopper))
             with journal.phase(MAKING):
                 self._schedule(executor, stopper)
 

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-import signal
 import socket
 import sys
 import threading
@@ -28,6 +27,7 @@ from benchmarks.serving.metrics import ServingMetrics
 from benchmarks.serving.refusals import RequestRefused, refusal, stopping
 from benchmarks.serving.served import ServedModel, served
 from cluster.local import LocalStages
+from cluster.run import handling_signals
 from cluster.walks import through
 from generators.base import Outcome, Result, StageSpec, Walk, add_usage
 from generators.errors import PlaitError, UsageError
@@ -189,14 +189,8 @@ class StoppableServer(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop on SIGINT and SIGTERM, which uvicorn itself would raise again at the end."""
-        if threading.current_thread() is not threading.main_thread():
+        with handling_signals(self.stop):
             yield
-            return
-        numbers = (signal.SIGINT, signal.SIGTERM)
-        former = {number: signal.signal(number, self.stop) for number in numbers}
-        yield
-        for number, handler in former.items():
-            signal.signal(number, handler)
 
 
 def served_model(
