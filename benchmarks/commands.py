@@ -42,7 +42,7 @@ from cluster.counts import count
 from cluster.plan import EngineOptions
 from cluster.run import MANIFEST, RunResult, execute
 from cluster.store import BlobReader, DamagedPart, Store, StoreError
-from cluster.tracing.results import traced
+from cluster.tracing.summary import traced
 from generators.base import Fault
 from generators.errors import UsageError
 from generators.names import validated

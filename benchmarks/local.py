@@ -21,9 +21,10 @@ from benchmarks.runs.run_data import (
 )
 from benchmarks.tasks.published import as_asked
 from benchmarks.tasks.reading.rules import unicode_only
-from cluster.local import LocalStages, drive, load_stage
-from cluster.store import BlobReader, read_blob
-from cluster.walks import together
+from cluster.loading import load_stage
+from cluster.local import LocalStages
+from cluster.store import BlobReader
+from cluster.walks import drive, together
 from generators.base import Kind, StageSpec, WeightsName
 from generators.checkpoints import pinning
 from generators.custom import custom_spec
@@ -92,9 +93,7 @@ class LocalSystem:
     seed: int = 0
     prompt: Prompter = as_asked
     """Wording of queries that bring none of their own."""
-    stages: LocalStages = field(
-        default_factory=lambda: LocalStages(read_blob, in_batches=True), repr=False
-    )
+    stages: LocalStages = field(default_factory=LocalStages, repr=False)
 
     @classmethod
     def named(
@@ -160,9 +159,7 @@ class LocalScorer:
     """A scorer whose stages are loaded in this process when they are first asked."""
 
     scorer: Scorer
-    stages: LocalStages = field(
-        default_factory=lambda: LocalStages(read_blob, in_batches=True), repr=False
-    )
+    stages: LocalStages = field(default_factory=LocalStages, repr=False)
 
     @classmethod
     def named(

@@ -22,7 +22,7 @@ from generators.base import (
     Walk,
     outcome_name,
 )
-from generators.document import Document, Malformed, Sample
+from generators.document import Malformed
 from generators.system import System
 from scorers.base import ItemOutcome, PlanItem, Scorer
 
@@ -66,12 +66,14 @@ def count(plan: Plan, store: Store, *, only_scorers: bool = False) -> list[Stage
     counted = _counting(final, counts)
     for system, sample, repeat in plan.requests():
         steps: list[list[Job]] = []
-        walk = noted(plan.answer(system, sample, repeat), steps)
-        outcome = read(walk, final if only_scorers else counted)
+        answer = noted(plan.answer(system, sample, repeat), steps)
+        outcome = read(answer, final if only_scorers else counted)
         if isinstance(sample, Malformed):
             continue
         if isinstance(outcome, Result):
-            _count_judging(plan, sample, outcome.value, counted, counts)
+            for scorer in plan.scorers:
+                walk = scorer.judge(sample, outcome.value)
+                _count_walk(walk, scorer, counted, counts)
         elif isinstance(outcome, Pending) and not only_scorers:
             drafts = system.rounds * len(sample.openings)
             _count_later(plan, system, drafts, steps, outcome, counts)
@@ -92,18 +94,6 @@ def _counting(final: Lookup, counts: dict[str, StageCount]) -> Lookup:
         return outcome
 
     return lookup
-
-
-def _count_judging(
-    plan: Plan,
-    sample: Sample,
-    document: Document,
-    lookup: Lookup,
-    counts: dict[str, StageCount],
-) -> None:
-    """Count the jobs of every scorer, and bound those behind the first missing one."""
-    for scorer in plan.scorers:
-        _count_walk(scorer.judge(sample, document), scorer, lookup, counts)
 
 
 def _count_walk(

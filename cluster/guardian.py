@@ -8,7 +8,7 @@ without a chance to end anything. Its standard input is a pipe from the worker: 
 `started PID` and then `exited STATUS`, or `failed REASON` where the program cannot be
 started. The server writes to the guardian's standard error, which is its log.
 
-Run by its path, with no package of plait imported. Standard library only.
+Run by its path, with no package of plait imported.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import signal
 import subprocess
 import sys
 import time
+
+import psutil  # type: ignore[import-untyped]
 
 _POLL_S = 0.1
 _ORPHANED_TIMEOUT_S = 3.0
@@ -123,12 +125,15 @@ def _ended(server: int, timeout_s: float) -> int:
 
 
 def _kill_all(server: int) -> None:
-    """Kill what is left of the process group, and all other descendants."""
+    """Kill what is left of the process group, and all other descendants.
+
+    On Linux, those that have lost their parent are children of this process.
+    """
     _signal_group(server, signal.SIGKILL)
-    while left := _descendants():
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    while left := psutil.Process().children(recursive=True):
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         time.sleep(_POLL_S / 10)
         _reaped(server)
 
@@ -136,24 +141,6 @@ def _kill_all(server: int) -> None:
 def _signal_group(server: int, number: signal.Signals) -> None:
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(server, number)
-
-
-def _descendants() -> list[int]:
-    """All processes below this one; those that lost their parent are its children."""
-    if sys.platform != "linux":
-        return []
-    children: dict[int, list[int]] = {}
-    for name in filter(str.isdigit, os.listdir("/proc")):
-        with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as file:
-            # The program's name, in parentheses, may hold spaces itself.
-            parent = int(file.read().rpartition(")")[2].split()[1])
-            children.setdefault(parent, []).append(int(name))
-    below, waiting = [], [os.getpid()]
-    while waiting:
-        found = children.get(waiting.pop(), [])
-        below += found
-        waiting += found
-    return below
 
 
 def _say(line: str) -> None:

@@ -1,174 +1,276 @@
-"""Stages in the current process: no Ray and no store, for notebooks and measurements.
+"""Stages in the current process: no Ray and no store, for servers, notebooks, measurements.
 
     stages = LocalStages()
     document = drive(answer(system, sample, asking), stages.outcomes)
 
-Needs neither Ray nor Arrow.
+They compute as in a run: `LocalEngine` queues jobs, puts them together in batches, bisects
+batches that raise and halves those that run out of memory.
 """
 
 from __future__ import annotations
 
-import atexit
+import contextlib
 import tempfile
-from collections import defaultdict
-from collections.abc import Callable, Generator, MutableMapping, Sequence
-from dataclasses import replace
+import threading
+from collections.abc import Callable, Generator, Iterable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from queue import SimpleQueue
+from typing import Any
 
-from generators.base import (
-    Job,
-    Outcome,
-    Result,
-    ServerCommand,
-    StageSpec,
-    Walk,
-    add_usage,
-    imported,
-)
-from generators.checkpoints import on_this_machine
-from generators.document import Blob, with_blobs
-from generators.pictures import Drawing
-from generators.secrets import know, without_keys_in
-from generators.unicode import with_valid_text
+from cluster.engine import Engine
+from cluster.executors.local import InlineExecutor
+from cluster.loading import error_text, load_stage, stop_servers
+from cluster.plan import EngineOptions
+from cluster.stage_queue import FailedJobs, StageQueue
+from cluster.walks import Walker, drive, through
+from cluster.watcher import WorkerFailure
+from cluster.worker import Receipt
+from generators.base import Failure, Fault, Job, Outcome, StageSpec, Walk
+from generators.secrets import print_error
 
-_servers: dict[ServerCommand, Any] = {}
-"""Running servers of this process, which stages of one command share."""
-T = TypeVar("T")
-R = TypeVar("R")
-Read = Callable[[Blob], bytes]
-"""How bytes that are not at hand are read."""
-Answering = Callable[[Sequence[Job]], list[Outcome[Any]]]
-"""Gives the outcomes of jobs, in order."""
+__all__ = ["STOPPING", "LocalEngine", "LocalStages", "drive", "load_stage", "stop_servers"]
+
+STOPPING = "the server is stopping"
+OnBatch = Callable[[str, int, float], None]
+"""Told of each batch: the stage's name, how many records, and seconds."""
 
 
-def load_class(target: str) -> Callable[..., Any]:
-    """The class that `module:Class` names; ValueError says what is wrong with it."""
-    module, separator, name = target.partition(":")
-    if not separator:
-        raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
-    try:
-        return imported(target)  # type: ignore[no-any-return]
-    except AttributeError:
-        raise ValueError(f"module {module!r} has no class {name!r}") from None
+@dataclass(frozen=True)
+class _OwnJob(Job):
+    """A job that is computed for one walk, whatever others ask; its group is the walk."""
+
+    place: int = 0
+
+    @cached_property
+    def key(self) -> str:
+        """Tells it from all other jobs."""
+        return f"{self.group} {self.place}"
 
 
-def load_stage(spec: StageSpec, **options: Any) -> Any:
-    """The loaded stage of `spec`; `options` replace those of the spec.
+@dataclass(eq=False)
+class LiveWalk(Walker[Any]):
+    """A walk that has come from outside."""
 
-    A server of its own is started, unless `options` name one, and ends with this process.
+    number: str = field(kw_only=True)
+    """Its place in the order of arrival."""
+    ended: Callable[[Outcome[Any]], None] = field(kw_only=True)
+    """Called once with its outcome, unless it is dropped first."""
+    over: bool = False
+
+
+class LocalEngine(Engine):
+    """Walks that come and go, on stages of this process; nothing is stored.
+
+    One batch is computed at a time, for the stage that the oldest walk waits for; those of
+    servers, which only wait, are sent beside it. `add`, `drop` and `stop` may be called
+    from any thread, the others from one.
     """
-    know(spec.secrets)
-    make = load_class(spec.target)
-    if spec.placement.server is not None and "base_url" not in options:
-        options["base_url"] = _server_url(spec.placement.server)
-    return make(**{**spec.settings, **on_this_machine(spec.options), **options})
 
-
-def _server_url(command: ServerCommand) -> str:
-    """The URL of a running server of this command; ServerError when it cannot be used."""
-    from cluster.server_process import ServerProcess, bypass_proxies, log_path
-
-    server: ServerProcess | None = _servers.get(command)
-    if server is None or server.has_ended():
-        bypass_proxies()
+    def __init__(
+        self,
+        stage_of: Callable[[StageSpec], Any],
+        *,
+        patience_s: float = 0.0,
+        on_batch: OnBatch = lambda stage, records, seconds: None,
+    ) -> None:
+        """A batch that is not full waits `patience_s` for further jobs."""
         folder = Path(tempfile.gettempdir()) / "plait"
-        server = ServerProcess(command, log_path(folder, command.name))
-        server.wait_ready()
-        _servers[command] = server
-    return server.url
+        executor = InlineExecutor(stage_of)
+        super().__init__(executor, folder, EngineOptions(), on_failure=self._note_failure)
+        self._patience_s, self._on_batch = patience_s, on_batch
+        self._known: dict[str, Outcome[Any]] = {}
+        self._walks: dict[str, LiveWalk] = {}
+        self._numbers = map("{:012}".format, count())
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._bell: Future[None] = Future()
+        self.broken: str | None = None
+        """Why this process can compute no more, once it cannot."""
+        self._refusal: Failure | None = None
+        """What becomes of walks, once no more are taken."""
+
+    # ---------------------------------------------------------------- from any thread
+
+    def add(self, walk: Walk[Any], ended: Callable[[Outcome[Any]], None]) -> LiveWalk:
+        """Start a walk; `ended` is told its outcome."""
+        number, places = next(self._numbers), count()
+        own = through(walk, lambda jobs: _own(jobs, number, places))
+        live = LiveWalk(own, number=number, ended=ended)
+        if self._refusal is not None:
+            self._ended(live, self._refusal)
+        else:
+            self._tell(lambda: self._begin(live))
+        return live
+
+    def drop(self, live: LiveWalk) -> None:
+        """Forget a walk: jobs of it that have not begun are not computed."""
+        self._tell(lambda: self._forget(live))
+
+    def stop(self) -> None:
+        """End all walks but those whose batch is being computed; take no further ones."""
+        self._tell(lambda: self._refuse(Failure(STOPPING, Fault.DIED)))
+
+    def _tell(self, action: Callable[[], None]) -> None:
+        self._inbox.put(action)
+        with contextlib.suppress(InvalidStateError):
+            self._bell.set_result(None)
+
+    # ---------------------------------------------------------------- the loop
+
+    def run(self) -> None:
+        """Turn until it is stopped and nothing is computed any more."""
+        while not self._is_over():
+            self.turn()
+
+    def _is_over(self) -> bool:
+        """Whether it takes no more walks and nothing is computed any more."""
+        return self._refusal is not None and not any(q.out for q in self._queues.values())
+
+    def turn(self) -> None:
+        """Take what has come in, and wait until something happens."""
+        self._bell = Future()
+        while not self._inbox.empty():
+            self._inbox.get()()
+        rests = (queue.rest_s for queue in self._queues.values())
+        rest = min((s for s in rests if s), default=1.0)
+        self._turn(0.0 if self._is_over() else rest, self._bell)
+        if self.broken is not None and self._refusal is None:
+            self._refuse(Failure(self.broken, Fault.ERROR))
+
+    def _begin(self, live: LiveWalk) -> None:
+        self._walks[live.number] = live
+        self._advance(live)
+
+    def _forget(self, live: LiveWalk) -> None:
+        live.over = True
+        self._walks.pop(live.number, None)
+        for queue in self._queues.values():
+            queue.drain(lambda job: job.group == live.number)
+        for job in live.pending.jobs if live.pending else ():
+            self._waiting.pop(job.key, None)
+            self._known.pop(job.key, None)
+
+    def _refuse(self, failure: Failure) -> None:
+        """Take no further walks; end those that wait, or all where nothing can compute."""
+        self._refusal = failure
+        drained = [job for queue in self._queues.values() for job in queue.drain()]
+        waiting = self._walks if self.broken else {job.group for job in drained}
+        for live in [self._walks[number] for number in waiting]:
+            self._ended(live, failure)
+
+    def _note_failure(self, failure: WorkerFailure) -> None:
+        self.broken = failure.reason
+
+    # ---------------------------------------------------------------- as an engine
+
+    def _dispatch(self) -> None:
+        here = []
+        for queue in self._queues.values():
+            if not _is_asked(queue.spec):
+                here.append(queue)
+            elif queue.pending:
+                for replica in self._pool.of(queue):
+                    self._pool.dispatch_to(replica)
+        waiting = [queue for queue in here if queue.pending]
+        if waiting and not any(queue.out for queue in here):
+            for replica in self._pool.of(min(waiting, key=lambda q: q.oldest)):
+                self._pool.dispatch_to(replica, most=1)
+
+    def _advance(self, walker: Walker[Any]) -> None:
+        try:
+            super()._advance(walker)
+        except Exception as error:
+            print_error(error)
+            self._ended(walker, Failure(error_text(error), Fault.ERROR))
+
+    def _request(self, job: Job, walker: Walker[Any]) -> None:
+        if self._refusal is None:
+            super()._request(job, walker)
+        else:
+            self._ended(walker, self._refusal)
+
+    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+        assert isinstance(walker, LiveWalk)
+        self._walks.pop(walker.number, None)
+        if not walker.over:
+            walker.over = True
+            walker.ended(outcome)
+
+    def _new_queue(self, spec: StageSpec) -> StageQueue:
+        queue = super()._new_queue(spec)
+        queue.patience_s = self._patience_s
+        return queue
+
+    def _lookup(self, job: Job) -> Outcome[Any] | None:
+        return self._known.pop(job.key, None)
+
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:
+        self._on_batch(queue.spec.name, len(receipt.outcomes), receipt.busy_s)
+        return self._known_now(receipt.outcomes.items())
+
+    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[str]:
+        return self._known_now((job.key, failure) for job, failure in failed)
+
+    def _known_now(self, outcomes: Iterable[tuple[str, Outcome[Any]]]) -> list[str]:
+        """The keys of the outcomes that a walk still waits for."""
+        awaited = {key: o for key, o in outcomes if key in self._waiting}
+        self._known |= awaited
+        return list(awaited)
 
 
-@atexit.register
-def stop_servers() -> None:
-    """End the servers that stages of this process have started."""
-    while _servers:
-        _servers.popitem()[1].stop()
+def _own(jobs: Sequence[Job], number: str, places: Iterable[int]) -> list[Job]:
+    """The jobs of a walk, of which no other walk has equals."""
+    return [
+        _OwnJob(job.spec, job.input, job.label, number, place=place)
+        for job, place in zip(jobs, places, strict=False)
+    ]
 
 
-def read_file(blob: Blob) -> bytes:
-    """The bytes of a blob that lies in a file of its own."""
-    return Path(str(blob.place)).read_bytes()
-
-
-def at_hand(blob: Blob, read: Read = read_file) -> Blob:
-    """The blob with its bytes, which are read where they are not there yet."""
-    return blob if blob.data is not None else replace(blob, data=read(blob))
+def _is_asked(spec: StageSpec) -> bool:
+    """Whether a stage only waits for a server, and so takes several batches at a time."""
+    return spec.placement.endpoint is not None or spec.placement.concurrency > 1
 
 
 class LocalStages:
     """Stages by their spec, each loaded when it is first asked."""
 
-    def __init__(self, read: Read = read_file, *, in_batches: bool = False) -> None:
-        """With `in_batches`, a stage is given at most its own batch size in one call."""
-        self._read = read
-        self._in_batches = in_batches
+    def __init__(
+        self,
+        *,
+        patience_s: float = 0.0,
+        on_batch: OnBatch = lambda stage, records, seconds: None,
+    ) -> None:
+        """As of `LocalEngine`."""
         self._loaded: dict[str, Any] = {}
+        self._asking = threading.Lock()
+        self.engine = LocalEngine(self.stage, patience_s=patience_s, on_batch=on_batch)
 
     def stage(self, spec: StageSpec) -> Any:
-        """The loaded stage."""
+        """Return the loaded stage."""
         if spec.digest not in self._loaded:
             self._loaded[spec.digest] = load_stage(spec)
         return self._loaded[spec.digest]
 
     def outcomes(self, jobs: Sequence[Job]) -> list[Outcome[Any]]:
-        """The outcomes of jobs, as a worker would store them; what a stage raises.
+        """Return the outcomes of jobs, in order, as a worker would store them.
 
-        Jobs of one stage go to it together, in the order in which they come.
+        A stage that cannot be loaded raises what it raises.
         """
-        by_stage: dict[str, list[int]] = defaultdict(list)
-        for i, job in enumerate(jobs):
-            by_stage[job.spec.digest].append(i)
-        made: dict[int, Outcome[Any]] = {}
-        for places in by_stage.values():
-            size = self._size(jobs[places[0]].spec, len(places))
-            for start in range(0, len(places), size):
-                batch = places[start : start + size]
-                made.update(zip(batch, self._batch([jobs[i] for i in batch]), strict=True))
-        return [made[i] for i in range(len(jobs))]
-
-    def close(self) -> None:
-        """Forget all stages; those that hold connections or threads are closed."""
-        for stage in self._loaded.values():
-            getattr(stage, "close", lambda: None)()
-        self._loaded.clear()
-
-    def _size(self, spec: StageSpec, jobs: int) -> int:
-        # An endpoint takes as many at a time as it has requests in flight.
-        placed = spec.placement
-        return max(placed.batch_size, placed.concurrency) if self._in_batches else jobs
-
-    def _batch(self, jobs: Sequence[Job]) -> list[Outcome[Any]]:
-        inputs = [with_blobs(job.input, lambda b: at_hand(b, self._read)) for job in jobs]
-        outcomes = without_keys_in(self.stage(jobs[0].spec)(inputs))
-        return [_stored(outcome) for outcome in outcomes]
+        for job in jobs:
+            self.stage(job.spec)
+        ended: list[Any] = []
+        with self._asking:
+            live = self.engine.add(_asking(jobs), ended.append)
+            try:
+                while not ended:
+                    self.engine.turn()
+            finally:
+                self.engine.drop(live)
+        return ended[0]  # type: ignore[no-any-return]
 
 
-def _stored(outcome: Outcome[Any]) -> Outcome[Any]:
-    """The outcome as records hold it: pictures are encoded, and text is valid."""
-    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
-        outcome = replace(outcome, value=outcome.value.encoded())
-    return with_valid_text(outcome)
-
-
-def drive(walk: Generator[list[Job], list[Outcome[Any]], R], answering: Answering) -> R:
-    """Follow a walk, or several that `cluster.walks.together` joins, to the end."""
-    try:
-        jobs = next(walk)
-        while True:
-            jobs = walk.send(answering(jobs))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
-
-
-def metered(walk: Walk[T], used: MutableMapping[str, float]) -> Walk[T]:
-    """The same walk, which adds the usage of every outcome it is sent to `used`."""
-    try:
-        jobs = next(walk)
-        while True:
-            outcomes = yield jobs
-            for outcome in outcomes:
-                add_usage(used, getattr(outcome, "usage", {}))
-            jobs = walk.send(outcomes)
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+def _asking(jobs: Sequence[Job]) -> Generator[list[Job], list[Outcome[Any]], Any]:
+    return (yield list(jobs))

@@ -10,7 +10,6 @@ import threading
 import time
 import uuid
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
@@ -36,25 +35,17 @@ def _self_description() -> dict[str, Any]:
 
     psutil knows neither: two containers of one host share its name and time of boot.
     """
+    boot = namespace = ""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        namespace = os.readlink("/proc/self/ns/pid")
     return {
         "host": socket.gethostname(),
         "pid": os.getpid(),
         "started_s": _process_start(os.getpid()),
-        "boot": _read("/proc/sys/kernel/random/boot_id"),
-        "namespace": _link("/proc/self/ns/pid"),
+        "boot": boot,
+        "namespace": namespace,
     }
-
-
-def _read(path: str) -> str:
-    with contextlib.suppress(OSError):
-        return Path(path).read_text().strip()
-    return ""
-
-
-def _link(path: str) -> str:
-    with contextlib.suppress(OSError):
-        return os.readlink(path)
-    return ""
 
 
 def _process_start(pid: int) -> float | None:
@@ -95,12 +86,7 @@ class RunLock:
                 return self
         raise RunInUse(f"{self.path} keeps changing; try again in a moment")
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join()
         if self._is_mine():
@@ -130,11 +116,11 @@ class RunLock:
 
     def _create(self) -> bool:
         try:
-            handle = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644)
+            file = self.path.open("x")
         except FileExistsError:
             return False
         try:
-            with os.fdopen(handle, "w") as file:
+            with file:
                 file.write(self._mine)
         except OSError:
             # An empty lock would block the directory until it is stale.

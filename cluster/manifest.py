@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -55,37 +56,33 @@ def hardware() -> dict[str, Any]:
 
 @cache  # of the code that this process has loaded
 def _versions() -> dict[str, str]:
-    return {name: v for name in _PACKAGES if (v := _version(name))}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    versions = {}
+    for name in _PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
 @cache
 def _git() -> dict[str, Any]:
-    def ask(*words: str) -> str:
-        command = ["git", "-C", str(CHECKOUT), *words]
-        reply = subprocess.run(command, capture_output=True, text=True, check=False)
-        return reply.stdout.strip() if reply.returncode == 0 else ""
-
-    try:
-        commit = ask("rev-parse", "HEAD")
-        return {"commit": commit, "dirty": bool(ask("status", "--porcelain"))}
-    except OSError:
-        return {"commit": "", "dirty": None}
+    here = ("git", "-C", str(CHECKOUT))
+    commit = _said(*here, "rev-parse", "HEAD")
+    status = _said(*here, "status", "--porcelain")
+    return {"commit": commit or "", "dirty": None if status is None else bool(status)}
 
 
 def _gpus() -> list[str]:
-    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    query = ("--query-gpu=name,driver_version", "--format=csv,noheader")
+    return (_said("nvidia-smi", *query) or "").splitlines()
+
+
+def _said(*command: str) -> str | None:
+    """What a program prints, nothing where it fails; None where there is none."""
     try:
         reply = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError:
-        return []
-    return reply.stdout.strip().splitlines() if reply.returncode == 0 else []
+        return None
+    return reply.stdout.strip() if reply.returncode == 0 else ""
 
 
 def now() -> str:
@@ -94,12 +91,47 @@ def now() -> str:
 
 
 def former_entries(manifest: Path, names: Sequence[str]) -> dict[str, Any]:
-    """Those of the entries that earlier commands on the run have left, which go on."""
+    """Return those of the entries that earlier commands have left, which go on."""
     try:
         former = json.loads(manifest.read_text())
     except (OSError, ValueError):
         return {}
     return {name: former[name] for name in names if isinstance(former.get(name), dict)}
+
+
+TIMING = "timing"
+"""The entry on how long a run took to start and its workers to load, for forecasts,"""
+LOADS, TAKEOVERS = "load_seconds", "takeover_seconds"
+"""and what it holds of workers that became ready, new ones and those that had hosted
+another stage."""
+_MOST_LOADS = 8
+"""Loads of one stage that the manifest keeps, the latest ones."""
+
+
+def timing(
+    former: Mapping[str, Any],
+    seconds: float,
+    scheduling_s: float,
+    ready: Mapping[str, Mapping[str, Sequence[float]]],
+) -> dict[str, Any]:
+    """Return the entry after a command of `seconds`, `scheduling_s` of it with workers.
+
+    `ready` are seconds by the stage's folder, for LOADS and TAKEOVERS. A command that
+    started no worker leaves the entry as it is.
+    """
+    if not scheduling_s:
+        return dict(former)
+    entry: dict[str, Any] = {
+        "seconds": round(seconds, 3),
+        "scheduling_seconds": round(scheduling_s, 3),
+    }
+    for name in (LOADS, TAKEOVERS):
+        known, new = former.get(name, {}), ready.get(name, {})
+        entry[name] = {
+            folder: [*known.get(folder, ()), *new.get(folder, ())][-_MOST_LOADS:]
+            for folder in sorted({*known, *new})
+        }
+    return entry
 
 
 def write_json(path: Path, content: Any) -> None:

@@ -14,9 +14,11 @@ import hashlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pyarrow as pa
@@ -199,41 +201,27 @@ class Committer:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._queue: list[_PendingTable] = []
-        self._queue_lock = threading.Lock()
+        self._queue: SimpleQueue[tuple[pa.Table, Future[tuple[str, int]]]] = SimpleQueue()
         self._writing = threading.Lock()
 
     def commit(self, table: pa.Table) -> tuple[str, int]:
-        """The part that now holds `table`, and the row it starts at."""
-        entry = _PendingTable(table)
-        with self._queue_lock:
-            self._queue.append(entry)
+        """Return the part that now holds `table`, and the row it starts at."""
+        place: Future[tuple[str, int]] = Future()
+        self._queue.put((table, place))
         with self._writing:
-            if entry.part is None and entry.error is None:
+            if not place.done():
                 self._write_all()
-        if entry.error is not None:
-            raise entry.error
-        assert entry.part is not None
-        return entry.part, entry.first
+        return place.result()
 
     def _write_all(self) -> None:
-        with self._queue_lock:
-            entries, self._queue = self._queue, []
+        entries = [self._queue.get() for _ in range(self._queue.qsize())]
         try:
-            part = str(write_part(self.folder, pa.concat_tables(e.table for e in entries)))
-        except StoreError as error:
-            for entry in entries:
-                entry.error = error
+            part = str(write_part(self.folder, pa.concat_tables(t for t, _ in entries)))
+        except Exception as error:
+            for _, place in entries:
+                place.set_exception(error)
             return
         first = 0
-        for entry in entries:
-            entry.part, entry.first = part, first
-            first += entry.table.num_rows
-
-
-class _PendingTable:
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.part: str | None = None
-        self.first = 0
-        self.error: StoreError | None = None
+        for table, place in entries:
+            place.set_result((part, first))
+            first += table.num_rows

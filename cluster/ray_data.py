@@ -30,6 +30,7 @@ class BatchStage:
 
     def __init__(self, spec: StageSpec, root: str | Path) -> None:
         self._worker = Worker(spec, str(root))
+        self._worker.owns_process = False
         error = self._worker.load(shared=True)
         if error is not None:
             raise RuntimeError(error)

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import Any, get_args
 from cluster.counts import count, totals_of
 from cluster.executors.base import ClusterError, Executor, ExecutorName
 from cluster.lock import RunInUse, RunLock
-from cluster.manifest import environment, former_entries, now, write_json
+from cluster.manifest import TIMING, environment, former_entries, now, timing, write_json
 from cluster.plan import (
     EngineOptions,
     Evaluation,
@@ -26,10 +26,8 @@ from cluster.plan import (
     evaluations,
 )
 from cluster.store import DamagedPart, Store, StoreError
-from cluster.timing import TIMING, timing
-from cluster.tracing.journal import SpanJournal
-from cluster.tracing.results import traced
-from cluster.tracing.sessions import MAKING, STARTING_RAY
+from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
+from cluster.tracing.summary import traced
 from cluster.usage import usage_of
 from cluster.watcher import FAILURES, RunLog, Watcher
 
@@ -83,17 +81,18 @@ class _Stopper:
 
 
 @contextmanager
-def _handling_signals(stopper: _Stopper) -> Iterator[None]:
+def handling_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have SIGINT and SIGTERM handled within; in the main thread only."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(n, stopper) for n in numbers]
+    before = [signal.signal(n, handler) for n in numbers]
     try:
         yield
     finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+        for number, former in zip(numbers, before, strict=True):
+            signal.signal(number, former)
 
 
 def execute(
@@ -127,7 +126,8 @@ def execute(
             manifest[FAILURES] = log.all_failures(former.get(FAILURES))
             write_json(root / MANIFEST, manifest | {"status": "interrupted"})
             raise
-        journal.close("interrupted" if work.stopped_by else "finished")
+        status = "interrupted" if work.stopped_by else "finished"
+        journal.close(status)
         manifest |= {
             "finished": now(),
             "counts": work.totals,
@@ -136,21 +136,19 @@ def execute(
         }
         seconds = time.monotonic() - began
         earlier = former.get(TIMING, {})
-        if entry := timing(earlier, seconds, work.scheduling_s, log.loads, log.takeovers):
+        if entry := timing(earlier, seconds, work.scheduling_s, log.ready):
             manifest[TIMING] = entry
-        manifest["status"] = "interrupted" if work.stopped_by else "finished"
-        manifest |= traced(root, log.notice)
+        manifest |= {"status": status} | traced(root, log.notice)
         write_json(root / MANIFEST, manifest)
     failed = work.totals["failed"] + work.totals["failed_scores"]
     seconds = time.monotonic() - began
-    return RunResult(
-        work.totals, failed, work.made, seconds, work.stopped_by, journal.active
-    )
+    stopped_by, made = work.stopped_by, work.made
+    return RunResult(work.totals, failed, made, seconds, stopped_by, journal.active)
 
 
 def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
     """The executor of a run, for as long as it lasts; ClusterError."""
-    chosen = options.executor
+    chosen: str | AbstractContextManager[Executor] | None = options.executor
     if chosen is None:
         chosen = "ray" if options.address else _default_executor()
     if not isinstance(chosen, str):
@@ -160,19 +158,17 @@ def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
             raise ClusterError("--executor local joins no cluster; leave out --address")
         from cluster.executors import local
 
-        return nullcontext(local.LocalExecutor())
+        return closing(local.LocalExecutor())
     from cluster.executors import on_ray
 
     return on_ray.connected(options.address)
 
 
-def _default_executor() -> ExecutorName:
-    named = os.environ.get(EXECUTOR_VARIABLE, "ray")
-    names: tuple[ExecutorName, ...] = get_args(ExecutorName)
-    for name in names:
-        if named == name:
-            return name
-    raise ClusterError(f"{EXECUTOR_VARIABLE} is {named!r}; valid are {', '.join(names)}")
+def _default_executor() -> str:
+    named, valid = os.environ.get(EXECUTOR_VARIABLE, "ray"), get_args(ExecutorName)
+    if named not in valid:
+        raise ClusterError(f"{EXECUTOR_VARIABLE} is {named!r}; valid: {', '.join(valid)}")
+    return named
 
 
 @dataclass
@@ -182,7 +178,7 @@ class _Work:
     plan: Plan
     store: Store
     options: EngineOptions
-    watcher: Watcher
+    watcher: RunLog
     lock: RunLock
     journal: SpanJournal
     reading: Reading
@@ -240,13 +236,12 @@ class _Work:
     def _compute(self) -> None:
         stopper, journal = _Stopper(), self.journal
         journal.activate()
-        with (
-            _handling_signals(stopper),
-            journal.phase(STARTING_RAY) as starting,
-            opened(self.options) as executor,
-            _handling_signals(stopper),  # again: connecting, Ray sets a handler of its own
-        ):
-            starting.end()
+        with ExitStack() as stack:
+            stack.enter_context(handling_signals(stopper))
+            with journal.phase(STARTING_RAY):
+                executor = stack.enter_context(opened(self.options))
+            # Again: connecting, Ray sets a handler of its own.
+            stack.enter_context(handling_signals(stopper))
             with journal.phase(MAKING):
                 self._schedule(executor, stopper)
 

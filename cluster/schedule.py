@@ -1,18 +1,14 @@
-"""The scheduler: walks request records, queues form batches, workers compute them.
-
-One loop in one thread. Each turn opens walks, allocates workers, sends batches, collects
-receipts, and reports progress.
-"""
+"""The scheduler: opens the walks of a plan, and keeps their records in a store."""
 
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from cluster.allocation import Allocator
+from cluster.engine import Engine
 from cluster.executors.base import Executor
 from cluster.plan import DocumentRequest, EngineOptions, Plan, final_lookup
 from cluster.records import Item, RecordRow, decode, encode
@@ -23,16 +19,8 @@ from cluster.usage import Spending
 from cluster.walks import Pending, Walker, read
 from cluster.watcher import StageProgress, WorkerFailure
 from cluster.worker import Receipt
-from cluster.workers import Event, OnReady, WorkerPool
-from generators.base import (
-    Failure,
-    Fault,
-    Job,
-    Outcome,
-    Result,
-    StageSpec,
-    outcome_name,
-)
+from cluster.workers import Event, OnReady
+from generators.base import Failure, Fault, Job, Outcome, Result, StageSpec, outcome_name
 from generators.document import Image, Malformed, Sample
 from generators.system import System
 from scorers.base import PlanItem
@@ -48,7 +36,7 @@ class Interrupted(Exception):
     """The run was asked to stop; everything committed is kept."""
 
 
-class Scheduler:
+class Scheduler(Engine):
     """Runs a plan to its end, with the workers of an executor."""
 
     def __init__(
@@ -61,10 +49,21 @@ class Scheduler:
         on_turn: Callable[[Sequence[StageProgress]], None] = lambda stages: None,
         on_notice: Callable[[str], None] = lambda text: None,
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
-        on_ready: OnReady = lambda folder, seconds, *, taken_over: None,
+        on_ready: OnReady = lambda folder, seconds, taken_over: None,
         should_stop: Callable[[], bool] = lambda: False,
         journal: SpanJournal | None = None,
     ) -> None:
+        self._journal = journal or SpanJournal()
+        super().__init__(
+            executor,
+            store.root,
+            options,
+            probe=_probe_of(plan),
+            on_notice=self._notice,
+            on_failure=on_failure,
+            on_ready=on_ready,
+            journal=self._journal,
+        )
         self.plan = plan
         self.store = store
         self.options = options
@@ -79,27 +78,10 @@ class Scheduler:
         self._requests: Iterator[DocumentRequest | PlanItem]
         self._requests = chain(plan.requests(), plan.comparisons)
         self._more_walks = True
-        self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
         self._failed_now: set[str] = set()
         """Keys that failed under this command: only the next command tries them again."""
-        self._queues: dict[str, StageQueue] = {}
-        self._refused: list[Event] = []
         self._spending = Spending(options.max_cost)
         self._spending.count_records(store, plan.stages)
-        probe = _probe_of(plan)
-        self._journal = journal or SpanJournal()
-        self._executor, self._now = executor, executor.now
-        self._pool = WorkerPool(
-            executor,
-            store.root,
-            options,
-            probe,
-            self._notice,
-            on_failure,
-            on_ready,
-            self._journal,
-        )
-        self._allocator = Allocator(self._pool, self._growing)
         self._shown = -math.inf
 
     # ---------------------------------------------------------------- the loop
@@ -113,13 +95,19 @@ class Scheduler:
                 self._open_walks()
                 self._handle(self._stop_paying())
                 self._handle(self._stop_asking())
-                self._handle(self._allocator.allocate(self._queues.values()))
-                self._pool.dispatch(self._growing)
-                self._handle(self._pool.collect(0.0 if self._more_walks else 0.1))
+                self._note_growth()
+                self._turn(0.0 if self._more_walks else 0.1)
                 self._show()
         finally:
             self._pool.kill_all()
         self.on_turn(self.progress())
+
+    def _note_growth(self) -> None:
+        """Note to which stages those before them may still give jobs."""
+        busy = {d for d, queue in self._queues.items() if queue.pending or queue.out}
+        for digest, queue in self._queues.items():
+            fed = not busy.isdisjoint(self._feeders[digest])
+            queue.growing = self._more_walks or fed
 
     def _stop_paying(self) -> list[Event]:
         """Once the budget is reached, what still waits for a paid stage fails."""
@@ -174,13 +162,9 @@ class Scheduler:
         walk = self.plan.answer(system, sample, repeat)
         return not isinstance(read(walk, final_lookup(self.store)), Pending)
 
-    def _advance(self, walker: Walker[Any]) -> None:
-        outcome = walker.advance(self._lookup)
+    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
         if isinstance(outcome, Result):
             self.finished[outcome_name(outcome.value.subject)] += 1
-        elif walker.pending is not None:
-            for job in walker.pending.missing:
-                self._request(job, walker)
 
     def _lookup(self, job: Job) -> Outcome[Any] | None:
         row = self.store.row(job)
@@ -195,49 +179,16 @@ class Scheduler:
         return outcome
 
     def _request(self, job: Job, walker: Walker[Any]) -> None:
-        is_queued = job.key in self._waiting
-        self._waiting[job.key].append(walker)
-        if is_queued:
-            return
-        queue = self._queue_of(job.spec)
-        queue.keys.add(job.key)
-        if queue.unusable is None:
-            queue.add(job)
-        else:
-            failure = Failure(queue.unusable, queue.unusable_fault)
-            self._refused.append((queue, [(job, failure)]))
+        self._queue_of(job.spec).keys.add(job.key)
+        super()._request(job, walker)
 
-    def _queue_of(self, spec: StageSpec) -> StageQueue:
-        if spec.digest not in self._queues:
-            queue = StageQueue(spec, self._ranks[spec.digest], self._now)
-            queue.max_workers = self._executor.most_workers(spec.placement)
-            self._queues[spec.digest] = queue
-        return self._queues[spec.digest]
+    def _new_queue(self, spec: StageSpec) -> StageQueue:
+        return StageQueue(spec, self._ranks[spec.digest], self._now)
 
-    def _growing(self, queue: StageQueue) -> bool:
-        """Whether more jobs may still reach the stage from stages before it."""
-        if self._more_walks:
-            return True
-        feeders = self._feeders[queue.spec.digest]
-        before = (p for d, p in self._queues.items() if d in feeders)
-        return any(p.pending or self._pool.is_busy(p) for p in before)
+    # ----------------------------------------------------------------- records
 
-    # -------------------------------------------------------------------- outcomes
-
-    def _handle(self, events: Iterable[Event]) -> None:
-        """Index what was committed, commit what failed, and advance the walks."""
-        failed: dict[str, FailedJobs] = defaultdict(list)
-        refused, self._refused = self._refused, []
-        for queue, outcome in (*events, *refused):
-            if isinstance(outcome, Receipt):
-                self._add_receipt(queue, outcome)
-            else:
-                failed[queue.spec.digest] += outcome
-        for digest, failed_jobs in failed.items():
-            if failed_jobs:
-                self._commit_failures(self._queues[digest], failed_jobs)
-
-    def _add_receipt(self, queue: StageQueue, receipt: Receipt) -> None:
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Mapping[str, RecordRow]:
+        """Index what was committed."""
         rows = receipt.rows
         self.store.suspects.update(receipt.damaged)
         queue.used(receipt.usage)
@@ -246,26 +197,25 @@ class Scheduler:
             rows = self.store.commit(queue.spec, receipt.table)
         else:
             self.store.add(queue.spec, rows)
-        self._finish(queue, rows)
+        return self._counted(queue, rows)
 
-    def _commit_failures(self, queue: StageQueue, failed_jobs: FailedJobs) -> None:
-        """Failures that no worker could commit."""
-        items = [Item(j.key, j.label, j.input) for j, _ in failed_jobs]
-        table = encode(queue.spec.kind, items, [f for _, f in failed_jobs], 0.0)
-        rows = self.store.commit(queue.spec, table)
-        self._finish(queue, rows)
+    def _keep_failures(
+        self, queue: StageQueue, failed: FailedJobs
+    ) -> Mapping[str, RecordRow]:
+        items = [Item(j.key, j.label, j.input) for j, _ in failed]
+        table = encode(queue.spec.kind, items, [f for _, f in failed], 0.0)
+        return self._counted(queue, self.store.commit(queue.spec, table))
 
-    def _finish(self, queue: StageQueue, rows: Mapping[str, RecordRow]) -> None:
+    def _counted(
+        self, queue: StageQueue, rows: Mapping[str, RecordRow]
+    ) -> Mapping[str, RecordRow]:
         for key, row in rows.items():
             queue.count(row.outcome)
             if row.outcome == "failed":
                 self._failed_now.add(key)
             if (readable := queue.readers.pop(key, None)) and row.outcome == "done":
                 queue.replies[readable(decode(queue.spec.kind, row))] += 1
-            for walker in self._waiting.pop(key, ()):
-                walker.missing -= 1
-                if walker.missing == 0:
-                    self._advance(walker)
+        return rows
 
     # ----------------------------------------------------------------- progress
 

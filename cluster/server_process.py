@@ -121,7 +121,7 @@ class ServerProcess:
         timeout = str(self.command.stop_timeout_s)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_GUARDIAN), timeout, *argv],
+                [sys.executable, "-I", str(_GUARDIAN), timeout, *argv],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

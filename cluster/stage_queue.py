@@ -8,9 +8,11 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import filterfalse
 from typing import Any
 
+from cluster.placement import Resources
 from generators.base import RANDOM, Failure, Fault, Job, Outcome, StageSpec, add_usage
 
 DEATHS_TO_QUARANTINE = 3
@@ -34,7 +36,7 @@ FailedJobs = list[tuple[Job, Failure]]
 
 @dataclass(eq=False)
 class StageQueue:
-    """One stage's queue. Decides which records travel together; knows nothing of Ray."""
+    """One stage's queue: decides which records are computed together."""
 
     spec: StageSpec
     rank: int
@@ -64,9 +66,12 @@ class StageQueue:
     """Of the records that wait for a stage that is unusable."""
     max_workers: int | None = None
     """Number of workers beyond which another could not be started."""
-    own_process: bool = False
-    """Its next workers have processes of their own: one could not load after another
-    stage."""
+    growing: bool = True
+    """Whether more jobs may still come."""
+    out: int = 0
+    """Batches that were taken and have not come back."""
+    patience_s: float = 0.0
+    """How long a batch that is not full waits for further jobs."""
     unplaced: int = 0
     """How many workers in a row were never placed although resources seemed free."""
     waiting_since: float | None = None
@@ -77,6 +82,8 @@ class StageQueue:
     _suspects: set[str] = field(default_factory=set)
     """Keys of jobs that were in flight with others when a worker died."""
     _arrivals: int = 0
+    _since: float = 0.0
+    """When the jobs that wait began to."""
 
     def __post_init__(self) -> None:
         self.limit = self.spec.placement.batch_size
@@ -84,32 +91,58 @@ class StageQueue:
     def add(self, job: Job) -> None:
         """Queue a job: by group, then longest first where lengths are to be alike."""
         order = -job.size if self.spec.placement.longest_first else 0
+        if not self._heap:
+            self._since = self.now()
         heapq.heappush(self._heap, (job.group, order, self._arrivals, job))
         self._arrivals += 1
         if job.readable is not None:
             self.readers[job.key] = job.readable
 
+    @cached_property
+    def need(self) -> Resources:
+        """The resources of one worker."""
+        return Resources.of_placement(self.spec.placement)
+
     @property
     def pending(self) -> int:
         """Jobs waiting to be sent."""
-        return len(self._heap) + sum(len(b.jobs) for b in self._retries)
+        again = sum(len(b.jobs) for b in self._retries) if self._retries else 0
+        return len(self._heap) + again
 
-    def take(self, *, idle: bool, growing: bool, workers: int) -> Batch | None:
+    @property
+    def rest_s(self) -> float:
+        """How long an idle worker leaves the waiting jobs to be joined by others."""
+        if not self._heap or self._retries or len(self._heap) >= self.limit:
+            return 0.0
+        return max(0.0, self._since + self.patience_s - self.now())
+
+    @property
+    def oldest(self) -> str:
+        """The group of the job that is next."""
+        return self._retries[0].jobs[0].group if self._retries else self._heap[0][0]
+
+    def take(self, *, idle: bool, workers: int) -> Batch | None:
         """The next batch for one worker; None where it is better to wait for more jobs.
 
         A busy worker is given full batches only, as long as the queue is `growing`;
         the last records are shared out over the `workers`, in halves of a batch at least.
         """
+        batch = self._next(idle, workers)
+        self.out += batch is not None
+        return batch
+
+    def _next(self, idle: bool, workers: int) -> Batch | None:
         if self._retries and (idle or not self._retries[0].alone):
             return self._retries.popleft()
         size = self.limit
-        if len(self._heap) < size and growing and not idle:
+        if len(self._heap) < size and self.growing and (not idle or self.rest_s):
             return None
-        if not growing:
+        if not self.growing:
             share = math.ceil(len(self._heap) / max(1, workers))
             size = min(size, max(share, math.ceil(size / 2)))
         count = min(size, len(self._heap))
         jobs = tuple(heapq.heappop(self._heap)[-1] for _ in range(count))
+        self._since = self.now()
         return Batch(jobs) if jobs else None
 
     def drain(self, chosen: Callable[[Job], bool] = lambda job: True) -> list[Job]:
@@ -122,12 +155,18 @@ class StageQueue:
         self._retries = deque(batch for batch in left if batch.jobs)
         return list(filter(chosen, jobs))
 
+    def finished(self) -> None:
+        """Note that a batch has come back and needs no further attempt."""
+        self.out -= 1
+
     def put_back(self, batch: Batch) -> None:
         """Queue a batch again that was never computed."""
+        self.out -= 1
         self._retries.appendleft(batch)
 
     def batch_raised(self, batch: Batch, error: str) -> FailedJobs:
         """Bisect a batch that raised, until the record at fault is alone and fails."""
+        self.out -= 1
         if len(batch.jobs) == 1:
             return [(batch.jobs[0], Failure(error, Fault.ERROR))]
         self._split(batch)
@@ -135,6 +174,7 @@ class StageQueue:
 
     def out_of_memory(self, batch: Batch, error: str) -> FailedJobs:
         """Halve the batch size after a batch that was too large for the device."""
+        self.out -= 1
         if len(batch.jobs) == 1:
             return [(batch.jobs[0], Failure(error, Fault.OUT_OF_MEMORY))]
         self.limit = max(1, min(self.limit, len(batch.jobs) // 2))
@@ -150,6 +190,7 @@ class StageQueue:
         Where a server died, all its requests are retried together at first: most deaths
         have other causes, and one request at a time would leave the next server idle.
         """
+        self.out -= 1
         if not certain:
             suspected = all(job.key in self._suspects for job in batch.jobs)
             self._suspects.update(job.key for job in batch.jobs)

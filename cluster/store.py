@@ -14,6 +14,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,11 @@ def read_blob(blob: Blob) -> bytes:
             raise StoreError(f"{blob.place} has changed since the run was planned")
         return data
     return _stored(f"{part}.parquet", cell_name, blob.digest)
+
+
+def with_bytes(blob: Blob) -> Blob:
+    """`blob` with its bytes, which are read where they are not there yet."""
+    return blob if blob.data is not None else replace(blob, data=read_blob(blob))
 
 
 def _stored(part: str, cell_name: str, digest: str) -> bytes:
@@ -138,7 +144,8 @@ class Store:
         """By part, the damage that readers went on without."""
         self.suspects: set[str] = set()
         """Parts that a worker reported damaged."""
-        self._rows: dict[str, dict[str, RecordRow]] = {}
+        self._indices: dict[str, _Index] = {}
+        """By the stage's digest."""
 
     def folder(self, spec: StageSpec) -> Path:
         """Where the parts of `spec` are kept."""
@@ -146,9 +153,12 @@ class Store:
 
     def rows(self, spec: StageSpec) -> Mapping[str, RecordRow]:
         """Every record of `spec` by key, without large columns; read from disk once."""
-        if spec.digest not in self._rows:
-            self._rows[spec.digest] = self._load(spec)
-        return self._rows[spec.digest]
+        return self._index(spec).rows
+
+    def _index(self, spec: StageSpec) -> _Index:
+        if spec.digest not in self._indices:
+            self._look(spec)
+        return self._indices[spec.digest]
 
     def key_of(self, job: Job) -> str:
         """The key under which the record of `job` is kept, or will be."""
@@ -161,7 +171,7 @@ class Store:
 
     def add(self, spec: StageSpec, rows: Mapping[str, RecordRow]) -> None:
         """Index records that a worker or the driver has just committed."""
-        _merge(self.rows(spec), rows)  # type: ignore[arg-type]
+        self._index(spec).merge(rows)
 
     def commit(self, spec: StageSpec, table: pa.Table) -> dict[str, RecordRow]:
         """Write records in this process and index them."""
@@ -170,16 +180,22 @@ class Store:
         self.add(spec, rows)
         return rows
 
-    def _load(self, spec: StageSpec) -> dict[str, RecordRow]:
+    def _look(self, spec: StageSpec) -> None:
+        """Index the parts that were not read yet."""
         for _ in range(_MOST_LOOKS):
-            known: dict[str, RecordRow] = {}
+            index = self._indices.setdefault(spec.digest, _Index())
             try:
                 for part in self.parts(spec):
-                    _merge(known, self._heads(spec, part))
+                    if str(part) not in index.parts:
+                        index.merge(self._heads(spec, part))
+                        index.parts.add(str(part))
             except FileNotFoundError:
                 # A running command has just compacted its parts: look again.
+                self._indices.pop(spec.digest, None)
                 continue
-            return known
+            # Damage may have been found, and with it all that was read forgotten.
+            self._indices.setdefault(spec.digest, index)
+            return
         raise StoreError(f"{self.folder(spec)} changes while it is read; try again")
 
     def _heads(self, spec: StageSpec, part: Path) -> dict[str, RecordRow]:
@@ -253,7 +269,7 @@ class Store:
 
     def _forget(self) -> None:
         """Read the records again when they are needed."""
-        self._rows.clear()
+        self._indices.clear()
         self.suspects.clear()
         forget_open_parts()
         _notes.cache_clear()
@@ -303,35 +319,46 @@ class Store:
         if len(small) < 2:
             return
         # A worker that was stopped may have committed records without reporting them.
-        self._rows.pop(spec.digest, None)
-        self.rows(spec)
+        self._look(spec)
         for group in _groups([part for part in small if part.exists()]):
             self._join(spec, group)
-        self._rows.pop(spec.digest, None)
         forget_open_parts()
 
     def _join(self, spec: StageSpec, parts: list[Path]) -> None:
-        rows = self.rows(spec)
+        index = self._index(spec)
         tables = []
         for part in parts:
             table = read_part(part)
             with reading(str(part)):
                 table = as_current(spec.kind, table)
             keys = table.column("key").to_pylist()
-            live = [i for i, k in enumerate(keys) if rows[k][-2:] == (str(part), i)]
+            live = [i for i, k in enumerate(keys) if index.rows[k][-2:] == (str(part), i)]
             whole = len(live) == len(keys)
             tables.append(table if whole else table.take(pa.array(live, pa.int64())))
-        joined = write_part(self.folder(spec), pa.concat_tables(tables))
+        whole_table = pa.concat_tables(tables)
+        joined = write_part(self.folder(spec), whole_table)
+        index.rows |= rows_of(spec.kind, whole_table, str(joined))
+        index.parts.add(str(joined))
         for part in parts:
             # Equal content has an equal name: the joined part may be one of them.
             if part != joined:
+                index.parts.discard(str(part))
                 part.unlink(missing_ok=True)
 
 
-def _merge(known: dict[str, RecordRow], new: Mapping[str, RecordRow]) -> None:
-    for key, row in new.items():
-        if key not in known or row.supersedes(known[key]):
-            known[key] = row
+@dataclass
+class _Index:
+    """The records of one stage."""
+
+    rows: dict[str, RecordRow] = field(default_factory=dict)
+    parts: set[str] = field(default_factory=set)
+    """Those of which all records are indexed."""
+
+    def merge(self, new: Mapping[str, RecordRow]) -> None:
+        """Add records, of each key the better one."""
+        for key, row in new.items():
+            if key not in self.rows or row.supersedes(self.rows[key]):
+                self.rows[key] = row
 
 
 def _groups(parts: list[Path]) -> Iterator[list[Path]]:

@@ -86,9 +86,9 @@ def _check_groups(file: pq.ParquetFile, check: PartCheck, pictures: bool) -> Non
         table.validate(full=True)
         for record in table.to_pylist():
             _check_record(kind, record)
-            stored = _pictures_of(kind, record)
+            stored = _images_of(record)
             check.pictures += len(stored)
-            if pictures and not all(map(_is_picture, stored)):
+            if pictures and not all(map(_is_image, stored)):
                 check.undecodable.append(record["key"])
 
 
@@ -104,7 +104,7 @@ def _check_record(kind: Kind | None, record: Mapping[str, Any]) -> None:
 def _digests(
     kind: Kind | None, record: Mapping[str, Any]
 ) -> list[tuple[str, bytes | None]]:
-    """(digest, bytes) of every picture and payload of one record."""
+    """(digest, bytes) of every image and payload of one record."""
     if kind is None or record["outcome"] != "done":
         return []
     match kind:
@@ -115,16 +115,6 @@ def _digests(
         case Kind.DRAFT:
             return [*_of_draft(record, "payload"), *_of_draft(record, "images")]
     return []
-
-
-def _pictures_of(kind: Kind | None, record: Mapping[str, Any]) -> list[bytes]:
-    """The encoded form of every picture of one record."""
-    cells: list[dict[str, Any] | None] = []
-    if kind is Kind.RENDER:
-        cells = [record["image"]]
-    elif kind is Kind.DRAFT:
-        cells = record.get("images") or []
-    return [cell["bytes"] for cell in cells if cell is not None]
 
 
 def _of_draft(
@@ -138,7 +128,13 @@ def _of_draft(
         yield digest, item["bytes"] if isinstance(item, dict) else item
 
 
-def _is_picture(data: bytes) -> bool:
+def _images_of(record: Mapping[str, Any]) -> list[bytes]:
+    """The encoded form of every image of one record."""
+    cells = [record.get("image"), *(record.get("images") or ())]
+    return [cell["bytes"] for cell in cells if cell is not None]
+
+
+def _is_image(data: bytes) -> bool:
     try:
         decode(data)
     except PictureError:

@@ -9,6 +9,7 @@ from typing import Any, Generic, TypeVar
 from generators.base import Job, Outcome, Walk
 
 T = TypeVar("T")
+R = TypeVar("R")
 Lookup = Callable[[Job], Outcome[Any] | None]
 """The outcome of a job where it is known, else None."""
 
@@ -66,17 +67,45 @@ def read(walk: Walk[T], lookup: Lookup) -> Outcome[T] | Pending:
     return walker.pending
 
 
+def drive(
+    walk: Generator[list[Job], list[Outcome[Any]], R],
+    answering: Callable[[Sequence[Job]], list[Outcome[Any]]],
+) -> R:
+    """Follow a walk, or several that `together` joins, to the end."""
+    try:
+        jobs = next(walk)
+        while True:
+            jobs = walk.send(answering(jobs))
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
+def through(
+    walk: Generator[list[Job], list[Outcome[Any]], R],
+    asked: Callable[[list[Job]], list[Job]] = lambda jobs: jobs,
+    told: Callable[[list[Outcome[Any]]], object] = lambda outcomes: None,
+) -> Generator[list[Job], list[Outcome[Any]], R]:
+    """The same walk, whose jobs are what `asked` makes of them; `told` sees outcomes."""
+    try:
+        jobs = next(walk)
+        while True:
+            outcomes = yield asked(jobs)
+            told(outcomes)
+            jobs = walk.send(outcomes)
+    except StopIteration as stop:
+        return stop.value  # type: ignore[no-any-return]
+
+
 def noted(
     walk: Walk[T], steps: list[list[Job]]
 ) -> Generator[list[Job], list[Outcome[Any]], Outcome[T]]:
     """The same walk, which adds the jobs of each of its steps to `steps`."""
-    try:
-        jobs = next(walk)
-        while True:
-            steps.append(jobs)
-            jobs = walk.send((yield jobs))
-    except StopIteration as stop:
-        return stop.value  # type: ignore[no-any-return]
+
+    def asked(jobs: list[Job]) -> list[Job]:
+        steps.append(jobs)
+        return jobs
+
+    return through(walk, asked)
 
 
 def together(

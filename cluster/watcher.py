@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from cluster.counts import StageCount
 from cluster.lock import RunInUse
-from cluster.manifest import now
+from cluster.manifest import LOADS, TAKEOVERS, now
 from generators.files import safe_name
 from generators.secrets import without_known_keys
 from generators.visible import visible
@@ -66,10 +66,6 @@ class WorkerFailure:
             return text
         return f"{text} ({self.records:,} record{'s' * (self.records > 1)} in flight)"
 
-    def as_json(self) -> dict[str, Any]:
-        """As the manifest keeps it."""
-        return asdict(self)
-
 
 class Watcher:
     """Is notified of what happens in a run; this one ignores it all."""
@@ -85,13 +81,6 @@ class Watcher:
 
     def worker_failed(self, failure: WorkerFailure) -> None:
         """Called when a worker died or timed out; it is replaced where possible."""
-
-    def worker_ready(self, folder: str, seconds: float, *, taken_over: bool) -> None:
-        """Called when a worker of the stage in `folder` has loaded.
-
-        `seconds` is the time since its process was started or, where it was `taken_over`
-        from another stage, since then.
-        """
 
 
 FAILURES = "worker_failures"
@@ -124,10 +113,9 @@ class RunLog(Watcher):
         self.path = root / LOG
         self.watcher = watcher
         self.failures: list[WorkerFailure] = []
-        self.loads: dict[str, list[float]] = {}
-        """Seconds that new processes took until they were ready, by the stage's folder."""
-        self.takeovers: dict[str, list[float]] = {}
-        """The same of processes that had hosted another stage."""
+        self.ready: dict[str, dict[str, list[float]]] = {LOADS: {}, TAKEOVERS: {}}
+        """Seconds until workers were ready, by the stage's folder, as the manifest has
+        them."""
         self._folder = root / STDERR_FOLDER
         self._offsets: dict[Path, int] = {}
         self._guard = threading.Lock()
@@ -172,16 +160,18 @@ class RunLog(Watcher):
         self.failures.append(failure)
         self.watcher.worker_failed(failure)
 
-    def worker_ready(self, folder: str, seconds: float, *, taken_over: bool) -> None:
-        """Keep for the manifest, and pass on."""
-        times = self.takeovers if taken_over else self.loads
-        times.setdefault(folder, []).append(seconds)
-        self.watcher.worker_ready(folder, seconds, taken_over=taken_over)
+    def worker_ready(self, folder: str, seconds: float, taken_over: bool) -> None:
+        """Keep for the manifest in how long a worker has loaded the stage in `folder`.
+
+        `taken_over`: its process had hosted another stage, and was not started for this.
+        """
+        times = self.ready[TAKEOVERS if taken_over else LOADS]
+        times.setdefault(folder, []).append(round(seconds, 3))
 
     def all_failures(self, former: Mapping[str, Any] | None) -> dict[str, Any]:
         """The manifest's entry on failed workers of all commands, after a `former` one."""
         known = former or {"total": 0, "listed": []}
-        listed = [*known["listed"], *(failure.as_json() for failure in self.failures)]
+        listed = [*known["listed"], *map(asdict, self.failures)]
         total = known["total"] + len(self.failures)
         return {"total": total, "listed": listed[-_MOST_LISTED:]}
 

@@ -15,52 +15,42 @@ import gc
 import hashlib
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from queue import SimpleQueue
+from typing import Any, Literal
 
 import pyarrow as pa
 
 from cluster.energy import EnergyMeter
-from cluster.local import load_stage
+from cluster.loading import error_text, load_stage, stage_fault
 from cluster.parts import Committer
 from cluster.records import Item, RecordRow, encode, rows_of
 from cluster.server_process import ServerProcess, bypass_proxies, log_path
-from cluster.stage_call import (
-    OverdueBatch,
-    ServerEnded,
-    TimedCall,
-    is_unanswered,
-    meter_of,
-)
-from cluster.stage_errors import error_text, stage_fault
-from cluster.store import DamagedPart, StoreError, read_blob
-from cluster.tracing.spans import Span, SpanList
+from cluster.store import DamagedPart, StoreError, with_bytes
+from cluster.tracing.journal import Span, SpanList
 from cluster.watcher import redirect_stderr
 from generators.base import (
     Failure,
     Fault,
     Outcome,
+    Placement,
+    Result,
     Skip,
     StageInput,
     StageSpec,
     add_usage,
 )
-from generators.document import Blob, Request, with_blobs
-from generators.secrets import know, print_error
+from generators.document import Request, with_blobs
+from generators.secrets import know, print_error, without_keys_in
 
 TOKEN_FOLDER = ".nodes"
 """Where workers leave a token to show the driver that they write to the same folder."""
-
-
-class Computing(Protocol):
-    """Computes one call after another, as an executor of one thread does."""
-
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """The answer to a call, once there is one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +75,8 @@ class Receipt:
     """Receipts of the committed records, by key."""
     table: pa.Table | None = None
     """The records themselves, where worker and driver share no folder."""
+    outcomes: Mapping[str, Outcome[Any]] = field(default_factory=dict)
+    """By key, where they are stored nowhere."""
     busy_s: float = 0.0
     damaged: tuple[str, ...] = ()
     """Parts that inputs should have been read from and that are damaged."""
@@ -101,8 +93,98 @@ _NOTICED_S = 0.5
 _NO_ITEM = Item("", "", Request(()))
 
 
+class _OverdueBatch(Exception):
+    """A batch is still computing; not a TimeoutError, which a stage may raise itself."""
+
+
+class _ServerEnded(Exception):
+    """The stage's own server has ended while it was asked."""
+
+
+@dataclass
+class _TimedCall:
+    """One call of a stage, which says when it began and how long it took."""
+
+    stage: Any
+    inputs: list[StageInput]
+    spans: SpanList
+    meter: EnergyMeter | None = None
+    """Counts the energy that the records of the batch share."""
+    started: threading.Event = field(default_factory=threading.Event)
+    busy_s: float = 0.0
+
+    def __call__(self) -> list[Outcome[Any]]:
+        """The stage's outcomes, one per input."""
+        self.started.set()
+        before = self.meter.joules() if self.meter else None
+        began = time.perf_counter()
+        with self.spans.phase("compute"):
+            outcomes: list[Outcome[Any]] = self.stage(self.inputs)
+        self.busy_s = time.perf_counter() - began
+        if len(outcomes) != len(self.inputs):
+            raise ValueError(
+                f"the stage returned {len(outcomes)} outcomes for {len(self.inputs)} inputs"
+            )
+        outcomes = without_keys_in(outcomes)
+        after = self.meter.joules() if self.meter else None
+        if before is None or after is None:
+            return outcomes
+        return _with_joules(outcomes, after - before)
+
+
+class Lane(Executor):
+    """A thread that computes one call at a time."""
+
+    def __init__(self) -> None:
+        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None]
+        self._calls = SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        """The answer to a call, once those before it have been computed."""
+        future: Future[Any] = Future()
+        self._calls.put((future, partial(call, *args, **named)))
+        if self._thread is None:
+            self.abandon()
+        return future
+
+    def abandon(self) -> None:
+        """Go on with the next call in another thread, whatever this one does."""
+        self._thread = threading.Thread(target=self._compute, daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread, once it has computed what was submitted."""
+        self._calls.put(None)
+
+    def _compute(self) -> None:
+        while self._thread is threading.current_thread():
+            if (call := self._calls.get()) is None:
+                return
+            _answer(*call)
+            del call  # and with it what was computed, while there is nothing to do
+
+
+def _answer(future: Future[Any], call: Callable[[], Any]) -> None:
+    try:
+        future.set_result(call())
+    except BaseException as error:
+        future.set_exception(error)
+
+
+def in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
+    """The answer of a thread that does not keep the process from ending."""
+    future: Future[Any] = Future()
+    call = (future, partial(function, *args))
+    threading.Thread(target=_answer, args=call, daemon=True).start()
+    return future
+
+
 class Worker:
     """One replica of a stage."""
+
+    owns_process = True
+    """Its process writes stderr for the run's log."""
 
     def __init__(
         self,
@@ -111,18 +193,15 @@ class Worker:
         secrets: Mapping[str, str] | None = None,
         used: Mapping[str, float] | None = None,
         host: str = "localhost",
-        compute: Computing | None = None,
     ) -> None:
         """`used` is the usage of the records that earlier workers have committed.
 
-        `host` names the machine in files and logs; several may share a host name. The
-        stage computes in `compute`, by default a thread of its own.
+        `host` names the machine in files and logs; several may share a host name.
         """
         self.root, self._host = Path(root), host
         self._shared = True
-        self._logs = False
-        own = ThreadPoolExecutor(1, thread_name_prefix="compute")
-        self._compute: Computing = compute or own
+        self._compute: Executor = Lane()
+        """In which the stage is loaded and computes."""
         self._assign(spec, secrets, used)
 
     def _assign(
@@ -138,8 +217,6 @@ class Worker:
         self._server: ServerProcess | None = None
         self._loading = SpanList()
         self._meter: EnergyMeter | None = None
-        calls = spec.placement.concurrency
-        self._calls = ThreadPoolExecutor(calls, thread_name_prefix="call")
         self._committer = Committer(self.root / "stages" / spec.folder)
 
     def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
@@ -157,13 +234,10 @@ class Worker:
     def ping(self) -> None:
         """Returns as long as the process is alive."""
 
-    def load(self, shared: bool, logs: bool = False) -> str | None:
-        """Load the stage; the error as users read it when it cannot be loaded.
-
-        With `logs`, the process writes its stderr for the run's log from now on.
-        """
-        self._shared, self._logs = shared, logs
-        if logs and shared:
+    def load(self, shared: bool) -> str | None:
+        """Load the stage; the error as users read it when it cannot be loaded."""
+        self._shared = shared
+        if self.owns_process and shared:
             redirect_stderr(self.root, self.spec.name, self._host)
         try:
             self._stage = self._compute.submit(self._build).result()
@@ -179,10 +253,9 @@ class Worker:
 
         For stages that share a process (`StageSpec.shares_process`).
         """
-        self._calls.shutdown()
         self.unload()
         self._assign(spec)
-        return self.load(self._shared, self._logs)
+        return self.load(self._shared)
 
     def unload(self) -> None:
         """Forget the stage, and give its memory back to the system."""
@@ -205,7 +278,7 @@ class Worker:
     def _build(self) -> Any:
         os.environ.update(self._secrets)
         know(self.spec.secrets)
-        self._meter = meter_of(self.spec.placement)
+        self._meter = _meter_of(self.spec.placement)
         served = self._served()
         with self._loading.phase("load"):
             stage = load_stage(self.spec, **served)
@@ -231,7 +304,7 @@ class Worker:
         spans = SpanList()
         receipt = self._run(items, spans)
         joules = None if self._meter is None else self._meter.joules()
-        times = (*self._loading.take(), *spans.take())
+        times, self._loading = (*self._loading, *spans), SpanList()
         return replace(receipt, spans=times, joules=joules)
 
     def _run(self, items: list[Item], spans: SpanList) -> Receipt:
@@ -239,9 +312,9 @@ class Worker:
             inputs, outcomes, damaged = self._read_inputs(items)
         try:
             computed, busy_s = self._computed(inputs, spans)
-        except OverdueBatch as error:
+        except _OverdueBatch as error:
             return Receipt("timeout", str(error))
-        except ServerEnded as error:
+        except _ServerEnded as error:
             return Receipt("broken", str(error))
         except Exception as error:
             return _receipt_of(error)
@@ -264,7 +337,7 @@ class Worker:
         damaged: dict[str, None] = {}
         for i, item in enumerate(items):
             try:
-                inputs.append((i, with_blobs(item.input, _with_bytes)))
+                inputs.append((i, with_blobs(item.input, with_bytes)))
             except (OSError, StoreError) as error:
                 failed[i] = Failure(f"input cannot be read: {error}", Fault.ERROR)
                 if isinstance(error, DamagedPart):
@@ -276,7 +349,7 @@ class Worker:
     ) -> tuple[list[Outcome[Any]], float]:
         if not inputs:
             return [], 0.0
-        call = TimedCall(self._stage, [value for _, value in inputs], spans)
+        call = _TimedCall(self._stage, [value for _, value in inputs], spans)
         if self._server is not None:
             return self._asked(call, self._server)
         if getattr(self._stage, "concurrent", False):
@@ -286,22 +359,24 @@ class Worker:
         call.started.wait()
         limit = self.spec.placement.batch_timeout_s
         if wait([future], limit).not_done:
-            raise OverdueBatch(f"took longer than {limit:g} s")
+            raise _OverdueBatch(f"took longer than {limit:g} s")
         return future.result(), call.busy_s
 
     def _asked(
-        self, call: TimedCall, server: ServerProcess
+        self, call: _TimedCall, server: ServerProcess
     ) -> tuple[list[Outcome[Any]], float]:
-        """As `_computed`, of a stage that asks its own server; `ServerEnded`.
+        """As `_computed`, of a stage that asks its own server; `_ServerEnded`.
 
         Without its server no request can succeed, however often it is sent.
         """
-        future: Future[list[Outcome[Any]]] = self._calls.submit(call)
+        future: Future[list[Outcome[Any]]] = in_background(call)
         either: list[Future[Any]] = [future, server.ended]
         wait(either, return_when=FIRST_COMPLETED)
-        unanswered = not future.done() or any(map(is_unanswered, future.result()))
+        unanswered = not future.done() or any(map(_is_unanswered, future.result()))
         if unanswered and server.has_ended(within_s=_NOTICED_S):
-            raise ServerEnded(f"{server.ended.result()}. Its log ends:\n{server.log_end()}")
+            raise _ServerEnded(
+                f"{server.ended.result()}. Its log ends:\n{server.log_end()}"
+            )
         return future.result(), call.busy_s
 
     def _committed(
@@ -310,7 +385,7 @@ class Worker:
         kind = self.spec.kind
         try:
             table = encode(kind, items, outcomes, busy_s / len(items))
-            usage = _used_by(outcomes)
+            usage = used_by(outcomes)
             if not self._shared:
                 return Receipt("done", table=table, busy_s=busy_s, usage=usage)
             part, first = self._committer.commit(table)
@@ -322,10 +397,29 @@ class Worker:
         return Receipt("done", rows=rows, busy_s=busy_s, usage=usage)
 
 
-def _with_bytes(blob: Blob) -> Blob:
-    if blob.data is not None:
-        return blob
-    return replace(blob, data=read_blob(blob))
+def _is_unanswered(outcome: Outcome[Any]) -> bool:
+    """Whether a server gave no answer to this request."""
+    return isinstance(outcome, Failure) and outcome.fault is Fault.ENDPOINT
+
+
+def _with_joules(outcomes: Sequence[Outcome[Any]], joules: float) -> list[Outcome[Any]]:
+    """The outcomes of a batch, with its energy in equal shares as usage."""
+    counted = [o for o in outcomes if isinstance(o, Result | Failure)]
+    share = {"joules": joules / max(1, len(counted))}
+    return [
+        replace(o, usage={**o.usage, **share}) if isinstance(o, Result | Failure) else o
+        for o in outcomes
+    ]
+
+
+def _meter_of(placement: Placement) -> EnergyMeter | None:
+    """A meter of the worker's GPUs; None where it has none of its own.
+
+    A counter is of a whole device: workers that share one cannot tell their shares.
+    """
+    whole = placement.num_gpus >= 1 and float(placement.num_gpus).is_integer()
+    meter = EnergyMeter() if whole else None
+    return meter if meter is not None and meter.reason is None else None
 
 
 def _digest_of_file(path: str) -> str | None:
@@ -336,7 +430,7 @@ def _digest_of_file(path: str) -> str | None:
         return None
 
 
-def _used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
+def used_by(outcomes: Sequence[Outcome[Any]]) -> dict[str, float]:
     """The usage of all outcomes, added up by name."""
     total: dict[str, float] = {}
     for outcome in outcomes:

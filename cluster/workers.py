@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from cluster.executors.base import Executor, HostLost
-from cluster.placement import LoadingDeaths, Node, Resources, free_resources
+from cluster.placement import Node, Resources, free_resources
 from cluster.plan import EngineOptions
-from cluster.replica import Replica, lane_of
+from cluster.replica import Replica
 from cluster.stage_queue import Batch, FailedJobs, StageQueue
 from cluster.store import StoreError
 from cluster.tracing.journal import SpanJournal
@@ -22,18 +23,16 @@ from cluster.worker import TOKEN_FOLDER, Receipt, WorkerInfo
 from generators.base import Failure, Fault, StageSpec
 from generators.secrets import know
 
-_NODES_AGE_S = 1.0
+_CHECKED_EVERY_S = 1.0
+"""How often it is seen which nodes there are, and what has lasted too long."""
 _SILENCE_S = 20.0
 """How long a node may give no sign before its work is given to others."""
+_MOST_DEATHS = 3
+"""Deaths while loading, on one node that lives on, after which a stage is not loadable."""
 
 
-class OnReady(Protocol):
-    """Called as `Watcher.worker_ready`."""
-
-    def __call__(self, folder: str, seconds: float, *, taken_over: bool) -> None:
-        """A worker of the stage in `folder` has become ready."""
-
-
+OnReady = Callable[[str, float, bool], None]
+"""Called as `RunLog.worker_ready`."""
 Event = tuple[StageQueue, Receipt | FailedJobs]
 """The outcome of a batch: a receipt of committed records, or records that failed."""
 
@@ -53,6 +52,33 @@ class _Death:
         return self.replica.handle.node
 
 
+@dataclass
+class _LoadingTrouble:
+    """Workers of one stage that were never ready, to see when the stage is the cause.
+
+    A model too large for a machine's memory kills its worker on any machine, at every
+    attempt. What could not even be started (a package that is missing there) fails on that
+    node however often it is tried.
+    """
+
+    deaths: Counter[str] = field(default_factory=Counter)
+    """By node, since a worker was last ready."""
+    barred: set[str] = field(default_factory=set)
+    """Nodes where no worker of the stage can ever be started."""
+    reason: str = ""
+
+    def unloadable(self, hosts: set[str]) -> str | None:
+        """Why the stage cannot be loaded; `hosts` are alive and large enough for it.
+
+        One node on which it died too often is enough, since they all load the same.
+        """
+        if hosts and hosts <= self.barred:
+            return self.reason
+        if any(self.deaths[node] >= _MOST_DEATHS for node in hosts):
+            return f"{self.reason}, {_MOST_DEATHS} times in a row while loading"
+        return None
+
+
 class WorkerPool:
     """All workers, over all stages."""
 
@@ -64,7 +90,7 @@ class WorkerPool:
         probe: list[tuple[str, str]],
         notice: Callable[[str], None],
         on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
-        on_ready: OnReady = lambda folder, seconds, *, taken_over: None,
+        on_ready: OnReady = lambda folder, seconds, taken_over: None,
         journal: SpanJournal | None = None,
     ) -> None:
         self.executor = executor
@@ -76,13 +102,17 @@ class WorkerPool:
         self._on_ready = on_ready
         self._journal = journal or SpanJournal()
         self.replicas: list[Replica] = []
+        self._of: dict[StageQueue, list[Replica]] = defaultdict(list)
+        """The same by stage, without those that are being stopped."""
         self.nodes: list[Node] = []
         self._probe = probe
         self._refs: dict[Any, Replica] = {}
-        self._nodes_read_at = -math.inf
+        self._nodes_read_at = self._checked_at = -math.inf
         self._occupied: list[tuple[float, str, Resources]] = []
         """When, where and how much turned out to be in use by other jobs."""
-        self._loading_deaths = LoadingDeaths()
+        self._free: dict[str, Resources] | None = None
+        """What is free on each node, until that changes."""
+        self._trouble: dict[StageQueue, _LoadingTrouble] = defaultdict(_LoadingTrouble)
         self._deaths: list[_Death] = []
         """Deaths that are attributed once it is known what became of the node."""
         self._given_up: set[str] = set()
@@ -90,51 +120,39 @@ class WorkerPool:
 
     # ------------------------------------------------------------ starting and stopping
 
-    def is_busy(self, queue: StageQueue) -> bool:
-        """Whether a batch of the stage is in flight, or was when its worker died."""
-        if any(r.in_flight for r in self.replicas if r.queue is queue):
-            return True
-        return any(d.batches for d in self._deaths if d.replica.queue is queue)
-
-    def of(self, queue: StageQueue) -> list[Replica]:
+    def of(self, queue: StageQueue) -> Sequence[Replica]:
         """The workers of a stage, without those that are being stopped."""
-        return [r for r in self.replicas if r.queue is queue and r.state != "stopping"]
+        return self._of[queue]
 
     def refresh_nodes(self) -> None:
         """Read which nodes are alive, at most once a second."""
-        if self.now() - self._nodes_read_at > _NODES_AGE_S:
-            self._nodes_read_at = self.now()
-            if (nodes := self.executor.nodes()) != self.nodes:
-                self.nodes = nodes
-                totals = {n.id: (n.total.gpus, n.total.cpus) for n in nodes}
-                self._journal.nodes(totals)
+        if self.now() - self._nodes_read_at > _CHECKED_EVERY_S:
+            self._nodes_read_at, self._free = self.now(), None
+            self.nodes = self.executor.nodes()
 
     def free_for(self, queue: StageQueue) -> dict[str, Resources]:
         """The free resources of the nodes on which the stage may try a worker now."""
         avoided = self._avoided(queue)
-        return {n: need for n, need in self.free().items() if n not in avoided}
+        return {n: need for n, need in self._free_now().items() if n not in avoided}
 
     def is_held_back(self, queue: StageQueue) -> bool:
         """Whether some node that may yet host a worker of the stage is not tried now."""
-        return bool(self._avoided(queue) - self._loading_deaths.barred(queue))
+        return bool(self._avoided(queue) - self._trouble[queue].barred)
 
     def _avoided(self, queue: StageQueue) -> set[str]:
         """Nodes that are not tried now: they may be gone, or cannot start the stage."""
         doubtful = {d.node.id for d in self._deaths} | self._given_up
-        return doubtful | self._loading_deaths.barred(queue)
+        return doubtful | self._trouble[queue].barred
 
-    def _hosts(self, queue: StageQueue) -> set[str]:
-        """Nodes that are alive and large enough for a worker of the stage."""
-        need = Resources.of_placement(queue.spec.placement)
-        return {n.id for n in self.nodes if need.fits(n.total)}
-
-    def free(self) -> dict[str, Resources]:
+    def _free_now(self) -> dict[str, Resources]:
         """The free resources of each node, as far as is known."""
-        lately = self.now() - self.options.placement_timeout_s
-        self._occupied = [entry for entry in self._occupied if entry[0] > lately]
-        others = [(node, need) for _, node, need in self._occupied]
-        workers = [(r.handle.node.id, r.need) for r in self.replicas]
-        return free_resources(self.nodes, workers + others)
+        if self._free is None:
+            lately = self.now() - self.options.placement_timeout_s
+            self._occupied = [entry for entry in self._occupied if entry[0] > lately]
+            others = [(node, need) for _, node, need in self._occupied]
+            workers = [(r.handle.node.id, r.need) for r in self.replicas]
+            self._free = free_resources(self.nodes, workers + others)
+        return self._free
 
     def start(self, queue: StageQueue, node: str) -> None:
         """Start one more worker of a stage."""
@@ -142,10 +160,36 @@ class WorkerPool:
         host = next(n for n in self.nodes if n.id == node)
         given = self._given(queue.spec, host)
         handle = self.executor.start(queue.spec.placement, host, given)
-        lane = lane_of(self._journal, queue, host)
-        replica = Replica(queue, handle, self.now, lane=lane)
+        replica = Replica(queue, handle, self.now, self._journal)
+        self._free = None
         self.replicas.append(replica)
-        self._refs[handle.call("describe", self._probe, control=True)] = replica
+        self._of[queue].append(replica)
+        self._ask(replica, "describe", self._probe, control=True)
+
+    def may_load(self, replica: Replica, queue: StageQueue) -> bool:
+        """Whether an idle worker may load another stage than it hosts.
+
+        Its resources stay reserved, so the stage must need the same. After trouble with
+        loading, a stage has a process of its own, which nothing was loaded in before.
+        """
+        alike = replica.need == queue.need
+        shared = replica.queue.spec.shares_process and queue.spec.shares_process
+        if not (alike and shared) or self._trouble[queue].deaths:
+            return False
+        return replica.handle.node.id in self.free_for(queue)
+
+    def load(self, replica: Replica, queue: StageQueue) -> None:
+        """Have an idle worker load another stage, for which nothing is imported again."""
+        queue.waiting_since = None
+        self._of[replica.queue].remove(replica)
+        self._of[queue].append(replica)
+        replica.turn_to(queue)
+        self._ask(replica, "host", queue.spec)
+
+    def _ask(
+        self, replica: Replica, method: str, *args: Any, control: bool = False
+    ) -> None:
+        self._refs[replica.handle.call(method, *args, control=control)] = replica
 
     def _given(self, spec: StageSpec, node: Node) -> tuple[Any, ...]:
         """What a `Worker` is made of."""
@@ -155,30 +199,18 @@ class WorkerPool:
         used = committed_usage(self.root, spec) if spec.placement.endpoint else {}
         return spec, str(self.root), secrets, used, node.address
 
-    def hand_over(self, replica: Replica, queue: StageQueue) -> None:
-        """Have the process of an idle worker load another stage of the same needs.
-
-        Its resources stay taken throughout, and no process has to import anything again.
-        """
-        queue.waiting_since = None
-        self._remove(replica)
-        lane = lane_of(self._journal, queue, replica.handle.node)
-        successor = replica.successor(queue, lane)
-        self.replicas.append(successor)
-        self._refs[successor.handle.call("host", queue.spec)] = successor
-
     def stop(self, replica: Replica) -> None:
         """Stop a worker; its resources count as taken until its process has ended."""
-        replica.enter("stopping")
+        self._retire(replica)
         if replica.serving:
-            self._refs[replica.handle.call("close", control=True)] = replica
+            self._ask(replica, "close", control=True)
         else:
             self._end(replica)
 
     def _end(self, replica: Replica) -> None:
-        """Kill a worker, and hear from Ray when its process has ended."""
+        """Kill a worker, and hear of it when its process has ended."""
         replica.handle.kill()
-        self._refs[replica.handle.call("ping", control=True)] = replica
+        self._ask(replica, "ping", control=True)
 
     def kill_all(self) -> None:
         """End every worker at once, after the servers that they have started."""
@@ -203,54 +235,62 @@ class WorkerPool:
 
     # -------------------------------------------------------------------- sending
 
-    def dispatch(self, growing: Callable[[StageQueue], bool]) -> None:
+    def dispatch(self) -> None:
         """Send every ready worker as many batches as it may have in flight."""
-        for replica in sorted(self.replicas, key=lambda r: len(r.in_flight)):
-            if replica.state == "ready":
-                self._dispatch_to(replica, growing(replica.queue))
+        ready = [r for r in self.replicas if r.has_room and r.queue.pending]
+        for replica in sorted(ready, key=lambda r: len(r.in_flight)):
+            self.dispatch_to(replica)
 
-    def _dispatch_to(self, replica: Replica, growing: bool) -> None:
-        queue, workers = replica.queue, len(self.of(replica.queue))
-        depth = replica.depth(self._others_at_endpoint(replica))
+    def dispatch_to(self, replica: Replica, most: int | None = None) -> None:
+        """Send a worker as many batches as it may have in flight, or at most `most`."""
+        if replica.state != "ready":
+            return
+        queue, workers = replica.queue, len(self._of[replica.queue])
+        depth = replica.depth(self._others_at_endpoint(replica)) if most is None else most
         while not replica.exclusive and len(replica.in_flight) < depth:
-            idle = not replica.in_flight
-            batch = queue.take(idle=idle, growing=growing, workers=workers)
+            batch = queue.take(idle=not replica.in_flight, workers=workers)
             if batch is None:
                 return
             self._refs[replica.send(batch)] = replica
 
     def _others_at_endpoint(self, replica: Replica) -> int:
         """Requests that other stages have in flight at the same endpoint."""
-        if replica.server is not None:
-            return 0
         endpoint = replica.queue.spec.placement.endpoint
+        if endpoint is None or replica.server is not None:
+            return 0
         same = (r for r in self.replicas if r.queue.spec.placement.endpoint == endpoint)
         return sum(len(r.in_flight) for r in same if r is not replica)
 
     # ------------------------------------------------------------------ receiving
 
-    def collect(self, timeout_s: float) -> list[Event]:
-        """Handle all replies that are ready, waiting at most `timeout_s` for the first."""
+    def collect(self, timeout_s: float, *bells: Any) -> list[Event]:
+        """Handle all replies that are ready, waiting at most `timeout_s` for the first.
+
+        `bells` are further references that end the waiting.
+        """
         events: list[Event] = []
-        lost: list[tuple[Any, HostLost]] = []
-        for ref in self.executor.wait(list(self._refs), timeout_s):
-            try:
-                value = self.executor.result(ref)
-            except HostLost as error:
-                lost.append((ref, error))
+        lost: list[tuple[Replica, HostLost]] = []
+        for ref in self.executor.wait([*self._refs, *bells], timeout_s):
+            if (replica := self._refs.pop(ref, None)) is None:
                 continue
-            if (replica := self._refs.pop(ref, None)) is not None:
-                events += self._replied(replica, ref, value)
+            try:
+                events += self._replied(replica, ref, self.executor.result(ref))
+            except HostLost as error:
+                lost.append((replica, error))
         # Last, because batches that a dying worker had finished must not run again.
-        for ref, cause in lost:
-            if (replica := self._refs.pop(ref, None)) is not None:
+        for replica, cause in lost:
+            if replica in self.replicas:
                 self._lost(replica, cause)
         return events + self.unprompted()
 
     def unprompted(self) -> list[Event]:
         """The events that no reply brings: of deaths, silence and limits of time."""
-        self._give_up_silent_nodes()
-        return self._attributed() + self._check_limits() + self._not_loadable()
+        events = self._attributed()
+        if self.now() - self._checked_at >= _CHECKED_EVERY_S:
+            self._checked_at = self.now()
+            self._give_up_silent_nodes()
+            events += self._check_limits()
+        return events + self._not_loadable()
 
     def _replied(self, replica: Replica, ref: Any, value: Any) -> list[Event]:
         if ref in replica.in_flight:
@@ -268,33 +308,28 @@ class WorkerPool:
         replica.placed(info, shared=info.token is not None and token.exists())
         token.unlink(missing_ok=True)
         replica.queue.unplaced = 0
-        self._refs[replica.handle.call("load", replica.shared, True)] = replica
+        self._ask(replica, "load", replica.shared)
 
     def _loaded(self, replica: Replica, error: str | None) -> list[Event]:
-        if error is None:
-            self._loading_deaths.clear(replica.queue)
-            replica.enter("ready")
-            seconds = replica.since - replica.started
-            folder, taken_over = replica.queue.spec.folder, replica.inherited
-            self._on_ready(folder, seconds, taken_over=taken_over)
-            return []
-        self.stop(replica)
-        if self._tries_own_process(replica, error):
-            return []
-        return self._never_ready(replica.queue, error)
+        if error is not None:
+            self.stop(replica)
+            return self._never_ready(replica, error)
+        self._trouble[replica.queue].deaths.clear()
+        replica.enter("ready")
+        seconds = replica.since - replica.ordered
+        self._on_ready(replica.queue.spec.folder, seconds, replica.used)
+        return []
 
-    def _tries_own_process(self, replica: Replica, reason: str) -> bool:
-        """Whether the stage failed to load after another one: alone it may succeed."""
-        if not replica.inherited:
-            return False
-        name = replica.queue.spec.name
-        self.notice(f"stage {name} will be loaded in a process of its own: {reason}")
-        replica.queue.own_process = True
-        return True
+    def _never_ready(self, replica: Replica, reason: str) -> list[Event]:
+        """A worker could not be made ready: where nothing was loaded before, none can."""
+        if replica.used:
+            self._note_trouble(replica, reason)
+            return []
+        return self._without_more(replica.queue, reason)
 
-    def _never_ready(self, queue: StageQueue, reason: str) -> list[Event]:
-        """A worker could not be made ready; without others the stage is given up."""
-        others = len(self.of(queue))
+    def _without_more(self, queue: StageQueue, reason: str) -> list[Event]:
+        """Go on with the workers that a stage has; without any, the stage is given up."""
+        others = len(self._of[queue])
         if not others:
             return [self.give_up(queue, reason)]
         queue.max_workers = others
@@ -306,6 +341,7 @@ class WorkerPool:
         replica.received(batch, receipt)
         match receipt.status:
             case "done":
+                queue.finished()
                 replica.busy_s = receipt.busy_s
                 return [(queue, receipt)]
             case "raised":
@@ -337,9 +373,9 @@ class WorkerPool:
             return
         if error.refused:
             self._report(replica, Fault.DIED, str(error), batches)
-            node = replica.handle.node
-            reason = f"no worker can be started on {node.address}: {error}"
-            self._loading_deaths.bar(replica.queue, node.id, reason)
+            node, trouble = replica.handle.node, self._trouble[replica.queue]
+            trouble.reason = f"no worker can be started on {node.address}: {error}"
+            trouble.barred.add(node.id)
         else:
             reason = f"worker died: {error}"
             self._deaths.append(_Death(replica, reason, batches, self.now()))
@@ -370,10 +406,17 @@ class WorkerPool:
         replica, queue = death.replica, death.replica.queue
         self._report(replica, Fault.DIED, death.reason, death.batches)
         if replica.state in ("starting", "loading"):
-            self._tries_own_process(replica, death.reason)
-            self._loading_deaths.add(queue, death.node.id, death.reason)
+            self._note_trouble(replica, death.reason)
             return []
         return [(queue, self._attribute(queue, death.batches, death.reason, Fault.DIED))]
+
+    def _note_trouble(self, replica: Replica, reason: str) -> None:
+        """A worker that may be replaced was not ready when it died or gave up."""
+        trouble, name = self._trouble[replica.queue], replica.queue.spec.name
+        trouble.reason = reason
+        trouble.deaths[replica.handle.node.id] += 1
+        if replica.used:
+            self.notice(f"stage {name} will be loaded in a process of its own: {reason}")
 
     def _lost_with_node(self, replica: Replica, reason: str, batches: list[Batch]) -> None:
         """What a worker had in flight waits again, and nothing is charged."""
@@ -398,7 +441,7 @@ class WorkerPool:
                 continue
             self.notice(f"{text}: its work is given to other nodes")
             self._lost_with_node(replica, text, self._withdraw(replica))
-            replica.enter("stopping")
+            self._retire(replica)
             self._end(replica)
 
     def _report(
@@ -410,10 +453,13 @@ class WorkerPool:
     def _not_loadable(self) -> list[Event]:
         """Events for stages whose workers cannot be started or loaded."""
         events: list[Event] = []
-        for queue, reason in self._loading_deaths.unloadable(self._hosts).items():
-            self._loading_deaths.clear(queue)
-            if queue.unusable is None:
-                events += self._never_ready(queue, reason)
+        for queue, trouble in self._trouble.items():
+            if not (trouble.deaths or trouble.barred) or queue.unusable is not None:
+                continue
+            hosts = {n.id for n in self.nodes if queue.need.fits(n.total)}
+            if reason := trouble.unloadable(hosts):
+                trouble.deaths.clear()
+                events += self._without_more(queue, reason)
         return events
 
     def _attribute(
@@ -432,9 +478,17 @@ class WorkerPool:
             del self._refs[ref]
         return replica.withdraw()
 
+    def _retire(self, replica: Replica) -> None:
+        """Give it no more work; its resources count as taken until it has ended."""
+        replica.enter("stopping")
+        self._of[replica.queue].remove(replica)
+
     def _remove(self, replica: Replica) -> None:
-        """Its process has ended, or hosts another stage."""
+        """Its process has ended."""
+        self._free = None
         self.replicas.remove(replica)
+        if replica.state != "stopping":
+            self._of[replica.queue].remove(replica)
         replica.lane.enter("ended")
 
     def _check_limits(self) -> list[Event]:
@@ -442,24 +496,25 @@ class WorkerPool:
         events: list[Event] = []
         clock = self.now()
         for replica in list(self.replicas):
-            queue, waited = replica.queue, clock - replica.since
-            limit = replica.time_limit_s(self.options.placement_timeout_s)
+            waited = clock - replica.since
+            overdue = waited > replica.time_limit_s(self.options.placement_timeout_s)
             if replica.in_flight and clock - replica.last_heard > replica.silence_limit_s:
-                # It holds the GIL, so that it cannot enforce its own time limit.
-                reason = f"no sign of life for {replica.silence_limit_s:.0f} s"
-                batches = self._withdraw(replica)
-                self._report(replica, Fault.TIMEOUT, reason, batches)
-                events.append(
-                    (queue, self._attribute(queue, batches, reason, Fault.TIMEOUT))
-                )
-                self.stop(replica)
-            elif replica.state == "stopping" and waited > limit:
+                events.append(self._hung(replica))
+            elif replica.state == "stopping" and overdue:
                 replica.handle.kill()
                 self._withdraw(replica)
                 self._remove(replica)
-            elif replica.state in ("starting", "loading") and waited > limit:
+            elif overdue:
                 events += self._stop_overdue(replica, waited)
         return events
+
+    def _hung(self, replica: Replica) -> Event:
+        """It holds the interpreter's lock, so that it cannot enforce its own time limit."""
+        queue, batches = replica.queue, self._withdraw(replica)
+        reason = f"no sign of life for {replica.silence_limit_s:.0f} s"
+        self._report(replica, Fault.TIMEOUT, reason, batches)
+        self.stop(replica)
+        return queue, self._attribute(queue, batches, reason, Fault.TIMEOUT)
 
     def _stop_overdue(self, replica: Replica, waited: float) -> list[Event]:
         """Stop a worker that takes too long to start or to load."""
@@ -469,12 +524,11 @@ class WorkerPool:
             self._report(replica, Fault.TIMEOUT, reason, [])
         self._withdraw(replica)
         self.stop(replica)
-        if self._tries_own_process(replica, reason):
-            return []
         if placed or not self._may_be_placed_later(queue):
-            return self._never_ready(queue, reason)
+            return self._never_ready(replica, reason)
         node = replica.handle.node.id
         self._occupied.append((self.now(), node, replica.need))
+        self._free = None
         self.notice(f"stage {queue.spec.name} waits for resources: {reason}")
         return []
 

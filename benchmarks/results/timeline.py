@@ -5,11 +5,11 @@ Everything comes from the spans that a run has stored (`cluster/tracing`).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from markupsafe import Markup
@@ -19,7 +19,7 @@ from benchmarks.durations import in_words
 from benchmarks.results import figures
 from benchmarks.results.table import ResultTable
 from cluster.tracing.sessions import Session, read_sessions
-from cluster.tracing.summary import STATES, Grid, Shares, TraceSummary, summarise
+from cluster.tracing.summary import STATES, Grid, Shares, summarise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,6 +30,12 @@ MOST_LANES = 24
 _COLUMNS = 300
 _LEAST_SHARE, _MOST_NAMED = 0.01, 4
 """Parts of the time that a sentence names."""
+_PARTS = {
+    "load_bound_s": "with nothing to do but load models",
+    "wait_bound_s": "without work for any worker",
+    "start_ray_s": "starting Ray",
+    "driver_s": "stopping, counting, compacting and reading results",
+}
 _DRAWN = {
     "compute": ("computing", figures.ACCENT),
     "transfer": ("reading or writing", figures.UNSCORED),
@@ -71,36 +77,29 @@ def show_times(root: Path, console: Console) -> None:
             console.print(text, soft_wrap=True)
 
 
-def words_of(summary: TraceSummary) -> list[str]:
+def words_of(summary: Mapping[str, Any]) -> list[str]:
     """Return where the time went, the longest parts first, and what was idle."""
-    if summary.bounding is None:
-        return [f"No worker computed anything in {duration(summary.seconds)}."]
-    parts = {f"limited by {name}": use.bound_s for name, use in summary.stages.items()}
-    parts |= {
-        "with nothing to do but load models": summary.load_bound_s,
-        "without work for any worker": summary.wait_bound_s,
-        "starting Ray": summary.start_ray_s,
-        "stopping, counting, compacting and reading results": summary.driver_s,
-    }
-    shares = {part: seconds / summary.seconds for part, seconds in parts.items()}
-    order = sorted(parts, key=lambda p: -parts[p])
-    named = [p for p in order if shares[p] >= _LEAST_SHARE][:_MOST_NAMED]
-    texts = [f"{duration(parts[p])} ({shares[p]:.0%}) {p}" for p in named]
-    return [
-        f"Time: {duration(summary.seconds)}, of which {', '.join(texts)}.",
-        _idle_words(summary),
+    whole, held = summary["seconds"], summary["held_hours"]
+    if summary["bounding"] is None:
+        return [f"No worker computed anything in {duration(whole)}."]
+    parts = {f"limited by {n}": use["bound_s"] for n, use in summary["stages"].items()}
+    parts |= {words: summary[name] for name, words in _PARTS.items()}
+    longest = sorted(parts, key=lambda p: -parts[p])[:_MOST_NAMED]
+    texts = [
+        f"{duration(parts[p])} ({parts[p] / whole:.0%}) {p}"
+        for p in longest
+        if parts[p] / whole >= _LEAST_SHARE
     ]
-
-
-def _idle_words(summary: TraceSummary) -> str:
-    held, idle = summary.held_hours, summary.idle_hours
+    time = f"Time: {duration(whole)}, of which {', '.join(texts)}."
     if held <= 0:
-        return "All work was done by endpoints."
-    return (
-        f"Workers held {held:,.3g} {summary.hours_unit}-hours, of which {idle:,.3g} "
+        return [time, "All work was done by endpoints."]
+    idle, loading = summary["idle_hours"], summary["load_hours"]
+    return [
+        time,
+        f"Workers held {held:,.3g} {summary['hours_unit']}-hours, of which {idle:,.3g} "
         f"({idle / held:.0%}) computed nothing; starting and loading took "
-        f"{summary.load_hours / held:.0%}."
-    )
+        f"{loading / held:.0%}.",
+    ]
 
 
 def duration(seconds: float) -> str:
@@ -108,13 +107,13 @@ def duration(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 9.95 else in_words(seconds)
 
 
-def _stages(summary: TraceSummary) -> ResultTable:
+def _stages(summary: Mapping[str, Any]) -> ResultTable:
     head = ["stage", "workers", "records", "batches", "limit for", "computing", "waiting"]
     rows = []
-    for name, use in summary.stages.items():
-        seconds = map(duration, (use.bound_s, use.compute_s, use.wait_s, use.load_s))
-        counts = (f"{n:,}" for n in (use.workers, use.records, use.batches))
-        energy = "-" if use.joules is None else f"{use.joules / 1000:,.1f}"
+    for name, use in summary["stages"].items():
+        counts = (f"{use[key]:,}" for key in ("workers", "records", "batches"))
+        seconds = (duration(use[f"{s}_s"]) for s in ("bound", "compute", "wait", "load"))
+        energy = "-" if use["joules"] is None else f"{use['joules'] / 1000:,.1f}"
         rows.append([name, *counts, *seconds, energy])
     return ResultTable.of("Time of each stage", [*head, "loading", "energy, kJ"], rows)
 
@@ -128,20 +127,19 @@ def lanes_of(sessions: Sequence[Session]) -> dict[str, Shares]:
     Many workers are one lane for each stage.
     """
     total, at = sum(max(1, s.end) for s in sessions), 0
-    lanes: dict[tuple[str, str], Shares] = {}
+    lanes: dict[tuple[str, str], Shares] = defaultdict(lambda: np.zeros((5, _COLUMNS)))
     for session in sessions:
         grid, number = Grid(-at, total - at, _COLUMNS), Counter[str]()
         for worker in session.workers:
             number[worker.stage] += 1
             label = f"{worker.stage} #{number[worker.stage]} on {worker.place}"
-            own, key = grid.activity(worker), (worker.stage, label)
-            lanes[key] = lanes[key] + own if key in lanes else own
+            lanes[worker.stage, label] += grid.activity(worker)
         at += max(1, session.end)
     if len(lanes) <= MOST_LANES:
         return {label: shares for (_, label), shares in lanes.items()}
-    stages: dict[str, list[Shares]] = {}
+    stages: dict[str, list[Shares]] = defaultdict(list)
     for (stage, _), shares in lanes.items():
-        stages.setdefault(stage, []).append(shares)
+        stages[stage].append(shares)
     return {f"{s}, {len(own)} workers": np.mean(own, axis=0) for s, own in stages.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 
 from benchmarks.options import Settings, WeightsKind
 from benchmarks.terminal import console
+from generators.errors import UsageError
 
 PACKAGES = ("fastapi", "prometheus_client", "uvicorn")
 """What the extra `serve` installs."""
@@ -50,37 +52,20 @@ def serve(
 
     One model in one process, on this machine. Ctrl-C stops it.
     """
-    _require_packages()
-    from benchmarks.serving import command
-    from benchmarks.serving.admission import ServingLimits
-
-    options = command.ServeOptions(
-        name=name,
-        config=config,
-        flags={"weights": weights},
-        settings=tuple(set_ or ()),
-        host=host,
-        port=port,
-        api_key_env=api_key_env,
-        limits=ServingLimits(
-            queue=queue,
-            timeout_s=timeout,
-            batch_wait_s=batch_wait / 1000,
-            body_bytes=max_body * 2**20,
-        ),
-    )
-    raise typer.Exit(command.serve(options, console()))
-
-
-def _require_packages() -> None:
-    """UsageError with the command that installs what is missing."""
-    from importlib.util import find_spec
-
-    from generators.errors import UsageError
-
-    missing = [package for package in PACKAGES if find_spec(package) is None]
-    if missing:
+    if missing := [package for package in PACKAGES if find_spec(package) is None]:
         raise UsageError(
             f"plait serve needs {', '.join(missing)}: pip install 'plait[serve]' "
             "(in a checkout: pip install -e '.[serve]')"
         )
+    from benchmarks.serving import gate, server
+
+    limits = gate.ServingLimits(
+        queue=queue,
+        timeout_s=timeout,
+        batch_wait_s=batch_wait / 1000,
+        body_bytes=max_body * 2**20,
+    )
+    model = server.served_model(name, config, {"weights": weights}, tuple(set_ or ()))
+    listen = (host, port)
+    status = server.serve(model, limits, console(), listen, key_variable=api_key_env)
+    raise typer.Exit(status)

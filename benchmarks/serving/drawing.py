@@ -1,4 +1,4 @@
-"""A request for pictures as jobs of the stage that draws, and the reply to it."""
+"""A request for images as jobs of the stage that draws, and the reply to it."""
 
 from __future__ import annotations
 
@@ -8,100 +8,91 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from benchmarks.serving.conversation import QUERY
-from benchmarks.serving.refusals import fixed, invalid, unsupported
-from benchmarks.serving.replies import mime_of, size_of
+from benchmarks.serving.chats import QUERY, shape_of
+from benchmarks.serving.refusals import RequestRefused, fixed
 from benchmarks.serving.schemas import MOST_SEEDS, ImageGenerationRequest
 from benchmarks.serving.served import ServedModel
-from generators.base import Job, Outcome, Result, StageSpec, Walk
+from generators.base import Job, Result, StageSpec, Walk
 from generators.document import Image, ImageRequest
 
-_FIXED = {
+_SETTINGS = {
     "num_inference_steps": "steps",
     "guidance_scale": "guidance",
     "negative_prompt": "negative_prompt",
     "max_sequence_length": "max_sequence_length",
     "width": "width",
     "height": "height",
+    "true_cfg_scale": None,
 }
-"""Fields of a request -> settings of the stage, which cannot change while it is loaded."""
+"""Fields of a request -> settings of the stage, which cannot change while it is loaded;
+None for one of its `arguments`."""
 
 
 def seeds_of(request: ImageGenerationRequest) -> list[int]:
-    """One seed a picture: `seed`, `seed + 1`, ...; drawn at random where none is given."""
+    """Return one seed an image: `seed`, `seed + 1`, ...; at random where none is given."""
     first = secrets.randbelow(2**31) if request.seed is None else request.seed
     return [(first + i) % MOST_SEEDS for i in range(request.n)]
 
 
 def refuse_other_settings(request: ImageGenerationRequest, stage: StageSpec) -> None:
     """RequestRefused for what the loaded stage cannot do, or does otherwise."""
-    if request.response_format not in (None, "b64_json"):
-        raise unsupported(
-            f"response_format {request.response_format!r}: pictures are sent as b64_json",
-            "response_format",
-        )
-    settings = stage.settings
-    arguments: Mapping[str, Any] = settings.get("arguments") or {}
+    if (wanted := request.response_format) not in (None, "b64_json"):
+        reason = f"response_format {wanted!r}: images are sent as b64_json"
+        raise RequestRefused("unsupported_value", reason, "response_format")
+    arguments: Mapping[str, Any] = stage.settings.get("arguments") or {}
     for field, value in _asked(request).items():
-        name = _FIXED.get(field)
-        own = arguments.get(field) if name is None else settings.get(name)
-        if own is None or own != value:
+        name = _SETTINGS[field]
+        own = stage.settings.get(name) if name else arguments.get(field)
+        if value is not None and (own is None or own != value):
             raise fixed(stage, name or f"arguments.{field}", field, value, own)
 
 
 def _asked(request: ImageGenerationRequest) -> dict[str, Any]:
     """The settings that the request names; a size as width and height."""
-    asked = {f: getattr(request, f) for f in (*_FIXED, "true_cfg_scale")}
-    if request.size not in (None, "auto"):
-        width, height = _size(request.size or "")
-        for name, value in (("width", width), ("height", height)):
-            if asked[name] not in (None, value):
-                raise invalid(f"{name} {asked[name]} and size {request.size} differ", name)
-            asked[name] = value
-    return {name: value for name, value in asked.items() if value is not None}
+    asked = {name: getattr(request, name) for name in _SETTINGS}
+    if request.size in (None, "auto"):
+        return asked
+    sides = str(request.size).lower().split("x")
+    if len(sides) != 2 or not all(map(str.isdecimal, sides)):
+        reason = f"size {request.size!r} is not of the form 1024x1024"
+        raise RequestRefused("invalid_value", reason, "size")
+    for name, value in zip(("width", "height"), map(int, sides), strict=True):
+        if asked[name] not in (None, value):
+            reason = f"{name} {asked[name]} and size {request.size} differ"
+            raise RequestRefused("invalid_value", reason, name)
+        asked[name] = value
+    return asked
 
 
-def _size(text: str) -> tuple[int, int]:
-    width, x, height = text.lower().partition("x")
-    if not (x and width.isdecimal() and height.isdecimal()):
-        raise invalid(f"size {text!r} is not of the form 1024x1024", "size")
-    return int(width), int(height)
-
-
-def pictures(
-    stage: StageSpec, prompt: str, seeds: Sequence[int]
-) -> Walk[tuple[Image, ...]]:
-    """Walk of one request: all its pictures, or what the first one lacks."""
+def drawn(stage: StageSpec, prompt: str, seeds: Sequence[int]) -> Walk[tuple[Image, ...]]:
+    """Walk through one request: all its images, or what the first one lacks."""
     requests = [ImageRequest(prompt, seed=s if stage.seeded else None) for s in seeds]
-    outcomes: list[Outcome[Image]] = yield [Job(stage, r, QUERY) for r in requests]
-    drawn: list[Image] = []
+    outcomes = yield [Job(stage, r, QUERY) for r in requests]
     for outcome in outcomes:
         if not isinstance(outcome, Result):
             return outcome
-        drawn.append(outcome.value)
-    return Result(tuple(drawn))
+    return Result(tuple(o.value for o in outcomes if isinstance(o, Result)))
 
 
 def images_reply(
     model: ServedModel,
-    images: Sequence[Image],
+    made: Result[tuple[Image, ...]],
     seeds: Sequence[int],
-    usage: Mapping[str, float],
     seconds: float,
 ) -> dict[str, Any]:
-    """The reply of `/v1/images/generations`, with the seed of each picture."""
+    """Return the reply of `/v1/images/generations`, with the seed of each image."""
     data = [
         {"b64_json": base64.b64encode(image.read()).decode(), "seed": seed}
-        for image, seed in zip(images, seeds, strict=True)
+        for image, seed in zip(made.value, seeds, strict=True)
     ]
-    width, height = size_of(images[0])
+    kind, width, height = shape_of(made.value[0])
     return {
         "created": int(time.time()),
         "model": model.artist_name,
         "data": data,
-        "output_format": mime_of(images[0]).partition("/")[2],
+        "output_format": kind.partition("/")[2],
         "size": f"{width}x{height}",
-        "usage": {"image_count": len(data), **usage},
+        "usage": {"image_count": len(data), **made.usage},
         "inference_time_s": round(seconds, 4),
         "system_fingerprint": model.fingerprint,
     }

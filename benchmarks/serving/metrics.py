@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from cluster.live import BatchTime
-
+_PATHS = ("chat/completions", "images/generations", "models")
+_COUNTED = {*(f"/v1/{p}" for p in _PATHS), "/health", "/metrics", "/version"}
 _SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 100, 250, 600)
 _SIZES = (1, 2, 4, 8, 16, 32, 64)
 
@@ -22,41 +17,30 @@ class ServingMetrics:
     """Counts of one server, in a registry of its own."""
 
     def __init__(self) -> None:
-        self.registry = r = CollectorRegistry()
-        self._requests = Counter(
-            "plait_requests", "Requests by path and status.", ["path", "status"], registry=r
-        )
-        self._seconds = Histogram(
-            "plait_request_seconds",
-            "From arrival to the reply.",
-            ["path"],
-            registry=r,
-            buckets=_SECONDS,
-        )
-        self.open = Gauge(
-            "plait_open_requests", "Requests that wait or are computed.", registry=r
-        )
-        self._batches = Histogram(
-            "plait_batch_size",
-            "Records computed together, by stage.",
-            ["stage"],
-            registry=r,
-            buckets=_SIZES,
-        )
-        self._busy = Counter(
-            "plait_stage_seconds", "Seconds in a stage.", ["stage"], registry=r
-        )
-        self._usage = Counter("plait_usage", "Tokens, images, steps.", ["kind"], registry=r)
+        self._registry = own = CollectorRegistry()
+        counter = partial(Counter, namespace="plait", registry=own)
+        histogram = partial(Histogram, namespace="plait", registry=own)
+        told = "Requests that wait or are computed."
+        self.open = Gauge("open_requests", told, namespace="plait", registry=own)
+        told = "Requests by path and status."
+        self._requests = counter("requests", told, ["path", "status"])
+        told = "From arrival to the reply."
+        self._seconds = histogram("request_seconds", told, ["path"], buckets=_SECONDS)
+        told = "Records computed together, by stage."
+        self._batches = histogram("batch_size", told, ["stage"], buckets=_SIZES)
+        self._busy = counter("stage_seconds", "Seconds in a stage.", ["stage"])
+        self._usage = counter("usage", "Tokens, images, steps.", ["kind"])
 
     def request(self, path: str, status: int, seconds: float) -> None:
         """Count a request that has ended."""
+        path = path if path in _COUNTED else "other"
         self._requests.labels(path, str(status)).inc()
         self._seconds.labels(path).observe(seconds)
 
-    def batch(self, batch: BatchTime) -> None:
+    def batch(self, stage: str, records: int, seconds: float) -> None:
         """Count a batch."""
-        self._batches.labels(batch.stage).observe(batch.jobs)
-        self._busy.labels(batch.stage).inc(batch.seconds)
+        self._batches.labels(stage).observe(records)
+        self._busy.labels(stage).inc(seconds)
 
     def used(self, usage: Mapping[str, float]) -> None:
         """Count what one request used."""
@@ -64,5 +48,5 @@ class ServingMetrics:
             self._usage.labels(kind).inc(amount)
 
     def text(self) -> bytes:
-        """All counts in Prometheus' text format."""
-        return generate_latest(self.registry)
+        """Return all counts in Prometheus' text format."""
+        return generate_latest(self._registry)

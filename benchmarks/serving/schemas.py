@@ -1,70 +1,49 @@
-"""The requests, as JSON: nothing in them is ignored unless it cannot change an answer."""
+"""The requests, as JSON: nothing in them is ignored unless it cannot change an answer.
+
+Fields that plait cannot honour may only have the value that asks for nothing.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from generators.unicode import trouble
 
 MOST_SEEDS = 2**63
 """Seeds are below this."""
-MOST_PICTURES = 10
-"""Of one request for pictures, as in OpenAI's API."""
-
-Seed = Annotated[int | None, Field(ge=0, lt=MOST_SEEDS, strict=True)]
+MOST_IMAGES = 10
+"""Of one request for images, as in OpenAI's API."""
 
 
-def _encodable(text: str) -> str:
+def _valid(text: str) -> str:
     if wrong := trouble(text):
         raise ValueError(f"not valid text: {wrong}")
     return text
 
 
-ValidText = Annotated[str, AfterValidator(_encodable)]
+ValidText = Annotated[str, AfterValidator(_valid)]
+Seed = Annotated[int | None, Field(ge=0, lt=MOST_SEEDS, strict=True)]
 Count = Annotated[int | None, Field(ge=1, strict=True)]
-
-
-class ApiRequest(BaseModel):
-    """A request, in which fields that plait does not know may only be at their default."""
-
-    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())
-
-    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {}
-    """Values of unknown fields that ask for nothing."""
-    labels: ClassVar[frozenset[str]] = frozenset(
-        {"user", "metadata", "safety_identifier", "prompt_cache_key", "store"}
-    )
-    """Fields that say something about the request and ask for nothing."""
-
-    @model_validator(mode="after")
-    def _ask_for_nothing_unknown(self) -> Self:
-        for name, value in (self.model_extra or {}).items():
-            if value is None or name in self.labels:
-                continue
-            valid = self.neutral.get(name)
-            if valid is None:
-                known = ", ".join(sorted(type(self).model_fields))
-                raise ValueError(f"the field {name!r} is not known here; valid are {known}")
-            if value not in valid:
-                allowed = " or ".join(repr(v) for v in valid)
-                raise ValueError(
-                    f"{name} is not honoured: it must be {allowed}, or left out"
-                )
-        return self
+Zero = Annotated[float | None, Field(ge=0, le=0)]
+Nothing = Annotated[list[Any] | dict[str, Any] | None, Field(max_length=0)]
 
 
 class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
 
 
-class PictureUrl(_Strict):
-    """A picture as a data URL."""
+class _Request(_Strict):
+    """What all requests may say of themselves."""
 
-    url: str
-    detail: Literal["auto"] | None = None
-    """Pictures are never scaled down for a client."""
+    model: str | None = None
+    user: Any = None
+    metadata: Any = None
+    safety_identifier: Any = None
+    prompt_cache_key: Any = None
+    store: Any = None
+    seed: Seed = None
 
 
 class TextPart(_Strict):
@@ -74,24 +53,24 @@ class TextPart(_Strict):
     text: ValidText
 
 
-class PicturePart(BaseModel):
-    """A picture among the parts of a message."""
+class ImageUrl(_Strict):
+    """An image as a data URL; images are never scaled down for a client."""
 
-    model_config = ConfigDict(frozen=True)  # `index` and the like are not needed
+    url: str
+    detail: Literal["auto"] | None = None
+
+
+class ImagePart(BaseModel):
+    """An image among the parts of a message."""
 
     type: Literal["image_url"]
-    image_url: PictureUrl | str
-
-    @property
-    def url(self) -> str:
-        """The data URL."""
-        return self.image_url if isinstance(self.image_url, str) else self.image_url.url
+    image_url: Annotated[
+        ImageUrl, BeforeValidator(lambda v: {"url": v} if isinstance(v, str) else v)
+    ]
 
 
-class PictureData(BaseModel):
-    """The picture of a segment, as SGLang-Omni writes it."""
-
-    model_config = ConfigDict(frozen=True)
+class ImageData(BaseModel):
+    """The image of a segment, as SGLang-Omni writes it."""
 
     url: str
 
@@ -99,55 +78,33 @@ class PictureData(BaseModel):
 class SegmentPart(BaseModel):
     """One segment of an earlier answer."""
 
-    model_config = ConfigDict(frozen=True)
-
     kind: Literal["text", "image"]
-    data: ValidText | PictureData
+    data: ValidText | ImageData
 
 
-class ChatMessage(ApiRequest):
-    """One turn. Answers may be sent back as they came, with their pictures."""
-
-    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {"tool_calls": ([],)}
-    labels: ClassVar[frozenset[str]] = frozenset({"name", "annotations"})
+class ChatMessage(_Strict):
+    """One turn. Answers may be sent back as they came, with their images."""
 
     role: Literal["system", "developer", "user", "assistant"]
-    content: ValidText | list[TextPart | PicturePart] | None = None
-    images: list[PicturePart] | None = None
+    content: ValidText | list[TextPart | ImagePart] | None = None
+    images: list[ImagePart] | None = None
     segments: list[SegmentPart] | None = None
+    name: Any = None
+    annotations: Any = None
+    tool_calls: Nothing = None
 
 
 class StreamOptions(BaseModel):
     """What a stream says besides the answer."""
 
-    model_config = ConfigDict(frozen=True)
-
     include_usage: bool = False
 
 
-class ChatRequest(ApiRequest):
+class ChatRequest(_Request):
     """`POST /v1/chat/completions`."""
 
-    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "n": (1,),
-        "frequency_penalty": (0,),
-        "presence_penalty": (0,),
-        "logprobs": (False,),
-        "top_logprobs": (0,),
-        "logit_bias": ({},),
-        "stop": ([],),
-        "tools": ([],),
-        "tool_choice": ("none", "auto"),
-        "parallel_tool_calls": (True, False),
-        "response_format": ({"type": "text"},),
-        "service_tier": ("auto", "default"),
-        "ignore_eos": (False,),
-    }
-
-    model: str | None = None
     messages: list[ChatMessage] = Field(min_length=1)
     modalities: list[Literal["text", "image"]] | None = None
-    seed: Seed = None
     max_tokens: Count = None
     max_completion_tokens: Count = None
     temperature: float | None = None
@@ -155,41 +112,43 @@ class ChatRequest(ApiRequest):
     stream: bool = False
     stream_options: StreamOptions | None = None
     picture_format: Literal["segments", "images", "content"] | None = None
-    """Where the answer's pictures are; by default in `segments` and in `images`."""
+    """Where the answer's images are; by default in `segments` and in `images`."""
+    n: Literal[1] | None = None
+    frequency_penalty: Zero = None
+    presence_penalty: Zero = None
+    logprobs: Literal[False] | None = None
+    top_logprobs: Zero = None
+    logit_bias: Nothing = None
+    stop: Nothing = None
+    tools: Nothing = None
+    tool_choice: Literal["none", "auto"] | None = None
+    parallel_tool_calls: bool | None = None
+    response_format: dict[Literal["type"], Literal["text"]] | None = None
+    service_tier: Literal["auto", "default"] | None = None
+    ignore_eos: Literal[False] | None = None
 
-    @property
-    def most_tokens(self) -> int | None:
-        """The longest answer that is asked for."""
-        limits = (self.max_tokens, self.max_completion_tokens)
-        return min((n for n in limits if n is not None), default=None)
 
-
-class ImageGenerationRequest(ApiRequest):
+class ImageGenerationRequest(_Request):
     """`POST /v1/images/generations`."""
 
-    neutral: ClassVar[dict[str, tuple[Any, ...]]] = {
-        "quality": ("auto",),
-        "background": ("auto", "opaque"),
-        "moderation": ("auto",),
-        "output_format": ("png",),
-        "partial_images": (0,),
-        "stream": (False,),
-        "generator_device": ("cpu",),
-        "return_stage_metrics": (False,),
-        "enable_teacache": (False,),
-    }
-
-    model: str | None = None
     prompt: ValidText
-    n: int = Field(default=1, ge=1, le=MOST_PICTURES, strict=True)
+    n: int = Field(default=1, ge=1, le=MOST_IMAGES, strict=True)
     size: str | None = None
     """`WIDTHxHEIGHT`, or `auto`."""
     width: Count = None
     height: Count = None
-    seed: Seed = None
     num_inference_steps: Count = None
     guidance_scale: float | None = None
     true_cfg_scale: float | None = None
     negative_prompt: str | None = None
     max_sequence_length: Count = None
     response_format: str | None = None
+    quality: Literal["auto"] | None = None
+    background: Literal["auto", "opaque"] | None = None
+    moderation: Literal["auto"] | None = None
+    output_format: Literal["png"] | None = None
+    partial_images: Zero = None
+    stream: Literal[False] | None = None
+    generator_device: Literal["cpu"] | None = None
+    return_stage_metrics: Literal[False] | None = None
+    enable_teacache: Literal[False] | None = None

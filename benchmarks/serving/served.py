@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field
+from functools import partial
 
 from generators.base import Kind, StageSpec, WeightsName
 from generators.custom import custom_spec, custom_system
@@ -30,11 +31,11 @@ class ServedModel:
     name: str
     weights: WeightsName
     system: System | None = None
-    """Answers chats; None for a text-to-image model."""
+    """Answers chats; None for a T2I model."""
     artist: StageSpec | None = None
-    """Draws from prompts; None where pictures are not made from prompts."""
+    """Draws from prompts; None where images are not made from prompts."""
     artist_name: str = ""
-    may_leave_pictures_out: bool = True
+    may_leave_images_out: bool = True
     """Whether a client can ask for text alone: a native model cannot be told."""
     created: int = field(default_factory=lambda: int(time.time()))
 
@@ -47,18 +48,15 @@ class ServedModel:
 
     @property
     def draws_in_chats(self) -> bool:
-        """Whether the answers to chats may hold pictures."""
+        """Whether the answers to chats may hold images."""
         return self.system is not None and self.system.max_images > 0
 
     @property
     def abilities(self) -> dict[str, tuple[str, ...]]:
         """What each name can do that a request may give as its model."""
-        chat = ("chat",) if self.system else ()
-        own = (*chat, "images") if self.artist else chat
-        names = {self.name: own}
-        if self.artist and self.artist_name != self.name:
-            names[self.artist_name] = ("images",)
-        return names
+        can = ("chat",) * bool(self.system) + ("images",) * bool(self.artist)
+        drawing = {self.artist_name: ("images",)} if self.artist else {}
+        return {self.name: can} | drawing | {self.name: can}
 
     @property
     def fingerprint(self) -> str:
@@ -67,39 +65,27 @@ class ServedModel:
 
 
 def served(name: str, models: Models) -> ServedModel:
-    """What `plait serve NAME` serves; UsageError says what would have been valid."""
+    """Return what `plait serve NAME` serves; UsageError says what is valid."""
+    own = partial(ServedModel, name=name, weights=models.weights)
     if is_custom(name):
-        return _custom(name, models)
+        kinds = [Kind.DRAFT, Kind.RENDER]
+        spec, _ = custom_spec(name, models.weights, models.of(name), kinds)
+        if spec.kind is Kind.RENDER:
+            return own(artist=spec, artist_name=name)
+        system = custom_system(name, models.weights, models.of(name))
+        return own(system=system, may_leave_images_out=False)
     if is_artist(name):
-        return _artist(name, artist_spec(name, models), models)
+        return own(artist=artist_spec(name, models), artist_name=name)
     if is_writer(name):
         system = text_alone(name, writer_spec(name, models), protocol("text"), name)
-        return ServedModel(name=name, weights=models.weights, system=system)
+        return own(system=system)
     system = resolve(name, models)
     if system.draft is None:
         raise UsageError(f"system {name!r} has its answers from a task set: not served")
     artist = parts_of(name).artist
-    return ServedModel(
-        name=name,
-        weights=models.weights,
+    return own(
         system=system,
         artist=system.render if artist else None,
         artist_name=artist or "",
-        may_leave_pictures_out=system.writer is not None or system.tells_modality,
+        may_leave_images_out=system.writer is not None or system.tells_modality,
     )
-
-
-def _custom(name: str, models: Models) -> ServedModel:
-    """A user's class: one that drafts, and may draw, or one that renders."""
-    kinds = [Kind.DRAFT, Kind.RENDER]
-    spec, _ = custom_spec(name, models.weights, models.of(name), kinds)
-    if spec.kind is Kind.RENDER:
-        return _artist(name, spec, models)
-    system = custom_system(name, models.weights, models.of(name))
-    return ServedModel(
-        name=name, weights=models.weights, system=system, may_leave_pictures_out=False
-    )
-
-
-def _artist(name: str, spec: StageSpec, models: Models) -> ServedModel:
-    return ServedModel(name=name, weights=models.weights, artist=spec, artist_name=name)

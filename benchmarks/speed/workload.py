@@ -7,7 +7,8 @@ from typing import Any
 
 from benchmarks.tasks.controls import CONTROLS, Pool
 from benchmarks.tasks.task_set import load
-from cluster.local import LocalStages, at_hand
+from cluster.local import LocalStages
+from cluster.store import with_bytes
 from generators.base import Job, StageInput, StageSpec
 from generators.document import Document, ImageRequest, Sample, Text, with_blobs
 from generators.errors import UsageError
@@ -108,4 +109,4 @@ def _inputs(spec: StageSpec, walk: Any, stages: LocalStages) -> list[StageInput]
             jobs = walk.send(stages.outcomes(jobs))
     except StopIteration:
         return []
-    return [with_blobs(job.input, at_hand) for job in jobs]
+    return [with_blobs(job.input, with_bytes) for job in jobs]

@@ -7,9 +7,12 @@ store know only what is declared here.
 
 from __future__ import annotations
 
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, Protocol
 
+from cluster.executors.node_watch import NodeWatch
 from cluster.placement import Node
 from generators.base import Placement
 from generators.errors import PlaitError
@@ -46,42 +49,53 @@ class Host(Protocol):
         """End the process at once."""
 
 
-class Executor(Protocol):
+class Executor(ABC):
     """Starts hosts on nodes, and says what becomes of both."""
 
-    @property
-    def fixed(self) -> bool:
-        """Whether nodes neither come nor go, as where there is one machine."""
+    fixed: bool = True
+    """Whether nodes neither come nor go, as where there is one machine."""
+    signs: NodeWatch | None = None
+    """Of life that nodes give; None where they cannot be lost without the driver."""
 
     def most_workers(self, placement: Placement) -> int | None:
         """How many workers of one stage are of use; None for all there is room for."""
+        return None
 
     def now(self) -> float:
         """Seconds on the clock by which the engine goes."""
+        return time.monotonic()
 
+    @abstractmethod
     def nodes(self) -> list[Node]:
         """The nodes that are taken to be alive, with all the resources of each."""
 
+    @abstractmethod
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> Host:
         """Start a host with the resources of `placement`; `Worker` is made of `given`."""
 
+    @abstractmethod
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
         """Those of `refs` that are ready, waiting at most `timeout_s` for the first.
 
         Without any, the whole time: a run that waits for resources keeps no core busy.
         """
 
+    @abstractmethod
     def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
         """Wait until all of `refs` are ready, for at most `timeout_s`."""
 
+    @abstractmethod
     def result(self, ref: Ref) -> Any:
         """The value of a ready reference; HostLost where the host has ended."""
 
     def watch(self, nodes: Iterable[Node]) -> None:
         """Watch whether these nodes give signs of life, and no others."""
+        if self.signs is not None:
+            self.signs.follow(nodes)
 
     def silent_s(self, node: str) -> float:
         """Seconds since a watched node last gave a sign; 0 for one that answers."""
+        return 0.0 if self.signs is None else self.signs.silent_s(node)
 
     def outlived(self, node: str, died_at: float) -> bool | None:
         """Whether the node lives on after one of its hosts ended; None if not yet known.
@@ -90,20 +104,4 @@ class Executor(Protocol):
             node: Id of a node that is taken to be alive.
             died_at: When the end was noticed, by `now`.
         """
-
-
-class SteadyNodes:
-    """For executors whose nodes cannot be lost without the driver."""
-
-    fixed = True
-
-    def watch(self, nodes: Iterable[Node]) -> None:
-        """They need not be watched."""
-
-    def silent_s(self, node: str) -> float:
-        """They are never silent."""
-        return 0.0
-
-    def outlived(self, node: str, died_at: float) -> bool | None:
-        """They always live on."""
-        return True
+        return True if self.signs is None else self.signs.outlived(node, died_at)

@@ -7,122 +7,109 @@ hangs is left behind, and what exhausts the memory ends the command.
 
 from __future__ import annotations
 
+import math
 import os
 import sys
-import threading
+import tempfile
 import time
+import weakref
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from concurrent.futures import FIRST_COMPLETED, Future
-from concurrent.futures import wait as wait_for
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from typing import Any
 
 import psutil  # type: ignore[import-untyped]
 
-from cluster.executors.base import HostLost, Ref, SteadyNodes
+from cluster.executors.base import Executor, HostLost, Ref
 from cluster.placement import Node, Resources
 from cluster.records import Item
-from cluster.worker import Receipt, Worker
-from generators.base import Placement
+from cluster.worker import Lane, Receipt, Worker, WorkerInfo, in_background
+from generators.base import Outcome, Placement, Result, StageSpec
+from generators.pictures import Drawing
+from generators.unicode import with_valid_text
 
 
-def _in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
-    """The answer of a thread that does not keep the process from ending."""
-    future: Future[Any] = Future()
-
-    def answer() -> None:
-        try:
-            future.set_result(function(*args))
-        except BaseException as error:
-            future.set_exception(error)
-
-    threading.Thread(target=answer, daemon=True).start()
-    return future
-
-
-class Lane:
-    """A thread that computes one call at a time."""
-
-    def __init__(self) -> None:
-        self._calls: SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = SimpleQueue()
-        self.abandon()
-
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        """The answer to a call, once those before it have been computed."""
-        future: Future[Any] = Future()
-        self._calls.put((future, lambda: function(*args)))
-        return future
-
-    def abandon(self) -> None:
-        """Go on with the next call in another thread, whatever this one does."""
-        self._thread = threading.Thread(target=self._compute, daemon=True)
-        self._thread.start()
-
-    def _compute(self) -> None:
-        while self._thread is threading.current_thread():
-            future, call = self._calls.get()
-            try:
-                future.set_result(call())
-            except BaseException as error:
-                future.set_exception(error)
-
-
-@dataclass(frozen=True)
-class _Share:
+class _Share(futures.Executor):
     """A lane for a worker that takes so many processors."""
 
-    lane: Lane
-    cpus: int
+    def __init__(self, lane: Lane, cpus: int) -> None:
+        self.lane, self.cpus = lane, cpus
 
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
-        return self.lane.submit(self._call, function, args)
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
+        return self.lane.submit(self._call, partial(call, *args, **named))
 
-    def _call(self, function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
+    def _call(self, call: Callable[[], Any]) -> Any:
         # As Ray has its workers do. More threads than processors take ten times as long.
         if (torch := sys.modules.get("torch")) is not None:
             torch.set_num_threads(self.cpus)
-        return function(*args)
+        return call()
 
 
 class _ThreadWorker(Worker):
-    """A worker that computes in a lane it shares with others."""
+    """A worker of this process, which computes in a lane that it shares with others."""
 
-    def __init__(self, lane: Lane, placement: Placement, given: tuple[Any, ...]) -> None:
-        spec, root, secrets, used, host = given
-        share = _Share(lane, max(1, int(placement.num_cpus)))
-        super().__init__(spec, root, secrets, used, host, share)
-        self.batches = 0
-        """That it reads, computes or writes."""
+    owns_process = False
+    batches = 0
+    """That it reads, computes or writes; one that is overdue goes on computing."""
 
-    def load(self, shared: bool, logs: bool = False) -> str | None:
-        """Load the stage; stderr is that of the whole command."""
-        return super().load(shared)
+    def __init__(self, given: tuple[Any, ...], compute: futures.Executor) -> None:
+        super().__init__(*given)
+        self._compute = compute
 
     def run(self, items: list[Item]) -> Receipt:
         """Compute and commit one batch."""
         self.batches += 1
-        try:
-            return super().run(items)
-        finally:
-            self.batches -= 1
+        receipt = super().run(items)
+        self.batches -= receipt.status != "timeout"
+        return receipt
+
+
+class _InlineWorker(_ThreadWorker):
+    """A worker whose stage was loaded by others, and who hands its records back."""
+
+    def __init__(self, spec: StageSpec, stage: Any, lane: Lane) -> None:
+        super().__init__((spec, tempfile.gettempdir()), lane)
+        self._stage = stage
+
+    def describe(self, samples: Sequence[tuple[str, str]]) -> WorkerInfo:
+        """It is where the driver is, and writes nothing there."""
+        return WorkerInfo(None, sees_data=True)
+
+    def load(self, shared: bool) -> str | None:
+        """Nothing is to be loaded."""
+        return None
+
+    def unload(self) -> None:
+        """The stage is kept."""
+
+    def _committed(
+        self, items: list[Item], outcomes: list[Outcome[Any]], busy_s: float
+    ) -> Receipt:
+        made = {i.key: _stored(o) for i, o in zip(items, outcomes, strict=True)}
+        return Receipt("done", outcomes=made, busy_s=busy_s)
+
+
+def _stored(outcome: Outcome[Any]) -> Outcome[Any]:
+    """The outcome as records hold it: images are encoded, and text is valid."""
+    if isinstance(outcome, Result) and isinstance(outcome.value, Drawing):
+        outcome = replace(outcome, value=outcome.value.encoded())
+    return with_valid_text(outcome)
 
 
 class ThreadHost:
     """A worker of this process."""
 
-    def __init__(
-        self, placement: Placement, node: Node, lane: Lane, given: tuple[Any, ...]
-    ) -> None:
+    def __init__(self, node: Node, lane: Lane, worker: _ThreadWorker) -> None:
         self.node = node
-        self._lane = lane
-        self._worker = _ThreadWorker(lane, placement, given)
+        self._lane, self._worker = lane, worker
         self._ended = False
 
     def call(self, method: str, *args: Any, control: bool = False) -> Ref:
         """Start a method of the worker."""
-        return _in_background(self._answer, method, args)
+        return in_background(self._answer, method, args)
 
     def _answer(self, method: str, args: tuple[Any, ...]) -> Any:
         answer = None if self._ended else getattr(self._worker, method)(*args)
@@ -135,20 +122,16 @@ class ThreadHost:
         if not self._ended:
             self._ended = True
             busy = self._worker.batches
-            self._lane.abandon() if busy else _in_background(self._worker.unload)
+            self._lane.abandon() if busy else in_background(self._worker.unload)
 
 
-class LocalExecutor(SteadyNodes):
+class LocalExecutor(Executor):
     """The one node that this process is."""
 
     def __init__(self, total: Resources | None = None) -> None:
         """`total` is what the machine has, unless it is to be found out."""
         self._node = Node("local", total or _of_this_machine(), "127.0.0.1")
         self._lane = Lane()
-
-    def now(self) -> float:
-        """Seconds on the clock of this machine."""
-        return time.monotonic()
 
     def nodes(self) -> list[Node]:
         """This machine."""
@@ -160,22 +143,47 @@ class LocalExecutor(SteadyNodes):
 
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> ThreadHost:
         """Make a worker."""
-        return ThreadHost(placement, node, self._lane, given)
+        share = _Share(self._lane, max(1, int(placement.num_cpus)))
+        return ThreadHost(node, self._lane, _ThreadWorker(given, share))
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready."""
         if not refs:
             time.sleep(timeout_s)
             return []
-        return list(wait_for(refs, timeout_s, FIRST_COMPLETED).done)
+        return list(futures.wait(refs, timeout_s, FIRST_COMPLETED).done)
 
     def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
         """Wait until all are ready."""
-        wait_for(refs, timeout_s)
+        futures.wait(refs, timeout_s)
 
     def result(self, ref: Ref) -> Any:
         """The value of a ready reference."""
         return ref.result()
+
+    def close(self) -> None:
+        """Let go of the thread that computes."""
+        self._lane.close()
+
+
+class InlineExecutor(LocalExecutor):
+    """For stages that this process has loaded, all of which there is room for."""
+
+    def __init__(self, stage_of: Callable[[StageSpec], Any]) -> None:
+        """`stage_of` gives the loaded stage."""
+        super().__init__(Resources(math.inf, math.inf, math.inf))
+        self._stage_of = stage_of
+        weakref.finalize(self, self._lane.close)
+
+    def most_workers(self, placement: Placement) -> int | None:
+        """There is one of each."""
+        return 1
+
+    def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> ThreadHost:
+        """Make a worker of a loaded stage."""
+        spec: StageSpec = given[0]
+        worker = _InlineWorker(spec, self._stage_of(spec), self._lane)
+        return ThreadHost(node, self._lane, worker)
 
 
 def _of_this_machine() -> Resources:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -20,7 +20,7 @@ os.environ.setdefault("RAY_DEDUP_LOGS_SKIP_REGEX", "A worker died or was killed"
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from cluster.executors.base import ClusterError, HostLost, Ref
+from cluster.executors.base import ClusterError, Executor, HostLost, Ref
 from cluster.executors.node_watch import NodeWatch
 from cluster.executors.probe import unreachable
 from cluster.manifest import CHECKOUT
@@ -64,33 +64,17 @@ class RayHost:
             ray.kill(self.actor, no_restart=True)
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """The Ray to which this process is connected."""
 
     def __init__(self, *, fixed: bool) -> None:
         self.fixed = fixed
-        self._watch = NodeWatch()
-
-    def now(self) -> float:
-        """Seconds on the clock of this machine."""
-        return time.monotonic()
+        # The driver's own machine need not be watched.
+        self.signs = None if fixed else NodeWatch()
 
     def nodes(self) -> list[Node]:
         """Those that Ray takes to be alive."""
-        return [
-            Node(
-                n["NodeID"],
-                Resources.of_node(n["Resources"]),
-                n["NodeManagerAddress"],
-                n["NodeManagerPort"],
-            )
-            for n in ray.nodes()
-            if n["Alive"] and not n["Resources"].get("plait_excluded")
-        ]
-
-    def most_workers(self, placement: Placement) -> int | None:
-        """All that there is room for."""
-        return None
+        return [_node(about) for about in ray.nodes() if about["Alive"]]
 
     def start(self, placement: Placement, node: Node, given: tuple[Any, ...]) -> RayHost:
         """Ask Ray for an actor."""
@@ -127,22 +111,13 @@ class RayExecutor:
         except ray.exceptions.RayError as error:
             raise host_lost(error) from error
 
-    def watch(self, nodes: Iterable[Node]) -> None:
-        """By connections of the driver's own, but for those of this machine."""
-        if not self.fixed:
-            self._watch.follow(nodes)
 
-    def silent_s(self, node: str) -> float:
-        """Seconds since a node last accepted a connection."""
-        return self._watch.silent_s(node)
-
-    def outlived(self, node: str, died_at: float) -> bool | None:
-        """Whether a node still accepts connections, some time after the end of a host."""
-        return True if self.fixed else self._watch.outlived(node, died_at)
-
-    def close(self) -> None:
-        """Stop watching."""
-        self._watch.close()
+def _node(about: Mapping[str, Any]) -> Node:
+    has = about["Resources"]
+    total = Resources(has.get("CPU", 0.0), has.get("GPU", 0.0), has.get("memory", 0.0))
+    return Node(
+        about["NodeID"], total, about["NodeManagerAddress"], about["NodeManagerPort"]
+    )
 
 
 def host_lost(error: Exception) -> HostLost:
@@ -182,7 +157,8 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
     try:
         yield executor
     finally:
-        executor.close()
+        if executor.signs is not None:
+            executor.signs.close()
         if joins and local:
             ray.shutdown()
         elif joins:

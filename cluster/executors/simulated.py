@@ -15,13 +15,14 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent import futures
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Any
 
-from cluster.executors.base import HostLost, Ref
+from cluster.executors.base import Executor, HostLost, Ref
 from cluster.executors.node_watch import NodeWatch
 from cluster.placement import Node, Resources
 from cluster.worker import Worker
@@ -62,32 +63,30 @@ class Speeds:
 class _Answer:
     """A `Ref`."""
 
-    ready: bool = False
     value: Any = None
     lost: HostLost | None = None
 
 
-class _Inline:
+class _Inline(futures.Executor):
     """Computes at once."""
 
-    def submit(self, function: Callable[..., Any], /, *args: Any) -> Future[Any]:
+    def submit(self, call: Callable[..., Any], /, *args: Any, **named: Any) -> Future[Any]:
         future: Future[Any] = Future()
         try:
-            future.set_result(function(*args))
+            future.set_result(call(*args, **named))
         except BaseException as error:
             future.set_exception(error)
         return future
 
 
 class _Worker(Worker):
-    """A worker of this process, whose stderr is not its own."""
+    """A worker of this process."""
+
+    owns_process = False
 
     def __init__(self, given: tuple[Any, ...]) -> None:
-        spec, root, secrets, used, host = given
-        super().__init__(spec, root, secrets, used, host, _Inline())
-
-    def load(self, shared: bool, logs: bool = False) -> str | None:
-        return super().load(shared)
+        super().__init__(*given)
+        self._compute = _Inline()
 
 
 @dataclass(eq=False)
@@ -164,7 +163,8 @@ class SimulatedHost:
     def _deliver(self, answer: _Answer, value: Any) -> None:
         if answer in self._pending:
             self._pending.remove(answer)
-            answer.ready, answer.value = True, value
+            answer.value = value
+            self.driver.ready[answer] = None
 
     def _fail(self, reason: str) -> None:
         """Tell the driver, as soon as it can be told."""
@@ -172,7 +172,8 @@ class SimulatedHost:
             self.world.when_reached(self.node, lambda: self._fail(reason))
             return
         for answer in self._pending:
-            answer.ready, answer.lost = True, HostLost(reason)
+            answer.lost = HostLost(reason)
+            self.driver.ready[answer] = None
         self._pending.clear()
 
 
@@ -311,16 +312,19 @@ class World:
                 self.at(self.now + leaving_s, partial(host.end, "its driver has ended"))
 
 
-class SimulatedExecutor:
+class SimulatedExecutor(Executor):
     """The world as one driver sees it."""
 
     fixed = False
+    signs: NodeWatch
 
     def __init__(self, world: World) -> None:
         self.world = world
         self.killed = False
         """Whether it can end no host any more."""
-        self._watch = NodeWatch(lambda: world.now)
+        self.ready: dict[Ref, None] = {}
+        """Answers that have come and were not waited for yet, in their order."""
+        self.signs = NodeWatch(lambda: world.now)
         self._watched_at: dict[str, float] = {}
 
     def now(self) -> float:
@@ -330,10 +334,6 @@ class SimulatedExecutor:
     def nodes(self) -> list[Node]:
         """Those that are taken to be alive, though some may be gone."""
         return list(self.world.listed)
-
-    def most_workers(self, placement: Placement) -> int | None:
-        """All that there is room for."""
-        return None
 
     def start(
         self, placement: Placement, node: Node, given: tuple[Any, ...]
@@ -355,19 +355,20 @@ class SimulatedExecutor:
 
     def wait(self, refs: Sequence[Ref], timeout_s: float) -> list[Ref]:
         """Those that are ready; time passes meanwhile."""
-        tick_s = max(timeout_s, self.world.tick_s) if timeout_s else 0.0
-        until = self.world.now + tick_s
-        while not any(ref.ready for ref in refs):
-            if not self.world.advance(until):
-                break
-        return [ref for ref in refs if ref.ready]
+        until = self.world.now + (max(timeout_s, self.world.tick_s) if timeout_s else 0.0)
+        wanted = set(refs)
+        while wanted.isdisjoint(self.ready) and self.world.advance(until):
+            pass
+        ready = [ref for ref in self.ready if ref in wanted]
+        for ref in ready:
+            del self.ready[ref]
+        return ready
 
     def wait_for_all(self, refs: Sequence[Ref], timeout_s: float) -> None:
         """Let time pass until all are ready."""
         until = self.world.now + timeout_s
-        while not all(ref.ready for ref in refs):
-            if not self.world.advance(until):
-                break
+        while not set(refs) <= self.ready.keys() and self.world.advance(until):
+            pass
 
     def result(self, ref: Ref) -> Any:
         """The value of a ready reference."""
@@ -382,12 +383,4 @@ class SimulatedExecutor:
             if now - self._watched_at.get(node.id, -_WATCHED_EVERY_S) >= _WATCHED_EVERY_S:
                 self._watched_at[node.id] = now
                 accepted = node.id not in self.world.unreachable
-                self._watch.note(node.id, now, accepted=accepted)
-
-    def silent_s(self, node: str) -> float:
-        """Seconds since a node last answered."""
-        return self._watch.silent_s(node)
-
-    def outlived(self, node: str, died_at: float) -> bool | None:
-        """Whether a node still answers, some time after the end of a host."""
-        return self._watch.outlived(node, died_at)
+                self.signs.note(node.id, now, accepted=accepted)

@@ -8,9 +8,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
 from pydantic import BaseModel, ConfigDict, Field
 
 from cluster.manifest import CHECKOUT
+
+TEMPLATES = Environment(
+    loader=PackageLoader("cluster.launch", "."),
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
 
 
 class ClusterSettings(BaseModel):

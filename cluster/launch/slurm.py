@@ -12,24 +12,14 @@ import subprocess
 import sys
 from pathlib import Path
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
-
-from cluster.launch.settings import BatchJob, ClusterSettings
+from cluster.launch.settings import TEMPLATES, BatchJob, ClusterSettings
 from generators.errors import UsageError
-
-_TEMPLATES = Environment(
-    loader=PackageLoader("cluster.launch", "."),
-    undefined=StrictUndefined,
-    trim_blocks=True,
-    lstrip_blocks=True,
-    keep_trailing_newline=True,
-)
 
 
 def script(job: BatchJob) -> str:
     """The batch script of a job."""
     settings = job.settings
-    return _TEMPLATES.get_template("slurm.sh.j2").render(
+    return TEMPLATES.get_template("slurm.sh.j2").render(
         options=_options(job),
         lines=_lines(settings),
         folder=shlex.quote(str(job.folder)),

@@ -1,8 +1,9 @@
-"""The driver's record of when everything happened, appended to `spans.jsonl` of a run.
+"""When everything happened: what a worker times, and the driver's record of it.
 
-Each line is an event of Chrome's trace format, with times in microseconds since the
-session's start. A process is a node, its threads are the states of a worker and the batches
-in flight in it. A run that is killed loses at most the last second.
+The driver appends to `spans.jsonl` of a run. Each line is an event of Chrome's trace
+format, with times in microseconds since the session's start. A process is a node, its
+threads are the states of a worker and the batches in flight in it. A run that is killed
+loses at most the last second.
 
 Batches that are short beside the length of the run are merged: however long it is, there
 are about `FINE` events for each doubling of the time of its workers.
@@ -14,23 +15,59 @@ import contextlib
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, NamedTuple
 
-from cluster.tracing.spans import CLOCK, Span
+from generators.base import Placement
 
 JOURNAL, VERSION = "spans.jsonl", 2
 FINE = 20_000
+STARTING_RAY, MAKING = "starting Ray", "making records"
+"""Names of two of the driver's phases."""
 DRIVER, ROWS = 1, 10_000
 """Process and thread of the driver; threads of each worker: states, then batches."""
 _MERGED = ROWS - 1
 """The thread of batches that are merged."""
 _OPENING = {"load": "load", "server": "start server"}
 """What a worker does before its first batch, with the names of the events."""
+_SUMS = ("records", "batches", "busy_us", "transfer_us")
 _SECOND_NS = 1_000_000_000
+_OFFSET_NS = time.time_ns() - time.perf_counter_ns()
+_ENCODE = json.JSONEncoder(separators=(",", ":")).encode
 Event = dict[str, Any]
+
+
+def now_ns() -> int:
+    """Return nanoseconds since the epoch, which setting the clock does not bend.
+
+    They can be compared between processes of one machine.
+    """
+    return _OFFSET_NS + time.perf_counter_ns()
+
+
+class Span(NamedTuple):
+    """Something that took from `begin` until `end`, in nanoseconds since the epoch."""
+
+    phase: str
+    """`load`, `server`, `read`, `compute` or `write`."""
+    begin: int
+    end: int
+
+
+class SpanList(list[Span]):
+    """The spans of one batch, or of loading."""
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time what runs inside, whether or not it raises."""
+        begin = now_ns()
+        try:
+            yield
+        finally:
+            self.append(Span(name, begin, now_ns()))
 
 
 class SpanJournal:
@@ -42,10 +79,11 @@ class SpanJournal:
 
     def __init__(self, root: Path | None = None) -> None:
         self._path = None if root is None else root / JOURNAL
-        self._start = CLOCK.now()
-        self._waiting: list[str] = []
-        """Lines that are written once the session is active."""
-        self._file: IO[str] | None = None
+        self._start = now_ns()
+        self._lines: list[str] = []
+        """That are not written yet."""
+        self.active = False
+        """Whether this session is kept."""
         self._flushed = self._sampled = self._start
         self._processes: dict[str, int] = {}
         self._queues: Mapping[str, int] = {}
@@ -57,73 +95,59 @@ class SpanJournal:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self.close("finished" if kind is None else kind.__name__)
 
-    @property
-    def active(self) -> bool:
-        """Whether this session is kept."""
-        return self._file is not None
-
     def activate(self) -> None:
         """Begin to write; a later call changes nothing."""
-        if self._file is not None or self._path is None:
+        if self.active or self._path is None:
             return
         about = {"version": VERSION, "start_ns": self._start, "pid": os.getpid()}
         head = _line("session", "i", 0, s="g", args=about | {"host": socket.gethostname()})
-        # A disk that is full or read-only must not end a run because of its trace.
-        with contextlib.suppress(OSError):
-            self._file = self._path.open("a", encoding="utf-8")
-            # The session before may have been cut short within a line.
-            self._file.writelines(["\n", head, *self._waiting])
-            self._file.flush()
-        self._waiting = []
+        # The session before may have been cut short within a line.
+        self._lines[:0] = ["\n", head]
+        self.active = True
+        self._flush()
 
     def close(self, status: str) -> None:
         """End all workers and the session; what is written later is left out."""
         for lane in self.lanes:
             lane.enter("ended")
         self.write("end", "i", self.now_us(), s="g", args={"status": status})
+        self._flush()
         self._path = None
-        with contextlib.suppress(OSError):
-            if self._file is not None:
-                self._file.close()
+
+    def _flush(self) -> None:
+        # A disk that is full or read-only must not end a run because of its trace.
+        if self.active and self._path is not None:
+            with contextlib.suppress(OSError), self._path.open("a") as file:
+                file.writelines(self._lines)
+            self._lines, self._flushed = [], now_ns()
 
     def now_us(self) -> int:
         """Return the microseconds since the session's start."""
-        return self.as_us(CLOCK.now())
+        return self.as_us(now_ns())
 
     def as_us(self, time_ns: int) -> int:
         """Convert a time of the wall clock to the session's axis."""
         return (time_ns - self._start) // 1000
 
     def write(self, name: str, kind: str, at: int, **fields: Any) -> None:
-        """Append one event."""
-        if self._path is None:
-            return
-        text = _line(name, kind, at, **fields)
-        if self._file is None:
-            self._waiting.append(text)
-            return
-        with contextlib.suppress(OSError):
-            self._file.write(text)
-            if CLOCK.now() - self._flushed > _SECOND_NS:
-                self._file.flush()
-                self._flushed = CLOCK.now()
+        """Add one event."""
+        if self._path is not None:
+            self._lines.append(_line(name, kind, at, **fields))
+            if now_ns() - self._flushed > _SECOND_NS:
+                self._flush()
 
     @contextmanager
-    def phase(self, name: str) -> Iterator["JournalPhase"]:
-        """Time a part of the driver's work, until its end or an earlier `end()`."""
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a part of the driver's work."""
         begin = self.now_us()
-        with JournalPhase() as phase:
-            phase.callback(lambda: self.write(name, "X", begin, dur=self.now_us() - begin))
-            yield phase
-
-    def nodes(self, nodes: Mapping[str, Sequence[float]]) -> None:
-        """Note the nodes of the cluster, each with its GPUs and CPUs."""
-        known = {name: list(resources) for name, resources in nodes.items()}
-        self.write("nodes", "i", self.now_us(), s="p", args=known)
+        try:
+            yield
+        finally:
+            self.write(name, "X", begin, dur=self.now_us() - begin)
 
     def queued(self, jobs: Mapping[str, int]) -> None:
         """Note how many jobs wait, by stage, if it changes; rarely in a long session."""
-        now = CLOCK.now()
+        now = now_ns()
         pause = max(_SECOND_NS, (now - self._start) // 1000)
         if now - self._sampled < pause or jobs == self._queues:
             return
@@ -131,37 +155,28 @@ class SpanJournal:
         for stage, n in jobs.items():
             self.write(f"queued: {stage}", "C", self.as_us(now), args={"jobs": n})
 
-    def lane(
-        self, stage: str, node: str, *, gpus: float, cpus: float, slots: int, remote: bool
-    ) -> "WorkerLane":
-        """Return the lane of a worker that is being started.
-
-        `slots` are the batches that it computes at a time; `remote` is an endpoint.
-        """
+    def lane(self, stage: str, placement: Placement, node: str) -> "WorkerLane":
+        """Return the lane of a worker that is told to host a stage."""
         pid = self._processes.setdefault(node, DRIVER + 1 + len(self._processes))
         lane = WorkerLane(self, len(self.lanes), pid, stage)
         self.lanes.append(lane)
         lane.placed(f"node {node[:8]}")
-        about = {"gpus": gpus, "cpus": cpus, "slots": slots, "remote": remote}
-        lane.write("worker", "i", self.now_us(), s="t", args={"stage": stage} | about)
+        about = {
+            "stage": stage,
+            "gpus": placement.num_gpus,
+            "cpus": placement.num_cpus,
+            "slots": placement.concurrency,
+            "remote": placement.remote,
+        }
+        lane.write("worker", "i", self.now_us(), s="t", args=about)
         lane.enter("starting")
         return lane
 
 
-class JournalPhase(ExitStack):
-    """A part of the driver's work that has begun."""
-
-    def end(self) -> None:
-        """Write it; a later call changes nothing."""
-        self.close()
-
-
 class WorkerLane:
-    """What one worker did, as the driver hears of it."""
+    """What one worker did while it hosted one stage, as the driver hears of it."""
 
-    def __init__(
-        self, journal: SpanJournal, number: int, pid: int = DRIVER, stage: str = ""
-    ) -> None:
+    def __init__(self, journal: SpanJournal, number: int, pid: int, stage: str) -> None:
         self._journal, self._pid, self._thread = journal, pid, (number + 1) * ROWS
         self._name = f"{stage} #{number}"
         self._rows: set[int] = set()
@@ -176,7 +191,7 @@ class WorkerLane:
 
     def enter(self, state: str) -> None:
         """Enter `starting`, `loading`, `ready`, `stopping` or `ended`; once each."""
-        if state in (self._state, "") or self._state == "ended":
+        if state == self._state or self._state == "ended":
             return
         now = self._journal.now_us()
         if self._state:
@@ -218,13 +233,15 @@ class WorkerLane:
         last = max((end for _, _, end in times), default=now)
         first = min((t[1] for t in times if t[0] not in _OPENING), default=sent)
         shift = 0 if sent <= first and last <= now else now - last
-        times = [(name, begin + shift, end + shift) for name, begin, end in times]
+        own = []
         for name, begin, end in times:
             if name in _OPENING:
-                self._slice(row, _OPENING[name], begin, end)
+                self._slice(row, _OPENING[name], begin + shift, end + shift)
+            else:
+                own.append((name, begin + shift, end + shift))
         about: Event = {} if joules is None else {"joules": joules}
         about |= {"records": records} if status == "done" else {"status": status}
-        if own := [t for t in times if t[0] not in _OPENING]:
+        if own:
             self._merge(row, own, about)
 
     def lost(self, batch: object, records: int) -> None:
@@ -238,20 +255,13 @@ class WorkerLane:
         begin, end = min(b for _, b, _ in times), max(e for _, _, e in times)
         busy = sum(e - b for name, b, e in times if name == "compute")
         moved = sum(e - b for name, b, e in times if name != "compute")
-        new: Event = {
-            "begin": begin,
-            "end": end,
-            "row": row,
-            "times": times,
-            "records": 0,
-        } | about
-        new |= {"batches": 1, "busy_us": busy, "transfer_us": moved}
+        new: Event = {"begin": begin, "end": end, "row": row, "times": times, "records": 0}
+        new |= about | {"batches": 1, "busy_us": busy, "transfer_us": moved}
         resolution = end * len(self._journal.lanes) // FINE
         if self._merged and end - self._merged["begin"] > resolution:
             self._flush()
         if old := self._merged:
-            sums = ("records", "batches", "busy_us", "transfer_us")
-            total = {k: old[k] + new[k] for k in sums} | {"end": max(end, old["end"])}
+            total = {k: old[k] + new[k] for k in _SUMS} | {"end": max(end, old["end"])}
             new = old | new | total | {"begin": old["begin"], "row": _MERGED, "times": []}
         self._merged = new
         if new["end"] - new["begin"] >= resolution:
@@ -265,14 +275,14 @@ class WorkerLane:
         if row == _MERGED:  # calls may overlap; the events of a thread may not
             begin, self._until = max(begin, self._until), end
         self._slice(row, "batch", begin, end, args=merged)
-        for time in times:
-            self._slice(row, *time)
+        for name, *at in times:
+            self._slice(row, name, *at)
 
     def _slice(self, row: int, name: str, begin: int, end: int, **fields: Any) -> None:
         self.write(name, "X", begin, row, dur=max(0, end - begin), **fields)
 
     def write(self, name: str, kind: str, at: int, row: int = 0, **fields: Any) -> None:
-        """Append an event to one of the worker's threads."""
+        """Add an event to one of the worker's threads."""
         place = {"pid": self._pid, "tid": self._thread + row}
         if row not in self._rows:
             self._rows.add(row)
@@ -285,4 +295,4 @@ class WorkerLane:
 def _line(name: str, kind: str, at: int, **fields: Any) -> str:
     """Return one event as text; the driver's where no thread is given."""
     event = {"name": name, "ph": kind, "ts": at, "pid": DRIVER, "tid": DRIVER} | fields
-    return json.dumps(event, separators=(",", ":")) + "\n"
+    return _ENCODE(event) + "\n"

@@ -1,22 +1,23 @@
-"""Reads `spans.jsonl` back: sessions, their workers, and what each did when."""
+"""Reads `spans.jsonl` back: sessions, and what each worker did when; as `trace.json`."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from cluster.tracing.journal import DRIVER, JOURNAL, ROWS, VERSION, Event
 
-STARTING_RAY, MAKING = "starting Ray", "making records"
-"""Names of two of the driver's phases."""
 _DOING = {"read": "transfer", "write": "transfer", "compute": "compute", "lost": "lost"}
+_GAP_US = 1_000_000
+"""Between two sessions on the axis of the trace."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stretch:
+class Stretch(NamedTuple):
     """What a worker or the driver did from `begin` to `end`, in microseconds."""
 
     name: str
@@ -55,12 +56,11 @@ class WorkerTrace:
 
 @dataclass(slots=True)
 class Session:
-    """One command that made records."""
+    """One command that made records; its events are as the journal has them."""
 
     start_ns: int
     host: str
     events: list[Event]
-    """As the journal has them."""
     end: int = 0
     """Its last moment, in microseconds since its start."""
     status: str = "killed"
@@ -68,10 +68,6 @@ class Session:
     workers: list[WorkerTrace] = field(default_factory=list)
     phases: list[Stretch] = field(default_factory=list)
     """What the driver did."""
-
-    def phase_us(self, name: str) -> int:
-        """Return how long the driver spent on something."""
-        return sum(p.busy for p in self.phases if p.name == name)
 
 
 def read_sessions(root: Path) -> list[Session]:
@@ -88,10 +84,10 @@ def read_sessions(root: Path) -> list[Session]:
             except (ValueError, TypeError, LookupError):
                 continue  # cut short when the driver was killed, or of an earlier plait
     known = (s for s in sessions if s[0]["args"]["version"] == VERSION)
-    return [session_of(events) for events in known]
+    return [_session_of(events) for events in known]
 
 
-def session_of(events: Sequence[Event]) -> Session:
+def _session_of(events: Sequence[Event]) -> Session:
     """Return the session of some events, in which every worker has an end."""
     about = events[0]["args"]
     session = Session(about["start_ns"], about["host"], list(events))
@@ -141,3 +137,29 @@ def _add(worker: WorkerTrace, event: Event) -> None:
 def _stretch(name: str, event: Event, busy: int | None = None) -> Stretch:
     begin, took = event["ts"], event["dur"]
     return Stretch(name, begin, begin + took, took if busy is None else busy)
+
+
+def trace_text(sessions: Sequence[Session]) -> str:
+    """Return the trace in Chrome's format, for ui.perfetto.dev and chrome://tracing.
+
+    Sessions follow each other on one axis, without the time between them.
+    """
+    encode = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+    lines, starts, at, former = [], [], 0, 0
+    driver: Event = {"ph": "M", "ts": 0, "pid": DRIVER, "tid": DRIVER}
+    for number, session in enumerate(sessions, 1):
+        started = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(session.start_ns / 1e9))
+        starts.append({"started": started, "at_us": at, "status": session.status})
+        suffix = f" (session {number})" if len(sessions) > 1 else ""
+        titles = {"process_name": f"driver on {session.host}", "thread_name": "driver"}
+        names = [driver | {"name": k, "args": {"name": v}} for k, v in titles.items()]
+        for event in [*names, *session.events]:
+            place = {"pid": event["pid"] + former, "tid": event["tid"] + former}
+            if event["ph"] == "M":
+                place["args"] = {"name": event["args"]["name"] + suffix}
+            lines.append(encode(event | place | {"ts": event["ts"] + at}))
+        at += session.end + _GAP_US
+        former += ROWS * (len(session.workers) + 1)
+    about = encode({"tool": "plait", "sessions": starts})
+    events = ",\n".join(lines)
+    return f'{{"displayTimeUnit":"ms","otherData":{about},"traceEvents":[\n{events}\n]}}\n'

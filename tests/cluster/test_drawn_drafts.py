@@ -73,16 +73,6 @@ def test_a_part_that_lacks_any_other_column_is_damaged(tmp_path: Path) -> None:
         store.compact(SPEC)
 
 
-def test_old_and_new_drafts_are_verified_and_their_pictures_counted(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    payload = Draft((ImageRequest(payload=Payload.of(b"x")),))
-    old = as_before(draft_table(("old", Result(payload))))
-    assert check_part(write_part(store.folder(SPEC), old), pictures=True).damage is None
-    new = draft_table(("k", Result(interleaved())))
-    check = check_part(write_part(store.folder(SPEC), new), pictures=True)
-    assert (check.damage, check.pictures, check.undecodable) == (None, 3, [])
-
-
 @pytest.mark.parametrize("column", ["images", "payload"])
 def test_bytes_of_a_draft_with_another_digest_are_damage(
     tmp_path: Path, column: str

@@ -1,14 +1,21 @@
-"""The engine on Ray with stages that behave and stages that do not."""
+"""What the engine makes and keeps, whatever its workers run on."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+from endpoint_helpers import MODEL, Server, serving
 from trial import (
     LIGHT,
+    Measuring,
     Witness,
+    as_asked,
     board,
     calls,
     outcomes,
@@ -19,150 +26,303 @@ from trial import (
     writer,
 )
 
-from cluster.schedule import _probe_of
-from generators.base import Failure, Fault, Result
-from generators.document import Document, Image
+from cluster.executors.simulated import SimulatedExecutor, World
+from cluster.placement import Node, Resources
+from cluster.plan import Plan
+from cluster.records import RecordRow
+from cluster.store import Store
+from cluster.usage import Spending, committed_usage
+from cluster.worker import Receipt
+from generators.base import Failure, Fault, Job, Placement, Result, Skip, StageSpec, Walk
+from generators.document import Document, Image, Malformed, Request, Sample, Score, Turn
+from generators.pictures import Drawing
+from generators.system import System
+from pipelines.chat.settings import EndpointSettings
+from pipelines.presets import LVLMS
 
-pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_address")]
+pytestmark = pytest.mark.usefixtures("worker_threads")
+
+# ------------------------------------------------------------------------- what is made
 
 
 def test_a_shared_stage_runs_once_and_a_second_command_does_nothing(tmp_path: Path) -> None:
-    plan = plan_of([sample(i) for i in range(10)], write=writer(log=tmp_path / "log"))
-    first = run(plan, tmp_path / "run")
-    assert first.counts["done"] == 20
-    assert sum(calls(tmp_path / "log")) == 10
-    assert first.made == 10 + 20 + 20
+    log, root, samples = tmp_path / "log", tmp_path / "run", [sample(i) for i in range(10)]
+    first = plan_of(samples[:4], write=writer(log=log), paint=[painter(0)])
+    assert run(first, root).made == 4 * 3
+    plan = plan_of(samples, write=writer(log=log))  # more samples, another painter
+    assert run(plan, root).counts["done"] == 20
+    assert sum(calls(log)) == 10
+    before, witness = board(plan, root), Witness()
+    assert run(plan, root, witness).made == 0
+    assert (witness.turns, board(plan, root), sum(calls(log))) == (0, before, 10)
+    run(plan_of(samples[:1], write=writer(log=log, style="other")), root)
+    assert sum(calls(log)) == 11  # a changed setting changes the key
 
-    before = board(plan, tmp_path / "run")
+
+def test_one_record_that_raises_fails_alone_and_is_named(tmp_path: Path) -> None:
+    samples = [sample(i, "!raise" if i == 5 else "") for i in range(8)]
+    plan = plan_of(samples, write=writer(replace(LIGHT, batch_size=8)))
+    result = run(plan, tmp_path)
+    ended = outcomes(plan, tmp_path)
+    failed = {k: v for k, v in ended.items() if not isinstance(v, Result)}
+    assert {s for _, s in failed} == {samples[5].id}
+    for outcome in failed.values():
+        assert isinstance(outcome, Failure)
+        assert (outcome.fault, "query 5 !raise" in outcome.reason) == (Fault.ERROR, True)
+    assert (result.failed, result.counts["done"]) == (2, 14)
+
+
+def test_skips_and_refusals_are_final_and_errors_are_tried_again(tmp_path: Path) -> None:
+    samples = [sample(i, t) for i, t in enumerate(["", "!skip", "!refuse", "!raise"])]
+    plan = plan_of(samples, write=writer(replace(LIGHT, batch_size=1)))
+    run(plan, tmp_path)
+    by_id = {s: o for (_, s), o in outcomes(plan, tmp_path).items()}
+    assert isinstance(by_id[samples[1].id], Skip)
+    assert by_id[samples[2].id].fault is Fault.REFUSED
     witness = Witness()
-    second = run(plan, tmp_path / "run", witness)
-    assert second.made == 0
-    assert witness.turns == 0
-    assert board(plan, tmp_path / "run") == before
-    assert sum(calls(tmp_path / "log")) == 10
+    assert run(plan, tmp_path, witness).made == 1
+    assert [c.to_run for c in witness.counts if c.spec.name == "writer"] == [1]
 
 
-def test_neither_batch_size_nor_workers_change_keys_or_results(tmp_path: Path) -> None:
-    """Most tests run workers as threads; what they make is what processes make."""
-    samples = [sample(i) for i in range(9)]
-    boards = []
-    for size, executor in ((1, "ray"), (16, "ray"), (4, "local")):
-        placement = replace(LIGHT, batch_size=size)
-        plan = plan_of(samples, write=writer(placement), paint=[painter(0, placement)])
-        run(plan, tmp_path / str(size), executor=executor)
-        boards.append(board(plan, tmp_path / str(size)))
-    assert boards[0] == boards[1] == boards[2]
-
-
-@pytest.mark.slow
-def test_a_record_that_kills_its_worker_is_set_aside(tmp_path: Path) -> None:
-    samples = [sample(i, "!kill" if i == 3 else "") for i in range(8)]
-    plan = plan_of(samples, write=writer(replace(LIGHT, batch_size=4)))
-    run(plan, tmp_path)
-    failed = {
-        k[1]: v for k, v in outcomes(plan, tmp_path).items() if isinstance(v, Failure)
-    }
-    assert set(failed) == {samples[3].id}
-    outcome = failed[samples[3].id]
-    assert outcome.fault is Fault.DIED
-    assert "not tried again after 3 attempts" in outcome.reason
-
-
-@pytest.mark.slow
-def test_a_batch_that_hangs_is_treated_as_a_death(tmp_path: Path) -> None:
+def test_a_batch_that_hangs_is_ended_and_its_record_is_set_aside(tmp_path: Path) -> None:
     samples = [sample(i, "!hang" if i == 2 else "") for i in range(4)]
-    placement = replace(LIGHT, batch_size=2, batch_timeout_s=1.0)
-    plan = plan_of(samples, write=writer(placement))
-    run(plan, tmp_path)
-    failed = {
-        k[1]: v for k, v in outcomes(plan, tmp_path).items() if isinstance(v, Failure)
-    }
-    assert set(failed) == {samples[2].id}
-    assert failed[samples[2].id].fault is Fault.TIMEOUT
-    assert "took longer than 1 s" in failed[samples[2].id].reason
+    placement = replace(LIGHT, batch_size=2, batch_timeout_s=0.2)
+    plan, witness = plan_of(samples, write=writer(placement)), Witness()
+    run(plan, tmp_path, witness)
+    ended = {k[1]: v for k, v in outcomes(plan, tmp_path).items()}
+    failed = {id: o.fault for id, o in ended.items() if isinstance(o, Failure)}
+    assert failed == {samples[2].id: Fault.TIMEOUT}
+    assert {f.kind for f in witness.failures} == {"timed out"}
 
 
-def test_out_of_memory_halves_the_batch_and_remembers(tmp_path: Path) -> None:
+def test_out_of_memory_halves_the_batch_and_a_success_supersedes_a_failure(
+    tmp_path: Path,
+) -> None:
+    """The batch limit of memory is an option, so changing it keeps the keys."""
     log = tmp_path / "log"
     write = writer(replace(LIGHT, batch_size=16), log=log)
-    write = replace(write, options=dict(write.options) | {"memory": 4})
-    plan = plan_of([sample(i) for i in range(40)], write=write)
-    result = run(plan, tmp_path / "run")
-    assert result.counts["done"] == 80
+
+    def with_memory(records: int) -> Plan:
+        spec = replace(write, options={**write.options, "memory": records})
+        return plan_of([sample(i) for i in range(20)], write=spec)
+
+    assert run(with_memory(0), tmp_path / "run").counts["failed"] == 40
+    (fault,) = {o.fault for o in outcomes(with_memory(0), tmp_path / "run").values()}
+    assert fault is Fault.OUT_OF_MEMORY
+    log.write_text("")
+    assert run(with_memory(4), tmp_path / "run").counts["done"] == 40
     assert max(calls(log)) == 4
-    assert calls(log).count(4) >= 9  # once found, the limit is used to the full
+    assert calls(log).count(4) >= 4  # once found, the limit is used to the full
+    rows = Store(tmp_path / "run").rows(write)
+    assert {r.outcome for r in rows.values()} == {"done"}
 
 
-def test_a_stage_that_cannot_load_fails_its_records_and_spares_the_others(
+def test_a_stage_that_cannot_be_used_fails_its_records_and_spares_the_others(
     tmp_path: Path,
 ) -> None:
     broken = replace(painter(7), target="stages:Unloadable", name="broken")
-    plan = plan_of([sample(i) for i in range(3)], paint=[painter(0), broken])
+    greedy = painter(8, replace(LIGHT, num_gpus=3))
+    plan = plan_of([sample(i) for i in range(3)], paint=[painter(0), broken, greedy])
     witness = Witness()
     result = run(plan, tmp_path, witness)
-    assert result.counts["done"] == 3
-    assert result.counts["failed"] == 3
-    assert any("weights.safetensors is not in the checkpoint" in n for n in witness.notices)
+    assert (result.counts["done"], result.counts["failed"]) == (3, 6)
     reasons = {
-        o.reason for o in outcomes(plan, tmp_path).values() if isinstance(o, Failure)
+        system: o.reason
+        for (system, _), o in outcomes(plan, tmp_path).items()
+        if isinstance(o, Failure)
     }
-    assert all("weights.safetensors" in r for r in reasons)
+    assert "weights.safetensors" in reasons["writer+broken"]
+    assert "3 GPU" in reasons["writer+painter8"]
+    assert all(any(r in n for n in witness.notices) for r in reasons.values())
 
 
-def test_a_need_that_no_node_can_meet_is_named(tmp_path: Path) -> None:
-    greedy = painter(0, replace(LIGHT, num_gpus=3))
-    plan = plan_of([sample(0)], paint=[greedy])
+def test_malformed_rows_and_lost_judgements_are_counted_as_failed(tmp_path: Path) -> None:
+    rows: list[Any] = [
+        sample(0),
+        Malformed(id="SA-9", row=9, reason="row 9: no human turn"),
+    ]
+    broken = Measuring()
+    broken.stage = replace(broken.stage, target="stages:Unloadable")
+    broken.stages = (broken.stage,)
+    result = run(replace(plan_of(rows), scorers=[broken]), tmp_path)
+    names = ("planned", "done", "failed", "failed_scores")
+    assert [result.counts[name] for name in names] == [4, 2, 2, 2]
+    assert result.failed == 4
+
+
+class Juror:
+    """A judge that asks the very stage that has drafted."""
+
+    name = "juror"
+    scale = "characters"
+    manner, rounds = "", 1
+    stages = (writer(),)
+
+    def judge(self, sample: Sample, document: Document) -> Walk[Score]:
+        turn = Turn("user", document.segments[:1])
+        reply = (yield [Job(self.stages[0], Request((turn,)), sample.id)])[0]
+        if not isinstance(reply, Result):
+            return reply
+        return Result(Score(float(len(reply.value.text))))
+
+
+def test_scoring_again_answers_nothing_though_the_judge_is_a_writer_too(
+    tmp_path: Path,
+) -> None:
+    samples = [sample(i, "!refuse" if i == 1 else "") for i in range(5)]
+    run(plan_of(samples[:3], paint=[painter()]), tmp_path)
+    plan = replace(plan_of(samples, paint=[painter()]), scorers=[Juror()])
     witness = Witness()
-    run(plan, tmp_path, witness)
-    assert any("needs 3 GPU" in n for n in witness.notices)
-    failure = next(iter(outcomes(plan, tmp_path).values()))
-    assert isinstance(failure, Failure)
-    assert "3 GPU" in failure.reason
+    counts = run(plan, tmp_path, witness, only_scorers=True).counts
+    names = ("done", "failed", "missing", "scored")
+    assert [counts[name] for name in names] == [2, 1, 2, 2]
+    assert [(c.spec.name, c.to_run) for c in witness.counts if c.to_run] == [("writer", 2)]
+    assert len(Store(tmp_path).rows(writer())) == 3 + 2
+    again = Witness()
+    assert run(plan, tmp_path, again, only_scorers=True).made == 0
+    assert again.turns == 0  # nothing can be done: no executor is opened
 
 
-def test_stages_take_turns_where_there_is_room_for_one(tmp_path: Path) -> None:
-    """The session's Ray has 4 CPUs; each worker wants 3."""
-    wide = replace(LIGHT, num_cpus=3)
-    plan = plan_of(
-        [sample(i) for i in range(6)],
-        write=writer(wide),
-        paint=[painter(0, wide)],
-        measure=wide,
-    )
-    result = run(plan, tmp_path)
-    assert result.counts["done"] == 6
-    assert result.counts["scored"] == 6
+def test_repeats_differ_in_their_noise(tmp_path: Path) -> None:
+    plan = plan_of([sample(0)], repeats=2, paint=[painter(0)])
+    assert run(plan, tmp_path).counts["planned"] == 2
+    assert len(Store(tmp_path).rows(painter(0))) == 2
+    assert len(Store(tmp_path).rows(writer())) == 1  # greedy text is written once
 
 
-def test_pictures_of_a_query_are_read_where_the_worker_runs(tmp_path: Path) -> None:
-    import numpy as np
+# ---------------------------------------------------------------- what a worker can read
 
-    from generators.pictures import Drawing
 
+class Elsewhere(SimulatedExecutor):
+    """Its hosts have a run directory of their own, which the driver does not see."""
+
+    def start(self, placement: Placement, node: Node, given: Any) -> Any:
+        spec, root, *more = given
+        return super().start(placement, node, (spec, f"{root}-elsewhere", *more))
+
+
+@pytest.mark.parametrize("executor", [SimulatedExecutor, Elsewhere])
+def test_pictures_are_read_where_they_are_and_folders_need_not_be_shared(
+    tmp_path: Path, executor: type[SimulatedExecutor]
+) -> None:
     picture = Drawing(np.zeros((8, 8, 3), np.uint8)).encoded()
     file = tmp_path / "a.png"
     file.write_bytes(picture.read())
     image = Image(picture.digest, place=str(file))
     gone = Image("0" * 64, place=str(tmp_path / "gone.png"))
     plan = plan_of([sample(0, images=[image]), sample(1, images=[gone])])
-    run(plan, tmp_path / "run")
+    world = World([Node("n", Resources(cpus=8), "n")])
+    run(plan, tmp_path / "run", executor=nullcontext(executor(world)))
     ended = outcomes(plan, tmp_path / "run")
-    good = ended["writer+painter0", "SA-0"]
-    assert isinstance(good, Result)
-    assert good.value.text.endswith(picture.digest[:4])
-    bad = ended["writer+painter0", "PBL-1"]
-    assert isinstance(bad, Failure)
-    assert "gone.png" in bad.reason
+    assert ended["writer+painter0", "SA-0"].value.text.endswith(picture.digest[:4])
+    assert "gone.png" in ended["writer+painter0", "PBL-1"].reason
+    written = list((tmp_path / "run-elsewhere").glob("stages/*"))
+    assert not written
+    assert list((tmp_path / "run").glob("stages/*/part-*"))
 
 
-def test_whether_workers_see_the_data_is_tried_on_a_picture_they_will_need() -> None:
-    """Scorers read pictures of references where no question has any."""
-    question, answer = (
-        Image("0" * 64, place=f"{name}.png") for name in ("question", "answer")
-    )
-    answered = replace(sample(0), reference=Document((answer,)))
-    assert _probe_of(plan_of([sample(0)])) == []
-    assert _probe_of(plan_of([sample(0), answered])) == [("answer.png", "0" * 64)]
-    assert (
-        _probe_of(plan_of([sample(0, images=[question]), answered]))[0][0] == "question.png"
-    )
+# ------------------------------------------------------------------- order, money, usage
+
+
+WORDS = [3, 9, 1, 7, 5, 2]
+"""Length of each question; as many of them as make one batch."""
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with serving() as server:
+        yield server
+
+
+def endpoint(server: Server, **settings: Any) -> StageSpec:
+    """A chat endpoint that answers one request at a time."""
+    own = {"model": MODEL, "base_url": server.url, "concurrency": 1} | settings
+    return EndpointSettings.model_validate(own).spec("chat", "pretrained")
+
+
+def asking(spec: StageSpec, *texts: str) -> Plan:
+    samples = [sample(i, text) for i, text in enumerate(texts)]
+    systems = [System(name="s", draft=spec)]
+    return Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
+
+
+@pytest.mark.parametrize("longest_first", [False, True])
+def test_an_endpoint_is_asked_in_order_and_a_local_stage_long_inputs_first(
+    server: Server, tmp_path: Path, longest_first: bool
+) -> None:
+    """Neighbours begin alike, which a server's prefix cache serves."""
+    spec = endpoint(server, batch_size=len(WORDS))
+    assert not spec.placement.longest_first
+    assert LVLMS["qwen2-vl-7b"].spec("local", "tiny").placement.longest_first
+    place = replace(spec.placement, longest_first=longest_first)
+    plan = asking(replace(spec, placement=place), *("long " * n for n in WORDS))
+    assert run(plan, tmp_path).counts["done"] == len(WORDS)
+    met = [body["messages"][-1]["content"].count("long") for body in server.bodies]
+    assert met == (sorted(WORDS, reverse=True) if longest_first else WORDS)
+
+
+def test_a_new_worker_goes_on_counting_where_the_last_one_stopped(
+    server: Server, tmp_path: Path
+) -> None:
+    """A preflight and three answers are 72 tokens; the next worker may not start at 0."""
+    run(asking(endpoint(server), *[""] * 3), tmp_path)
+    spec = endpoint(server, max_total_tokens=73)
+    used = committed_usage(tmp_path, spec)
+    assert (used["input_tokens"], used["output_tokens"]) == (33, 21)
+    result = run(asking(spec, *[""] * 9), tmp_path)
+    assert len(server.bodies) == 4
+    assert (result.counts["done"], result.counts["failed"]) == (4, 5)
+
+
+PRICES = {"price_per_million_input": 1.0, "price_per_million_output": 2.0}
+REMOTE = replace(LIGHT, endpoint="http://127.0.0.1:9/v1", batch_size=1)
+
+
+def paid_writer(log: Path | None = None) -> StageSpec:
+    options = {**PRICES, "cost": 1.0} | ({} if log is None else {"log": str(log)})
+    return replace(writer(REMOTE), options=options)
+
+
+def receipt(**usage: float) -> Receipt:
+    row = RecordRow("done", None, None, 0, (), "", 0)
+    return Receipt("done", rows={"key": row}, usage=usage)
+
+
+def test_all_stages_count_towards_one_ceiling() -> None:
+    spending = Spending(3.0)
+    spending.count_receipt(paid_writer(), receipt(cost=2.0))
+    spending.count_receipt(painter(), receipt(images=1))
+    assert spending.exhausted() is None
+    spending.count_receipt(painter(1), receipt(cost=1.0))
+    assert "3 spent" in str(spending.exhausted())
+    assert [spending.is_paid(s) for s in (paid_writer(), painter(1), painter())] == [
+        1,
+        1,
+        0,
+    ]
+
+
+def test_no_ceiling_is_kept_where_a_server_does_not_say_what_was_used() -> None:
+    spending, without = Spending(3.0), Spending(None)
+    spending.count_receipt(paid_writer(), Receipt("done"))  # a request that failed
+    assert spending.exhausted() is None
+    for each in (spending, without):
+        each.count_receipt(paid_writer(), receipt())
+    assert "the server of writer" in str(spending.exhausted())
+    assert without.exhausted() is None
+
+
+def test_nothing_is_sent_once_the_budget_is_reached_until_it_is_raised(
+    tmp_path: Path,
+) -> None:
+    log, root, witness = tmp_path / "log", tmp_path / "run", Witness()
+    plan = plan_of([sample(i) for i in range(8)], write=paid_writer(log), paint=[painter()])
+    result = run(plan, root, witness, max_cost=3.0)
+    assert (result.counts["done"], result.counts["failed"]) == (3, 5)
+    failures = [o for o in outcomes(plan, root).values() if isinstance(o, Failure)]
+    assert {failure.fault for failure in failures} == {Fault.BUDGET}
+    assert next(s for s in witness.stages if s.name == "writer").usage["cost"] == 3.0
+    assert run(plan, root, max_cost=3.0).counts["done"] == 3  # what was paid counts
+    assert len(calls(log)) == 3
+    assert run(plan, root, max_cost=20.0).counts["done"] == 8
+    assert len(calls(log)) == 8

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import http.server
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-from paths import CHECKOUT
+from trial import plan_of, run, sample
 
 from cluster.executors import probe
+from cluster.executors.base import ClusterError
 from cluster.executors.probe import unreachable
 
 TOKEN = "0123456789abcdef0123456789abcdef"
@@ -41,19 +41,23 @@ class Head(grpc.GenericRpcHandler):
         return b""
 
 
-def head(*handlers: Any) -> tuple[Any, str]:
+@contextmanager
+def head(*handlers: Any) -> Iterator[str]:
     server = grpc.server(ThreadPoolExecutor(2))
     server.add_generic_rpc_handlers(handlers)
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
-    return server, f"127.0.0.1:{port}"
-
-
-@pytest.fixture
-def guarded() -> Iterator[str]:
-    server, address = head(Head(TOKEN))
-    yield address
+    yield f"127.0.0.1:{port}"
     server.stop(None)
+
+
+@contextmanager
+def other_server() -> Iterator[str]:
+    web = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
+    threading.Thread(target=web.serve_forever, daemon=True).start()
+    yield f"127.0.0.1:{web.server_port}"
+    web.shutdown()
+    web.server_close()
 
 
 @pytest.fixture
@@ -64,90 +68,58 @@ def closed() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-@pytest.fixture
-def no_token(tmp_path: Path) -> dict[str, str]:
-    return {"RAY_AUTH_TOKEN_PATH": str(tmp_path / "none")}
-
-
-def test_a_head_without_a_token_can_be_joined() -> None:
-    server, address = head(Head(None))
-    assert unreachable(address, {}) is None
-    server.stop(None)
-
-
-def test_a_head_that_wants_a_token_says_so(guarded: str, no_token: dict[str, str]) -> None:
-    reason = unreachable(guarded, no_token)
-    assert reason is not None
-    assert "the head needs an authentication token: set RAY_AUTH_MODE=token" in reason
-    wrong = unreachable(guarded, {"RAY_AUTH_TOKEN": "wrong"})
-    assert wrong is not None
-    assert "does not accept your authentication token" in wrong
-
-
-@pytest.mark.parametrize("mode", [None, "disabled", "token"])
-@pytest.mark.parametrize("name", ["RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH"])
-def test_a_token_is_sent_only_in_token_mode(
-    guarded: str, tmp_path: Path, name: str, mode: str | None
+@pytest.mark.parametrize(
+    ("token", "environ", "reason"),
+    [
+        (None, {}, None),
+        (TOKEN, {}, "needs an authentication token: set RAY_AUTH_MODE=token"),
+        (TOKEN, {"RAY_AUTH_TOKEN": "wrong"}, "does not accept"),
+        # Ray looks for a token in two places, and sends it only where it is told to.
+        (TOKEN, {"RAY_AUTH_TOKEN": TOKEN}, "set RAY_AUTH_MODE=token"),
+        (TOKEN, {"RAY_AUTH_TOKEN": TOKEN, "RAY_AUTH_MODE": "disabled"}, "=token"),
+        (TOKEN, {"RAY_AUTH_TOKEN": TOKEN, "RAY_AUTH_MODE": "token"}, None),
+        (TOKEN, {"RAY_AUTH_TOKEN_PATH": "token", "RAY_AUTH_MODE": "token"}, None),
+    ],
+)
+def test_a_head_that_wants_a_token_says_so(
+    tmp_path: Path, token: str | None, environ: dict[str, str], reason: str | None
 ) -> None:
-    """Ray looks for a token in both places, and sends it only where it is told to."""
     (tmp_path / "token").write_text(f"{TOKEN}\n")
-    environ = {name: TOKEN if name == "RAY_AUTH_TOKEN" else str(tmp_path / "token")}
-    environ |= {"RAY_AUTH_MODE": mode} if mode else {}
-    reason = unreachable(guarded, environ)
-    assert (reason is None) == (mode == "token")
-    assert mode == "token" or "set RAY_AUTH_MODE=token" in str(reason)
+    place = tmp_path / environ.get("RAY_AUTH_TOKEN_PATH", "none")
+    with head(Head(token)) as address:
+        said = unreachable(address, environ | {"RAY_AUTH_TOKEN_PATH": str(place)})
+    assert said is None if reason is None else reason in str(said)
 
 
-def test_a_port_where_nothing_listens_is_named_so(closed: str) -> None:
-    assert unreachable(closed) == "nothing listens there (Connection refused)"
-    assert unreachable(f"ray://{closed}") == "nothing listens there (Connection refused)"
+@pytest.mark.parametrize(
+    ("address", "reason"),
+    [
+        *((text, "HOST:PORT") for text in ("head", "head:", ":6379", "head:99999")),
+        ("no-such-host.invalid:6379", "'no-such-host.invalid' is unknown"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(address: str, reason: str) -> None:
+    assert reason in str(unreachable(address))
 
 
-@pytest.mark.parametrize("address", ["head", "head:", ":6379", "head:port", "head:99999"])
-def test_an_address_without_host_and_port_is_refused(address: str) -> None:
-    assert unreachable(address) == "it is not of the form HOST:PORT"
-
-
-def test_a_host_that_is_not_known_is_named() -> None:
-    assert unreachable("no-such-host.invalid:6379") == (
-        "host 'no-such-host.invalid' is unknown on this machine"
-    )
-
-
-def test_servers_of_another_kind_are_no_ray_heads() -> None:
-    web = http.server.HTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
-    threading.Thread(target=web.serve_forever, daemon=True).start()
-    other, address = head()
-    for place in (f"127.0.0.1:{web.server_port}", address):
-        assert "is not a Ray head" in str(unreachable(place))
-    web.shutdown()
-    web.server_close()
-    other.stop(None)
-
-
-def test_a_server_that_says_nothing_is_not_waited_for(
-    monkeypatch: pytest.MonkeyPatch,
+def test_what_is_no_ray_head_is_named_and_not_waited_for(
+    closed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for address in (closed, f"ray://{closed}"):
+        assert "nothing listens there" in str(unreachable(address))
+    for other in (other_server(), head()):
+        with other as address:
+            assert "is not a Ray head" in str(unreachable(address))
     monkeypatch.setattr(probe, "_LIMIT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as silent:
         began = time.monotonic()
-        reason = unreachable(f"127.0.0.1:{silent.getsockname()[1]}")
-        assert reason is not None
+        assert unreachable(f"127.0.0.1:{silent.getsockname()[1]}") is not None
         assert time.monotonic() - began < 5
 
 
-def test_a_run_with_a_dead_address_ends_within_seconds(closed: str, tmp_path: Path) -> None:
-    command = ["plait.py", "run", "--weights", "tiny", "--system", "anole", "--limit", "1"]
-    where = ["--address", closed, "--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, str(CHECKOUT / command[0]), *command[1:], *where],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert (
-        f"plait: no Ray cluster can be used at '{closed}': nothing listens there"
-        in done.stderr
-    )
+def test_a_run_with_a_dead_address_ends_within_seconds(
+    closed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ray.is_initialized", lambda: False)  # by another test
+    with pytest.raises(ClusterError, match=f"'{closed}': nothing listens there"):
+        run(plan_of([sample(0)]), tmp_path, address=closed)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ import psutil
 import pytest
 from paths import CHECKOUT, HELPERS
 
-from cluster.server_process import ServerError, ServerProcess, log_path
+from cluster.server_process import ServerError, ServerProcess
 from generators.base import ServerCommand
 
 SERVER = (sys.executable, str(HELPERS / "faulty_server.py"), "--port", "{port}")
@@ -79,22 +78,20 @@ def test_a_server_answers_once_it_is_ready_and_is_gone_once_stopped(tmp_path: Pa
     assert gone(*pids, within_s=1.0)
 
 
-def test_two_servers_have_different_ports(tmp_path: Path) -> None:
-    with started(tmp_path / "a") as one, started(tmp_path / "b") as two:
-        one.wait_ready()
-        two.wait_ready()
-        assert one.url != two.url
-
-
-def test_a_server_that_exits_is_an_error_with_the_end_of_its_log(tmp_path: Path) -> None:
-    with started(tmp_path, "--exit", "no such model: nonsense") as server:
+def test_a_server_that_exits_is_an_error_with_the_end_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At once, and without the keys that it has printed."""
+    monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
+    with started(tmp_path, "--exit", "no model for hunter2-hunter2") as server:
         began = time.monotonic()
         with pytest.raises(
-            ServerError, match=r"(?s)exited with status 3.*nonsense"
+            ServerError, match=r"(?s)status 3.*no model for \*\*\*"
         ) as caught:
             server.wait_ready()
-        assert time.monotonic() - began < 20  # it does not wait for the limit
+        assert time.monotonic() - began < 20
     assert str(tmp_path / "server.log") in str(caught.value)
+    assert "hunter2" not in str(caught.value)
 
 
 def test_a_program_that_is_not_there_is_an_error(tmp_path: Path) -> None:
@@ -111,17 +108,6 @@ def test_a_server_that_is_never_healthy_is_ended(tmp_path: Path) -> None:
         assert gone(*[p.pid for p in processes(str(server.log.parent))])
 
 
-def test_secrets_stay_out_of_the_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SOME_TOKEN", "hunter2-hunter2")
-    failing = command("--exit", "the key hunter2-hunter2 is wrong")
-    server = ServerProcess(failing, tmp_path / "log")
-    with pytest.raises(ServerError, match=r"the key \*\*\* is wrong") as caught:
-        server.wait_ready()
-    assert "hunter2" not in str(caught.value)
-
-
 def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     with started(tmp_path, "--ignore-sigterm", stop_timeout_s=0.5) as server:
         server.wait_ready()
@@ -130,23 +116,17 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert gone(*pids)
 
 
-def test_what_a_server_has_started_ends_with_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_a_server_has_started_ends_with_it(tmp_path: Path, killed: bool) -> None:
     file = tmp_path / "pids"
     with started(tmp_path, "--grandchildren", str(file)) as server:
         server.wait_ready()
         near, lone = map(int, file.read_text().split())
         assert os.getpgid(lone) != os.getpgid(near)
+        if killed:
+            os.kill(next(p.pid for p in processes(str(file)) if _is_leader(p)), 9)
+            assert "signal 9" in server.ended.result(10)
     assert gone(near, lone)
-
-
-def test_what_a_server_has_started_ends_when_the_server_is_killed(tmp_path: Path) -> None:
-    file = tmp_path / "pids"
-    with started(tmp_path, "--grandchildren", str(file)) as server:
-        server.wait_ready()
-        near, lone = map(int, file.read_text().split())
-        os.kill(next(p.pid for p in processes(str(file)) if _is_leader(p)), 9)
-        assert "signal 9" in server.ended.result(10)
-        assert gone(near, lone)
 
 
 def _is_leader(process: psutil.Process) -> bool:
@@ -166,8 +146,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_a_server_ends_with_a_killed_owner(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_server_ends_with_a_killed_owner(tmp_path: Path) -> None:
     file = tmp_path / "pids"
     argv = [*SERVER, "--ignore-sigterm", "--grandchildren", str(file)]
     owner = subprocess.Popen(
@@ -181,7 +160,7 @@ def test_a_server_ends_with_a_killed_owner(tmp_path: Path, number: signal.Signal
     pids = [p.pid for p in processes(str(file))]
     assert len(pids) >= 3  # the owner, the guardian, the server
     pids += map(int, file.read_text().split())
-    owner.send_signal(number)
+    owner.kill()
     owner.wait(10)
     assert gone(*pids)
 
@@ -238,7 +217,3 @@ def test_a_server_does_not_see_this_environment_s_modules(
     assert "this one" in text
     assert "PYTHONPATH" not in text
     assert "RAY_JOB_ID" not in text
-
-
-def test_logs_have_safe_names(tmp_path: Path) -> None:
-    assert log_path(tmp_path, "hf:a/b").parent == tmp_path / "servers"

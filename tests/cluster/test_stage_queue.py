@@ -24,9 +24,13 @@ def job(text: str, group: str = "") -> Job:
     return Job(writer(), Request((Turn("user", (Text(text),)),)), text, group)
 
 
-def queue(batch_size: int = 4, longest_first: bool = False) -> StageQueue:
+def queue(
+    batch_size: int = 4, longest_first: bool = False, growing: bool = False
+) -> StageQueue:
     placement = replace(LIGHT, batch_size=batch_size, longest_first=longest_first)
-    return StageQueue(writer(placement), 0)
+    queue = StageQueue(writer(placement), 0)
+    queue.growing = growing
+    return queue
 
 
 def labels(batch: Batch | None) -> list[str]:
@@ -35,11 +39,26 @@ def labels(batch: Batch | None) -> list[str]:
 
 
 def test_a_busy_worker_waits_for_a_full_batch_while_the_queue_grows() -> None:
-    p = queue()
+    p = queue(growing=True)
     for text in "abc":
         p.add(job(text))
-    assert p.take(idle=False, growing=True, workers=1) is None
-    assert labels(p.take(idle=True, growing=True, workers=1)) == ["a", "b", "c"]
+    assert p.take(idle=False, workers=1) is None
+    assert labels(p.take(idle=True, workers=1)) == ["a", "b", "c"]
+
+
+def test_a_batch_that_is_not_full_waits_for_further_jobs() -> None:
+    now = [100.0]
+    p = StageQueue(writer(replace(LIGHT, batch_size=2)), 0, lambda: now[0])
+    p.patience_s = 5.0
+    p.add(job("a"))
+    assert (p.take(idle=True, workers=1), p.rest_s) == (None, 5.0)
+    now[0] += 3.0
+    p.add(job("b"))
+    assert p.rest_s == 0.0
+    assert labels(p.take(idle=True, workers=1)) == ["a", "b"]
+    p.add(job("c"))
+    now[0] += 5.0
+    assert labels(p.take(idle=True, workers=1)) == ["c"]
 
 
 def test_the_last_records_are_shared_out_but_not_crumbled() -> None:
@@ -47,7 +66,7 @@ def test_the_last_records_are_shared_out_but_not_crumbled() -> None:
     for text in "abcdefghij":
         p.add(job(text))
     sizes = []
-    while (batch := p.take(idle=False, growing=False, workers=2)) is not None:
+    while (batch := p.take(idle=False, workers=2)) is not None:
         sizes.append(len(batch.jobs))
     assert sizes == [5, 4, 1]
 
@@ -56,7 +75,7 @@ def test_long_inputs_travel_with_long_ones() -> None:
     p = queue(batch_size=2, longest_first=True)
     for text in ("x", "xxxx", "xx", "xxxxx"):
         p.add(job(text))
-    assert labels(p.take(idle=True, growing=True, workers=1)) == ["xxxxx", "xxxx"]
+    assert labels(p.take(idle=True, workers=1)) == ["xxxxx", "xxxx"]
 
 
 def test_jobs_of_a_group_travel_together() -> None:
@@ -65,7 +84,7 @@ def test_jobs_of_a_group_travel_together() -> None:
     for system in ("x", "xxxx", "xx"):
         for question in "ab":
             p.add(job(system + question, group=question))
-    batches = [labels(p.take(idle=True, growing=True, workers=1)) for _ in range(2)]
+    batches = [labels(p.take(idle=True, workers=1)) for _ in range(2)]
     assert batches == [["xxxxa", "xxa", "xa"], ["xxxxb", "xxb", "xb"]]
     assert job("x", group="a").key == job("x", group="b").key
 
@@ -74,7 +93,7 @@ def test_out_of_memory_halves_the_limit_for_good() -> None:
     p = queue(batch_size=8)
     for text in "abcdefgh":
         p.add(job(text))
-    batch = p.take(idle=True, growing=True, workers=1)
+    batch = p.take(idle=True, workers=1)
     assert batch is not None
     assert p.out_of_memory(batch, "CUDA out of memory") == []
     assert p.limit == 4
@@ -92,14 +111,16 @@ def test_bisection_finds_exactly_the_poison(case: tuple[int, set[int]]) -> None:
     for i in range(size):
         p.add(job(str(i)))
     done, failed = set(), set()
-    while (batch := p.take(idle=True, growing=False, workers=1)) is not None:
+    while (batch := p.take(idle=True, workers=1)) is not None:
         bad = [j for j in batch.jobs if int(j.label) in poison]
         if not bad:
+            p.finished()
             done |= {int(j.label) for j in batch.jobs}
             continue
         failed |= {int(j.label) for j, _ in p.batch_raised(batch, "RuntimeError: no")}
     assert failed == poison
     assert done == set(range(size)) - poison
+    assert p.out == 0
 
 
 @given(st.integers(1, 16), st.data())
@@ -113,7 +134,7 @@ def test_a_killer_is_found_and_everyone_else_is_done(
     done: list[int] = []
     set_aside = []
     deaths = 0
-    while (batch := p.take(idle=True, growing=False, workers=1)) is not None:
+    while (batch := p.take(idle=True, workers=1)) is not None:
         names = [int(j.label) for j in batch.jobs]
         if killer in names:
             deaths += 1
@@ -131,8 +152,8 @@ def test_suspects_go_only_to_a_worker_with_nothing_else() -> None:
     p = queue()
     p.worker_died(Batch((job("a"), job("b"))), "died", certain=False)
     p.add(job("c"))
-    assert labels(p.take(idle=False, growing=False, workers=1)) == ["c"]
-    suspects = p.take(idle=True, growing=False, workers=1)
+    assert labels(p.take(idle=False, workers=1)) == ["c"]
+    suspects = p.take(idle=True, workers=1)
     assert suspects is not None
     assert suspects.alone
 
@@ -142,7 +163,7 @@ def test_requests_of_a_server_that_died_are_alone_only_after_a_second_death() ->
     p = StageQueue(writer(own), 0)
     for expected in (False, True):
         p.worker_died(Batch((job("a"),)), "died", certain=False)
-        suspect = p.take(idle=True, growing=False, workers=1)
+        suspect = p.take(idle=True, workers=1)
         assert suspect is not None
         assert suspect.alone == expected
 
@@ -167,14 +188,14 @@ def test_judgements_alone_leave_the_queue_of_a_judge_that_cannot_be_read(
     p.put_back(Batch((answers[1], asked[1]), alone=True))
     p.replies.update(replies)
     assert p.unread() == (asked if unread else [])
-    left = p.take(idle=True, growing=False, workers=1)
+    left = p.take(idle=True, workers=1)
     assert left is not None
     assert left.alone
     assert labels(left) == (["b"] if unread else ["b", "d"])
 
 
 def test_needs_fit_or_do_not() -> None:
-    node = Node("n", Resources.of_node({"CPU": 8.0, "GPU": 2.0, "memory": 100.0}))
+    node = Node("n", Resources(8.0, 2.0, 100.0))
     assert Resources(8, 2, 100).fits(node.total)
     assert not Resources(8.5, 0, 0).fits(node.total)
     assert not Resources(0, 3, 0).fits(node.total)

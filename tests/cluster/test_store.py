@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +17,10 @@ from hypothesis import strategies as st
 from store_helpers import SPEC, draft_table, drafted, item
 from trial import painter
 
-from cluster import store as store_module
-from cluster.local import LocalStages
+from cluster import parts
+from cluster.local import LocalEngine
 from cluster.parts import Committer
-from cluster.records import SCHEMAS, Item, RecordRow, decode, encode
+from cluster.records import SCHEMAS, Item, decode, encode
 from cluster.store import Store, StoreError, notes_of, read_blob, write_part
 from generators.base import (
     Failure,
@@ -59,6 +61,8 @@ def test_a_draft_comes_back_as_it_went_in(tmp_path: Path) -> None:
     assert back.value == draft
     read = [read_blob(r.payload) for r in back.value.requests if r.payload]
     assert read == [b"codes 0", b"codes 1"]
+    (part,) = tmp_path.glob("stages/*/part-*")
+    assert "Zo\u00eb said \U0001f600" in pq.read_table(part).column("segments")[1].as_py()
 
 
 @pytest.mark.parametrize(
@@ -76,12 +80,13 @@ def test_outcomes_keep_their_kind_and_reason(tmp_path: Path, outcome: Outcome[An
     assert decode(Kind.DRAFT, Store(tmp_path).rows(SPEC)["k"]) == outcome
 
 
-def test_scores_and_pictures_come_back(tmp_path: Path) -> None:
-    store, spec = Store(tmp_path), painter()
+@pytest.mark.parametrize("name", ["run", "run#1 [a]"])
+def test_scores_and_pictures_come_back(tmp_path: Path, name: str) -> None:
+    store, spec = Store(tmp_path / name), painter()
     picture = Image.of(b"\x89PNG not really")
     items = [Item("p", "l", ImageRequest(prompt="a dog"))]
     store.commit(spec, encode(Kind.RENDER, items, [Result(picture)], 0.1))
-    back = decode(Kind.RENDER, Store(tmp_path).rows(spec)["p"])
+    back = decode(Kind.RENDER, Store(store.root).rows(spec)["p"])
     assert isinstance(back, Result)
     assert back.value == picture
     assert read_blob(back.value) == picture.data
@@ -132,6 +137,7 @@ def test_datasets_shows_decoded_pictures(tmp_path: Path) -> None:
         assert shown["0-1"] is None
 
 
+DRAFTED = drafted()
 kinds = st.sampled_from(
     [drafted(), Skip("no"), Failure("x", Fault.REFUSED), Failure("y", Fault.TIMEOUT)]
 )
@@ -155,19 +161,6 @@ def test_a_final_record_stands_whatever_comes_before_or_after(
             decoded = decode(Kind.DRAFT, reader.rows(SPEC)[key])
             assert type(decoded) is type(expected)
         assert set(reader.rows(SPEC)) == {k for k, _ in history}
-
-
-def test_an_unreadable_part_is_set_aside_and_said(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.commit(SPEC, draft_table(("a", drafted())))
-    store.commit(SPEC, draft_table(("b", drafted())))
-    broken = next(tmp_path.glob("stages/*/part-*.parquet"))
-    broken.write_bytes(broken.read_bytes()[:-20])
-    again = Store(tmp_path, repairs=True)
-    assert len(again.rows(SPEC)) == 1
-    assert broken.name in again.notices[0]
-    assert not broken.exists()
-    assert list(broken.parent.glob("*.unreadable"))
 
 
 @pytest.fixture
@@ -194,43 +187,43 @@ def test_a_full_disk_is_said_and_costs_nothing_already_written(small_disk: Path)
     assert not list(small_disk.glob("stages/*/.part*"))
 
 
-def test_commits_that_arrive_together_share_a_part(tmp_path: Path) -> None:
-    import threading
+def test_commits_that_arrive_together_share_a_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All that come while one part is written are written as the next."""
+    writing, go_on = threading.Event(), threading.Event()
+    write_part = parts.write_part
 
-    committer = Committer(tmp_path)
-    places: dict[str, tuple[str, int]] = {}
-    committer._writing.acquire()  # hold the lock until all have queued
-    threads = [
-        threading.Thread(
-            target=lambda k=k: places.update(
-                {k: committer.commit(draft_table((k, drafted(k))))}
+    def slowly(*args: Any) -> Path:
+        writing.set()
+        assert go_on.wait(20)
+        return write_part(*args)
+
+    monkeypatch.setattr(parts, "write_part", slowly)
+    committer, places = Committer(tmp_path), dict[str, tuple[str, int]]()
+    threads = {
+        key: threading.Thread(
+            target=lambda k=key: places.update(
+                {k: committer.commit(draft_table((k, DRAFTED)))}
             )
         )
-        for k in "abcdef"
-    ]
-    for thread in threads:
+        for key in "abcdef"
+    }
+    threads["a"].start()
+    assert writing.wait(20)
+    for thread in list(threads.values())[1:]:
         thread.start()
-    while len(committer._queue) < 6:
-        pass
-    committer._writing.release()
-    for thread in threads:
+    time.sleep(0.2)
+    go_on.set()
+    for thread in threads.values():
         thread.join()
-    assert len(list(tmp_path.glob("part-*"))) == 1
+    assert len(list(tmp_path.glob("part-*"))) == 2
     for key, (part, row) in places.items():
         assert pq.read_table(part).column("key")[row].as_py() == key
 
 
-def test_rows_prefer_final_then_first_then_latest_failure() -> None:
-    def row(outcome: str, fault: Fault | None, at: int) -> RecordRow:
-        return RecordRow(outcome, fault and fault.value, None, at, (), "p", 0)
-
-    done_1, done_2 = row("done", None, 1), row("done", None, 2)
-    dead_1, dead_2 = row("failed", Fault.DIED, 1), row("failed", Fault.DIED, 2)
-    assert done_1.supersedes(done_2)
-    assert not done_2.supersedes(done_1)
-    assert dead_2.supersedes(dead_1)
-    assert done_2.supersedes(dead_1)
-    assert not dead_2.supersedes(done_1)
+def asking(*jobs: Job) -> Any:
+    return (yield list(jobs))
 
 
 LONE = "half a smiley \ud83d and no more"
@@ -253,47 +246,14 @@ def test_half_characters_are_replaced_and_counted(
     store.commit(SPEC, draft_table(("k", outcome)))
     row = Store(tmp_path).rows(SPEC)["k"]
     back = replace(decode(Kind.DRAFT, row), notes=notes_of(row))  # type: ignore[call-arg]
-    local = LocalStages()
-    local._loaded[SPEC.digest] = lambda inputs: [outcome]
-    assert local.outcomes([Job(SPEC, Request(()), "x")]) == [back]
+    engine = LocalEngine(lambda spec: lambda inputs: [outcome])
+    ended: list[Any] = []
+    engine.add(asking(Job(SPEC, Request(()), "x")), ended.append)
+    while not ended:
+        engine.turn()
+    assert ended == [[back]]
     assert back.notes.pop("replaced_characters") == count
     assert repr(back) == repr(outcome).replace("\\ud83d", "\ufffd")
     stored = pq.read_table(next(tmp_path.glob("stages/*/part-*")))
     assert "\ufffd" in str(stored.to_pylist())
     assert "ud83d" not in str(stored.to_pylist())
-
-
-def test_readable_text_is_stored_readable(tmp_path: Path) -> None:
-    part = Store(tmp_path)
-    part.commit(SPEC, draft_table(("k", drafted("Zo\u00eb \U0001f600"))))
-    file = next(tmp_path.glob("stages/*/part-*"))
-    assert "Zo\u00eb \U0001f600" in pq.read_table(file).column("segments")[0].as_py()
-
-
-def test_a_run_directory_may_have_any_name(tmp_path: Path) -> None:
-    store, spec = Store(tmp_path / "run#1 [a]"), painter()
-    picture = Image.of(b"\x89PNG not really")
-    items = [Item("p", "l", ImageRequest(prompt="a dog"))]
-    store.commit(spec, encode(Kind.RENDER, items, [Result(picture)], 0.1))
-    back = decode(Kind.RENDER, Store(store.root).rows(spec)["p"])
-    assert read_blob(back.value) == picture.data  # type: ignore[union-attr]
-
-
-def test_notes_of_many_parts_are_read_once_each(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A report goes through all parts again for every sample."""
-    store = Store(tmp_path)
-    names = [f"k{i}" for i in range(40)]
-    for name in names:
-        outcome = Result(Draft((Text("x"),)), notes={"prompt": name})
-        store.commit(SPEC, draft_table((name, outcome)))
-    reads = []
-    read_part = store_module.read_part
-    monkeypatch.setattr(
-        store_module, "read_part", lambda *a: reads.append(a) or read_part(*a)
-    )
-    rows = store.rows(SPEC)
-    for _ in range(3):
-        assert [notes_of(rows[name])["prompt"] for name in names] == names
-    assert len(reads) == 40

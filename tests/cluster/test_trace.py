@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from trace_helpers import (
@@ -23,11 +22,10 @@ from trial import LIGHT, painter, plan_of, run, sample, writer
 
 from cluster.run import MANIFEST
 from cluster.tracing import journal as journal_module
-from cluster.tracing.journal import JOURNAL, SpanJournal
-from cluster.tracing.results import TRACE, trace_text
-from cluster.tracing.sessions import STARTING_RAY, read_sessions
-from cluster.tracing.spans import SpanList
-from cluster.tracing.summary import summarise
+from cluster.tracing.journal import JOURNAL, STARTING_RAY, SpanJournal, SpanList
+from cluster.tracing.sessions import read_sessions, trace_text
+from cluster.tracing.summary import TRACE, summarise
+from generators.base import Placement
 
 # ---------------------------------------------------------------------------- journal
 
@@ -36,8 +34,8 @@ def test_phases_are_timed_even_where_they_raise() -> None:
     spans = SpanList()
     with pytest.raises(ValueError, match="no"), spans.phase("compute"):
         raise ValueError("no")
-    (span,) = spans.take()
-    assert (span.phase, span.end >= span.begin, spans.take()) == ("compute", True, [])
+    (span,) = spans
+    assert (span.phase, span.end >= span.begin) == ("compute", True)
 
 
 def test_a_command_that_makes_nothing_leaves_no_session(tmp_path: Path) -> None:
@@ -49,10 +47,10 @@ def test_a_command_that_makes_nothing_leaves_no_session(tmp_path: Path) -> None:
 
 def test_what_came_before_the_first_worker_is_kept(tmp_path: Path) -> None:
     clock = Clock()
-    with patch.object(journal_module, "CLOCK", clock), SpanJournal(tmp_path) as journal:
-        with journal.phase("counting"), journal.phase(STARTING_RAY) as starting:
-            clock.at(2)
-            starting.end()
+    with clock.shown(), SpanJournal(tmp_path) as journal:
+        with journal.phase("counting"):
+            with journal.phase(STARTING_RAY):
+                clock.at(2)
             clock.at(3)
         journal.activate()
     (session,) = read_sessions(tmp_path)
@@ -76,13 +74,6 @@ def test_a_killed_driver_leaves_what_was_flushed(tmp_path: Path) -> None:
     assert len(slices_of(read_chrome(trace_text(sessions)), "compute")) == 8
 
 
-def test_a_session_that_ends_with_an_error_says_so(tmp_path: Path) -> None:
-    journal = SpanJournal(tmp_path)
-    journal.activate()
-    journal.__exit__(KeyError)
-    assert read_sessions(tmp_path)[0].status == "KeyError"
-
-
 @pytest.mark.parametrize("ahead", [5, -5, 0.0])
 def test_no_batch_begins_before_it_was_sent_or_ends_after_its_answer(
     tmp_path: Path, ahead: float
@@ -96,20 +87,20 @@ def test_no_batch_begins_before_it_was_sent_or_ends_after_its_answer(
     assert worker.joules == 2.5
 
 
-def test_a_long_run_has_few_lines_and_loses_no_time(tmp_path: Path) -> None:
-    """400 s of batches of 10 ms, some of which raise, by two workers."""
-    with patch.object(journal_module, "FINE", 200):
-        works = [Work("a", each(0.01, 20_000), end=400), Work("b", each(0.01, 20_000))]
-        works.append(Work("c", each(0.01, 10), status="raised"))
-        session = record(tmp_path, *works, end=400)
+def test_a_long_run_has_few_lines_and_loses_no_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """60 s of batches of 10 ms, some of which raise, by two workers."""
+    monkeypatch.setattr(journal_module, "FINE", 50)
+    works = [Work("a", each(0.01, 3000), end=60), Work("b", each(0.01, 3000))]
+    works.append(Work("c", each(0.01, 10), status="raised"))
+    session = record(tmp_path, *works, end=60)
     lines = (tmp_path / JOURNAL).read_text().splitlines()
-    assert len([x for x in lines if '"name":"batch"' in x]) < 2500
+    assert len([x for x in lines if '"name":"batch"' in x]) < 600
     first, second, third = session.workers
-    assert (first.batches, second.batches, third.batches) == (20_000, 20_000, 10)
-    assert (first.records, second.records, third.records) == (80_000, 80_000, 0)
-    busy = sum(d.busy for d in first.did if d.name == "compute")
-    assert busy == pytest.approx(200 * SECOND, rel=1e-3)
-    assert summarise(session).stages["a"].compute_s == pytest.approx(200, rel=1e-2)
+    assert (first.batches, second.batches, third.batches) == (3000, 3000, 10)
+    assert (first.records, second.records, third.records) == (12_000, 12_000, 0)
+    assert summarise(session)["stages"]["a"]["compute_s"] == pytest.approx(30, rel=1e-2)
     read_chrome(trace_text([session]))
 
 
@@ -129,8 +120,8 @@ def test_a_journal_of_another_version_is_not_guessed_at(tmp_path: Path, line: st
 def test_a_disk_that_refuses_ends_nothing(tmp_path: Path) -> None:
     with SpanJournal(tmp_path / "missing") as journal:
         journal.activate()
-        journal.lane("a", "n", gpus=0, cpus=1, slots=1, remote=False).enter("ready")
-    assert not journal.active
+        journal.lane("a", Placement(), "n").enter("ready")
+    assert read_sessions(tmp_path / "missing") == []
 
 
 # -------------------------------------------------------------------- Chrome's format
@@ -174,7 +165,7 @@ def test_sessions_follow_each_other_without_the_time_between_them(tmp_path: Path
 
 def test_queues_are_counters_that_are_sampled_once_a_second(tmp_path: Path) -> None:
     clock = Clock()
-    with patch.object(journal_module, "CLOCK", clock), SpanJournal(tmp_path) as journal:
+    with clock.shown(), SpanJournal(tmp_path) as journal:
         journal.activate()
         for seconds, jobs in ((2, 7), (2.5, 6), (4, 5), (6, 5)):
             clock.at(seconds)
@@ -228,34 +219,34 @@ def test_time_goes_to_the_busiest_stage_then_to_loading_and_adds_up(
     tmp_path: Path, works, bounding, bound, loading, waiting
 ) -> None:
     summary = summarise(record(tmp_path, *works))
-    assert summary.bounding == bounding
+    assert summary["bounding"] == bounding
     for stage, seconds in bound.items():
-        assert summary.stages[stage].bound_s == pytest.approx(seconds, abs=1)
-    assert summary.load_bound_s == pytest.approx(loading, abs=1)
-    assert summary.wait_bound_s == pytest.approx(waiting, abs=1)
-    assert (summary.seconds, summary.making_s) == (100, 100)
+        assert summary["stages"][stage]["bound_s"] == pytest.approx(seconds, abs=1)
+    assert summary["load_bound_s"] == pytest.approx(loading, abs=1)
+    assert summary["wait_bound_s"] == pytest.approx(waiting, abs=1)
+    assert (summary["seconds"], summary["making_s"]) == (100, 100)
 
 
 def test_idle_hours_are_those_of_gpus_where_there_are_any(tmp_path: Path) -> None:
     """Two GPUs for 100 s, of which 25 s compute; the worker on a CPU does not count."""
     artist = Work("artist", each(1, 25, begin=50), ready=50, gpus=2, joules=3.0)
     summary = summarise(record(tmp_path, artist, Work("writer", each(1, 100))))
-    assert summary.hours_unit == "GPU"
-    hours = (summary.held_hours, summary.idle_hours, summary.load_hours)
+    assert summary["hours_unit"] == "GPU"
+    hours = tuple(summary[f"{kind}_hours"] for kind in ("held", "idle", "load"))
     assert hours == pytest.approx((200 / 3600, 150 / 3600, 100 / 3600), rel=1e-3)
-    assert summary.stages["artist"].joules == 3.0
+    assert summary["stages"]["artist"]["joules"] == 3.0
     remote = summarise(record(tmp_path, Work("x", each(1, 100), remote=True)))
-    assert (remote.held_hours, remote.stages["x"].remote) == (0, True)
+    assert (remote["held_hours"], remote["stages"]["x"]["remote"]) == (0, True)
 
 
 def test_time_and_records_of_a_stage(tmp_path: Path) -> None:
     """50 s are computed, 40 s lost with the worker, and what raised made no record."""
     works = [Work("a", each(1, 50), end=90, lost=(49.5, 90))]
     works.append(Work("a", each(1, 2), end=90, status="raised"))
-    use = summarise(record(tmp_path, *works)).stages["a"]
-    seconds = (use.compute_s, use.lost_s, use.wait_s, use.held_s)
+    use = summarise(record(tmp_path, *works))["stages"]["a"]
+    seconds = tuple(use[f"{state}_s"] for state in ("compute", "lost", "wait", "held"))
     assert seconds == pytest.approx((52, 40, 88, 180), abs=0.2)
-    assert (use.workers, use.records, use.batches) == (2, 200, 52)
+    assert (use["workers"], use["records"], use["batches"]) == (2, 200, 52)
 
 
 # -------------------------------------------------------------------------- processes
@@ -263,11 +254,10 @@ def test_time_and_records_of_a_stage(tmp_path: Path) -> None:
 ONE = replace(LIGHT, workers=1)
 
 
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
+@pytest.mark.usefixtures("worker_threads")
 def test_a_sleeping_stage_is_seen_asleep_and_bounds_the_run(tmp_path: Path) -> None:
-    slow = painter(0, replace(ONE, batch_size=1), sleep_s=0.3)
-    plan = plan_of([sample(i) for i in range(12)], write=writer(ONE), paint=[slow])
+    slow = painter(0, replace(ONE, batch_size=1), sleep_s=0.1)
+    plan = plan_of([sample(i) for i in range(8)], write=writer(ONE), paint=[slow])
     assert run(plan, tmp_path).traced
     trace = read_chrome((tmp_path / TRACE).read_text())
     assert {"painter0 #1", "writer #0"} <= set(threads_of(trace))
@@ -276,47 +266,19 @@ def test_a_sleeping_stage_is_seen_asleep_and_bounds_the_run(tmp_path: Path) -> N
     (session,) = read_sessions(tmp_path)
     (asleep,) = (w for w in session.workers if w.stage == "painter0")
     computed = [d.busy / SECOND for d in asleep.did if d.name == "compute"]
-    assert (asleep.records, min(computed) >= 0.3) == (12, True)
+    assert (asleep.records, min(computed) >= 0.1) == (8, True)
     manifest = json.loads((tmp_path / MANIFEST).read_text())
     (summary,) = manifest["trace"]["sessions"]
     assert summary["bounding"] == "painter0"
-    assert summary["stages"]["painter0"]["compute_s"] >= 12 * 0.3
+    assert summary["stages"]["painter0"]["compute_s"] >= 8 * 0.1
 
     before = (tmp_path / JOURNAL).read_bytes()
     assert not run(plan, tmp_path).traced
     assert (tmp_path / JOURNAL).read_bytes() == before
-    further = plan_of([sample(i) for i in range(14)], write=writer(ONE), paint=[slow])
+    further = plan_of([sample(i) for i in range(10)], write=writer(ONE), paint=[slow])
     run(further, tmp_path)
-    made = [summarise(s).stages["writer"].records for s in read_sessions(tmp_path)]
-    assert made == [12, 2]
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
-def test_a_worker_that_dies_leaves_its_spans_and_raising_is_named(tmp_path: Path) -> None:
-    samples = [sample(0), sample(1), sample(2, "!kill"), sample(3, "!raise")]
-    run(plan_of(samples, write=writer(replace(ONE, batch_size=1))), tmp_path)
-    (session,) = read_sessions(tmp_path)
-    writers = [w for w in session.workers if w.stage == "writer"]
-    assert len(writers) > 1
-    assert sum(w.records for w in writers) == 2
-    assert all(w.begin <= w.end <= session.end for w in writers)
-    trace = read_chrome((tmp_path / TRACE).read_text())
-    assert sum(e["args"]["records"] for e in slices_of(trace, "lost")) >= 3
-    told = [e["args"].get("status") for e in slices_of(trace, "batch")]
-    assert told.count("raised") == 1
-
-
-@pytest.mark.ray
-@pytest.mark.usefixtures("ray_address")
-def test_workers_that_share_no_folder_send_their_spans_too(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("cluster.workers.TOKEN_FOLDER", "seen by no worker")
-    run(plan_of([sample(i) for i in range(4)]), tmp_path)
-    (session,) = read_sessions(tmp_path)
-    assert all({d.name for d in w.did} == {"compute", "transfer"} for w in session.workers)
-    assert all(w.place and w.ready for w in session.workers)
+    sessions = map(summarise, read_sessions(tmp_path))
+    assert [s["stages"]["writer"]["records"] for s in sessions] == [8, 2]
 
 
 @pytest.mark.parametrize(
@@ -330,8 +292,7 @@ def test_workers_that_share_no_folder_send_their_spans_too(
     ],
 )
 def test_the_reader_of_these_tests_refuses_what_breaks_a_rule(tmp_path, event) -> None:
-    text = trace_text([record(tmp_path, Work("a", each(1, 3)))])
-    trace = json.loads(text)
+    trace = json.loads(trace_text([record(tmp_path, Work("a", each(1, 3)))]))
     (first, *_) = slices_of(trace, "compute")
     trace["traceEvents"].append(first | event)
     with pytest.raises(AssertionError):

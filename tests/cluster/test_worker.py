@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 import gc
+import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
-from unittest.mock import Mock
 
+import psutil
 import pytest
 from trial import LIGHT, writer
 
-from cluster import stage_errors
-from cluster.local import load_class
+from cluster.energy import EnergyMeter
+from cluster.loading import load_class
 from cluster.records import Item
-from cluster.stage_call import meter_of
 from cluster.worker import Receipt, Worker
-from generators.base import Result
+from generators.base import Placement, Result
 from generators.document import Draft, Image, Request, Text, Turn
 
 ITEMS = [Item("k", "label", Request(()))]
+DRAFT = Result(Draft((Text("seen"),)), {"tokens": 3.0})
 
 
 class Acting:
     """A stage that does what it is given to do."""
 
-    def __init__(self, act: Callable[[], Any], concurrent: bool = False) -> None:
-        self.act, self.concurrent = act, concurrent
+    act: Callable[[], Any] = staticmethod(lambda: DRAFT)
+    concurrent = False
+
+    def __init__(self, **_: Any) -> None: ...
 
     def __call__(self, inputs: Sequence[Any]) -> list[Any]:
         return [self.act() for _ in inputs]
 
 
-def receipt_of(root: Path, stage: Acting, timeout_s: float = 60.0) -> Receipt:
-    hosted = Worker(writer(replace(LIGHT, batch_timeout_s=timeout_s)), str(root))
-    hosted._stage = stage
-    return hosted.run(ITEMS)
+def loaded(
+    root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    act: Callable[[], Any] = lambda: DRAFT,
+    placement: Placement = LIGHT,
+    concurrent: bool = False,
+) -> Worker:
+    monkeypatch.setattr(Acting, "act", staticmethod(act))
+    monkeypatch.setattr(Acting, "concurrent", concurrent)
+    spec = replace(writer(placement), target=f"{__name__}:Acting")
+    worker = Worker(spec, str(root))
+    assert worker.load(shared=True) is None
+    return worker
 
 
 def raising(error: Exception) -> Callable[[], Any]:
@@ -50,134 +63,232 @@ def raising(error: Exception) -> Callable[[], Any]:
 
 
 @pytest.mark.parametrize("concurrent", [False, True])
-def test_a_timeout_that_a_stage_raises_is_an_error_of_that_record(
-    tmp_path: Path, concurrent: bool
-) -> None:
-    """Not a batch that overstays its limit, which would cost the worker its life."""
-    stage = Acting(raising(TimeoutError("the file server is slow")), concurrent)
-    receipt = receipt_of(tmp_path, stage)
-    assert receipt.status == "raised"
-    assert "the file server is slow" in receipt.error
-
-
-def test_a_batch_that_overstays_its_limit_is_said_so(tmp_path: Path) -> None:
-    over = threading.Event()
-    receipt = receipt_of(tmp_path, Acting(over.wait), timeout_s=0.05)
-    over.set()
-    assert (receipt.status, receipt.error) == ("timeout", "took longer than 0.05 s")
-
-
 @pytest.mark.parametrize(
     ("error", "status"),
     [
         (RuntimeError("CUDA error: an illegal memory access"), "broken"),
         (RuntimeError("CUDA out of memory. Tried to allocate"), "out of memory"),
-        (ValueError("no"), "raised"),
+        (ValueError("the reason"), "raised"),
+        # Not a batch that overstays its limit, which would cost the worker its life.
+        (TimeoutError("the file server is slow"), "raised"),
     ],
 )
-def test_errors_are_told_apart(tmp_path: Path, error: Exception, status: str) -> None:
-    assert receipt_of(tmp_path, Acting(raising(error))).status == status
-
-
-def test_a_receipt_tells_when_a_batch_was_read_computed_and_written(tmp_path: Path) -> None:
-    draft = Result(Draft(()), {"tokens": 3.0})
-    receipt = receipt_of(tmp_path, Acting(lambda: time.sleep(0.05) or draft))
-    spans = {span.phase: span for span in receipt.spans}
-    assert list(spans) == ["read", "compute", "write"]
-    assert spans["read"].end <= spans["compute"].begin
-    assert spans["compute"].end <= spans["write"].begin
-    assert spans["compute"].end - spans["compute"].begin >= 50_000_000
-    assert (receipt.joules, "joules" in receipt.usage) == (None, False)
-
-
-def test_a_batch_that_raises_has_spans_too(tmp_path: Path) -> None:
-    receipt = receipt_of(tmp_path, Acting(raising(ValueError("no"))))
-    assert [span.phase for span in receipt.spans] == ["read", "compute"]
-
-
-def test_records_share_the_energy_of_their_batch(tmp_path: Path) -> None:
-    class Meter:
-        """Advances by 5 J with every reading."""
-
-        reading = 0.0
-
-        def joules(self) -> float:
-            self.reading += 5.0
-            return self.reading
-
-    hosted = Worker(writer(), str(tmp_path))
-    hosted._stage = Acting(lambda: Result(Draft(()), {"tokens": 3.0}))
-    hosted._meter = Meter()  # type: ignore[assignment]
-    items = [*ITEMS, Item("k2", "label", Request(()))]
-    receipt = hosted.run(items)
-    assert receipt.usage == {"tokens": 6.0, "joules": pytest.approx(5.0)}
-    assert receipt.joules == 15.0
-
-
-@pytest.mark.parametrize(("gpus", "metered"), [(0, False), (0.5, False), (2, True)])
-def test_only_workers_with_whole_gpus_are_metered(
-    monkeypatch: pytest.MonkeyPatch, gpus: float, metered: bool
+def test_errors_are_told_apart(
+    tmp_path: Path, monkeypatch, concurrent: bool, error: Exception, status: str
 ) -> None:
-    """A counter is of a whole device: two workers that share one cannot tell."""
-    monkeypatch.setattr("cluster.stage_call.EnergyMeter", lambda: Mock(reason=None))
-    assert (meter_of(replace(LIGHT, num_gpus=gpus)) is not None) == metered
+    worker = loaded(tmp_path, monkeypatch, raising(error), concurrent=concurrent)
+    receipt = worker.run(ITEMS)
+    assert receipt.status == status
+    assert str(error) in receipt.error
+    assert [s.phase for s in receipt.spans if s.phase != "load"] == ["read", "compute"]
+
+
+def test_a_batch_that_overstays_its_limit_is_said_so(tmp_path: Path, monkeypatch) -> None:
+    over, place = threading.Event(), replace(LIGHT, batch_timeout_s=0.05)
+    receipt = loaded(tmp_path, monkeypatch, over.wait, place).run(ITEMS)
+    over.set()
+    assert (receipt.status, receipt.error) == ("timeout", "took longer than 0.05 s")
+
+
+def test_a_receipt_tells_when_a_batch_was_read_computed_and_written(
+    tmp_path: Path, monkeypatch
+) -> None:
+    worker = loaded(tmp_path, monkeypatch, lambda: time.sleep(0.05) or DRAFT)
+    receipt = worker.run(ITEMS)
+    assert [s.phase for s in receipt.spans] == ["load", "read", "compute", "write"]
+    ends = [(s.begin, s.end) for s in receipt.spans[1:]]
+    assert ends == sorted(ends)
+    assert ends[1][1] - ends[1][0] >= 50_000_000
+    assert (receipt.joules, receipt.usage) == (None, {"tokens": 3.0})
+    assert "load" not in [s.phase for s in worker.run(ITEMS).spans]
 
 
 def test_a_batch_that_did_not_fit_is_let_go_before_memory_is_released(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch
 ) -> None:
     class Tensor:
         pass
 
     held: list[weakref.ref[Tensor]] = []
-    alive: list[bool] = []
 
     def act() -> Any:
         tensor = Tensor()
         held.append(weakref.ref(tensor))
         raise RuntimeError("CUDA out of memory")
 
-    def release() -> None:
-        gc.collect()
-        alive.append(held[0]() is not None)
-
-    monkeypatch.setattr(stage_errors, "release_memory", release)
-    receipt = receipt_of(tmp_path, Acting(act))
-    assert "test_worker.py" in receipt.error
-    assert alive == [False]
+    assert loaded(tmp_path, monkeypatch, act).run(ITEMS).status == "out of memory"
+    assert held[0]() is None
 
 
-def test_a_result_that_is_no_outcome_is_an_error(tmp_path: Path) -> None:
-    receipt = receipt_of(tmp_path, Acting(lambda: "text"))
-    assert receipt.status == "raised"
-    assert "a stage returned str, not an outcome" in receipt.error
+def test_a_result_that_is_no_outcome_is_an_error(tmp_path: Path, monkeypatch) -> None:
+    receipt = loaded(tmp_path, monkeypatch, lambda: "text").run(ITEMS)
+    assert (receipt.status, "returned str" in receipt.error) == ("raised", True)
 
 
 def test_a_picture_that_changed_since_the_plan_is_not_taken_for_the_old_one(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch
 ) -> None:
     """Its digest is in the key, so the record would say something untrue."""
     file = tmp_path / "a.png"
     file.write_bytes(b"as planned")
     image = Image(Image.of(b"as planned").digest, place=str(file))
     item = Item("k", "label", Request((Turn("user", (image,)),)))
-    hosted = Worker(writer(), str(tmp_path / "run"))
-    hosted._stage = Acting(lambda: Result(Draft((Text("seen"),))))
+    hosted = loaded(tmp_path / "run", monkeypatch)
     assert hosted.run([item]).rows["k"].outcome == "done"
     file.write_bytes(b"changed since")
     row = hosted.run([item]).rows["k"]
     assert (row.outcome, row.final) == ("failed", False)
-    assert "a.png has changed since the run was planned" in str(row.reason)
+    assert "a.png" in str(row.reason)
+
+
+@pytest.mark.parametrize("target", ["stages", "stages:Nobody"])
+def test_a_target_that_names_no_class_is_reported(target: str) -> None:
+    with pytest.raises(ValueError, match="stages"):
+        load_class(target)
+
+
+class Hoarder(Acting):
+    """A stage of 200 MB in pieces that the allocator keeps when they are freed."""
+
+    made: list[weakref.ref[Any]] = []  # noqa: RUF012
+
+    def __init__(self, **_: Any) -> None:
+        self.pieces = [bytes([i % 256]) * 60_000 for i in range(3500)]
+        self.itself = self
+        self.made.append(weakref.ref(self))
+
+
+def test_a_stage_that_is_followed_leaves_nothing_behind(tmp_path: Path) -> None:
+    process = psutil.Process()
+    worker = Worker(writer(), str(tmp_path))
+    worker.load(shared=True)
+    worker.unload()  # what earlier tests have freed must not be used again
+    before = process.memory_info().rss
+    assert worker.host(replace(writer(), target=f"{__name__}:Hoarder")) is None
+    rest = bytearray(50_000)  # lies behind the pieces
+    assert process.memory_info().rss - before > 150 << 20
+    gc.disable()
+    try:
+        assert worker.host(writer(style="other")) is None
+    finally:
+        gc.enable()
+    assert Hoarder.made[0]() is None
+    assert process.memory_info().rss - before < 50 << 20
+    assert (worker.run(ITEMS).status, len(rest)) == ("raised", 50_000)
+
+
+# ------------------------------------------------------------------------------- energy
+
+
+class Nvml(ModuleType):
+    """As `pynvml`: counters in millijoules, by device."""
+
+    def __init__(self, counters: list[int]) -> None:
+        super().__init__("pynvml")
+        self.counters = counters
+        self.fails: str | None = None
+
+    def nvmlInit(self) -> None:
+        if self.fails == "init":
+            raise RuntimeError("Driver Not Loaded")
+
+    def nvmlShutdown(self) -> None: ...
+
+    def nvmlDeviceGetCount(self) -> int:
+        return len(self.counters)
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        return index
+
+    def nvmlDeviceGetUUID(self, handle: int) -> bytes:
+        return f"GPU-{'abcdef'[handle]}0000000".encode()
+
+    def nvmlDeviceGetTotalEnergyConsumption(self, handle: int) -> int:
+        if self.fails:
+            raise RuntimeError("Not Supported")
+        return self.counters[handle]
+
+
+@pytest.fixture
+def nvml(monkeypatch: pytest.MonkeyPatch) -> Nvml:
+    fake = Nvml([1_000, 5_000, 70_000])
+    monkeypatch.setitem(sys.modules, "pynvml", fake)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return fake
 
 
 @pytest.mark.parametrize(
-    ("target", "message"),
+    ("visible", "joules", "reason"),
     [
-        ("stages", r"stage 'stages' is not of the form 'module:Class'"),
-        ("stages:Nobody", r"module 'stages' has no class 'Nobody'"),
+        (None, 112.0, None),
+        ("1", 2.0, None),
+        ("2,0", 110.0, None),
+        ("GPU-b", 2.0, None),
+        ("1,1", 2.0, None),
+        ("1,-1,2", 2.0, None),
+        ("", None, "no GPU"),
+        ("-1", None, "no GPU"),
+        ("7", None, "no GPU"),
+        ("MIG-1234", None, "MIG"),
     ],
 )
-def test_a_target_that_names_no_class_is_reported(target: str, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        load_class(target)
-    assert load_class("cluster.worker:Worker") is Worker
+def test_only_what_visible_devices_have_used_since_counts(
+    nvml: Nvml,
+    monkeypatch: pytest.MonkeyPatch,
+    visible: str | None,
+    joules: float | None,
+    reason: str | None,
+) -> None:
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    meter = EnergyMeter()
+    nvml.counters[1] += 2_000
+    nvml.counters[2] += 110_000
+    assert meter.joules() == joules
+    assert (meter.reason is None) if reason is None else (reason in str(meter.reason))
+
+
+@pytest.mark.parametrize(
+    ("fails", "reason"), [("init", "Driver Not Loaded"), ("read", "Not Supported")]
+)
+def test_what_the_driver_refuses_is_a_reason_and_no_error(
+    nvml: Nvml, fails: str, reason: str
+) -> None:
+    nvml.fails = fails
+    meter = EnergyMeter()
+    assert (meter.joules(), meter.reason) == (None, reason)
+
+
+def test_a_meter_that_breaks_or_is_reset_later_gives_no_further_reading(nvml: Nvml) -> None:
+    breaking, reset = EnergyMeter(), EnergyMeter()
+    assert breaking.joules() == 0.0
+    nvml.counters[2] = 0
+    assert (reset.joules(), "reset" in str(reset.reason)) == (None, True)
+    nvml.fails = "read"
+    assert (breaking.joules(), breaking.reason) == (None, "Not Supported")
+
+
+def test_without_the_package_the_reason_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    missing: Any = None  # what the import system takes for "there is no such module"
+    monkeypatch.setitem(sys.modules, "pynvml", missing)
+    meter = EnergyMeter()
+    assert (meter.joules(), "nvidia-ml-py" in str(meter.reason)) == (None, True)
+
+
+@pytest.mark.parametrize(("gpus", "metered"), [(0, False), (0.5, False), (2, True)])
+def test_records_share_the_energy_of_a_worker_with_whole_gpus(
+    tmp_path: Path, monkeypatch, nvml: Nvml, gpus: float, metered: bool
+) -> None:
+    """A counter is of a whole device: two workers that share one cannot tell."""
+
+    def act() -> Any:
+        nvml.counters[0] += 2_500
+        return DRAFT
+
+    worker = loaded(tmp_path, monkeypatch, act, replace(LIGHT, num_gpus=gpus))
+    receipt: Receipt = worker.run([*ITEMS, Item("k2", "label", Request(()))])
+    assert receipt.usage["tokens"] == 6.0
+    assert receipt.usage.get("joules") == (pytest.approx(5.0) if metered else None)
+    assert receipt.joules == (5.0 if metered else None)

@@ -16,7 +16,7 @@ from cluster.local import LocalStages, drive
 from cluster.manifest import write_json
 from cluster.records import Item, encode
 from cluster.run import MANIFEST
-from cluster.store import Store, read_blob
+from cluster.store import Store
 from cluster.walks import together
 from generators.base import Failure, Fault, Job, Kind, Outcome, Result, Skip
 from generators.custom import drawn
@@ -123,7 +123,7 @@ class PictureCount:
 def fill(root: Path, *kinds: Kind, **options: Any) -> Experiment:
     """A run directory with all records (or those of these kinds), made in this process."""
     experiment = open_experiment(load_config(None, {"out": root, **options}))
-    store, stages = Store(root), LocalStages(read_blob, in_batches=True)
+    store, stages = Store(root), LocalStages()
 
     def answering(jobs: Sequence[Job]) -> list[Outcome[Any]]:
         outcomes = stages.outcomes(jobs)

@@ -17,10 +17,9 @@ from typing import Any
 import openai
 from trial import LIGHT, painter, writer
 
-from benchmarks.serving.admission import ServingLimits
-from benchmarks.serving.engine import ServingEngine
+from benchmarks.serving.gate import ServingLimits
 from benchmarks.serving.served import ServedModel
-from benchmarks.serving.server import StoppableServer
+from benchmarks.serving.server import ServingEngine, StoppableServer
 from generators.base import Placement
 from generators.document import Image
 from generators.system import System
@@ -82,7 +81,7 @@ class Served:
             return error.code, dict(error.headers), error.read()
 
     def wait(self, status: str = "ready") -> None:
-        for _ in range(600):
+        for _ in range(2400):
             if self.engine.status == status:
                 return
             time.sleep(0.05)
@@ -136,12 +135,3 @@ def user(*content: Any) -> dict[str, Any]:
         for c in content
     ]
     return {"role": "user", "content": parts}
-
-
-class Unloadable:
-    """A user's own stage whose weights are not there."""
-
-    kind = "draft"
-
-    def __init__(self, **_: Any) -> None:
-        raise FileNotFoundError("weights.safetensors is not in the checkpoint folder")

@@ -11,9 +11,9 @@ from typing import Any
 from unittest.mock import patch
 
 from cluster.tracing import journal as journal_module
-from cluster.tracing.journal import SpanJournal
-from cluster.tracing.sessions import MAKING, Session, read_sessions
-from cluster.tracing.spans import Span
+from cluster.tracing.journal import MAKING, Span, SpanJournal
+from cluster.tracing.sessions import Session, read_sessions
+from generators.base import Placement
 
 SECOND = 1_000_000
 START = 10**18
@@ -25,12 +25,12 @@ class Clock:
     def __init__(self, start: int = START) -> None:
         self.start = self.time = start
 
-    def now(self) -> int:
-        return self.time
-
-    def at(self, seconds: float) -> int:
+    def at(self, seconds: float) -> None:
         self.time = self.start + round(seconds * 1e9)
-        return self.time
+
+    def shown(self) -> Any:
+        """Journals go by this clock within."""
+        return patch.object(journal_module, "now_ns", lambda: self.time)
 
 
 @dataclass
@@ -53,8 +53,9 @@ class Work:
 
     def record(self, journal: SpanJournal, clock: Clock) -> None:
         clock.at(self.begin)
-        held = {"gpus": self.gpus, "cpus": 1.0, "slots": self.slots}
-        lane = journal.lane(self.stage, "0123456789", **held, remote=self.remote)
+        endpoint = "http://x" if self.remote else None
+        place = Placement(num_gpus=self.gpus, concurrency=self.slots, endpoint=endpoint)
+        lane = journal.lane(self.stage, place, "0123456789")
         lane.placed("host")
         lane.enter("loading")
         clock.at(self.ready)
@@ -87,7 +88,7 @@ class Work:
 def record(root: Path, *workers: Work, end: float = 100.0, start: int = START) -> Session:
     """Record a session that makes records for its whole length; as it is read back."""
     clock = Clock(start)
-    with patch.object(journal_module, "CLOCK", clock), SpanJournal(root) as journal:
+    with clock.shown(), SpanJournal(root) as journal:
         journal.activate()
         with journal.phase(MAKING):
             for worker in workers:

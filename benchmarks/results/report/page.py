@@ -27,7 +27,7 @@ from benchmarks.results.report.pictures import PACK, Progress, Read, pack_pictur
 from benchmarks.results.report.scripts import write_script
 from benchmarks.results.templates import REPORT, page_environment, sources
 from benchmarks.results.timeline import timeline_of
-from cluster.tracing.results import TRACE
+from cluster.tracing.summary import TRACE
 from generators.document import key_of
 from generators.files import write_whole
 

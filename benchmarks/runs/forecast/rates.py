@@ -22,8 +22,8 @@ from scipy.special import stdtrit
 from benchmarks.runs.forecast.machine import Machine
 from benchmarks.runs.forecast.published import PUBLISHED, published_seconds
 from benchmarks.runs.run_directory import read_manifest, stage_facts
+from cluster.manifest import LOADS, TAKEOVERS, TIMING
 from cluster.parts import StoreError, parts_in, read_part, stage_folders
-from cluster.timing import LOADS, TAKEOVERS, TIMING
 from generators.base import StageSpec
 from generators.errors import UsageError
 

@@ -247,7 +247,7 @@ class _CountingWorker:
 
     close = ping
 
-    def load(self, shared: bool, logs: bool = False) -> str | None:
+    def load(self, shared: bool) -> str | None:
         return None
 
     def host(self, spec: StageSpec) -> str | None:

@@ -33,8 +33,9 @@ from benchmarks.runs.run_data import RunData
 from benchmarks.speed.scripts.common import CpuClock, Script
 from benchmarks.tasks.mmie.reader import SAMPLE
 from benchmarks.tasks.task_set import load
-from cluster.local import at_hand, load_stage
+from cluster.local import load_stage
 from cluster.manifest import CHECKOUT, environment
+from cluster.store import with_bytes
 from generators.base import Result
 from generators.document import (
     Candidate,
@@ -91,7 +92,7 @@ def careful(data: Path, out: Path) -> None:
     for lvlm in LVLMS:
         write = load_stage(writer_spec(lvlm, TINY))
         for sample in samples:
-            asked = with_blobs(Request(task.prompt(sample, "text")), at_hand)
+            asked = with_blobs(Request(task.prompt(sample, "text")), with_bytes)
             if isinstance(written := write([asked])[0], Result):
                 answers["texts", lvlm, sample.id] = written.value.text
     images = {}

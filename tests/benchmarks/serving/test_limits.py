@@ -38,9 +38,9 @@ def until(condition: Any) -> None:
     raise AssertionError("it never happened")
 
 
-def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+def test_a_full_queue_refuses_and_the_official_client_comes_back() -> None:
     with (
-        served_model(trial_model(placement=ONE, sleep_s=0.3), queue=2) as served,
+        served_model(trial_model(placement=ONE, sleep_s=0.2), queue=2) as served,
         ThreadPoolExecutor(2) as threads,
     ):
         waiting: list[Future[Any]] = [threads.submit(ask, served) for _ in range(2)]
@@ -48,27 +48,12 @@ def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
         status, headers, body = ask(served)
         assert (status, code(body)) == (429, "queue_full")
         assert int(headers["retry-after"]) >= 1
-        assert [w.result()[0] for w in waiting] == [200, 200]
-        assert ask(served)[0] == 200, "room again"
-        refusals = served.metric(f'plait_requests_total{{path="{CHAT}",status="429"}}')
-        assert refusals == 1
-
-
-def test_the_official_client_waits_and_tries_again() -> None:
-    with (
-        served_model(trial_model(placement=ONE, sleep_s=0.2), queue=1) as served,
-        ThreadPoolExecutor(3) as threads,
-    ):
         client = openai.OpenAI(base_url=served.url, api_key="none", max_retries=20)
-
-        def asked(number: int) -> str | None:
-            reply = client.chat.completions.create(
-                model="trial", messages=[user(f"{number}")]
-            )
-            return reply.choices[0].message.content
-
-        texts = list(threads.map(asked, range(3)))
-        assert [t and t.split(":")[1].strip() for t in texts] == ["0", "1", "2"]
+        reply = client.chat.completions.create(model="trial", messages=[user("later")])
+        assert "later" in str(reply.choices[0].message.content)
+        assert [w.result()[0] for w in waiting] == [200, 200]
+        refusals = served.metric(f'plait_requests_total{{path="{CHAT}",status="429"}}')
+        assert refusals >= 2
 
 
 def test_a_client_that_leaves_is_not_computed() -> None:
@@ -116,28 +101,22 @@ def _chunked(served: Served, chunks: list[bytes]) -> tuple[int, Any, bytes]:
     return reply.status, reply.headers, reply.read()
 
 
-@pytest.mark.parametrize("key", [None, "", "wrong", KEY + "1", KEY[:-1], "schlüssel"])
-def test_without_the_right_key_nothing_is_answered(key: str | None) -> None:
-    with served_model(trial_model(), KEY, ready=False) as served:
-        given = {} if key is None else {"authorization": f"Bearer {key}"}
-        for method, path in (("POST", CHAT), ("GET", "/v1/models")):
-            headers = {k: v.encode().decode("latin-1") for k, v in given.items()}
-            status, _, body = served.request(method, path, **headers)
-            assert (status, code(body)) == (401, "invalid_api_key")
-            assert KEY.encode() not in body
-
-
-def test_the_right_key_is_enough_and_probes_need_none() -> None:
+def test_only_the_right_key_is_enough_and_probes_need_none() -> None:
     with served_model(trial_model(), KEY) as served:
-        reply = served.client(KEY).chat.completions.create(
-            model="trial", messages=[user("Draw")]
-        )
+        for key in (None, "", "wrong", KEY + "1", KEY[:-1], "schlüssel"):
+            given = {} if key is None else {"authorization": f"Bearer {key}"}
+            headers = {k: v.encode().decode("latin-1") for k, v in given.items()}
+            for method, path in (("POST", CHAT), ("GET", "/v1/models")):
+                status, _, body = served.request(method, path, **headers)
+                assert (status, code(body)) == (401, "invalid_api_key")
+                assert KEY.encode() not in body
+        client = served.client(KEY)
+        reply = client.chat.completions.create(model="trial", messages=[user("Draw")])
         assert reply.choices[0].message.content
-        assert served.get("/health")[0] == 200
-        assert served.get("/metrics")[0] == 200
         assert served.request("HEAD", "/metrics")[0] == 200, "AIPerf asks first"
         for path in ("/health", "/metrics", "/version", "/openapi.json"):
-            assert KEY not in served.get(path)[1]
+            status, text = served.get(path)
+            assert (status, KEY in text) == (200, False)
 
 
 def test_a_server_that_still_loads_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,68 +11,75 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from cli_helpers import plait_process as plait
 from paths import CHECKOUT, HELPERS
+from serving_helpers import trial_model
+from trial import writer
 
+from benchmarks.plain_console import PlainConsole
 from benchmarks.serving import cli
-from benchmarks.serving.command import ServeOptions, served_model
+from benchmarks.serving.gate import ServingLimits
+from benchmarks.serving.served import ServedModel
+from benchmarks.serving.server import ServingError, serve, served_model
 from generators.errors import UsageError
+from generators.system import System
 
 
-@contextmanager
-def server(
-    tmp_path: Path, *words: str, **env: str
-) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    """The URL of a server in its own process, once it is ready."""
+def test_it_serves_until_it_is_stopped(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    command = [sys.executable, str(CHECKOUT / "plait.py"), "serve", *words, "--port", "0"]
-    environment = dict(os.environ, PYTHONPATH=str(HELPERS), PYTHONUNBUFFERED="1", **env)
+    command = [sys.executable, str(CHECKOUT / "plait.py"), "serve", "stages:Paragraphs"]
+    environment = dict(os.environ, PYTHONPATH=str(HELPERS), PYTHONUNBUFFERED="1")
     with log.open("w") as file:
         process = subprocess.Popen(
-            command, cwd=CHECKOUT, env=environment, stdout=file, stderr=file, text=True
+            [*command, "--weights", "tiny", "--port", "0"],
+            env=environment,
+            stdout=file,
+            stderr=file,
         )
     try:
-        for _ in range(1200):
-            if "serving" in log.read_text() or process.poll() is not None:
-                break
+        until = time.monotonic() + 120
+        while "serving" not in log.read_text():
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < until
             time.sleep(0.1)
-        text = log.read_text()
-        assert "serving" in text, text
-        yield text.split(" at ")[1].split()[0], process
+        url = log.read_text().split(" at ")[1].split()[0]
+        body = json.dumps({"messages": [{"role": "user", "content": "hello"}]}).encode()
+        kind = {"content-type": "application/json"}
+        asked = urllib.request.Request(f"{url}/chat/completions", body, kind)
+        with urllib.request.urlopen(asked, timeout=30) as reply:
+            message = json.load(reply)["choices"][0]["message"]
+        assert message["content"] == "I was shown 0 pictures."
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
     finally:
         process.kill()
         process.wait()
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_it_serves_until_it_is_stopped(tmp_path: Path, number: int) -> None:
-    with server(tmp_path, "stages:Paragraphs", "--weights", "tiny") as (url, process):
-        body = {"messages": [{"role": "user", "content": "hello"}]}
-        request = urllib.request.Request(
-            f"{url}/chat/completions",
-            json.dumps(body).encode(),
-            {"content-type": "application/json"},
-        )
-        with urllib.request.urlopen(request, timeout=30) as reply:
-            message = json.load(reply)["choices"][0]["message"]
-        assert message["content"] == "I was shown 0 pictures."
-        process.send_signal(number)
-        assert process.wait(20) == 0
-    log = (tmp_path / "log").read_text()
-    words = [line.partition(" ")[0] for line in log.splitlines()]
+    words = [line.partition(" ")[0] for line in log.read_text().splitlines()]
     assert words == ["loading", "serving", "stopped"]
-    assert "Traceback" not in log
+
+
+def served_here(model=None, port: int = 0, key: str | None = None) -> int:
+    console, listen = PlainConsole(file=io.StringIO()), ("127.0.0.1", port)
+    return serve(model or trial_model(), ServingLimits(), console, listen, key)
 
 
 def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
-    ended = plait("serve", "serving_helpers:Unloadable", "--port", "0", "--weights", "tiny")
-    assert ended.returncode == 1
-    assert "weights.safetensors is not in the checkpoint folder" in ended.stderr
+    broken = replace(writer(), target="stages:Unloadable")
+    system = System(name="broken", draft=broken, max_images=0)
+    with pytest.raises(ServingError, match="weights"):
+        served_here(ServedModel(name="broken", weights="tiny", system=system))
+
+
+def test_a_port_in_use_and_a_key_that_is_not_set_are_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(UsageError, match=f"127.0.0.1 port {port}"):
+            served_here(port=port)
+    with pytest.raises(UsageError, match="NO_SUCH_KEY"):
+        served_here(key="NO_SUCH_KEY")
 
 
 @pytest.mark.parametrize(
@@ -86,67 +94,35 @@ def test_a_model_that_cannot_be_loaded_ends_the_server() -> None:
 )
 def test_what_cannot_be_served_is_refused(name: str, reason: str) -> None:
     with pytest.raises(UsageError) as caught:
-        served_model(ServeOptions(name=name, flags={"weights": "tiny"}))
+        served_model(name, flags={"weights": "tiny"})
     assert any(r in str(caught.value) for r in reason.split("|"))
 
 
-def test_settings_of_a_model_that_does_not_exist_are_refused() -> None:
-    options = ServeOptions(
-        name="sdxl-turbo", flags={"weights": "tiny"}, settings=("models.sdxl-tubo.steps=2",)
-    )
-    with pytest.raises(UsageError, match="did you mean 'sdxl-turbo'"):
-        served_model(options)
-
-
 def test_settings_and_configs_apply(tmp_path: Path) -> None:
-    config = tmp_path / "config.toml"
+    config, name = tmp_path / "config.toml", "qwen2-vl-7b+sdxl-turbo@outline"
     config.write_text('weights = "tiny"\n[models.sdxl-turbo]\nguidance = 2.0\n')
-    options = ServeOptions(
-        name="qwen2-vl-7b+sdxl-turbo@outline",
-        config=config,
-        settings=("models.sdxl-turbo.steps=2", "composition.max_images=2"),
-    )
-    model = served_model(options)
+    settings = ("models.sdxl-turbo.steps=2", "composition.max_images=2")
+    model = served_model(name, config, settings=settings)
     assert model.weights == "tiny"
     assert model.artist is not None
-    assert model.artist.settings["steps"] == 2
-    assert model.artist.settings["guidance"] == 2.0
+    assert (model.artist.settings["steps"], model.artist.settings["guidance"]) == (2, 2.0)
     assert model.system is not None
     assert model.system.max_images == 2
-    assert set(model.abilities) == {options.name, "sdxl-turbo"}
-
-
-def test_a_port_in_use_is_said() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        ended = plait("serve", "stages:Paragraphs", "--weights", "tiny", "--port", port)
-    assert ended.returncode == 2
-    assert f"cannot listen at 127.0.0.1 port {port}" in ended.stderr
-    assert "Traceback" not in ended.stderr
-
-
-def test_a_key_that_is_not_set_is_said() -> None:
-    ended = plait(
-        "serve", "stages:Paragraphs", "--weights", "tiny", "--api-key-env", "NO_SUCH_KEY"
-    )
-    assert ended.returncode == 2
-    assert "NO_SUCH_KEY, which is not set or empty" in ended.stderr
+    assert set(model.abilities) == {name, "sdxl-turbo"}
+    with pytest.raises(UsageError, match="did you mean 'sdxl-turbo'"):
+        served_model(name, config, settings=("models.sdxl-tubo.steps=2",))
 
 
 def test_missing_packages_are_named_with_their_command(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cli, "PACKAGES", ("no_such_package", "uvicorn"))
-    with pytest.raises(UsageError, match=r"needs no_such_package: pip install"):
-        cli._require_packages()
+    with pytest.raises(UsageError, match="no_such_package: pip install"):
+        cli.serve("anole")
 
 
 def test_the_help_of_serve_imports_no_web_framework() -> None:
-    code = (
-        "import sys; sys.path.insert(0, '.'); import plait; "
-        "print({'fastapi', 'uvicorn', 'torch'} & set(sys.modules))"
-    )
-    out = subprocess.run(
-        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True
-    )
+    code = "import sys, plait; print({'fastapi', 'uvicorn', 'torch'} & set(sys.modules))"
+    command = [sys.executable, "-c", code]
+    out = subprocess.run(command, cwd=CHECKOUT, capture_output=True, text=True)
     assert out.stdout.strip() == "set()", out.stderr

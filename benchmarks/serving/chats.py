@@ -1,0 +1,257 @@
+"""Chats: a request as a sample and the limits of its answer; a document as the reply."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from PIL import Image as Pillow
+
+from benchmarks.serving.refusals import RequestRefused, fixed
+from benchmarks.serving.schemas import ChatMessage, ChatRequest, TextPart
+from benchmarks.serving.served import ServedModel
+from generators.base import Job, Kind, Result, StageSpec
+from generators.document import Content, Document, Image, Request, Sample, Text, Turn
+from pipelines.endpoints.media import Media, MediaError, embedded, picture_of
+
+QUERY = "query"
+"""Id of every sample: with it `seed` gives the answer that `LocalSystem` gives in Python
+to `question(...)` with the same seed."""
+_LIMITS = ("max_new_tokens", "max_tokens", "max_text_tokens")
+"""What stages call the longest answer that they write."""
+
+
+def sample_of(request: ChatRequest, model: ServedModel) -> Sample:
+    """Return the conversation; RequestRefused where `model` cannot honour the request.
+
+    Decodes all images once: call it outside the event loop.
+    """
+    wanted = request.modalities
+    if wanted is not None:
+        _refuse_modalities(wanted, model)
+    turns = tuple(_turn(m, f"messages[{i}]") for i, m in enumerate(request.messages))
+    if (role := turns[-1].role) != "user":
+        reason = f"the last message must be the user's, not the {role}'s"
+        raise RequestRefused("invalid_value", reason, "messages")
+    images = wanted is None or "image" in wanted
+    query = Sample(id=QUERY, category=QUERY, field=QUERY, turns=turns)
+    return replace(query, wants_images=images)
+
+
+def _refuse_modalities(wanted: list[Any], model: ServedModel) -> None:
+    """RequestRefused where the model cannot answer with exactly these."""
+    reason = None
+    if "text" not in wanted:
+        reason = (
+            f"{model.name} answers with text; for images alone use /v1/images/generations "
+            "where the model has it"
+        )
+    elif "image" in wanted and not model.draws_in_chats:
+        reason = f"{model.name} writes text only"
+    elif "image" not in wanted and not model.may_leave_images_out:
+        reason = (
+            f"{model.name} decides itself where it draws and cannot be told to write text "
+            "only; leave modalities out"
+        )
+    if reason is not None:
+        raise RequestRefused("unsupported_value", reason, "modalities")
+
+
+def _turn(message: ChatMessage, where: str) -> Turn:
+    content = _content(message, where)
+    if message.role == "user" or message.role == "assistant":
+        return Turn(message.role, content)
+    if any(isinstance(s, Image) for s in content):
+        reason = f"{where}: images belong to a user's or an assistant's turn"
+        raise RequestRefused("invalid_value", reason, where)
+    return Turn("system", content)
+
+
+def _content(message: ChatMessage, where: str) -> Content:
+    """Segments know the order of text and images; `images` come after the text."""
+    if message.segments is not None:
+        parts: list[Any] = [segment.data for segment in message.segments]
+    else:
+        content = message.content or ()
+        told = [content] if isinstance(content, str) else content
+        parts = [p.text if isinstance(p, TextPart) else p for p in told]
+        parts += message.images or ()
+        parts = [getattr(part, "image_url", part) for part in parts]
+    return tuple(Text(p) if isinstance(p, str) else image_of(p.url, where) for p in parts)
+
+
+def image_of(url: str, where: str) -> Image:
+    """Return the image of a data URL; RequestRefused where none can be read."""
+    media = Media(url)
+    reason = "only data URLs are read (data:image/png;base64,...); nothing is fetched"
+    try:
+        if not media.is_remote:
+            return picture_of(embedded(media))
+    except MediaError as error:
+        reason = str(error)
+    raise RequestRefused("invalid_image", f"{where}: {reason}", where)
+
+
+def refuse_other_sampling(request: ChatRequest, stage: StageSpec) -> None:
+    """RequestRefused where the request samples otherwise than the drafting stage does."""
+    for name in ("temperature", "top_p"):
+        value, own = getattr(request, name), stage.settings.get(name)
+        if value is not None and value != own:
+            raise fixed(stage, name, name, value, own)
+
+
+def token_limit(
+    request: ChatRequest, settings: Mapping[str, Any], takes_limit: bool
+) -> int | None:
+    """Return the limit that the stage must be told; RequestRefused where it takes none.
+
+    A limit that is no lower than the stage's own holds anyway.
+    """
+    asked = [n for n in (request.max_tokens, request.max_completion_tokens) if n]
+    own = next((settings[k] for k in _LIMITS if settings.get(k) is not None), None)
+    if not asked or (own is not None and min(asked) >= own):
+        return None
+    if takes_limit:
+        return min(asked)
+    known = "not known to the server" if own is None else f"{own} tokens"
+    reason = (
+        f"the longest answer is fixed while the server runs ({known}); {min(asked)} cannot "
+        "be honoured: leave max_tokens out"
+    )
+    raise RequestRefused("unsupported_value", reason, "max_tokens")
+
+
+def with_limit(jobs: list[Job], max_tokens: int | None) -> list[Job]:
+    """Return the jobs, of which drafts have at most `max_tokens` tokens."""
+    return [
+        replace(job, input=replace(job.input, max_tokens=max_tokens))
+        if job.spec.kind is Kind.DRAFT and isinstance(job.input, Request)
+        else job
+        for job in jobs
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChatReply:
+    """An answer, and what is said about it."""
+
+    model: ServedModel
+    made: Result[Document]
+    seed: int
+    format: str | None = None
+    """Where its images are; None for `segments` and `images`."""
+    id: str = field(default_factory=lambda: f"chatcmpl-{uuid.uuid4().hex}")
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @property
+    def whole(self) -> dict[str, Any]:
+        """The reply in one piece."""
+        choice = {"index": 0, "message": self._message(), "logprobs": None}
+        return self._about(
+            "chat.completion",
+            choices=[choice | {"finish_reason": self._finish}],
+            usage=self._usage,
+        )
+
+    def events(self, include_usage: bool) -> Iterator[str]:
+        """Yield server-sent events: one for each segment, in order, then the end.
+
+        The texts of all events, joined, are the `content` of the whole reply.
+        """
+        yield self._event({"role": "assistant", "content": ""})
+        gap = ""
+        for number, segment in enumerate(self.made.value.segments):
+            if isinstance(segment, Text):
+                yield self._event({"content": gap + segment.text})
+                gap = "\n"
+                continue
+            delta: dict[str, Any] = {}
+            if self.format != "segments":
+                delta["images"] = [_part(segment) | {"index": number}]
+            if self.format in (None, "segments"):
+                delta["segment"] = self._segment(segment, number)
+            yield self._event(delta)
+        yield self._event({}, self._finish)
+        if include_usage:
+            yield self._sent(choices=[], usage=self._usage)
+        yield "data: [DONE]\n\n"
+
+    def _about(self, kind: str, **more: Any) -> dict[str, Any]:
+        return {
+            "id": self.id,
+            "object": kind,
+            "created": self.created,
+            "model": self.model.name,
+            "system_fingerprint": self.model.fingerprint,
+            "seed": self.seed,
+            **more,
+        }
+
+    def _event(self, delta: dict[str, Any], finish: str | None = None) -> str:
+        return self._sent(choices=[{"index": 0, "delta": delta, "finish_reason": finish}])
+
+    def _sent(self, **content: Any) -> str:
+        return f"data: {json.dumps(self._about('chat.completion.chunk', **content))}\n\n"
+
+    def _message(self) -> dict[str, Any]:
+        """Text is always in `content`; images besides, unless `content` holds them."""
+        segments, images = self.made.value.segments, self.made.value.images
+        message: dict[str, Any] = {"role": "assistant", "content": self.made.value.text}
+        if images and self.format == "content":
+            message["content"] = [_part(s) for s in segments]
+        if images and self.format in (None, "images"):
+            message["images"] = [_part(i) | {"index": n} for n, i in enumerate(images)]
+        if images and self.format in (None, "segments"):
+            message["segments"] = [self._segment(s, n) for n, s in enumerate(segments)]
+        return message
+
+    def _segment(self, segment: Text | Image, number: int) -> dict[str, Any]:
+        """As SGLang-Omni 0.1 writes it."""
+        about = {"type": "segment", "execution_id": self.id, "segment_index": number}
+        if isinstance(segment, Text):
+            return about | {"kind": "text", "data": segment.text}
+        data = {
+            "kind": "image",
+            "mime_type": shape_of(segment)[0],
+            "size_bytes": len(segment.read()),
+            "sha256": segment.digest,
+            "url": data_url(segment),
+        }
+        return about | {"kind": "image", "data": data}
+
+    @property
+    def _finish(self) -> str:
+        """`length` where a draft reached its limit of tokens."""
+        records = (r for records in self.made.notes.values() for r in records)
+        return "length" if any(r.get("finish") == "length" for r in records) else "stop"
+
+    @property
+    def _usage(self) -> dict[str, Any]:
+        usage = dict(self.made.usage)
+        read, written = (int(usage.pop(k, 0)) for k in ("input_tokens", "output_tokens"))
+        tokens = {"prompt_tokens": read, "completion_tokens": written}
+        return tokens | {"total_tokens": read + written, **usage}
+
+
+def _part(segment: Text | Image) -> dict[str, Any]:
+    if isinstance(segment, Text):
+        return {"type": "text", "text": segment.text}
+    return {"type": "image_url", "image_url": {"url": data_url(segment)}}
+
+
+def data_url(image: Image) -> str:
+    """Return the image's own bytes, not encoded again."""
+    return f"data:{shape_of(image)[0]};base64,{base64.b64encode(image.read()).decode()}"
+
+
+def shape_of(image: Image) -> tuple[str, int, int]:
+    """Return the media type of the image's bytes, its width and its height in pixels."""
+    with Pillow.open(io.BytesIO(image.read())) as opened:
+        kind = Pillow.MIME.get(opened.format or "", "application/octet-stream")
+        return kind, opened.width, opened.height

@@ -1,0 +1,137 @@
+"""What makes records: walks ask for them, queues form batches, workers compute them.
+
+A run (`cluster.schedule`) and the stages of this process (`cluster.local`) differ in where
+walks come from and where records are kept; all else is here.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cluster.allocation import Allocator
+from cluster.executors.base import Executor, Ref
+from cluster.plan import EngineOptions
+from cluster.stage_queue import FailedJobs, StageQueue
+from cluster.tracing.journal import SpanJournal
+from cluster.walks import Walker
+from cluster.watcher import WorkerFailure
+from cluster.worker import Receipt
+from cluster.workers import Event, OnReady, WorkerPool
+from generators.base import Failure, Job, Outcome, StageSpec
+
+
+class Engine(ABC):
+    """Advances walks with the workers of an executor; one loop in one thread."""
+
+    def __init__(
+        self,
+        executor: Executor,
+        root: Path,
+        options: EngineOptions,
+        *,
+        probe: Sequence[tuple[str, str]] = (),
+        on_notice: Callable[[str], None] = lambda text: None,
+        on_failure: Callable[[WorkerFailure], None] = lambda failure: None,
+        on_ready: OnReady = lambda folder, seconds, taken_over: None,
+        journal: SpanJournal | None = None,
+    ) -> None:
+        """`probe` are (path, digest) of files that workers may be able to read."""
+        self._executor, self._now = executor, executor.now
+        self._pool = WorkerPool(
+            executor,
+            root,
+            options,
+            list(probe),
+            on_notice,
+            on_failure,
+            on_ready,
+            journal or SpanJournal(),
+        )
+        self._allocator = Allocator(self._pool)
+        self._queues: dict[str, StageQueue] = {}
+        self._waiting: dict[str, list[Walker[Any]]] = defaultdict(list)
+        """By key, the walks that wait for a record."""
+        self._refused: list[Event] = []
+
+    # ------------------------------------------------------------- where records are
+
+    @abstractmethod
+    def _lookup(self, job: Job) -> Outcome[Any] | None:
+        """The outcome of a job, where it is known."""
+
+    @abstractmethod
+    def _keep(self, queue: StageQueue, receipt: Receipt) -> Iterable[str]:
+        """Keep the records of a batch; their keys."""
+
+    @abstractmethod
+    def _keep_failures(self, queue: StageQueue, failed: FailedJobs) -> Iterable[str]:
+        """Keep failures that no worker could; their keys."""
+
+    @abstractmethod
+    def _ended(self, walker: Walker[Any], outcome: Outcome[Any]) -> None:
+        """A walk has come to its end."""
+
+    # ---------------------------------------------------------------------- the turn
+
+    def _turn(self, timeout_s: float, *bells: Ref) -> None:
+        """Give stages workers, workers batches, and walks what has come of them."""
+        self._handle(self._allocator.allocate(self._queues.values()))
+        self._dispatch()
+        self._handle(self._pool.collect(timeout_s, *bells))
+
+    def _dispatch(self) -> None:
+        self._pool.dispatch()
+
+    def _advance(self, walker: Walker[Any]) -> None:
+        outcome = walker.advance(self._lookup)
+        if outcome is not None:
+            self._ended(walker, outcome)
+        elif walker.pending is not None:
+            for job in walker.pending.missing:
+                self._request(job, walker)
+
+    def _request(self, job: Job, walker: Walker[Any]) -> None:
+        """Queue a job for a walk, unless it is queued for another."""
+        is_queued = job.key in self._waiting
+        self._waiting[job.key].append(walker)
+        if is_queued:
+            return
+        queue = self._queue_of(job.spec)
+        if queue.unusable is None:
+            queue.add(job)
+        else:
+            failure = Failure(queue.unusable, queue.unusable_fault)
+            self._refused.append((queue, [(job, failure)]))
+
+    def _queue_of(self, spec: StageSpec) -> StageQueue:
+        if spec.digest not in self._queues:
+            queue = self._queues[spec.digest] = self._new_queue(spec)
+            queue.max_workers = self._executor.most_workers(spec.placement)
+        return self._queues[spec.digest]
+
+    def _new_queue(self, spec: StageSpec) -> StageQueue:
+        return StageQueue(spec, len(self._queues), self._now)
+
+    def _handle(self, events: Iterable[Event]) -> None:
+        """Keep what was made and what failed, and advance the walks."""
+        failed: dict[str, FailedJobs] = defaultdict(list)
+        refused, self._refused = self._refused, []
+        for queue, outcome in (*events, *refused):
+            if isinstance(outcome, Receipt):
+                self._deliver(self._keep(queue, outcome))
+            else:
+                failed[queue.spec.digest] += outcome
+        for digest, failed_jobs in failed.items():
+            if failed_jobs:
+                self._deliver(self._keep_failures(self._queues[digest], failed_jobs))
+
+    def _deliver(self, keys: Iterable[str]) -> None:
+        for key in keys:
+            for walker in self._waiting.pop(key, ()):
+                walker.missing -= 1
+                if walker.missing == 0:
+                    self._advance(walker)

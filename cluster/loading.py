@@ -1,0 +1,98 @@
+"""Loads a stage from its spec, and says what an exception of a stage means."""
+
+from __future__ import annotations
+
+import atexit
+import gc
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+from cluster.server_process import ServerError, ServerProcess, bypass_proxies, log_path
+from generators.base import ServerCommand, StageSpec, imported
+from generators.checkpoints import on_this_machine
+from generators.secrets import know, without_keys
+
+_servers: dict[ServerCommand, ServerProcess] = {}
+"""Running servers of this process, which stages of one command share."""
+
+StageFault = Literal["raised", "out of memory", "broken"]
+"""What an exception says of the process that computed a batch: a record is at fault, a
+smaller batch may succeed, or the process can no longer be trusted (a CUDA error)."""
+
+
+def load_class(target: str) -> Callable[..., Any]:
+    """Return the class that `module:Class` names; ValueError says what is wrong with it."""
+    module, separator, name = target.partition(":")
+    if not separator:
+        raise ValueError(f"stage {target!r} is not of the form 'module:Class'")
+    try:
+        return imported(target)  # type: ignore[no-any-return]
+    except AttributeError:
+        raise ValueError(f"module {module!r} has no class {name!r}") from None
+
+
+def load_stage(spec: StageSpec, **options: Any) -> Any:
+    """Return the loaded stage of `spec`; `options` replace those of the spec.
+
+    A server of its own is started, unless `options` name one, and ends with this process.
+    """
+    know(spec.secrets)
+    make = load_class(spec.target)
+    if spec.placement.server is not None and "base_url" not in options:
+        options["base_url"] = _server_url(spec.placement.server)
+    return make(**{**spec.settings, **on_this_machine(spec.options), **options})
+
+
+def _server_url(command: ServerCommand) -> str:
+    """The URL of a running server of this command; ServerError when it cannot be used."""
+    server = _servers.get(command)
+    if server is None or server.has_ended():
+        bypass_proxies()
+        folder = Path(tempfile.gettempdir()) / "plait"
+        server = ServerProcess(command, log_path(folder, command.name))
+        server.wait_ready()
+        _servers[command] = server
+    return server.url
+
+
+@atexit.register
+def stop_servers() -> None:
+    """End the servers that stages of this process have started."""
+    while _servers:
+        _servers.popitem()[1].stop()
+
+
+def stage_fault(error: Exception) -> StageFault:
+    """Return what follows from an exception of a stage; free memory where that ran out."""
+    text = str(error)
+    names = {c.__name__ for c in type(error).__mro__}
+    if "OutOfMemoryError" in names or "out of memory" in text.lower():
+        # The frames of the error still hold the batch's tensors.
+        traceback.clear_frames(error.__traceback__)
+        _release_memory()
+        return "out of memory"
+    return "broken" if "CUDA error" in text else "raised"
+
+
+def error_text(error: BaseException) -> str:
+    """Return kind, message and the innermost line of code of an error, without keys.
+
+    One about a server ends with the server's own words instead.
+    """
+    if isinstance(error, ServerError):
+        return without_keys(str(error))
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    return without_keys(f"{type(error).__name__}: {error}{where}")
+
+
+def _release_memory() -> None:
+    """Free what nothing refers to any more, device memory included."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()

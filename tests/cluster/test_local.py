@@ -1,0 +1,235 @@
+"""Walks that come and go on stages of this process, as servers and notebooks have them."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import stages
+from trial import LIGHT, as_asked, painter, writer
+
+from cluster.local import STOPPING, LocalEngine, LocalStages
+from cluster.walks import drive
+from generators.base import Failure, Fault, Job, Outcome, Result, Walk
+from generators.document import Document, ImageRequest, Request, Sample, Text, Turn
+from generators.system import Repetition, System, answer
+from pipelines.composition import text_only
+
+
+def walk(system: System, text: str, seed: int = 0) -> Walk[Document]:
+    turns = (Turn("user", (Text(text),)),)
+    asked = Sample(id="query", category="c", field="f", turns=turns)
+    return answer(system, asked, Repetition(as_asked, seed))
+
+
+SYSTEM = System(name="trial", draft=writer(pictures=2), render=painter(), max_images=2)
+TEXT = replace(SYSTEM, render=None, compose=text_only)
+
+
+class Live:
+    """An engine in a thread of its own, whose stages compute once the gate is open."""
+
+    def __init__(self, patience_s: float = 0.0) -> None:
+        self.open, self.begun = threading.Event(), threading.Event()
+        self.batches: list[tuple[str, int]] = []
+        self.ended: dict[str, Outcome[Any]] = {}
+        self._changed = threading.Condition()
+        self._stages = LocalStages()
+        self.engine = LocalEngine(self._gated, patience_s=patience_s)
+        self.thread = threading.Thread(target=self.engine.run, daemon=True)
+        self.thread.start()
+
+    def _gated(self, spec: Any) -> Callable[..., Any]:
+        def stage(inputs: list[Any]) -> Any:
+            self.begun.set()
+            assert self.open.wait(20)
+            self.batches.append((spec.name, len(inputs)))
+            return self._stages.stage(spec)(inputs)
+
+        return stage
+
+    def add(self, name: str, asked: Walk[Any]) -> Any:
+        def end(outcome: Outcome[Any]) -> None:
+            with self._changed:
+                assert name not in self.ended, "a walk ends once"
+                self.ended[name] = outcome
+                self._changed.notify_all()
+
+        return self.engine.add(asked, end)
+
+    def wait(self, count: int) -> dict[str, Outcome[Any]]:
+        with self._changed:
+            assert self._changed.wait_for(lambda: len(self.ended) >= count, 20)
+            return dict(self.ended)
+
+    def stop(self) -> None:
+        self.engine.stop()
+        self.open.set()
+        self.thread.join(20)
+        assert not self.thread.is_alive()
+
+
+@pytest.fixture
+def live() -> Iterator[Live]:
+    live = Live()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def patient() -> Iterator[Live]:
+    live = Live(patience_s=0.5)
+    live.open.set()
+    yield live
+    live.stop()
+
+
+def test_walks_that_run_together_end_as_each_alone(live: Live) -> None:
+    live.add("first", walk(SYSTEM, "first"))
+    assert live.begun.wait(20)
+    for i in range(6):
+        live.add(str(i), walk(SYSTEM, f"text {i}", seed=i))
+    live.open.set()
+    ended = live.wait(7)
+    for i in range(6):
+        alone = drive(walk(SYSTEM, f"text {i}", seed=i), LocalStages().outcomes)
+        assert isinstance(alone, Result)
+        assert ended[str(i)] == alone
+    # One alone, then batches of those that have come meanwhile, of at most 4.
+    assert live.batches[0] == ("writer", 1)
+    assert max(size for _, size in live.batches) == LIGHT.batch_size == 4
+    assert len(live.batches) < 14
+
+
+def test_a_batch_waits_for_further_walks_unless_it_is_full(patient: Live) -> None:
+    for i in range(4):
+        patient.add(str(i), walk(SYSTEM, f"{i}"))
+    patient.wait(4)
+    assert patient.batches == [("writer", 4), ("painter0", 4), ("painter0", 4)]
+
+
+def test_equal_walks_are_computed_each(patient: Live) -> None:
+    for i in range(3):
+        patient.add(str(i), walk(TEXT, "the same"))
+    patient.wait(3)
+    assert patient.batches == [("writer", 3)]
+
+
+def test_the_oldest_walk_is_not_overtaken(live: Live) -> None:
+    """Its pictures are drawn before the drafts of walks that came later."""
+    slow = replace(LIGHT, batch_size=1)
+    system = System(name="trial", draft=writer(slow), render=painter(placement=slow))
+    for i in range(3):
+        live.add(str(i), walk(system, f"{i}"))
+    live.open.set()
+    assert list(live.wait(3)) == ["0", "1", "2"]
+    assert [name for name, _ in live.batches] == ["writer", "painter0"] * 3
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_dropped_walk_goes_no_further(live: Live, begun: bool) -> None:
+    if not begun:
+        live.add("first", walk(TEXT, "first"))
+        assert live.begun.wait(20)
+    dropped = live.add("dropped", walk(SYSTEM, "dropped"))
+    if begun:
+        assert live.begun.wait(20)
+    live.engine.drop(dropped)
+    live.add("next", walk(TEXT, "next"))
+    live.open.set()
+    live.wait(1 if begun else 2)
+    assert "dropped" not in live.ended
+    assert {name for name, _ in live.batches} == {"writer"}
+    assert sum(size for _, size in live.batches) == 2
+
+
+def test_one_record_that_raises_fails_alone(patient: Live) -> None:
+    for text in ("a", "b !raise", "c", "d"):
+        patient.add(text, walk(SYSTEM, text))
+    ended = patient.wait(4)
+    failure = ended.pop("b !raise")
+    assert isinstance(failure, Failure)
+    assert (failure.fault, "cannot draft" in failure.reason) == (Fault.ERROR, True)
+    assert all(isinstance(o, Result) for o in ended.values())
+
+
+def test_out_of_memory_halves_the_batch_and_remembers(patient: Live) -> None:
+    system = replace(TEXT, draft=writer(memory=2))
+    for turn in range(2):
+        for i in range(4):
+            patient.add(f"{turn}{i}", walk(system, f"{i}"))
+        patient.wait(4 * (turn + 1))
+    assert all(isinstance(o, Result) for o in patient.ended.values())
+    assert [size for _, size in patient.batches] == [4, 2, 2, 2, 2]
+
+
+def test_a_cuda_error_ends_all_work(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any) -> Any:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(stages.Writer, "_draft", broken)
+    live.add("first", walk(SYSTEM, "first"))
+    live.open.set()
+    live.wait(1)
+    live.add("second", walk(SYSTEM, "second"))
+    for outcome in live.wait(2).values():
+        assert isinstance(outcome, Failure)
+        assert "illegal memory access" in outcome.reason
+    assert live.engine.broken
+
+
+def test_stopping_ends_what_waits_and_lets_the_batch_finish(live: Live) -> None:
+    live.add("first", walk(TEXT, "first"))
+    assert live.begun.wait(20)
+    live.add("waits", walk(TEXT, "waits"))
+    live.engine.stop()
+    assert live.wait(1) == {"waits": Failure(STOPPING, Fault.DIED)}
+    live.add("late", walk(TEXT, "late"))
+    assert live.wait(2)["late"] == Failure(STOPPING, Fault.DIED)
+    live.open.set()
+    assert isinstance(live.wait(3)["first"], Result)
+    live.thread.join(20)
+    assert not live.thread.is_alive()
+
+
+def test_requests_to_a_server_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    remote = replace(LIGHT, batch_size=1, endpoint="http://127.0.0.1:9", concurrency=3)
+    together, draft = threading.Barrier(3, timeout=20), stages.Writer._draft
+
+    def meet(stage: Any, request: Any) -> Any:
+        together.wait()
+        return draft(stage, request)
+
+    monkeypatch.setattr(stages.Writer, "_draft", meet)
+    monkeypatch.setattr(stages.Writer, "concurrent", True, raising=False)
+    asked = [Request((Turn("user", (Text(f"{i}"),)),)) for i in range(3)]
+    outcomes = LocalStages().outcomes([Job(writer(remote), a, "x") for a in asked])
+    assert all(isinstance(o, Result) for o in outcomes)
+
+
+def test_a_walk_that_raises_fails_alone(live: Live) -> None:
+    def wrong() -> Walk[Document]:
+        yield []
+        raise ZeroDivisionError("a defect")
+
+    live.open.set()
+    live.add("wrong", wrong())
+    live.add("right", walk(TEXT, "right"))
+    ended = live.wait(2)
+    assert "a defect" in ended["wrong"].reason  # type: ignore[union-attr]
+    assert isinstance(ended["right"], Result)
+
+
+def test_stages_in_a_notebook_answer_in_order_and_raise_what_cannot_be_loaded() -> None:
+    local = LocalStages()
+    jobs = [Job(painter(), ImageRequest(f"{i}", seed=i), "x") for i in range(9)]
+    one_by_one = [LocalStages().outcomes([job])[0] for job in jobs]
+    assert local.outcomes(jobs) == one_by_one
+    assert local.outcomes([]) == []
+    broken = replace(painter(), target="stages:Unloadable")
+    with pytest.raises(FileNotFoundError, match="weights"):
+        local.outcomes([replace(jobs[0], spec=broken)])
+    assert local.outcomes(jobs[:1]) == one_by_one[:1]

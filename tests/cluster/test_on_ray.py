@@ -1,0 +1,233 @@
+"""What only Ray shows: workers that are processes, and processes that are killed for real.
+
+`make soak` runs many more seeds of the same.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from faults import command, disturbed, undisturbed
+from ray.exceptions import RayError, RuntimeEnvSetupError
+from trial import (
+    LIGHT,
+    Witness,
+    as_asked,
+    board,
+    outcomes,
+    painter,
+    plan_of,
+    run,
+    sample,
+    writer,
+)
+
+from cluster.executors import on_ray
+from cluster.plan import Plan
+from cluster.tracing.sessions import read_sessions
+from cluster.watcher import LOG, StageProgress
+from generators.base import Failure, Fault
+from generators.system import System
+from pipelines.composition import text_only
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.mark.usefixtures("ray_address")
+def test_processes_make_what_threads_make_whatever_the_batch_size(tmp_path: Path) -> None:
+    samples, boards = [sample(i) for i in range(9)], []
+    for size, executor in ((1, "ray"), (16, "local")):
+        placement = replace(LIGHT, batch_size=size)
+        plan = plan_of(samples, write=writer(placement), paint=[painter(0, placement)])
+        run(plan, tmp_path / executor, executor=executor)
+        boards.append(board(plan, tmp_path / executor))
+    assert boards[0] == boards[1]
+
+
+def two_writers(log: Path, texts: Sequence[str], declared: str) -> Plan:
+    """The session's Ray has 4 CPUs: one worker at a time."""
+    wide = replace(LIGHT, num_cpus=3)
+    specs = [replace(writer(wide, style=s, log=log), name=s) for s in ("first", "second")]
+    systems = [
+        System(name=s.name, draft=replace(s, stage=declared), compose=text_only)
+        for s in specs
+    ]
+    samples = [sample(i, text) for i, text in enumerate(texts)]
+    return Plan(systems=systems, samples=samples, scorers=[], prompt=as_asked)
+
+
+@pytest.mark.usefixtures("ray_address")
+@pytest.mark.parametrize("declared", ["writer", ""])
+def test_two_stages_share_a_process_unless_they_are_the_user_s(
+    tmp_path: Path, declared: str
+) -> None:
+    log = tmp_path / "log"
+    plan = two_writers(log, [""] * 6, declared)
+    assert run(plan, tmp_path / "run").counts["done"] == 12
+    first, second = (x for x in log.read_text().splitlines() if "load" in x)
+    assert (first == second) is bool(declared)
+    (session,) = read_sessions(tmp_path / "run")
+    assert [w.stage for w in session.workers] == ["first", "second"]
+    assert session.workers[0].end <= session.workers[1].begin
+    assert all(w.ready is not None and w.batches for w in session.workers)
+
+
+@pytest.mark.usefixtures("ray_address")
+def test_a_record_that_kills_or_hangs_its_process_is_set_aside_and_all_is_logged(
+    tmp_path: Path,
+) -> None:
+    texts = ["", "!raise", "!kill", "!hang", "!complain"]
+    samples = [sample(i, text) for i, text in enumerate(texts)]
+    place = replace(LIGHT, batch_size=1, batch_timeout_s=1.0)
+    plan, witness = plan_of(samples, write=writer(place), paint=[painter()]), Witness()
+    run(plan, tmp_path, witness)
+    ended = {id: o for (_, id), o in outcomes(plan, tmp_path).items()}
+    faults = {s.id: o.fault for s in samples if isinstance(o := ended[s.id], Failure)}
+    assert list(faults.values()) == [Fault.ERROR, Fault.DIED, Fault.TIMEOUT]
+    assert {(f.stage, f.kind) for f in witness.failures} == {
+        ("writer", "died"),
+        ("writer", "timed out"),
+    }
+    about = json.loads((tmp_path / "manifest.json").read_text())["worker_failures"]
+    assert about["total"] == len(witness.failures) >= 6  # three for each of the two
+    run(plan_of(samples[:1], write=writer(place)), tmp_path)
+    again = json.loads((tmp_path / "manifest.json").read_text())["worker_failures"]
+    assert again == about  # of all commands
+
+    log = (tmp_path / LOG).read_text()
+    for text in (
+        "complaint about 'query 4 !complain'",
+        "complaint of a native library",
+        "Traceback (most recent call last)",
+        "cannot draft 'query 1 !raise'",
+    ):
+        assert text in log
+    assert log.count("took longer than 1 s") >= 3
+    (session, _) = read_sessions(tmp_path)
+    lost = [d for w in session.workers for d in w.did if d.name == "lost"]
+    assert len(lost) >= 6
+
+
+NO_ENVIRONMENT = RuntimeEnvSetupError("Could not create the actor.\nTypeError: no path")
+NO_IMPORT = RayError(
+    "The actor died because of an error raised in its creation task, ray::Worker\n"
+    "ImportError: no module"
+)
+KILLED = RayError(
+    "The actor died.\n\tWorker killed by SIGKILL. Some common causes include: x"
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason", "refused"),
+    [
+        (NO_ENVIRONMENT, "TypeError: no path", True),
+        (NO_IMPORT, "ImportError: no module", True),
+        (KILLED, "Worker killed by SIGKILL.", False),
+    ],
+)
+def test_what_ray_says_of_a_lost_host(error: Exception, reason: str, refused: bool) -> None:
+    lost = on_ray.host_lost(error)
+    assert (str(lost), lost.refused) == (reason, refused)
+
+
+@pytest.mark.parametrize(
+    ("address", "env", "fixed"),
+    [(None, {}, True), ("auto", {}, False), (None, {"RAY_ADDRESS": "auto"}, False)],
+)
+def test_a_ray_that_a_run_starts_for_itself_never_grows(
+    monkeypatch: pytest.MonkeyPatch, address: str | None, env: dict[str, str], fixed: bool
+) -> None:
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    assert on_ray.is_local(address) is fixed
+
+
+# ------------------------------------------------------------------- drivers and kills
+
+
+@pytest.fixture(scope="module")
+def calm(tmp_path_factory: pytest.TempPathFactory, trial_env: dict[str, str]) -> bytes:
+    return undisturbed(tmp_path_factory.mktemp("calm") / "run", trial_env)
+
+
+@pytest.mark.parametrize("seed", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_kills_at_random_moments_change_nothing(
+    tmp_path: Path, trial_env: dict[str, str], calm: bytes, seed: int
+) -> None:
+    disturbance = disturbed(tmp_path / "run", trial_env, seed, calm)
+    assert disturbance.worker_kills + disturbance.driver_kills >= 1
+    assert (disturbance.missing, disturbance.duplicated) == (0, 0)
+    assert disturbance.identical
+
+
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)]
+)
+def test_a_signal_leaves_a_store_that_resumes(
+    tmp_path: Path, trial_env: dict[str, str], calm: bytes, number: signal.Signals
+) -> None:
+    root, log = tmp_path / "run", tmp_path / "log"
+    pipe: Any = subprocess.PIPE
+    driver = subprocess.Popen(
+        command(root, log), env=trial_env, stdout=pipe, stderr=pipe, text=True
+    )
+    deadline = time.monotonic() + 60
+    while not list(root.glob("stages/writer*/part-*")):
+        assert driver.poll() is None, driver.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    driver.send_signal(number)
+    assert driver.wait(timeout=60) == 128 + number
+    manifest = json.loads((root / "manifest.json").read_text())
+    assert manifest["status"] == "interrupted"
+    assert manifest["counts"]["missing"] > 0
+    assert not (root / "run.lock").exists()
+    again = subprocess.run(command(root, log), env=trial_env, capture_output=True)
+    assert again.returncode == 1  # the poisoned records, as in the calm run
+    assert (root / "leaderboard.json").read_bytes() == calm
+
+
+class Backlog(Witness):
+    """Watches how much waits and how large this process grows."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_ahead = 0
+        self.sizes: list[int] = []
+
+    def turn(self, stages: Sequence[StageProgress]) -> None:
+        super().turn(stages)
+        by_name = {s.name: sum(s.outcomes.values()) for s in stages}
+        ahead = by_name.get("painter0", 0) - by_name.get("measure", 0)
+        self.most_ahead = max(self.most_ahead, ahead)
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        self.sizes.append(pages * 4096)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("ray_address")
+def test_memory_stays_bounded_when_the_last_stage_is_slow(tmp_path: Path) -> None:
+    """Pictures wait in the store, not in the driver and not in Ray's object store."""
+    import ray
+
+    one = replace(LIGHT, batch_size=4)
+    large = painter(0, one, pixels=512)
+    plan = plan_of([sample(i) for i in range(120)], paint=[large], measure=one, sleep_s=0.3)
+    witness = Backlog()
+    assert run(plan, tmp_path, witness).counts["scored"] == 120
+    assert witness.most_ahead > 50, "the slow stage was not slow enough to show anything"
+    stored = sum(p.stat().st_size for p in tmp_path.glob("stages/painter*/part-*"))
+    assert stored > 80 << 20
+    assert max(witness.sizes) - witness.sizes[0] < 40 << 20
+    used = ray.cluster_resources()["object_store_memory"]
+    free = ray.available_resources().get("object_store_memory", used)
+    assert used - free < 40 << 20

@@ -1,0 +1,537 @@
+"""Who gets a worker, whose worker leaves, and what a death is charged to.
+
+The real scheduler and workers on a virtual clock; see `executors/simulated.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from stages import Writer
+from trial import LIGHT, Witness, as_asked, outcomes, painter, plan_of, run, sample, writer
+
+from cluster.executors.base import HostLost
+from cluster.executors.simulated import SimulatedExecutor, SimulatedHost, Speeds, World
+from cluster.placement import Node, Resources
+from cluster.plan import Plan
+from cluster.run import RunResult
+from generators.base import Placement, StageSpec
+from generators.system import System
+from pipelines.composition import text_only
+
+GPU = Placement(num_gpus=1, batch_size=1)
+CPU = Placement(num_cpus=1, batch_size=1)
+HOUR = 3600.0
+
+
+def node(gpus: float = 0, cpus: float = 8, name: str = "n") -> Node:
+    return Node(name, Resources(cpus, gpus), f"address of {name}")
+
+
+@dataclass(frozen=True)
+class Told(Speeds):
+    """Remembers what hosts were told: the method and the stage, in order."""
+
+    told: list[tuple[str, str]] = field(default_factory=list)
+
+    def of(self, spec: StageSpec, method: str, records: int) -> float:
+        self.told.append((method, spec.name))
+        return super().of(spec, method, records)
+
+    def count(self, method: str) -> Counter[str]:
+        return Counter(name for what, name in self.told if what == method)
+
+
+@dataclass
+class Ran:
+    """A run that has ended."""
+
+    result: RunResult
+    world: World
+    speeds: Told
+    witness: Witness
+
+    @property
+    def loads(self) -> list[str]:
+        """The stages in the order in which hosts were told to load them."""
+        return [name for method, name in self.speeds.told if method in ("load", "host")]
+
+    @property
+    def kinds(self) -> list[str]:
+        return [failure.kind for failure in self.witness.failures]
+
+
+def ran(
+    plan: Plan,
+    root: Path,
+    *nodes: Node,
+    speeds: Told | None = None,
+    at: Sequence[tuple[float, Callable[[World], Any]]] = (),
+    executor: type[SimulatedExecutor] = SimulatedExecutor,
+    **options: Any,
+) -> Ran:
+    """Run a plan on nodes to which things happen at moments of the clock."""
+    speeds = speeds or Told()
+    world, witness = World(nodes, speeds), Witness()
+    world.at(2 * HOUR, lambda: pytest.fail("still not at its end"))
+    for moment, what in at:
+        world.at(moment, lambda what=what: what(world))
+    result = run(plan, root, witness, executor=nullcontext(executor(world)), **options)
+    assert not world.overbooked
+    return Ran(result, world, speeds, witness)
+
+
+def job(
+    queries: int, write: Placement, draw: Placement = CPU, *, own: bool = True, **about: Any
+) -> Plan:
+    """Stages that write, draw and measure; with `own` they are plait's own classes."""
+    specs = [writer(write), painter(0, draw)]
+    if own:
+        specs = [replace(spec, stage=spec.name, **about) for spec in specs]
+    samples = [sample(i) for i in range(queries)]
+    return plan_of(samples, write=specs[0], paint=specs[1:], measure=CPU)
+
+
+def writing(queries: int, place: Placement, **about: Any) -> Plan:
+    """One stage alone."""
+    system = alone("writer", place, **about)
+    samples = [sample(i) for i in range(queries)]
+    return Plan(systems=[system], samples=samples, scorers=[], prompt=as_asked)
+
+
+def alone(name: str, place: Placement, **about: Any) -> System:
+    """A system that writes only."""
+    return System(
+        name=name, draft=replace(writer(place), name=name, **about), compose=text_only
+    )
+
+
+# -------------------------------------------------------------------- who gets a worker
+
+
+@pytest.mark.parametrize(
+    ("gpus", "loads"),
+    [
+        # Stages take turns where one fits: the first is drained before it leaves.
+        (1, ["writer", "painter0", "measure"]),
+        (2, ["writer", "painter0", "measure"]),
+    ],
+)
+def test_stages_with_gpus_take_turns_or_stand_side_by_side(
+    tmp_path: Path, gpus: int, loads: list[str]
+) -> None:
+    made = ran(job(3, GPU, GPU), tmp_path, node(gpus), speeds=Told(record_s=30.0))
+    assert made.result.counts["scored"] == 3
+    assert made.loads == loads
+    first = [name for method, name in made.speeds.told if method == "run"]
+    assert (first == sorted(first, key=loads.index)) == (gpus == 1)
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "queries", "workers"),
+    [(1, 16, 1), (1, 18, 2), (8, 120, 1), (8, 160, 2), (64, 128, 1), (64, 256, 2)],
+)
+def test_what_is_worth_a_second_worker_is_a_number_of_batches_or_of_records(
+    tmp_path: Path, batch_size: int, queries: int, workers: int
+) -> None:
+    """16 batches or 128 records, whichever is less, but two batches at least."""
+    plan = writing(queries, replace(GPU, batch_size=batch_size))
+    assert ran(plan, tmp_path, node(2)).speeds.count("load") == {"writer": workers}
+
+
+def test_a_stage_grows_only_when_no_other_waits_for_resources(tmp_path: Path) -> None:
+    systems = [alone("long", GPU), alone("wide", replace(GPU, num_gpus=2), version=2)]
+    plan = replace(writing(20, GPU), systems=systems)
+    made = ran(plan, tmp_path, node(3))
+    assert made.speeds.count("load") == {"long": 1, "wide": 1}
+    made = ran(replace(plan, systems=systems[:1]), tmp_path / "alone", node(3))
+    assert made.speeds.count("load") == {"long": 2}
+
+
+def test_limits_of_workers_and_endpoints_are_kept(tmp_path: Path) -> None:
+    two = writing(60, replace(CPU, workers=2))
+    assert ran(two, tmp_path / "a", node()).speeds.count("load") == {"writer": 2}
+    remote = writing(60, replace(CPU, endpoint="http://x/v1"))
+    assert ran(remote, tmp_path / "b", node()).speeds.count("load") == {"writer": 1}
+
+
+def test_only_workers_whose_resources_are_needed_leave(tmp_path: Path) -> None:
+    """What waits for a GPU sends no stage on CPUs away, and it is not loaded again."""
+    samples = [sample(i) for i in range(4)]
+    plan = plan_of(
+        samples, write=writer(GPU), paint=[painter(0, CPU), painter(1, GPU)], measure=GPU
+    )
+    loads = Counter(ran(plan, tmp_path, node(1)).loads)
+    assert loads["painter0"] == 1
+
+
+def test_room_is_made_where_fewest_must_leave(tmp_path: Path) -> None:
+    """Two small workers stand on one node, one that is as wide as needed on the other."""
+    wide = replace(GPU, num_gpus=2)
+    small = [alone("a", GPU), alone("b", GPU, version=2)]
+    last = System(name="d", draft=replace(writer(), name="e"), render=painter(7, wide))
+    systems = [*small, alone("c", wide, version=3), last]
+    plan = replace(writing(2, GPU), systems=systems)
+    ends: list[str] = []
+
+    class Watched(SimulatedExecutor):
+        def start(self, placement: Placement, place: Node, given: Any) -> SimulatedHost:
+            host = super().start(placement, place, given)
+            kill = host.kill
+            host.kill = lambda: ends.append(host.worker.spec.name) or kill()  # type: ignore
+            return host
+
+    nodes, slow = (node(2), node(2, name="m")), Slow("e", 100.0)
+    assert ran(plan, tmp_path, *nodes, speeds=slow, executor=Watched).result.failed == 0
+    assert ends[0] == "c"
+
+
+@pytest.mark.parametrize(
+    ("fixed", "after"),
+    [(True, range(60)), (False, range(600, 800))],
+    ids=["fixed", "grows"],
+)
+def test_what_fits_nowhere_is_given_up_and_the_rest_goes_on(
+    tmp_path: Path, fixed: bool, after: range
+) -> None:
+    """At once only where no node can come."""
+
+    class Fixed(SimulatedExecutor):
+        pass
+
+    Fixed.fixed = fixed
+    plan = job(3, CPU, replace(GPU, num_gpus=8))
+    made = ran(plan, tmp_path, node(1), executor=Fixed)
+    assert (made.result.counts["failed"], int(made.world.now) in after) == (3, True)
+    assert "needs 8 GPU" in made.witness.notices[0]
+    assert made.speeds.count("run")["writer"] == 3
+
+
+def test_a_node_that_comes_is_used(tmp_path: Path) -> None:
+    joins = (300.0, lambda world: world.join(node(1, name="m")))
+    made = ran(job(3, GPU), tmp_path, node(0), at=[joins])
+    assert made.result.counts["scored"] == 3
+
+
+# --------------------------------------------------------------- idle workers load stages
+
+
+def test_an_idle_worker_loads_the_next_stage(tmp_path: Path) -> None:
+    """No process is started for it, though there would be room."""
+    plan = job(3, CPU)
+    plan.scorers[0].stages = (plan.scorers[0].stage,)  # type: ignore[misc]
+    made = ran(plan, tmp_path, node(0, 1))
+    assert made.speeds.count("describe") == {"writer": 1, "measure": 1}
+    assert made.speeds.count("host") == {"painter0": 1}
+    assert made.result.counts["scored"] == 3
+
+
+@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"stage": ""},
+        {"secrets": ("API_KEY",)},
+        {"placement": GPU},
+        {"placement": replace(CPU, endpoint="http://x/v1")},
+        {"placement": replace(CPU, num_cpus=0.5)},
+        {"placement": replace(CPU, memory_gib=1)},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+def test_what_a_process_must_not_share(
+    tmp_path: Path, change: dict[str, Any], which: int
+) -> None:
+    """A user's class, secrets, GPUs, an endpoint, and needs that differ."""
+    plan = job(2, CPU)
+    system = plan.systems[0]
+    changed = replace(system.stages[which], **change)
+    part = {"draft": changed} if which == 0 else {"render": changed}
+    plan = replace(plan, systems=[replace(system, **part)], scorers=[])
+    place = Node("n", Resources(8, 1, 2**30), "n")
+    made = ran(plan, tmp_path, place)
+    assert made.speeds.count("describe").total() == 2
+    assert made.speeds.count("host").total() == 0
+
+
+@pytest.mark.parametrize(
+    ("queries", "seconds", "workers"),
+    [
+        (2, 15.0, 1),  # too little to load the stage for
+        (16, 15.0, 2),  # the writer's process helps to draw
+    ],
+)
+def test_an_idle_worker_helps_a_stage_with_much_work(
+    tmp_path: Path, queries: int, seconds: float, workers: int
+) -> None:
+    plan = job(queries, CPU)
+    speeds = Slow("painter0", seconds)
+    made = ran(replace(plan, scorers=[]), tmp_path, node(0, 2), speeds=speeds)
+    assert Counter(made.loads)["painter0"] == workers
+    assert made.speeds.count("describe").total() == 2
+
+
+class Slow(Told):
+    """One stage takes longer than the others."""
+
+    def __init__(self, stage: str, seconds: float) -> None:
+        super().__init__()
+        object.__setattr__(self, "slow", (stage, seconds))
+
+    def of(self, spec: StageSpec, method: str, records: int) -> float:
+        stage, seconds = self.slow  # type: ignore[attr-defined]
+        usual = super().of(spec, method, records)
+        return records * seconds if (method, spec.name) == ("run", stage) else usual
+
+
+class Picky(Writer):
+    """Cannot load in a process that has hosted another stage."""
+
+    hosts = 0
+
+    def __init__(self, **settings: Any) -> None:
+        type(self).hosts += 1
+        if type(self).hosts == 1:
+            raise MemoryError("no memory left")
+        super().__init__(**settings)
+
+
+def test_a_stage_that_cannot_load_after_another_gets_a_process_of_its_own(
+    tmp_path: Path,
+) -> None:
+    Picky.hosts = 0
+    target = f"{__name__}:Picky"
+    systems = [
+        alone("first", CPU, stage="a"),
+        alone("second", CPU, stage="b", target=target),
+    ]
+    plan = replace(writing(2, CPU), systems=systems)
+    made = ran(plan, tmp_path, node(0, 1))
+    assert made.result.counts["done"] == 4
+    assert made.speeds.count("host") == {"second": 1}
+    assert made.speeds.count("describe") == {"first": 1, "second": 1}
+    assert any("no memory left" in notice for notice in made.witness.notices)
+
+
+# ----------------------------------------------------------------- workers that never load
+
+
+class Unloadable(Writer):
+    """Cannot be loaded, but for the first `good` times."""
+
+    good = loads = 0
+
+    def __init__(self, **settings: Any) -> None:
+        type(self).loads += 1
+        if type(self).loads > type(self).good:
+            raise FileNotFoundError("no such file")
+        super().__init__(**settings)
+
+
+@pytest.mark.parametrize("good", [0, 1])
+def test_one_worker_that_cannot_load_does_not_cost_a_stage_the_others(
+    tmp_path: Path, good: int
+) -> None:
+    Unloadable.good, Unloadable.loads = good, 0
+    plan = writing(40, GPU, target=f"{__name__}:Unloadable")
+    made = ran(plan, tmp_path, node(3))
+    assert made.result.counts["done" if good else "failed"] == 40
+    assert made.speeds.count("load")["writer"] == 1 + good
+    assert any("no such file" in notice for notice in made.witness.notices)
+
+
+class Dying(SimulatedExecutor):
+    """Its hosts end while they load, for a reason that may or may not pass."""
+
+    refused = False
+
+    def start(self, placement: Placement, place: Node, given: Any) -> SimulatedHost:
+        host = super().start(placement, place, given)
+        self.world.at(self.world.now + 6.0, lambda: self._end(host))
+        return host
+
+    def _end(self, host: SimulatedHost) -> None:
+        if self.refused:
+            for answer in host._pending:
+                answer.lost = HostLost("ImportError: no module", refused=True)
+                self.ready[answer] = None
+            host._pending.clear()
+        host.end("the process was killed")
+
+
+class Refused(Dying):
+    refused = True
+
+
+@pytest.mark.parametrize(
+    ("executor", "nodes", "tried"), [(Dying, 1, 3), (Dying, 2, 6), (Refused, 2, 2)]
+)
+def test_a_stage_whose_workers_die_while_loading_is_given_up(
+    tmp_path: Path, executor: type[Dying], nodes: int, tried: int
+) -> None:
+    """After three deaths on one node, or where it cannot be started on any."""
+    names = [node(1, name=f"n{i}") for i in range(nodes)]
+    made = ran(writing(2, GPU), tmp_path, *names, executor=executor)
+    assert made.result.counts["failed"] == 2
+    assert made.speeds.count("describe")["writer"] <= tried
+    assert {"died"} == set(made.kinds)
+    reason = "ImportError: no module" if executor.refused else "3 times in a row"
+    (failed, *_) = outcomes(writing(2, GPU), tmp_path).values()
+    assert reason in failed.reason
+
+
+def test_deaths_on_nodes_that_vanish_after_them_do_not_count(tmp_path: Path) -> None:
+    """A preempted machine kills its workers some seconds before it is off the list."""
+    plan = writing(2, GPU)
+
+    def preempt(number: int) -> Callable[[World], None]:
+        def happens(world: World) -> None:
+            gone = world.listed[0]
+            for host in list(world.hosts):
+                host.end("the process was killed")
+            world.at(world.now + 2.0, lambda: world.lose(gone))
+            world.at(world.now + 40.0, lambda: world.join(node(1, name=f"m{number}")))
+
+        return happens
+
+    at = [(6.0 + 60 * i, preempt(i)) for i in range(5)]
+    made = ran(plan, tmp_path, node(1), at=at)
+    assert made.result.counts["done"] == 2
+    assert set(made.kinds) == {"lost with its node"}
+
+
+class Reserved(Told):
+    """Resources of the second worker are held by another job for an hour."""
+
+    def of(self, spec: StageSpec, method: str, records: int) -> float:
+        usual = super().of(spec, method, records)
+        held = method == "describe" and self.count("describe").total() == 2
+        return HOUR if held else usual
+
+
+def test_resources_that_others_hold_are_waited_for_while_own_workers_may_free_some(
+    tmp_path: Path,
+) -> None:
+    """On a cluster that is shared, what a node has in all says little."""
+    plan = job(60, GPU, GPU, own=False)
+    speeds = Reserved(record_s=20.0)
+    made = ran(plan, tmp_path, node(2), speeds=speeds, placement_timeout_s=60.0)
+    assert made.result.counts["scored"] == 60
+    assert any("waits for resources" in notice for notice in made.witness.notices)
+
+
+# -------------------------------------------------------------- deaths, silence, limits
+
+
+def kill(world: World) -> None:
+    """End a host of the first node."""
+    host = next(h for h in world.hosts if h.node == world.listed[0])
+    host.end("the process was killed")
+
+
+@pytest.mark.parametrize(
+    ("what", "kinds"),
+    [
+        ([(12.5, kill)], {"died"}),
+        ([(12.5, lambda w: w.lose(w.listed[0]))], {"lost with its node"}),
+        ([(12.5, lambda w: w.cut(w.listed[0], 15.0))], set()),
+        ([(12.5, lambda w: w.cut(w.listed[0], 60.0))], {"lost with its node"}),
+        (
+            [(12.5, kill), (13.0, lambda w: w.cut(w.listed[0], 25.0))],
+            {"lost with its node"},
+        ),
+    ],
+    ids=["killed", "node lost", "cut off for long", "cut off", "killed, then cut off"],
+)
+def test_a_death_is_charged_only_once_its_node_has_outlived_it(
+    tmp_path: Path, what: Any, kinds: set[str]
+) -> None:
+    """Whatever happens, nothing is lost; work goes on at the other node."""
+    names = [node(1), node(1, name="m")]
+    made = ran(writing(12, replace(GPU, workers=2)), tmp_path, *names, at=what)
+    assert made.result.counts["done"] == 12
+    assert set(made.kinds) == kinds
+    if "node" in str(kinds):
+        assert made.witness.failures[0].host == "address of n"
+
+
+def test_a_silent_node_is_named_before_it_is_given_up_and_may_come_back(
+    tmp_path: Path,
+) -> None:
+    speeds = Told(record_s=30.0)
+    at = [(12.5, lambda world: world.cut(world.listed[0], 25.0))]
+    made = ran(writing(8, GPU), tmp_path, node(1), speeds=speeds, at=at)
+    assert made.result.counts["done"] == 8
+    assert any("no sign of node address of n for 20 s" in n for n in made.witness.notices)
+    assert made.speeds.count("describe") == {"writer": 2}  # at the same node again
+
+
+def test_a_worker_that_is_silent_for_too_long_is_replaced(tmp_path: Path) -> None:
+    """It holds the interpreter's lock and cannot notice its own time limit."""
+    plan = writing(3, replace(GPU, batch_timeout_s=5.0))
+
+    def hangs(world: World) -> None:
+        world.hosts[0].slowness = 1e6
+
+    made = ran(plan, tmp_path, node(1), at=[(10.5, hangs)])
+    assert made.result.counts["done"] == 3
+    assert made.kinds == ["timed out"]
+
+
+def test_a_worker_that_loads_for_too_long_ends_its_stage(tmp_path: Path) -> None:
+    plan = writing(3, replace(GPU, load_timeout_s=60.0))
+    made = ran(plan, tmp_path, node(1), speeds=Told(load_s=1e6))
+    assert made.result.counts["failed"] == 3
+    assert made.kinds == ["timed out"]
+    assert made.world.now < 200
+
+
+class Immortal(SimulatedExecutor):
+    """Its hosts do not end when they are told to."""
+
+    def start(self, placement: Placement, place: Node, given: Any) -> SimulatedHost:
+        host = super().start(placement, place, given)
+        host.kill = lambda: None  # type: ignore[method-assign]
+        host.call = lambda *a, **k: _silent(host, *a, **k)  # type: ignore[method-assign]
+        return host
+
+
+def _silent(host: SimulatedHost, method: str, *args: Any, control: bool = False) -> Any:
+    if method == "ping":
+        return object()
+    return SimulatedHost.call(host, method, *args, control=control)
+
+
+def test_a_process_that_never_ends_is_forgotten_after_a_while(tmp_path: Path) -> None:
+    """Until then its resources count as taken."""
+    plan = job(2, GPU, GPU, own=False)
+    speeds = Told()
+    world, witness = World([node(1)], speeds), Witness()
+    executor = nullcontext(Immortal(world))
+    result = run(replace(plan, scorers=[]), tmp_path, witness, executor=executor)
+    assert result.counts["done"] == 2
+    assert world.now > 30
+
+
+def test_nothing_waits_in_vain_where_there_is_no_worker(tmp_path: Path) -> None:
+    """A run that waits for resources must not keep a core busy."""
+    joins = (500.0, lambda world: world.join(node(1, name="m")))
+    made = ran(writing(1, GPU), tmp_path, node(0), at=[joins])
+    assert made.witness.turns < 2000
+
+
+LIGHTER = replace(LIGHT, num_cpus=1)
+
+
+def test_of_equal_keys_one_is_computed_for_all_who_ask(tmp_path: Path) -> None:
+    plan = plan_of(
+        [sample(0), sample(0)], write=writer(LIGHTER), paint=[painter(0, LIGHTER)]
+    )
+    made = ran(plan, tmp_path, node())
+    assert made.result.made == 3
