@@ -37,6 +37,7 @@ MANIFEST = "manifest.json"
 EXECUTOR_VARIABLE = "PLAIT_EXECUTOR"
 Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
 """Passes on what it is given, and may keep of it what it likes."""
+_STOPPING = "stopping after the batches in flight; interrupt again to stop at once"
 _MOST_REPAIRS = 3
 """How often one command makes damaged parts again."""
 
@@ -70,29 +71,37 @@ class RunResult:
 
 @dataclass
 class _Stopper:
-    """Remembers the first signal, to stop in order; the second one stops at once."""
+    """Remembers the first signal, to stop in order; Ctrl-C after it stops at once."""
 
+    on_stop: Callable[[], None]
     number: int | None = None
-    on_stop: Callable[[], None] = field(default=lambda: None)
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None:
+    def __call__(self, number: int, frame: FrameType | None = None) -> None:
+        if self.number is None:
+            self.number = number
+            self.on_stop()
+        elif number == signal.SIGINT:
+            # Not TERM: batch systems send it to every process, and their scripts again.
             raise KeyboardInterrupt
-        self.number = number
-        self.on_stop()
+
+    def listen(self) -> None:
+        """Handle the signals from now on."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self)
 
 
 @contextmanager
-def _handling_signals(stopper: _Stopper) -> Iterator[None]:
+def _handling_signals(stopper: _Stopper) -> Iterator[Callable[[], None]]:
+    """Have the stopper listen; yields what makes it listen again."""
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(n, stopper) for n in numbers]
+    before = [(n, signal.getsignal(n)) for n in (signal.SIGINT, signal.SIGTERM)]
+    stopper.listen()
     try:
-        yield
+        yield stopper.listen
     finally:
-        for number, handler in zip(numbers, before, strict=True):
+        for number, handler in before:
             signal.signal(number, handler)
 
 
@@ -238,17 +247,23 @@ class _Work:
             self.usage = usage_of(self.plan, self.store)
 
     def _compute(self) -> None:
-        stopper, journal = _Stopper(), self.journal
+        stopper, journal = _Stopper(lambda: self.watcher.notice(_STOPPING)), self.journal
         journal.activate()
-        with (
-            _handling_signals(stopper),
-            journal.phase(STARTING_RAY) as starting,
-            opened(self.options) as executor,
-            _handling_signals(stopper),  # again: connecting, Ray sets a handler of its own
-        ):
-            starting.end()
-            with journal.phase(MAKING):
-                self._schedule(executor, stopper)
+        with _handling_signals(stopper) as listen:
+            try:
+                with (
+                    journal.phase(STARTING_RAY) as starting,
+                    opened(self.options) as executor,
+                ):
+                    listen()  # again: connecting, Ray has set a handler of its own
+                    starting.end()
+                    if stopper.number is None:
+                        with journal.phase(MAKING):
+                            self._schedule(executor, stopper)
+            except SystemExit:  # by that handler; it also has the process aborted after 3 s
+                signal.alarm(0)
+                stopper(signal.SIGTERM)
+        self.stopped_by = self.stopped_by or stopper.number
 
     def _schedule(self, executor: Executor, stopper: _Stopper) -> None:
         from cluster.schedule import Interrupted, Scheduler
@@ -264,9 +279,6 @@ class _Work:
             on_ready=self.watcher.worker_ready,
             should_stop=lambda: stopper.number is not None or self.lock.lost,
             journal=self.journal,
-        )
-        stopper.on_stop = lambda: self.watcher.notice(
-            "stopping after the batches in flight; interrupt again to stop at once"
         )
         began = time.monotonic()
         try:

@@ -130,7 +130,8 @@ class RunLog(Watcher):
         """The same of processes that had hosted another stage."""
         self._folder = root / STDERR_FOLDER
         self._offsets: dict[Path, int] = {}
-        self._guard = threading.Lock()
+        # The handler of a signal may write while the main thread does.
+        self._guard = threading.RLock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._gather_often, daemon=True)
 

@@ -74,6 +74,44 @@ def test_a_signal_leaves_a_store_that_resumes(
     assert (root / "leaderboard.json").read_bytes() == calm
 
 
+# Sends TERM to itself before or after a call of Ray's.
+TOLD_TO_STOP = """
+import os, ray, runpy, signal, sys
+name, moment, *sys.argv = sys.argv[1:]
+real = getattr(ray, name)
+def call(*args, **options):
+    if moment == "before":
+        os.kill(os.getpid(), signal.SIGTERM)
+    answer = real(*args, **options)
+    if moment == "after":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return answer
+setattr(ray, name, call)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "moment", "drafted"),
+    [("init", "before", 0), ("init", "after", 0), ("shutdown", "before", 6)],
+)
+def test_a_signal_while_ray_starts_or_ends_is_kept_from_ray(
+    tmp_path: Path, trial_env: dict[str, str], name: str, moment: str, drafted: int
+) -> None:
+    root = tmp_path / "run"
+    words = [*command(root, tmp_path / "log"), "--samples", "6"]
+    words[1:1] = ["-c", TOLD_TO_STOP, name, moment]
+    done = subprocess.run(words, env=trial_env, capture_output=True, text=True, check=False)
+    assert done.returncode == 143, done.stderr
+    manifest = json.loads((root / "manifest.json").read_text())
+    assert manifest["status"] == "interrupted"
+    assert len(Store(root).rows(writer(style="plain"))) == drafted
+    assert (root / "leaderboard.json").exists()
+    assert not (root / "run.lock").exists()
+    log = (root / "run.log").read_text()
+    assert log.index("stopping") < log.index("run ended")
+
+
 def test_a_second_driver_is_refused_while_the_first_works_on(
     tmp_path: Path, trial_env: dict[str, str], calm: bytes
 ) -> None:
