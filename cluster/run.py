@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -32,6 +32,7 @@ from cluster.tracing.results import traced
 from cluster.tracing.sessions import MAKING, STARTING_RAY
 from cluster.usage import usage_of
 from cluster.watcher import FAILURES, RunLog, Watcher
+from generators.errors import WriteError
 
 MANIFEST = "manifest.json"
 EXECUTOR_VARIABLE = "PLAIT_EXECUTOR"
@@ -132,9 +133,14 @@ def execute(
         work = _Work(plan, store, options, log, lock, journal, reading)
         try:
             work.finish(notes=notes)
-        except (KeyboardInterrupt, SystemExit):
-            manifest[FAILURES] = log.all_failures(former.get(FAILURES))
-            write_json(root / MANIFEST, manifest | {"status": "interrupted"})
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                log.notice("stopped; run the same command again to continue")
+            # A driver that took the run over writes its own, and the disk may be full.
+            if not isinstance(error, RunInUse):
+                manifest[FAILURES] = log.all_failures(former.get(FAILURES))
+                with suppress(WriteError):
+                    write_json(root / MANIFEST, manifest | {"status": "interrupted"})
             raise
         journal.close("interrupted" if work.stopped_by else "finished")
         manifest |= {

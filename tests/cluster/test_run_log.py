@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from trial import LIGHT, Witness, plan_of, run, sample, writer
 
+from cluster.plan import EngineOptions, Evaluation
+from cluster.run import execute
+from cluster.store import Store, StoreError
 from cluster.watcher import LOG, STDERR_FOLDER, RunLog, WorkerFailure
 
 
@@ -75,6 +79,10 @@ def test_notices_and_failures_are_written_down_and_passed_on(tmp_path: Path) -> 
     assert log.all_failures(first) == {"total": 2, "listed": [failure.as_json()] * 2}
 
 
+def unreadable(evaluations: Iterator[Evaluation], store: Store) -> Iterator[Evaluation]:
+    raise StoreError("Input/output error")
+
+
 @pytest.mark.ray
 @pytest.mark.usefixtures("ray_address")
 def test_a_run_logs_what_its_workers_write_and_tells_of_those_it_loses(
@@ -83,8 +91,10 @@ def test_a_run_logs_what_its_workers_write_and_tells_of_those_it_loses(
     texts = ["", "!raise", "!kill", "!hang", "!complain"]
     samples = [sample(i, text) for i, text in enumerate(texts)]
     place = replace(LIGHT, batch_size=1, batch_timeout_s=1.0)
-    witness = Witness()
-    run(plan_of(samples, write=writer(place)), tmp_path, witness)
+    witness, plan = Witness(), plan_of(samples, write=writer(place))
+    with pytest.raises(StoreError):
+        execute(plan, tmp_path, EngineOptions(), {}, witness, unreadable)
+    assert json.loads((tmp_path / "manifest.json").read_text())["status"] == "interrupted"
 
     kinds = {failure.kind for failure in witness.failures}
     assert kinds == {"died", "timed out"}
