@@ -75,20 +75,11 @@ def export_documents(
 def _documents(
     answers: Sequence[QueryAnswer],
 ) -> Iterator[tuple[Sample, Document, QueryAnswer]]:
-    """The answers that are there, in text that any program can read."""
+    """Return the answers that are there."""
     for answer in answers:
         sample, document = answer.query.sample, answer.document
         if isinstance(sample, Sample) and document is not None:
-            segments = (
-                Text(_unicode(s.text)) if isinstance(s, Text) else s
-                for s in document.segments
-            )
-            yield sample, Document(tuple(segments)), answer
-
-
-def _unicode(text: str) -> str:
-    """`text` with U+FFFD in place of lone surrogates, which older records may hold."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            yield sample, document, answer
 
 
 def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:

@@ -21,6 +21,7 @@ from trial import (
     writer,
 )
 
+from benchmarks.local import LocalScorer
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
@@ -29,12 +30,14 @@ from benchmarks.runs.inspection import describe
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.mmie.official import Output, read_outputs
 from benchmarks.tasks.task_set import TaskSet
+from cluster.local import LocalStages, drive
 from cluster.records import Item, encode
 from cluster.store import Store
-from generators.base import Kind, Result
+from generators.base import Kind, Result, Unscored
 from generators.document import Document, Draft, Image, Malformed, Sample, Text
 from generators.errors import UsageError
 from generators.system import System
+from scorers import resolve_scorer
 
 SYSTEM = System(
     name="deep", draft=writer(), condition=CONDITIONER, render=painter(), rounds=2
@@ -178,7 +181,10 @@ def test_only_a_table_has_room_for_all_repeats(
     assert [*repeats_of(run, form, repeat)] == repeats
 
 
-def test_text_of_older_records_that_is_no_unicode_is_exported(tmp_path: Path) -> None:
+@pytest.mark.models
+def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
+    tmp_path: Path,
+) -> None:
     made = experiment(sample(0), system=System(name="deep", draft=writer()))
     job = missing(made.plan, store := Store(tmp_path / "run"), Kind.DRAFT)
     assert job is not None
@@ -186,8 +192,17 @@ def test_text_of_older_records_that_is_no_unicode_is_exported(tmp_path: Path) ->
     table = encode(Kind.DRAFT, [item], [drafted], 0.0)
     i = table.column_names.index("segments")
     older = table["segments"][0].as_py().replace("?", r"\ud800")
+    assert r"\ud800" in older
     store.commit(job.spec, table.set_column(i, table.schema.field(i), [[older]]))
     run = RunData(tmp_path / "run", made, store)
+    (document,) = (answer.document for answer in run.documents("deep").values())
+    assert document is not None
+    judge, stages = resolve_scorer("judge:mmie-score", "tiny", {}), LocalStages()
+    verdict = drive(judge.judge(sample(0), document.plain), stages.outcomes)
+    assert isinstance(verdict, Result | Unscored)
+    own = Document((Text("of a user \ud83d"),))
+    judged = LocalScorer(scorer=judge, stages=stages)("What is it?", own)
+    assert judged.outcome in ("scored", "unscored")
     for form in ("mmie", "parquet"):
         export_documents(run, "deep", form, tmp_path / form)
     assert parquet(tmp_path / "parquet")["text"] == ["a\ufffdb"]
