@@ -16,6 +16,7 @@ from typing import Any
 
 from generators.base import Failure, Outcome
 from generators.document import with_strings
+from generators.visible import visible
 
 MASK = "***"
 _KEY_VARIABLE = re.compile(r"(^|_)(API_?KEY|TOKEN)$", re.IGNORECASE)
@@ -59,8 +60,9 @@ def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
 
 
 def print_error(error: BaseException) -> None:
-    """Print an error with its traceback, as Python does, without keys."""
-    print(without_keys("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+    """Print an error with its traceback, as Python does, without keys and visibly."""
+    text = without_keys("".join(traceback.format_exception(error)))
+    print(visible(text), file=sys.stderr, end="")
 
 
 def _known_keys() -> list[str]:
