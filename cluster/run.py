@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -175,7 +175,7 @@ def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
             raise ClusterError("--executor local joins no cluster; leave out --address")
         from cluster.executors import local
 
-        return nullcontext(local.LocalExecutor())
+        return local.running()
     from cluster.executors import on_ray
 
     return on_ray.connected(options.address)

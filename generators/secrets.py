@@ -65,6 +65,21 @@ def print_error(error: BaseException) -> None:
     print(visible(text), file=sys.stderr, end="")
 
 
+class MaskedStream:
+    """A text stream that no key reaches which this process knows; else as `stream`."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write `text` without keys."""
+        self.stream.write(without_known_keys(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
+
+
 def _known_keys() -> list[str]:
     """The longest first, as one may begin like another."""
     values = (

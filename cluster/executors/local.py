@@ -7,17 +7,18 @@ hangs is left behind, and what exhausts the memory ends the command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future
 from concurrent.futures import wait as wait_for
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, TextIO, cast
 
 import psutil  # type: ignore[import-untyped]
 
@@ -26,6 +27,7 @@ from cluster.placement import Node, Resources
 from cluster.records import Item
 from cluster.worker import Receipt, Worker
 from generators.base import Placement
+from generators.secrets import MaskedStream
 
 
 def _in_background(function: Callable[..., Any], *args: Any) -> Future[Any]:
@@ -176,6 +178,14 @@ class LocalExecutor(SteadyNodes):
     def result(self, ref: Ref) -> Any:
         """The value of a ready reference."""
         return ref.result()
+
+
+@contextlib.contextmanager
+def running() -> Iterator[LocalExecutor]:
+    """Yield an executor; what a stage prints to stderr meanwhile holds no key."""
+    masked = cast(TextIO, MaskedStream(sys.stderr))
+    with contextlib.redirect_stderr(masked):
+        yield LocalExecutor()
 
 
 def _of_this_machine() -> Resources:

@@ -125,6 +125,8 @@ def test_no_file_of_a_run_holds_a_key(
         logs = [p for p in root.rglob("*") if p.suffix in (".log", ".json", ".jsonl")]
         stored += "".join(p.read_text() for p in logs)
     assert stored.count("***") >= 7, "that many records hold one"
-    for text in (stored, "".join(capfd.readouterr())):
+    out, err = capfd.readouterr()
+    assert "logging in with ***\n" in err
+    for text in (stored, out, err):
         assert OWN[:7] not in text
         assert KEY[:12] not in text
