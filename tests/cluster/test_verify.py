@@ -89,7 +89,7 @@ def test_repair_sets_damaged_parts_aside_for_the_next_run(finished: Path) -> Non
     damage(part, "image.bytes")
     status, text = verified(finished, repair=True)
     assert status == INTACT
-    assert "1 parts set aside" in text
+    assert "1 part set aside" in text
     assert part.with_suffix(".unreadable").exists()
     assert Store(finished).rows(painter()) == {}
     assert verified(finished)[0] == INTACT
