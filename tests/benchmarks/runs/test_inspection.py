@@ -136,8 +136,11 @@ def test_documents_are_exported_before_they_are_judged(tmp_path: Path) -> None:
         assert export_documents(run, "deep", form, tmp_path / form) == 2
     rows = json.loads((tmp_path / "mmie" / "data.json").read_text())
     assert [row["model"] for row in rows] == ["deep", "deep"]
-    scores = parquet(tmp_path / "parquet")["scores"]
-    assert scores == [[{"scorer": "measure", "outcome": "missing", **NO_VALUE}]] * 2
+    columns = parquet(tmp_path / "parquet")
+    assert columns["seed"] == [None, None], "the text follows from no seed"
+    assert (
+        columns["scores"] == [[{"scorer": "measure", "outcome": "missing", **NO_VALUE}]] * 2
+    )
 
 
 NO_VALUE = {"value": None, "reason": "not made yet: run the same command again"}
@@ -154,12 +157,17 @@ def test_a_parquet_export_holds_all_repeats_with_questions_and_scores(
     told = replace(
         sample(0), reference=Document((Text("So."), Image.of(b"ab"), Text("Yes.")))
     )
-    made = experiment(told, sample(1), repeats=2)
+    drawing = replace(SYSTEM, draft=replace(writer(), seeded=True))
+    made = experiment(told, sample(1), system=drawing, repeats=2)
+    first = missing(made.plan, Store(tmp_path / "empty"), Kind.DRAFT)
+    assert first is not None
     run = RunData(tmp_path / "run", made, filled(made.plan, tmp_path / "run"))
     assert export_documents(run, "deep", "parquet", tmp_path / "all", (1, 2)) == 4
     rows = parquet(tmp_path / "all")
     assert (rows["id"], rows["repeat"]) == (["SA-0", "PBL-1"] * 2, [1, 1, 2, 2])
-    assert rows["seed"] == [made.config.seed] * 4
+    assert rows["run_seed"] == [made.config.seed] * 4
+    assert rows["seed"][0] == first.input.seed  # type: ignore[union-attr]
+    assert len(set(rows["seed"])) == 4
     assert rows["question"] == [told.question[0].text, sample(1).question[0].text] * 2
     assert rows["reference"][0] == "So.\n<image>\nYes."
     for scores, answer in zip(rows["scores"], run.answers, strict=False):
