@@ -34,7 +34,7 @@ from cluster.local import LocalStages, drive
 from cluster.records import Item, encode
 from cluster.store import Store
 from generators.base import Kind, Result, Unscored
-from generators.document import Document, Draft, Image, Malformed, Sample, Text
+from generators.document import Document, Draft, Image, Malformed, Sample, Score, Text
 from generators.errors import UsageError
 from generators.system import System
 from scorers import resolve_scorer
@@ -118,6 +118,16 @@ def test_a_bad_row_does_not_hide_the_good_one_whose_id_it_bears(tmp_path: Path) 
         assert "malformed: row 7" in shown
         assert "repeat 1" in shown
         assert shown.count("measure: done") == 2
+
+
+def test_a_score_of_zero_has_no_minus(tmp_path: Path) -> None:
+    made = experiment(sample(0))
+    store = filled(made.plan, tmp_path / "run", Kind.DRAFT, Kind.CONDITION, Kind.RENDER)
+    while job := missing(made.plan, store, Kind.SCORE):
+        item, zero = Item(job.key, job.label, job.input), Result(Score(-0.0))
+        store.commit(job.spec, encode(Kind.SCORE, [item], [zero], 0.0))
+    (line,) = (x for x in describe(made, store, "SA-0", "deep") if "measure: " in str(x))
+    assert str(line).split()[-1] == "0"
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
