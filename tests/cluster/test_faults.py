@@ -105,7 +105,7 @@ def test_a_signal_while_ray_starts_or_ends_is_kept_from_ray(
     assert done.returncode == 143, done.stderr
     manifest = json.loads((root / "manifest.json").read_text())
     assert manifest["status"] == "interrupted"
-    assert len(Store(root).rows(writer(style="plain"))) == drafted
+    assert len(Store(root).rows(writer())) == drafted
     assert (root / "leaderboard.json").exists()
     assert not (root / "run.lock").exists()
     log = (root / "run.log").read_text()

@@ -219,7 +219,7 @@ def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
     verdict = drive(judge.judge(sample(0), document.plain), stages.outcomes)
     assert isinstance(verdict, Result | Unscored)
     own = Document((Text("of a user \ud83d"),))
-    judged = LocalScorer(scorer=judge, stages=stages)("What is it?", own)
+    judged = LocalScorer(scorer=judge, stages=stages)(sample(0), own)
     assert judged.outcome in ("scored", "unscored")
     for form in ("mmie", "parquet"):
         export_documents(run, "deep", form, tmp_path / form)
