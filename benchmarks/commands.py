@@ -279,7 +279,7 @@ def write_page(
     try:
         with progress(console, "preparing pictures of the report") as show:
             page = write_report(board, root, manifest, read, queries, show)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         console.print(
             f"The page is not finished, all tables are; `plait report {root}` writes it.",
             soft_wrap=True,
