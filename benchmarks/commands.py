@@ -78,7 +78,7 @@ class ExecutedRun:
     @property
     def exit_status(self) -> int:
         """What the command ends with."""
-        return self.result.exit_status or int(bool(self.board.nothing_read))
+        return self.result.exit_status or int(bool(self.board.nothing_scored))
 
 
 def execute_config(
@@ -237,9 +237,9 @@ def _conclude(board: Board, config: RunConfig, result: RunResult, console: Conso
     console.print(
         f"{', '.join(counts)}; {result.made:,} records made in {result.seconds:.0f} s"
     )
-    for name, judgements in board.nothing_read.items():
+    for name, judgements in board.nothing_scored.items():
         console.print(
-            f"{name} scored nothing: none of its {judgements:,} judgements can be read",
+            f"{name} scored nothing: none of its {judgements:,} judgements gave a score",
             soft_wrap=True,
         )
     if final := sum(Fault(name).final for name in board.faults):
@@ -277,7 +277,7 @@ def write_page(
     try:
         with progress(console, "preparing pictures of the report") as show:
             page = write_report(board, root, manifest, read, queries, show)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         console.print(
             f"The page is not finished, all tables are; `plait report {root}` writes it.",
             soft_wrap=True,

@@ -20,7 +20,7 @@ from benchmarks.runs.run_data import (
     TaskQuery,
 )
 from benchmarks.tasks.published import as_asked
-from benchmarks.tasks.reading.rules import unicode_only
+from benchmarks.tasks.reading.rules import shown, unicode_only
 from cluster.loading import load_stage
 from cluster.local import LocalStages
 from cluster.store import BlobReader
@@ -28,12 +28,21 @@ from cluster.walks import drive, together
 from generators.base import Kind, StageSpec, WeightsName
 from generators.checkpoints import pinning
 from generators.custom import custom_spec
-from generators.document import Document, Image, Malformed, Sample, Text, Turn
+from generators.document import (
+    Document,
+    Image,
+    Malformed,
+    Sample,
+    Text,
+    Turn,
+    changed,
+)
 from generators.errors import PlaitError, UsageError
 from generators.names import unknown
 from generators.pictures import encode
 from generators.registry import is_custom
 from generators.system import Prompter, Repetition, System, answer
+from generators.unicode import trouble, valid_text
 from pipelines.systems import (
     Models,
     artist_spec,
@@ -206,9 +215,9 @@ def _sample(query: Sample | TaskQuery | str) -> Sample:
 
 
 def _document(answered: Document | QueryAnswer) -> Document:
-    """A document as scorers take it."""
+    """Return a document as scorers take it, its text as that of all answers."""
     if isinstance(answered, Document):
-        return Document(answered.segments, answered.ends)
+        return changed(Document(answered.segments, answered.ends), str, valid_text)
     if answered.document is None:
         raise UsageError(f"{answered.query.id} has no document: {answered.reason}")
     return answered.document.plain
@@ -223,16 +232,36 @@ def local_stage(
     gpu_memory_gib: float = 80.0,
     **settings: Any,
 ) -> Any:
-    """The loaded stage of a model: `stage(inputs) -> list of outcomes`, in order.
+    """Return the loaded stage of a model: `stage(inputs) -> list of outcomes`, in order.
 
     `name` is an LVLM, a text-to-image model, `module:Class`, or a system of which `part`
-    names the stage (`draft`, `condition` or `render`). UsageError names what is valid.
+    names the stage (`draft`, `condition` or `render`). UsageError names what is valid, and
+    text in an input that is not Unicode.
     """
     own = {name: {**(models or {}).get(name, {}), **settings}} if settings else {}
     asked = Models(
         weights=weights, overrides={**(models or {}), **own}, gpu_gib=gpu_memory_gib
     )
-    return load_stage(available(lambda: _spec(name, part, asked), lambda s: (s,)))
+    return _Checked(load_stage(available(lambda: _spec(name, part, asked), lambda s: (s,))))
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """A stage whose inputs come from a user's own code."""
+
+    stage: Any
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        return self.stage(changed(inputs, str, _checked))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stage, name)
+
+
+def _checked(text: str) -> str:
+    if wrong := trouble(text):
+        raise UsageError(f"{shown(text)} is not Unicode: it has {wrong}")
+    return text
 
 
 def _spec(name: str, part: str | None, models: Models) -> StageSpec:

@@ -31,7 +31,7 @@ def submit(
     else:
         job, text = _on_kubernetes(config, settings), file.read_text()
         said = kuberay.manifest(job, text) if dry_run else kuberay.submit(job, text)
-    console.print(said, markup=False, highlight=False, soft_wrap=True, end="")
+    console.print(said.rstrip("\n"), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from generators.files import write_whole
+from generators.secrets import without_known_keys
 
 _PACKAGES = [
     "plait",
@@ -40,7 +41,7 @@ CHECKOUT = Path(__file__).resolve().parents[1]
 def environment() -> dict[str, Any]:
     """Versions, git commit and hardware of this process's machine."""
     return {
-        "argv": sys.argv,
+        "argv": [without_known_keys(word) for word in sys.argv],
         "python": platform.python_version(),
         "platform": platform.platform(),
         "packages": dict(_versions()),

@@ -3,7 +3,8 @@
 Image bytes follow the Hugging Face `Image` convention, schema metadata included, so
 `datasets.load_dataset("parquet", data_files=...)` shows decoded pictures. Payloads are
 safetensors in one column, one item per image request of a draft. Parts that earlier
-versions wrote lack the columns of `ADDED`; `as_current` completes them.
+versions wrote lack the columns of `ADDED`, which `as_current` completes, and may hold half
+characters, which `decode` replaces.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from generators.base import (
     outcome_name,
 )
 from generators.document import Draft, Image, ImageRequest, Payload, Score, Text
-from generators.unicode import with_valid_text
+from generators.unicode import valid_text, with_valid_text
 
 _COMMON = [
     ("key", pa.string()),
@@ -281,12 +282,12 @@ def _draft(segments_json: str, where: str) -> Draft:
 
     def segment(about: dict[str, Any]) -> Text | Image | ImageRequest:
         if about["type"] == "text":
-            return Text(about["text"])
+            return Text(valid_text(about["text"]))
         if about["type"] == "picture":
             return Image(about["digest"], place=f"{where}#images#{next(images)}")
-        payload = about["payload"]
+        prompt, payload = about["prompt"], about["payload"]
         if payload is not None:
             payload = Payload(payload, place=f"{where}#payload#{next(payloads)}")
-        return ImageRequest(about["prompt"], payload)
+        return ImageRequest(prompt and valid_text(prompt), payload)
 
     return Draft(tuple(map(segment, json.loads(segments_json))))

@@ -7,7 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -30,11 +30,13 @@ from cluster.tracing.journal import MAKING, STARTING_RAY, SpanJournal
 from cluster.tracing.summary import traced
 from cluster.usage import usage_of
 from cluster.watcher import FAILURES, RunLog, Watcher
+from generators.errors import WriteError
 
 MANIFEST = "manifest.json"
 EXECUTOR_VARIABLE = "PLAIT_EXECUTOR"
 Reading = Callable[[Iterator[Evaluation], Store], Iterator[Evaluation]]
 """Passes on what it is given, and may keep of it what it likes."""
+_STOPPING = "stopping after the batches in flight; interrupt again to stop at once"
 _MOST_REPAIRS = 3
 """How often one command makes damaged parts again."""
 
@@ -68,30 +70,43 @@ class RunResult:
 
 @dataclass
 class _Stopper:
-    """Remembers the first signal, to stop in order; the second one stops at once."""
+    """Remembers the first signal, to stop in order; Ctrl-C after it stops at once."""
 
+    on_stop: Callable[[], None]
     number: int | None = None
-    on_stop: Callable[[], None] = field(default=lambda: None)
 
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        if self.number is not None:
+    def __call__(self, number: int, frame: FrameType | None = None) -> None:
+        if self.number is None:
+            self.number = number
+            self.on_stop()
+        elif number == signal.SIGINT:
+            # Not TERM: batch systems send it to every process, and their scripts again.
             raise KeyboardInterrupt
-        self.number = number
-        self.on_stop()
 
 
 @contextmanager
-def handling_signals(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have SIGINT and SIGTERM handled within; in the main thread only."""
+def handling_signals(
+    handler: Callable[[int, FrameType | None], object],
+) -> Iterator[Callable[[], None]]:
+    """Have SIGINT and SIGTERM handled within, in the main thread only.
+
+    Yields what sets the handler again, for after a library has set one of its own.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield lambda: None
         return
     numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(n, handler) for n in numbers]
+    before = [(n, signal.getsignal(n)) for n in numbers]
+
+    def listen() -> None:
+        for number in numbers:
+            signal.signal(number, handler)
+
+    listen()
     try:
-        yield
+        yield listen
     finally:
-        for number, former in zip(numbers, before, strict=True):
+        for number, former in before:
             signal.signal(number, former)
 
 
@@ -122,9 +137,14 @@ def execute(
         work = _Work(plan, store, options, log, lock, journal, reading)
         try:
             work.finish(notes=notes)
-        except (KeyboardInterrupt, SystemExit):
-            manifest[FAILURES] = log.all_failures(former.get(FAILURES))
-            write_json(root / MANIFEST, manifest | {"status": "interrupted"})
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                log.notice("stopped; run the same command again to continue")
+            # A driver that took the run over writes its own, and the disk may be full.
+            if not isinstance(error, RunInUse):
+                manifest[FAILURES] = log.all_failures(former.get(FAILURES))
+                with suppress(WriteError):
+                    write_json(root / MANIFEST, manifest | {"status": "interrupted"})
             raise
         status = "interrupted" if work.stopped_by else "finished"
         journal.close(status)
@@ -158,7 +178,7 @@ def opened(options: EngineOptions) -> AbstractContextManager[Executor]:
             raise ClusterError("--executor local joins no cluster; leave out --address")
         from cluster.executors import local
 
-        return closing(local.LocalExecutor())
+        return local.running()
     from cluster.executors import on_ray
 
     return on_ray.connected(options.address)
@@ -234,16 +254,21 @@ class _Work:
             self.usage = usage_of(self.plan, self.store)
 
     def _compute(self) -> None:
-        stopper, journal = _Stopper(), self.journal
+        stopper, journal = _Stopper(lambda: self.watcher.notice(_STOPPING)), self.journal
         journal.activate()
-        with ExitStack() as stack:
-            stack.enter_context(handling_signals(stopper))
-            with journal.phase(STARTING_RAY):
-                executor = stack.enter_context(opened(self.options))
-            # Again: connecting, Ray sets a handler of its own.
-            stack.enter_context(handling_signals(stopper))
-            with journal.phase(MAKING):
-                self._schedule(executor, stopper)
+        with handling_signals(stopper) as listen:
+            try:
+                with ExitStack() as stack:
+                    with journal.phase(STARTING_RAY):
+                        executor = stack.enter_context(opened(self.options))
+                    listen()  # again: connecting, Ray has set a handler of its own
+                    if stopper.number is None:
+                        with journal.phase(MAKING):
+                            self._schedule(executor, stopper)
+            except SystemExit:  # by that handler; it also has the process aborted after 3 s
+                signal.alarm(0)
+                stopper(signal.SIGTERM)
+        self.stopped_by = self.stopped_by or stopper.number
 
     def _schedule(self, executor: Executor, stopper: _Stopper) -> None:
         from cluster.schedule import Interrupted, Scheduler
@@ -259,9 +284,6 @@ class _Work:
             on_ready=self.watcher.worker_ready,
             should_stop=lambda: stopper.number is not None or self.lock.lost,
             journal=self.journal,
-        )
-        stopper.on_stop = lambda: self.watcher.notice(
-            "stopping after the batches in flight; interrupt again to stop at once"
         )
         began = time.monotonic()
         try:

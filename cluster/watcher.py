@@ -23,7 +23,7 @@ from cluster.counts import StageCount
 from cluster.lock import RunInUse
 from cluster.manifest import LOADS, TAKEOVERS, now
 from generators.files import safe_name
-from generators.secrets import without_known_keys
+from generators.secrets import MaskedStream, without_known_keys
 from generators.visible import visible
 
 FailureKind = Literal["died", "timed out", "lost with its node"]
@@ -99,11 +99,14 @@ def redirect_stderr(root: Path, stage: str, host: str) -> None:
         folder = root / STDERR_FOLDER
         folder.mkdir(parents=True, exist_ok=True)
         file = folder / f"{safe_name(stage)[:60]} {host} {os.getpid()}"
-        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        # What native libraries write is searched for keys only when it is gathered.
+        handle = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(handle, 2)
         os.close(handle)
     with contextlib.suppress(AttributeError, OSError):
         sys.stderr.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        if not isinstance(sys.stderr, MaskedStream):
+            sys.stderr = MaskedStream(sys.stderr)  # type: ignore[assignment]
 
 
 class RunLog(Watcher):
@@ -118,7 +121,8 @@ class RunLog(Watcher):
         them."""
         self._folder = root / STDERR_FOLDER
         self._offsets: dict[Path, int] = {}
-        self._guard = threading.Lock()
+        # The handler of a signal may write while the main thread does.
+        self._guard = threading.RLock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._gather_often, daemon=True)
 

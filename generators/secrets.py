@@ -16,6 +16,7 @@ from typing import Any
 
 from generators.base import Failure, Outcome
 from generators.document import with_strings
+from generators.visible import visible
 
 MASK = "***"
 _KEY_VARIABLE = re.compile(r"(^|_)(API_?KEY|TOKEN)$", re.IGNORECASE)
@@ -59,8 +60,24 @@ def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
 
 
 def print_error(error: BaseException) -> None:
-    """Print an error with its traceback, as Python does, without keys."""
-    print(without_keys("".join(traceback.format_exception(error))), file=sys.stderr, end="")
+    """Print an error with its traceback, as Python does, without keys and visibly."""
+    text = without_keys("".join(traceback.format_exception(error)))
+    print(visible(text), file=sys.stderr, end="")
+
+
+class MaskedStream:
+    """A text stream that no key reaches which this process knows; else as `stream`."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+
+    def write(self, text: str) -> int:
+        """Write `text` without keys."""
+        self.stream.write(without_known_keys(text))
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.stream, name)
 
 
 def _known_keys() -> list[str]:

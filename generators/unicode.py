@@ -1,7 +1,8 @@
 """Text that tokenizers and files take: without lone surrogates, which Python and JSON hold.
 
-What a model writes is mended where it becomes a result (`with_valid_text`); what a person
-gives is refused, by name, where it is read (`trouble`). Nothing in between meets any.
+What a model writes is mended where it becomes a result (`with_valid_text`), or is read from
+records of earlier versions (`valid_text`); what a person gives is refused, by name, where
+it is read (`trouble`). Nothing in between meets any.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ def trouble(text: str) -> str | None:
     """What is wrong with a text; None where it is valid."""
     lone = _LONE.search(text)
     return None if lone is None else f"a lone surrogate at character {lone.start()}"
+
+
+def valid_text(text: str) -> str:
+    """Return `text` with U+FFFD for every lone surrogate."""
+    return _LONE.sub("\ufffd", text)
 
 
 def with_valid_text(outcome: Outcome[Any]) -> Outcome[Any]:

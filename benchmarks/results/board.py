@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -33,7 +33,6 @@ from generators.base import (
     Outcome,
     OutcomeName,
     Result,
-    Unread,
     outcome_name,
 )
 from generators.document import Score, key_of
@@ -91,8 +90,6 @@ class TableBuilder:
         self._costs = costs
         self._rows: list[tuple[Any, ...]] = []
         self._chunks: list[pa.Table] = []
-        self.unread = Counter[str]()
-        """Judgements that were given and cannot be read, by scorer."""
 
     def add(self, e: Evaluation, scorers: Iterable[str]) -> None:
         """Append the rows of one evaluation."""
@@ -113,7 +110,6 @@ class TableBuilder:
     def _add_score(self, about: tuple[Any, ...], scorer: str, e: Evaluation) -> None:
         outcome = e.scores[scorer]
         name, reason, fault = outcome_of(outcome)
-        self.unread[scorer] += isinstance(outcome, Unread)
         value, criteria = None, dict[str, float]()
         if isinstance(outcome, Result):
             value = score_value(outcome)
@@ -248,8 +244,6 @@ class Board:
     """What the documents of composed systems cost; None where no records are at hand."""
     damaged: int = 0
     """Damaged parts of the run, whose records count as missing."""
-    unread: Mapping[str, int] = field(default_factory=dict)
-    """By scorer, judgements that were given and cannot be read."""
     reading: Reading = lambda keys: ()
     """The answers themselves, for the page."""
 
@@ -274,7 +268,6 @@ class Board:
             table=builder.table(),
             systems=systems,
             scorers=scorers,
-            unread=builder.unread,
             reading=reading,
             **about,
         )
@@ -460,19 +453,22 @@ class Board:
         return f"{ABOUT}; {ABOUT_JUDGE}" if judged else ABOUT
 
     @property
-    def nothing_read(self) -> dict[str, int]:
-        """Scorers that have judged and scored nothing, with their judgements.
+    def nothing_scored(self) -> dict[str, int]:
+        """Return the scorers that scored nothing, with the judgements that gave no score.
 
-        Those with random weights aside, whose judgements nobody expects to read.
+        A scorer that applies to nothing is none of them, and where random weights answer
+        or judge, nobody expects a score.
         """
         random = {name for names in self.random_weights.values() for name in names}
-        return {
-            name: unread
-            for name, values in self.values.items()
-            if (unread := self.unread.get(name, 0))
-            and np.isnan(values).all()
-            and name not in random
+        if random.issuperset(s.name for s in self.systems):
+            return {}
+        counts = sum(self.tallies.values(), Counter[tuple[str, str]]())
+        lost = {
+            s.name: counts[s.name, "unscored"] + counts[s.name, "failed_scores"]
+            for s in self.scorers
+            if s.name not in random and not counts[s.name, "scored"]
         }
+        return {name: n for name, n in lost.items() if n}
 
     def _of_weights(self, kind: str) -> list[str]:
         parts: list[System | Scorer] = [*self.systems, *self.scorers]

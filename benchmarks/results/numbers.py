@@ -55,9 +55,13 @@ class NumberForm:
         """`[8.00, 17.10]`; empty where there is none."""
         return "" if ci95 is None else f"[{', '.join(map(self._bound, ci95))}]"
 
-    def _bound(self, bound: float) -> str:
+    def within(self, bound: float) -> float:
+        """Return `bound`, or the end of the scale that it lies beyond."""
         low, high = self.ends or (bound, bound)
-        shown = self.number(min(max(bound, low), high))
+        return min(max(bound, low), high)
+
+    def _bound(self, bound: float) -> str:
+        shown = self.number(self.within(bound))
         return shown if shown == self.number(bound) else shown + BEYOND
 
     def estimate(self, estimate: Estimate) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from benchmarks.results.board import Board
@@ -50,17 +50,19 @@ def missing_values(board: Board) -> Iterator[MissingValue]:
 
 def failures_csv(board: Board) -> str:
     """Every missing value of a board: the content of `failures.csv`."""
-    return missing_values_csv(
-        missing_values(board), [system.name for system in board.systems]
-    )
+    systems = [system.name for system in board.systems]
+    return missing_values_csv(missing_values(board), systems, board.mark)
 
 
-def missing_values_csv(missing: Iterable[MissingValue], systems: Sequence[str]) -> str:
-    """One line per missing value, ordered by system."""
+def missing_values_csv(
+    missing: Iterable[MissingValue], systems: Sequence[str], mark: Mapping[str, int]
+) -> str:
+    """Return one line per missing value, ordered by system, each with the same `mark`."""
     place = {system: i for i, system in enumerate(systems)}
     ordered = sorted(missing, key=lambda value: (place[value.system], *value[1:]))
     rows = (v._replace(reason=" ".join(v.reason.split())) for v in ordered)
-    return csv_text(MissingValue._fields, rows)
+    marked = ((*row, *mark.values()) for row in rows)
+    return csv_text((*MissingValue._fields, *mark), marked)
 
 
 def reasons(board: Board) -> dict[str, list[dict[str, Any]]]:

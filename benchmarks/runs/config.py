@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import tomllib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,6 +20,7 @@ from generators.base import WeightsName
 from generators.errors import UsageError
 from generators.keys import digest
 from generators.names import validated
+from generators.secrets import know, without_known_keys
 from pipelines.servers.settings import ServerTable
 from scorers.judging.sources import Mode, RubricSource, parse_rubric
 
@@ -170,13 +172,14 @@ def load_config(
 ) -> RunConfig:
     """The config of a command: the file, then the flags that were given, then `--set`.
 
-    Raises UsageError for unreadable TOML, unknown keys (with the nearest valid one)
-    and values of the wrong kind.
+    Raises UsageError for unreadable TOML, unknown keys (with the nearest valid one),
+    values of the wrong kind, and API keys, since configs are stored.
     """
     values = _read(file) if file else {}
     given = {k: v for k, v in flags.items() if v not in (None, ())}
     values = merged(values, given)
     values = with_settings(values, settings)
+    refuse_keys(values)
     config = validated(RunConfig, values, "")
     return _with_defaults(config, named=file is not None or bool(config.systems))
 
@@ -236,6 +239,30 @@ def _read(file: Path) -> dict[str, Any]:
         raise UsageError(f"config {file} is not valid TOML: {error}") from None
 
 
+def refuse_keys(values: Mapping[str, Any]) -> None:
+    """Raise UsageError for a setting that holds an API key; it names the setting."""
+    texts = list(_texts(values))
+    know(text for name, text in texts if name.endswith(".api_key_env"))
+    for name, text in texts:
+        if without_known_keys(text) != text:
+            raise UsageError(
+                f"{name} holds an API key, and settings are stored with the run: leave it "
+                "out. Keys are read from environment variables; api_key_env names another"
+            )
+
+
+def _texts(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of every setting that holds text."""
+    if isinstance(value, str):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, f"{name}.{key}" if name else key)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner, name)
+
+
 def parsed_setting(setting: str) -> dict[str, Any]:
     """`models.sdxl-turbo.steps=2` as a nested dict; the value is TOML, else a string."""
     key, equals, value = setting.partition("=")
@@ -244,10 +271,10 @@ def parsed_setting(setting: str) -> dict[str, Any]:
             f"--set {setting!r} is not of the form key=value, such as models.flux.steps=2"
         )
     for written in (value, json.dumps(value)):
-        try:
-            return tomllib.loads(f"{key.strip()} = {written}")
-        except tomllib.TOMLDecodeError:
-            continue
+        with contextlib.suppress(tomllib.TOMLDecodeError):
+            parsed = tomllib.loads(f"{key.strip()} = {written}")
+            refuse_keys(parsed)
+            return parsed
     raise UsageError(
         f"--set: {key!r} is not a dotted key; quote names with dots or colons, "
         'as in models."openai:gpt-4.1".max_tokens=512'

@@ -188,7 +188,6 @@ class ResultReader:
             repeats=made.config.repeats,
             costs=self._notes.costs(),
             damaged=len(self._store.damage),
-            unread=self._builder.unread,
             reading=self._again,
         )
 

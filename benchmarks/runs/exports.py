@@ -16,7 +16,9 @@ from benchmarks.tasks.mmie.categories import CATEGORIES, MMIE
 from cluster.store import read_blob
 from generators.document import Content, Document, Image, Sample, Text
 from generators.files import write_whole
+from generators.keys import derived_seed
 from generators.names import unknown
+from generators.system import TEXT_POSITION
 
 FORMATS = ("mmie", "parquet")
 _IMAGES = pa.list_(pa.struct([("bytes", pa.binary()), ("path", pa.string())]))
@@ -37,6 +39,7 @@ _SCHEMA = pa.schema(
         ("field", pa.string()),
         ("system", pa.string()),
         ("repeat", pa.int64()),
+        ("run_seed", pa.int64()),
         ("seed", pa.int64()),
         ("question", pa.string()),
         ("reference", pa.string()),
@@ -75,25 +78,17 @@ def export_documents(
 def _documents(
     answers: Sequence[QueryAnswer],
 ) -> Iterator[tuple[Sample, Document, QueryAnswer]]:
-    """The answers that are there, in text that any program can read."""
+    """Return the answers that are there."""
     for answer in answers:
         sample, document = answer.query.sample, answer.document
         if isinstance(sample, Sample) and document is not None:
-            segments = (
-                Text(_unicode(s.text)) if isinstance(s, Text) else s
-                for s in document.segments
-            )
-            yield sample, Document(tuple(segments)), answer
-
-
-def _unicode(text: str) -> str:
-    """`text` with U+FFFD in place of lone surrogates, which older records may hold."""
-    return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+            yield sample, document, answer
 
 
 def _write_parquet(rows: list[dict[str, Any]], out: Path) -> int:
     """One row per document: text with a mark in place of each picture, and the pictures.
 
+    `seed` is that of its text, and null where the system's text follows from no seed.
     `datasets.load_dataset("parquet", data_files=...)` shows the pictures decoded.
     """
     official.claim(out)
@@ -118,6 +113,8 @@ def _feature(kind: pa.DataType) -> dict[str, Any]:
 
 
 def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, Any]]:
+    seed = run.experiment.config.seed
+    seeded = {s.name for s in run.experiment.systems if s.draft and s.draft.seeded}
     for sample, document, answer in _documents(answers):
         yield {
             "id": sample.id,
@@ -125,7 +122,10 @@ def _rows(run: RunData, answers: Sequence[QueryAnswer]) -> Iterator[dict[str, An
             "field": sample.field,
             "system": answer.system,
             "repeat": answer.repeat,
-            "seed": run.experiment.config.seed,
+            "run_seed": seed,
+            "seed": derived_seed(seed, sample.id, answer.repeat - 1, TEXT_POSITION)
+            if answer.system in seeded
+            else None,
             "question": _text(sample.question),
             "reference": sample.reference and _text(sample.reference.segments),
             "text": _text(document.segments),

@@ -64,7 +64,7 @@ def _system(
         yield Styled("not finished", "yellow")
     for name, score in answered.scores.items():
         if isinstance(score, Result):
-            yield f"  {name}: {outcome_name(score)}, {score.value.value:.4g}"
+            yield f"  {name}: {outcome_name(score)}, {score.value.value:z.4g}"
             yield f"    {json.dumps(dict(score.value.parts), ensure_ascii=False)}"
         elif score is not None:
             yield f"  {name}: {outcome_name(score)}, {score.reason}"

@@ -87,6 +87,6 @@ def _set_aside(root: Path, stages: Sequence[StageCheck], console: Console) -> No
             store = Store(root, repairs=True, on_notice=lambda _: None)
             count = store.set_aside(damaged)
         console.print(
-            f"{count:,} parts set aside as *.unreadable. Run the run's command again to "
-            "make their records again."
+            f"{count:,} part{'s' * (count != 1)} set aside as *.unreadable. Run the run's "
+            "command again to make their records again."
         )

@@ -105,3 +105,8 @@ class Executor(ABC):
             died_at: When the end was noticed, by `now`.
         """
         return True if self.signs is None else self.signs.outlived(node, died_at)
+
+    def close(self) -> None:
+        """Watch no node any more."""
+        if self.signs is not None:
+            self.signs.close()

@@ -7,19 +7,20 @@ hangs is left behind, and what exhausts the memory ends the command.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import sys
 import tempfile
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent import futures
 from concurrent.futures import FIRST_COMPLETED, Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import psutil  # type: ignore[import-untyped]
 
@@ -29,6 +30,7 @@ from cluster.records import Item
 from cluster.worker import Lane, Receipt, Worker, WorkerInfo, in_background
 from generators.base import Outcome, Placement, Result, StageSpec
 from generators.pictures import Drawing
+from generators.secrets import MaskedStream
 from generators.unicode import with_valid_text
 
 
@@ -184,6 +186,15 @@ class InlineExecutor(LocalExecutor):
         spec: StageSpec = given[0]
         worker = _InlineWorker(spec, self._stage_of(spec), self._lane)
         return ThreadHost(node, self._lane, worker)
+
+
+@contextlib.contextmanager
+def running() -> Iterator[LocalExecutor]:
+    """Yield an executor; what a stage prints to stderr meanwhile holds no key."""
+    masked = cast(TextIO, MaskedStream(sys.stderr))
+    executor = LocalExecutor()
+    with contextlib.redirect_stderr(masked), contextlib.closing(executor):
+        yield executor
 
 
 def _of_this_machine() -> Resources:

@@ -148,21 +148,12 @@ def connected(address: str | None) -> Iterator[RayExecutor]:
     that are imported. Inside a submitted job workers inherit its working directory.
     """
     local = is_local(address)
-    joins = not ray.is_initialized()
-    if joins and local:
-        start_local()
-    elif joins:
-        _join(address, ship=not _inside_job())
-    executor = RayExecutor(fixed=local)
-    try:
-        yield executor
-    finally:
-        if executor.signs is not None:
-            executor.signs.close()
-        if joins and local:
-            ray.shutdown()
-        elif joins:
-            _leave()
+    with contextlib.ExitStack() as stack:
+        if not ray.is_initialized():
+            # Before it is there: what was begun when a signal came is ended too.
+            stack.callback(ray.shutdown if local else _leave)
+            start_local() if local else _join(address, ship=not _inside_job())
+        yield stack.enter_context(contextlib.closing(RayExecutor(fixed=local)))
 
 
 def start_local(**params: Any) -> Any:

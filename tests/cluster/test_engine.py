@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -70,6 +71,19 @@ def test_one_record_that_raises_fails_alone_and_is_named(tmp_path: Path) -> None
         assert isinstance(outcome, Failure)
         assert (outcome.fault, "query 5 !raise" in outcome.reason) == (Fault.ERROR, True)
     assert (result.failed, result.counts["done"]) == (2, 14)
+
+
+def test_batches_in_flight_are_finished_however_often_term_is_sent(tmp_path: Path) -> None:
+    samples = [sample(i, "!stop" if i == 0 else "") for i in range(20)]
+    write = writer(replace(LIGHT, batch_size=4), log=tmp_path / "log")
+    plan = plan_of(samples, write=write)
+    handler, witness = signal.getsignal(signal.SIGTERM), Witness()
+    result = run(plan, tmp_path, witness)
+    assert (result.stopped_by, result.exit_status) == (signal.SIGTERM, 143)
+    assert 0 < sum(calls(tmp_path / "log")) == len(Store(tmp_path).rows(write)) < 20
+    assert sum("stopping" in notice for notice in witness.notices) == 1
+    assert signal.getsignal(signal.SIGTERM) is handler
+    assert run(plan_of(samples[1:]), tmp_path).counts["done"] == 38
 
 
 def test_skips_and_refusals_are_final_and_errors_are_tried_again(tmp_path: Path) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +117,41 @@ def test_a_script_of_slurm_is_valid(tmp_path: Path, site: str, nodes: int) -> No
         assert {*asked, "--partition=gpu", "--constraint=h100"} <= options
         assert "export HF_HOME='/shared/my hub'" in text
     assert ("symmetric-run" in text) == (nodes > 1)
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_job_told_before_plait_has_started_is_queued_again(
+    tmp_path: Path, nodes: int
+) -> None:
+    """Its number, and so the file with the id of plait's process, may be a former one's."""
+    script = tmp_path / "job.sh"
+    script.write_text(dry_run(tmp_path, "slurm", f"[cluster]\nnodes = {nodes}"))
+    told, jobs = tmp_path / "told", tmp_path / "runs" / "MMIE_1" / "jobs"
+    jobs.mkdir(parents=True)
+    for name, body in [("srun", "sleep 60"), ("scontrol", 'echo "$@"'), ("getent", "")]:
+        (tmp_path / name).write_text(f"#!/bin/sh\n(echo {name}; {body}) >> {told}\n")
+        (tmp_path / name).chmod(0o755)
+    other = subprocess.Popen(["sleep", "60"])
+    (jobs / "7.pid").write_text(f"{other.pid}\n")
+    environ = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "7"}
+    job = subprocess.Popen(["bash", str(script)], env=environ, start_new_session=True)
+    try:
+        wait_for(told, "srun")
+        job.send_signal(signal.SIGUSR1)
+        wait_for(told, "requeue 7")
+        assert other.poll() is None
+    finally:
+        other.kill()
+        os.killpg(job.pid, signal.SIGKILL)
+        job.wait()
+        other.wait()
+
+
+def wait_for(file: Path, word: str) -> None:
+    until = time.monotonic() + 60
+    while not (file.exists() and word in file.read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_without_sbatch_the_script_is_kept(

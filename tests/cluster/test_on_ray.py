@@ -9,7 +9,7 @@ import json
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,9 @@ from trial import (
 )
 
 from cluster.executors import on_ray
-from cluster.plan import Plan
+from cluster.plan import EngineOptions, Evaluation, Plan
+from cluster.run import execute
+from cluster.store import Store, StoreError
 from cluster.tracing.sessions import read_sessions
 from cluster.watcher import LOG, StageProgress
 from generators.base import Failure, Fault
@@ -80,6 +82,10 @@ def test_two_stages_share_a_process_unless_they_are_the_user_s(
     assert all(w.ready is not None and w.batches for w in session.workers)
 
 
+def unreadable(evaluations: Iterator[Evaluation], store: Store) -> Iterator[Evaluation]:
+    raise StoreError("Input/output error")
+
+
 @pytest.mark.usefixtures("ray_address")
 def test_a_record_that_kills_or_hangs_its_process_is_set_aside_and_all_is_logged(
     tmp_path: Path,
@@ -88,7 +94,9 @@ def test_a_record_that_kills_or_hangs_its_process_is_set_aside_and_all_is_logged
     samples = [sample(i, text) for i, text in enumerate(texts)]
     place = replace(LIGHT, batch_size=1, batch_timeout_s=1.0)
     plan, witness = plan_of(samples, write=writer(place), paint=[painter()]), Witness()
-    run(plan, tmp_path, witness)
+    with pytest.raises(StoreError):
+        execute(plan, tmp_path, EngineOptions(), {}, witness, unreadable)
+    assert json.loads((tmp_path / "manifest.json").read_text())["status"] == "interrupted"
     ended = {id: o for (_, id), o in outcomes(plan, tmp_path).items()}
     faults = {s.id: o.fault for s in samples if isinstance(o := ended[s.id], Failure)}
     assert list(faults.values()) == [Fault.ERROR, Fault.DIED, Fault.TIMEOUT]
@@ -196,6 +204,44 @@ def test_a_signal_leaves_a_store_that_resumes(
     assert (root / "leaderboard.json").read_bytes() == calm
 
 
+# Sends TERM to itself before or after a call of Ray's.
+TOLD_TO_STOP = """
+import os, ray, runpy, signal, sys
+name, moment, *sys.argv = sys.argv[1:]
+real = getattr(ray, name)
+def call(*args, **options):
+    if moment == "before":
+        os.kill(os.getpid(), signal.SIGTERM)
+    answer = real(*args, **options)
+    if moment == "after":
+        os.kill(os.getpid(), signal.SIGTERM)
+    return answer
+setattr(ray, name, call)
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "moment", "drafted"),
+    [("init", "before", 0), ("init", "after", 0), ("shutdown", "before", 6)],
+)
+def test_a_signal_while_ray_starts_or_ends_is_kept_from_ray(
+    tmp_path: Path, trial_env: dict[str, str], name: str, moment: str, drafted: int
+) -> None:
+    root = tmp_path / "run"
+    words = [*command(root, tmp_path / "log"), "--samples", "6"]
+    words[1:1] = ["-c", TOLD_TO_STOP, name, moment]
+    done = subprocess.run(words, env=trial_env, capture_output=True, text=True, check=False)
+    assert done.returncode == 143, done.stderr
+    manifest = json.loads((root / "manifest.json").read_text())
+    assert manifest["status"] == "interrupted"
+    assert len(Store(root).rows(writer())) == drafted
+    assert (root / "leaderboard.json").exists()
+    assert not (root / "run.lock").exists()
+    log = (root / "run.log").read_text()
+    assert log.index("stopping") < log.index("run ended")
+
+
 class Backlog(Witness):
     """Watches how much waits and how large this process grows."""
 
@@ -219,7 +265,7 @@ def test_memory_stays_bounded_when_the_last_stage_is_slow(tmp_path: Path) -> Non
     """Pictures wait in the store, not in the driver and not in Ray's object store."""
     import ray
 
-    one = replace(LIGHT, batch_size=4)
+    one = replace(LIGHT, batch_size=4, workers=1)
     large = painter(0, one, pixels=512)
     plan = plan_of([sample(i) for i in range(120)], paint=[large], measure=one, sleep_s=0.3)
     witness = Backlog()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from paths import CHECKOUT
 from trial import Witness
 
 from cluster.watcher import LOG, STDERR_FOLDER, RunLog, WorkerFailure
@@ -49,6 +53,23 @@ def test_a_key_that_a_worker_has_printed_is_not_in_the_log(
     with RunLog(tmp_path, Witness()):
         written(tmp_path, "writer host 1", "key: hunter2-hunter2\n")
     assert "writer host 1: key: ***" in lines(tmp_path)
+
+
+def test_what_a_worker_prints_is_masked_before_it_is_written(tmp_path: Path) -> None:
+    """A killed driver leaves its workers' files as they are."""
+    program = (
+        "import os, sys, pathlib; from cluster.watcher import redirect_stderr\n"
+        "for stage in ('first', 'second'):\n"
+        "    redirect_stderr(pathlib.Path(sys.argv[1]), stage, 'host')\n"
+        "    print(stage, os.environ['SOME_API_KEY'], file=sys.stderr)\n"
+        "    os.write(2, b'of a native library\\n')\n"
+    )
+    env = os.environ | {"SOME_API_KEY": "hunter2-hunter2", "PYTHONPATH": str(CHECKOUT)}
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], env=env, check=True)
+    files = sorted((tmp_path / STDERR_FOLDER).iterdir())
+    written = [file.read_text() for file in files]
+    assert written == [f"{s} ***\nof a native library\n" for s in ("first", "second")]
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
 
 
 def test_what_a_killed_driver_left_is_gathered_by_the_next(tmp_path: Path) -> None:

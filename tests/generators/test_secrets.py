@@ -13,7 +13,13 @@ from trial import painter, plan_of, run, sample
 from generators import secrets
 from generators.base import Failure, Fault, Kind, Result, Skip, StageSpec
 from generators.document import Draft, Image, ImageRequest, Text
-from generators.secrets import know, without_keys, without_keys_in, without_known_keys
+from generators.secrets import (
+    know,
+    print_error,
+    without_keys,
+    without_keys_in,
+    without_known_keys,
+)
 from pipelines.chat.settings import EndpointSettings
 
 OWN = "hunter2-hunter2"
@@ -52,6 +58,15 @@ def test_pieces_of_keys_are_no_part_of_a_reason(piece: str) -> None:
 )
 def test_words_are_no_keys(text: str) -> None:
     assert without_keys(text) == text
+
+
+def test_a_traceback_holds_neither_keys_nor_what_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    print_error(ValueError(f"{KEY}\x1b[2J\x1b]0;title\x07\nsecond line"))
+    assert capsys.readouterr().err == (
+        "ValueError: ***\\x1b[2J\\x1b]0;title\\x07\nsecond line\n"
+    )
 
 
 def test_a_variable_that_a_stage_names_holds_a_key() -> None:
@@ -110,6 +125,8 @@ def test_no_file_of_a_run_holds_a_key(
         logs = [p for p in root.rglob("*") if p.suffix in (".log", ".json", ".jsonl")]
         stored += "".join(p.read_text() for p in logs)
     assert stored.count("***") >= 7, "that many records hold one"
-    for text in (stored, "".join(capfd.readouterr())):
+    out, err = capfd.readouterr()
+    assert "logging in with ***\n" in err
+    for text in (stored, out, err):
         assert OWN[:7] not in text
         assert KEY[:12] not in text

@@ -103,6 +103,13 @@ class Firstborn(Longest):
         return self._said("Final Verdict is: [[A>B]]\nAnswer1")
 
 
+class Mute(Longest):
+    """Says nothing that can be read, about whatever pair."""
+
+    def _verdict(self, request: Request) -> Outcome[Draft]:
+        return self._said("I would rather not say.")
+
+
 class Unloadable(Longest):
     """A judge whose model is not to be had."""
 

@@ -1,7 +1,8 @@
 """Batch-invariant stages without models, and stages that misbehave on purpose.
 
 What a stage should do to a record is written in the record: a sample whose text says
-`!raise` makes the drafting stage raise, `!kill` ends its process, `!hang` hangs it.
+`!raise` makes the drafting stage raise, `!kill` ends its process, `!hang` hangs it, and
+`!stop` sends its process TERM, twice, as a batch system and its script may.
 """
 
 from __future__ import annotations
@@ -81,6 +82,10 @@ class Writer:
             os.kill(os.getpid(), signal.SIGKILL)
         if "!hang" in text:
             time.sleep(10_000)
+        if "!stop" in text:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGTERM)
+                time.sleep(0.2)
         if "!skip" in text:
             return Skip("reads one picture only")
         if "!refuse" in text:

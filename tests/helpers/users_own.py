@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -42,7 +43,7 @@ class Poet:
 
 
 class Careless:
-    """An LVLM that says its key where it cannot log in."""
+    """An LVLM that says its key, and where it cannot log in."""
 
     kind = "draft"
 
@@ -50,6 +51,7 @@ class Careless:
         pass
 
     def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
+        print("logging in with", os.environ["OPENAI_API_KEY"], file=sys.stderr)
         raise ConnectionError(f"cannot log in with {os.environ['OPENAI_API_KEY']}")
 
 

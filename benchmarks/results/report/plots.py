@@ -13,6 +13,7 @@ from markupsafe import Markup
 
 from benchmarks.results.board import Board
 from benchmarks.results.figures import ACCENT, drawn, name_rows, short
+from benchmarks.results.numbers import NumberForm
 from benchmarks.tasks.controls import TRUTH, is_control
 from scorers.base import bounds
 from scorers.statistics.estimate import Floats
@@ -83,7 +84,8 @@ def scores_plot(
         for row, (_, cell) in enumerate(means):
             mean, ci95 = cell["mean"], cell["ci95"]
             if ci95:
-                first.hlines(row, *ci95, color=ACCENT, linewidth=5, alpha=0.35)
+                ends = map(NumberForm.of(cell["scale"]).within, ci95)
+                first.hlines(row, *ends, color=ACCENT, linewidth=5, alpha=0.35)
             if mean is not None:
                 first.plot(mean, row, "|", color=ACCENT, markersize=12, markeredgewidth=2.5)
         name_rows(first, names)

@@ -197,7 +197,7 @@ def reasons_of(judged: Judged) -> dict[str, list[dict[str, Any]]]:
 def failures_of(judged: Judged) -> str:
     """The same one by one, as CSV; the column `system` holds the pair."""
     pairs = list(dict.fromkeys(_pair(matchup) for matchup, _ in judged))
-    return missing_values_csv(_missing_values(judged), pairs)
+    return missing_values_csv(_missing_values(judged), pairs, {})
 
 
 def _pair(matchup: Matchup) -> str:

@@ -15,6 +15,8 @@ from cluster.store import BlobReader
 from generators.base import Result
 from generators.document import Document, Malformed, Request, Text, Turn
 
+HALF = Request((Turn("user", (Text("half \ud83d"),)),))
+
 
 def test_run_and_plan_return_values_and_print_nothing(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -130,6 +132,10 @@ def test_a_stage_is_the_plain_class() -> None:
         (lambda: plait.system("gt")("a", plait.query("b")), "one sample alone"),
         (lambda: plait.system("gt")("half \ud83d"), "not Unicode: .* character 5"),
         (lambda: plait.scorer(SCORER, weights="tiny")("\ud83d", Document()), "not Unicode"),
+        (
+            lambda: plait.stage(SYSTEM, weights="tiny")([HALF]),
+            "not Unicode: .* character 5",
+        ),
     ],
 )
 def test_wrong_names_and_values_are_explained(call, said: str) -> None:

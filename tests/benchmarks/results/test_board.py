@@ -160,18 +160,23 @@ def test_repeats_are_averaged_and_malformed_rows_are_queries_of_their_own():
 
 
 @pytest.mark.parametrize(
-    ("outcomes", "weights", "nothing"),
+    ("outcomes", "answering", "judging", "nothing"),
     [
-        ([Unread("?"), Unread("?"), NotApplicable("no")], "pretrained", {"judge": 2}),
-        ([Unread("?"), Result(Score(1.0))], "pretrained", {}),
-        ([Unread("?")], "tiny", {}),
-        ([Unscored("nothing to judge"), Skip("no")], "pretrained", {}),
+        ([Unread("?"), Unread("?"), NotApplicable("no")], None, "pretrained", 2),
+        ([Unscored("nothing to judge"), Skip("no")], None, "pretrained", 1),
+        ([Failure("?", Fault.ERROR), Unscored("?")], None, "pretrained", 2),
+        ([Unread("?"), Result(Score(1.0))], None, "pretrained", 0),
+        ([NotApplicable("no"), Skip("no")], None, "pretrained", 0),
+        ([Unread("?")], None, "tiny", 0),
+        ([Unscored("nothing to judge")], "tiny", "pretrained", 0),
     ],
 )
-def test_a_scorer_of_which_nothing_can_be_read_is_told(outcomes, weights, nothing):
-    judge = Judge(stages=(stage("judge", weights),))
+def test_a_scorer_that_scored_nothing_is_told(outcomes, answering, judging, nothing):
+    judge = Judge(stages=(stage("judge", judging),))
     found = [evaluation("a", sample(i), outcome) for i, outcome in enumerate(outcomes)]
-    assert board(found, scorers=(judge,)).nothing_read == nothing
+    systems = (system("a", answering),)
+    made = board(found, scorers=(judge,), systems=systems)
+    assert made.nothing_scored == ({"judge": nothing} if nothing else {})
 
 
 def test_outcomes_of_judgements_are_told_from_those_of_answers():

@@ -29,6 +29,7 @@ from benchmarks.results.leaderboard import differences, leaderboard
 from benchmarks.results.leaderboard_pages import terminal_table, write_leaderboard
 from benchmarks.results.leaderboard_tables import profiles
 from benchmarks.results.reasons import failures_csv
+from benchmarks.results.wording import order_notes
 from generators.base import Failure, Fault, NotApplicable, Result, Skip, Unscored
 from generators.document import Malformed, Score
 
@@ -272,6 +273,30 @@ def test_random_weights_are_named_wherever_numbers_are(tmp_path):
     assert said in " ".join(shown(made).split())
     assert leaderboard(made)[0]["weights"] == "tiny"
     assert "random" not in shown(board_of({"a": [1, 2]}))
+
+
+def test_captions_of_latex_hold_the_warning_in_brief(tmp_path):
+    names = [f"system-{i}" for i in range(20)]
+    made = board_of({name: [1, 2] for name in names})
+    made = replace(made, systems=[system(name, "tiny") for name in names])
+    write_leaderboard(made, tmp_path)
+    head, _, table = (tmp_path / "leaderboard.tex").read_text().partition(r"\begin{table}")
+    (caption,) = (line for line in table.splitlines() if r"\caption" in line)
+    assert "Random weights" in caption
+    assert all(name in head and name not in caption for name in names)
+
+
+def test_it_is_told_by_which_scorer_rows_are_sorted(tmp_path):
+    made = board_of({"a": [1, 2], "b": [5, 6]})
+    rows = leaderboard(made)
+    assert [row["system"] for row in rows] == ["b", "a"]
+    (note,) = order_notes(made, rows)
+    assert "judge" in note
+    write_leaderboard(made, tmp_path)
+    assert note in (tmp_path / "leaderboard.md").read_text()
+    assert note in " ".join(shown(made).split())
+    one = board_of({"a": [1, 2]})
+    assert order_notes(one, leaderboard(one)) == []
 
 
 def test_reasons_are_ranked_and_those_of_one_shape_counted_together():

@@ -6,6 +6,7 @@ from dataclasses import replace
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.axes import Axes
 from report_helpers import board, board_of, evaluation, sample
 
 from benchmarks.results.leaderboard import leaderboard
@@ -51,6 +52,17 @@ def test_means_and_histograms_are_drawn_for_every_system(tmp_path):
     assert {"a", "b", "c", "situational analysis"[:17] + "…"} <= set(texts)
     filled = [e for e in root.iter("path") if "fill: var(--accent)" in e.get("style", "")]
     assert len(filled) == 2  # a histogram for each system with scores
+
+
+def test_an_interval_is_drawn_to_the_end_of_its_scale(monkeypatch):
+    made = board_of({"a": [6, 6, 6, 6, 6, 6, 6, 5, 4, 0], "b": [1, 2, 3, 4, 5] * 2})
+    table = leaderboard(made)
+    intervals = [row["scores"]["judge"]["avg_micro"]["ci95"] for row in table]
+    assert intervals[0][1] > 6, "else nothing is shown"
+    drawn = []
+    monkeypatch.setattr(Axes, "hlines", lambda axes, y, *ends, **_: drawn.append([*ends]))
+    panel_of(made, table, made.scorers[0], [])
+    assert drawn == [[intervals[0][0], 6.0], intervals[1]]
 
 
 def test_widest_disagreements_come_first():

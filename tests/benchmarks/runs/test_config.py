@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +11,8 @@ import pytest
 from benchmarks.runs.config import load_config
 from benchmarks.runs.defaults import SAMPLE
 from benchmarks.runs.experiment import open_experiment
+from cluster.manifest import environment
+from generators import secrets
 from generators.errors import UsageError
 from pipelines.systems import Models, resolve
 from scorers import resolve_scorer
@@ -81,6 +85,28 @@ def test_wrong_configs_are_explained(tmp_path: Path, text: str, said: str) -> No
     with pytest.raises(UsageError) as error:
         load_config(config_file(tmp_path, text), {})
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("", ["models.x.url=http://h/?key=hunter2-hunter2"]),
+        ('[servers.s]\ncommand = ["serve", "--key", "hunter2-hunter2"]', []),
+        ('[models.x]\napi_key_env = "MINE"\n[prompts.SA]\na = "my-own-key-1"', []),
+    ],
+)
+def test_settings_that_hold_a_key_are_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, settings: list[str]
+) -> None:
+    """They would be stored in the manifest and shown on the page."""
+    monkeypatch.setattr(secrets, "_variables", set())
+    monkeypatch.setenv("SOME_API_KEY", "hunter2-hunter2")
+    monkeypatch.setenv("MINE", "my-own-key-1")
+    with pytest.raises(UsageError, match=r"^(models\.x\.url|servers\.s|prompts)") as error:
+        load_config(config_file(tmp_path, text), {}, settings)
+    assert not re.search("hunter2|my-own-key", str(error.value))
+    monkeypatch.setattr(sys, "argv", ["plait", "run", "--set", *settings])
+    assert "hunter2" not in str(environment())
 
 
 @pytest.mark.parametrize("setting", ["seed", "=3", "models..x=1"])

@@ -84,6 +84,9 @@ def test_every_table_of_a_damaged_run_is_marked_where_the_user_wants_them(
         assert {row["damaged_parts"] for row in json.loads(written[name])} == {1}, name
     lines = list(csv.DictReader(written["leaderboard.csv"].splitlines()))
     assert {line["damaged_parts"] for line in lines} == {"1"}
+    lost = csv.DictReader(written["failures.csv"].splitlines())
+    assert "damaged_parts" in (lost.fieldnames or ())
+    assert {line["damaged_parts"] for line in lost} <= {"1"}
     missing = {line["system"]: line["missing"] for line in lines if not line["group"]}
     assert missing == {WRITER: "6", "gt": "0"}
     for name in TEXTS:

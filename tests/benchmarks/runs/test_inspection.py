@@ -21,6 +21,7 @@ from trial import (
     writer,
 )
 
+from benchmarks.local import LocalScorer
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import RunConfig
 from benchmarks.runs.experiment import Experiment
@@ -29,12 +30,14 @@ from benchmarks.runs.inspection import describe
 from benchmarks.runs.run_data import RunData
 from benchmarks.tasks.mmie.official import Output, read_outputs
 from benchmarks.tasks.task_set import TaskSet
+from cluster.local import LocalStages, drive
 from cluster.records import Item, encode
 from cluster.store import Store
-from generators.base import Kind, Result
-from generators.document import Document, Draft, Image, Malformed, Sample, Text
+from generators.base import Kind, Result, Unscored
+from generators.document import Document, Draft, Image, Malformed, Sample, Score, Text
 from generators.errors import UsageError
 from generators.system import System
+from scorers import resolve_scorer
 
 SYSTEM = System(
     name="deep", draft=writer(), condition=CONDITIONER, render=painter(), rounds=2
@@ -117,6 +120,16 @@ def test_a_bad_row_does_not_hide_the_good_one_whose_id_it_bears(tmp_path: Path) 
         assert shown.count("measure: done") == 2
 
 
+def test_a_score_of_zero_has_no_minus(tmp_path: Path) -> None:
+    made = experiment(sample(0))
+    store = filled(made.plan, tmp_path / "run", Kind.DRAFT, Kind.CONDITION, Kind.RENDER)
+    while job := missing(made.plan, store, Kind.SCORE):
+        item, zero = Item(job.key, job.label, job.input), Result(Score(-0.0))
+        store.commit(job.spec, encode(Kind.SCORE, [item], [zero], 0.0))
+    (line,) = (x for x in describe(made, store, "SA-0", "deep") if "measure: " in str(x))
+    assert str(line).split()[-1] == "0"
+
+
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     made = experiment(sample(0))
     with pytest.raises(UsageError, match="unknown sample 'SA-1'; did you mean 'SA-0'"):
@@ -133,8 +146,11 @@ def test_documents_are_exported_before_they_are_judged(tmp_path: Path) -> None:
         assert export_documents(run, "deep", form, tmp_path / form) == 2
     rows = json.loads((tmp_path / "mmie" / "data.json").read_text())
     assert [row["model"] for row in rows] == ["deep", "deep"]
-    scores = parquet(tmp_path / "parquet")["scores"]
-    assert scores == [[{"scorer": "measure", "outcome": "missing", **NO_VALUE}]] * 2
+    columns = parquet(tmp_path / "parquet")
+    assert columns["seed"] == [None, None], "the text follows from no seed"
+    assert (
+        columns["scores"] == [[{"scorer": "measure", "outcome": "missing", **NO_VALUE}]] * 2
+    )
 
 
 NO_VALUE = {"value": None, "reason": "not made yet: run the same command again"}
@@ -151,12 +167,17 @@ def test_a_parquet_export_holds_all_repeats_with_questions_and_scores(
     told = replace(
         sample(0), reference=Document((Text("So."), Image.of(b"ab"), Text("Yes.")))
     )
-    made = experiment(told, sample(1), repeats=2)
+    drawing = replace(SYSTEM, draft=replace(writer(), seeded=True))
+    made = experiment(told, sample(1), system=drawing, repeats=2)
+    first = missing(made.plan, Store(tmp_path / "empty"), Kind.DRAFT)
+    assert first is not None
     run = RunData(tmp_path / "run", made, filled(made.plan, tmp_path / "run"))
     assert export_documents(run, "deep", "parquet", tmp_path / "all", (1, 2)) == 4
     rows = parquet(tmp_path / "all")
     assert (rows["id"], rows["repeat"]) == (["SA-0", "PBL-1"] * 2, [1, 1, 2, 2])
-    assert rows["seed"] == [made.config.seed] * 4
+    assert rows["run_seed"] == [made.config.seed] * 4
+    assert rows["seed"][0] == first.input.seed  # type: ignore[union-attr]
+    assert len(set(rows["seed"])) == 4
     assert rows["question"] == [told.question[0].text, sample(1).question[0].text] * 2
     assert rows["reference"][0] == "So.\n<image>\nYes."
     for scores, answer in zip(rows["scores"], run.answers, strict=False):
@@ -178,7 +199,10 @@ def test_only_a_table_has_room_for_all_repeats(
     assert [*repeats_of(run, form, repeat)] == repeats
 
 
-def test_text_of_older_records_that_is_no_unicode_is_exported(tmp_path: Path) -> None:
+@pytest.mark.models
+def test_text_of_older_records_that_is_no_unicode_is_judged_and_exported(
+    tmp_path: Path,
+) -> None:
     made = experiment(sample(0), system=System(name="deep", draft=writer()))
     job = missing(made.plan, store := Store(tmp_path / "run"), Kind.DRAFT)
     assert job is not None
@@ -186,8 +210,17 @@ def test_text_of_older_records_that_is_no_unicode_is_exported(tmp_path: Path) ->
     table = encode(Kind.DRAFT, [item], [drafted], 0.0)
     i = table.column_names.index("segments")
     older = table["segments"][0].as_py().replace("?", r"\ud800")
+    assert r"\ud800" in older
     store.commit(job.spec, table.set_column(i, table.schema.field(i), [[older]]))
     run = RunData(tmp_path / "run", made, store)
+    (document,) = (answer.document for answer in run.documents("deep").values())
+    assert document is not None
+    judge, stages = resolve_scorer("judge:mmie-score", "tiny", {}), LocalStages()
+    verdict = drive(judge.judge(sample(0), document.plain), stages.outcomes)
+    assert isinstance(verdict, Result | Unscored)
+    own = Document((Text("of a user \ud83d"),))
+    judged = LocalScorer(scorer=judge, stages=stages)(sample(0), own)
+    assert judged.outcome in ("scored", "unscored")
     for form in ("mmie", "parquet"):
         export_documents(run, "deep", form, tmp_path / form)
     assert parquet(tmp_path / "parquet")["text"] == ["a\ufffdb"]

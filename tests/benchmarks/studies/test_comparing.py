@@ -7,9 +7,11 @@ import io
 import json
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from api_helpers import fill
 from comparing_helpers import creation_row, write_tsv
@@ -19,6 +21,8 @@ from benchmarks.studies.bias import sections
 from benchmarks.studies.bias.observations import Section
 from benchmarks.studies.pairwise import CompareOptions, compare
 from cluster.lock import RunInUse, RunLock
+from cluster.stage_queue import MOST_UNREAD
+from generators.base import Fault
 from generators.errors import UsageError
 from generators.keys import derived_seed
 from scorers.judging.sources import parse_rubric
@@ -33,9 +37,9 @@ ROWS = [
 ]
 
 
-def answered(root: Path, *systems: str) -> Path:
+def answered(root: Path, *systems: str, rows: Sequence[Mapping[str, str]] = ROWS) -> Path:
     """A run whose systems have answered."""
-    tsv = write_tsv(root.parent / "Creation.tsv", ROWS)
+    tsv = write_tsv(root.parent / "Creation.tsv", rows)
     fill(root, data=f"creation:{tsv}", systems=systems, scorers=[], weights="tiny")
     return root
 
@@ -101,6 +105,24 @@ def test_pairs_are_judged_once_and_every_reply_is_counted(run: Path) -> None:
     again = compared(run)
     assert "0 judgements asked" in again[2]
     assert again[1]["table"] == content["table"]
+
+
+def test_a_judge_none_of_whose_first_replies_can_be_read_is_not_asked_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    rows = [creation_row(i, criteria="vivid") for i in range(60)]
+    root = answered(tmp_path / "run", TERSE, WORDY, rows=rows)
+    status, content, _ = compared(
+        root, judge="comparing_helpers:Mute", weights="pretrained"
+    )
+    assert status == 1
+    counts = content["counts"]
+    assert counts["unscored"] + counts["failed_scores"] == len(rows)
+    parts = root.rglob("stages/Mute-*/part-*.parquet")
+    faults = Counter(f for p in parts for f in pq.read_table(p)["fault"].to_pylist())
+    assert faults.keys() == {None, Fault.UNREAD.value}
+    assert MOST_UNREAD <= faults[None] < 2 * len(rows), "in each order, and once more"
 
 
 def test_the_published_answers_are_a_baseline_that_no_run_has_made(run: Path) -> None:

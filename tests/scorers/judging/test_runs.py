@@ -48,7 +48,7 @@ def outcomes(root: Path) -> list[Any]:
 def test_a_reply_that_is_cut_is_told_as_cut(server: Server, tmp_path: Path) -> None:
     done = plait(server, tmp_path / "run")
     assert done.exit_code == 1, "a scorer that scored nothing"
-    assert f"{JUDGE} scored nothing: none of its 3 judgements can be read" in done.output
+    assert f"{JUDGE} scored nothing: none of its 3 judgements gave a score" in done.output
     assert "are final" not in done.output
     for outcome in outcomes(tmp_path / "run"):
         assert isinstance(outcome, Unread)
