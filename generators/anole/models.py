@@ -7,38 +7,32 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.meta import PARAMS, MetaAnole
-from generators.anole.published import AnoleCheckpoint, HuggingFaceAnole, VQAnole
-from generators.anole.sizes import FULL, TINY, AnoleSize, steer, toy_tokenizer
-from generators.anole.tokens import AnoleVocabulary
+from generators.anole.published import AnoleCheckpoint, open_checkpoint
+from generators.anole.tokens import (
+    BEGIN_IMAGE,
+    BOS,
+    END_IMAGE,
+    EOS,
+    AnoleVocabulary,
+    image_name,
+)
+from generators.architectures import config_of
 from generators.base import Weights
+from generators.decoding.steering import steer
 from generators.errors import CheckpointError
-from generators.loading.files import Files, read_json
 from generators.loading.strict import randomised, revived
 from generators.toys import BYTE_LEVEL
 
 _SEED = 20_240_708
 """Seed of random weights: the day Anole was published."""
-
-
-def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
-    """The checkpoint in a folder or on the Hub; CheckpointError if it is not Anole."""
-    files = Files(model, revision)
-    path = files.find("config.json")
-    config = {} if path is None else read_json(path)
-    if "vq_config" in config:
-        return HuggingFaceAnole(files, config)
-    if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
-        return VQAnole(files, config)
-    if files.find(PARAMS) is not None:
-        return MetaAnole(files)
-    raise CheckpointError(
-        f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
-        f"(the layout of leloy/Anole-7b-v0.1-hf) nor {PARAMS} (GAIR/Anole-7b-v0.1)"
-    )
+_SHARES: Mapping[Weights, tuple[float, float]] = {
+    "tiny": (0.08, 0.03),
+    "dummy": (0.01, 0.004),
+}
+"""Probability that random weights begin an image after a word, and that they end there."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +48,7 @@ class AnoleLanguage:
 
 
 def language_model(config: Any) -> Any:
-    """An empty Chameleon LM on the meta device, without its encoder-only VQ model."""
+    """Return an empty Chameleon LM on the meta device, without its own VQ encoder."""
     from transformers import AutoModelForImageTextToText
 
     with torch.device("meta"):
@@ -70,25 +64,31 @@ def load_language(
     device: torch.device,
     dtype: torch.dtype,
 ) -> AnoleLanguage:
-    """The language model with pretrained, dummy or tiny weights.
-
-    Raises CheckpointError when a published checkpoint does not fit.
-    """
+    """Return the language model; CheckpointError when a published one does not fit."""
     if weights == "pretrained":
         return _published_language(open_checkpoint(model, revision), device, dtype)
-    if weights == "tiny":
-        return random_language(TINY, device, torch.float32)
-    return random_language(FULL, device, dtype)
+    return random_language(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
 def load_codec(
     weights: Weights, model: str, revision: str | None, device: torch.device
 ) -> Codec:
-    """The VQ model with pretrained, dummy or tiny weights, in float32."""
+    """Return the VQ model in float32."""
     if weights == "pretrained":
         checkpoint = open_checkpoint(model, revision)
-        return published_codec(checkpoint, device)
-    return random_codec((TINY if weights == "tiny" else FULL).vq, device)
+        config = checkpoint.vq_config
+    else:
+        config = config_of("anole", tiny=weights == "tiny")["vq"]
+    with torch.device("meta"):
+        vq = vq_model(config)
+    if weights == "pretrained":
+        checkpoint.fill_vq(vq, device)
+    else:
+        randomised(vq, device=device, dtype=torch.float32, seed=_SEED)
+        with torch.no_grad():
+            # Random activations are larger than trained ones: most pixels would be clamped.
+            vq.decoder.conv_out.weight *= 0.3
+    return Codec(vq, config)
 
 
 def _published_language(
@@ -111,50 +111,56 @@ def _published_language(
         )
     model = language_model(config)
     checkpoint.fill_language(model, config, device, dtype)
-    return _ready(model, config, tokenizer, vocabulary, device)
-
-
-def published_codec(checkpoint: AnoleCheckpoint, device: torch.device) -> Codec:
-    """The codec of a published checkpoint."""
-    with torch.device("meta"):
-        model = vq_model(checkpoint.vq_config)
-    checkpoint.fill_vq(model, device)
-    return Codec(model, checkpoint.vq_config)
+    revived(model, config, device)
+    return AnoleLanguage(model, tokenizer, vocabulary, config.max_position_embeddings)
 
 
 def random_language(
-    size: AnoleSize, device: torch.device, dtype: torch.dtype
+    weights: Weights, device: torch.device, dtype: torch.dtype
 ) -> AnoleLanguage:
-    """A seeded random language model of `size` that writes interleaved documents."""
-    tokenizer = toy_tokenizer(size.vq["num_embeddings"], size.vocabulary)
+    """Return a seeded random language model that writes interleaved documents."""
+    sizes = config_of("anole", tiny=weights == "tiny")
+    tokenizer = toy_tokenizer(sizes["vq"]["num_embeddings"], sizes["vocabulary"])
     ids = tokenizer.get_vocab(with_added_tokens=True)
     vocabulary = AnoleVocabulary.of(ids)
-    config = size.config(ids)
+    config = random_config(sizes, ids)
     model = language_model(config)
     randomised(model, device=device, dtype=dtype, seed=_SEED)
-    language = _ready(model, config, tokenizer, vocabulary, device)
-    words = BYTE_LEVEL.ids(tokenizer) if size.vocabulary is None else vocabulary.text
-    steer(model, vocabulary, words, size.begin_image, size.end)
-    return language
-
-
-def random_codec(config: Mapping[str, Any], device: torch.device) -> Codec:
-    """A seeded random codec."""
-    with torch.device("meta"):
-        model = vq_model(config)
-    randomised(model, device=device, dtype=torch.float32, seed=_SEED)
-    with torch.no_grad():
-        # Random activations are larger than trained ones: most pixels would be clamped.
-        model.decoder.conv_out.weight *= 0.3
-    return Codec(model, config)
-
-
-def _ready(
-    model: Any,
-    config: Any,
-    tokenizer: Tokenizer,
-    vocabulary: AnoleVocabulary,
-    device: torch.device,
-) -> AnoleLanguage:
     revived(model, config, device)
+    words = vocabulary.text if sizes["vocabulary"] else BYTE_LEVEL.ids(tokenizer)
+    marks = (vocabulary.begin_image, vocabulary.eos)
+    steer(
+        model,
+        words,
+        set(vocabulary.text) - set(words),
+        dict(zip(marks, _SHARES[weights], strict=True)),
+        [vocabulary.bos, *vocabulary.text[:30], *vocabulary.image[:30]],
+    )
     return AnoleLanguage(model, tokenizer, vocabulary, config.max_position_embeddings)
+
+
+def random_config(sizes: Mapping[str, Any], ids: Mapping[str, int]) -> Any:
+    """Return the `ChameleonConfig` of an architecture for a vocabulary of name -> id."""
+    from transformers import ChameleonConfig
+
+    named = {"vocab_size": len(ids), "vocabulary_map": dict(ids)}
+    return ChameleonConfig(**sizes["language"], vq_config=dict(sizes["vq"]), **named)
+
+
+_SPECIALS = (BOS, "<pad>", EOS, "<unk>")
+_MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
+
+
+def toy_tokenizer(codes: int, size: int | None) -> Tokenizer:
+    """Return a byte-level BPE tokenizer with `codes` image tokens, in the published order.
+
+    Padded with made-up words to `size` names where one is given.
+    """
+    names = [*_SPECIALS, *(image_name(code) for code in range(codes)), *_MARKS]
+    names += sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids, merges = BYTE_LEVEL.vocabulary(names, size)
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([*_SPECIALS, *_MARKS])
+    return tokenizer

@@ -1,15 +1,18 @@
 """Published checkpoints of Anole and its fine-tunes, from a folder or the Hub.
 
 Three layouts: Hugging Face's, with the VQ model inside (`leloy/Anole-7b-v0.1-hf`); a VQ
-model alone (`leloy/Anole-7b-v0.1-vqvae-hf`); and Meta's (`GAIR/Anole-7b-v0.1`). The VQ
-model has the names of taming-transformers in all of them.
+model alone (`leloy/Anole-7b-v0.1-vqvae-hf`); and Meta's (`GAIR/Anole-7b-v0.1`):
+`consolidated.pth`, `params.json`, `vqgan.ckpt`, `vqgan.yaml`. The VQ model has the names
+of taming-transformers in all of them.
 """
 
 from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,8 +24,12 @@ from generators.loading.files import (
     Files,
     configured,
     count,
+    divided,
+    in_pickle,
+    read_json,
     read_tokenizer,
     section,
+    shape_of,
     stored_tensors,
 )
 from generators.loading.strict import Layout, Place, fill, identical, renamed, same
@@ -45,18 +52,15 @@ _TAMING = [
 
 
 def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
-    """The layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
+    """Return the layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
     return {prefix + _taming_name(name, levels): _vq_place(name) for name in names}
 
 
 def _taming_name(name: str, levels: int) -> str:
     name = renamed(name, _TAMING)
     # taming counts the decoder's levels from the full resolution down, diffusers up.
-    return re.sub(r"^decoder\.up\.(\d+)", lambda m: f"decoder.up.{_flip(m, levels)}", name)
-
-
-def _flip(match: re.Match[str], levels: int) -> int:
-    return levels - 1 - int(match[1])
+    flipped = lambda m: f"decoder.up.{levels - 1 - int(m[1])}"  # noqa: E731
+    return re.sub(r"^decoder\.up\.(\d+)", flipped, name)
 
 
 def _vq_place(name: str) -> Place:
@@ -89,7 +93,7 @@ _META = {
 
 
 def meta_layout(names: Iterable[str], config: Any) -> Layout:
-    """The layout of `consolidated.pth` for a Chameleon LM of `config`."""
+    """Return the layout of `consolidated.pth` for a Chameleon LM of `config`."""
     return {_meta_name(name): Place(name, _meta_change(name, config)) for name in names}
 
 
@@ -113,7 +117,7 @@ def _meta_change(name: str, config: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _halves(states: Tensor, axis: int) -> Tensor:
-    """Channels along `axis` with the even ones first, then the odd ones."""
+    """Return the channels along `axis` with the even ones first, then the odd ones."""
     before, after = states.shape[:axis], states.shape[axis + 1 :]
     pairs = states.reshape(*before, -1, 2, *after)
     return pairs.transpose(axis, axis + 1).reshape(states.shape)
@@ -122,11 +126,29 @@ def _halves(states: Tensor, axis: int) -> Tensor:
 VQ_PREFIX = "model.vqmodel."
 
 
+def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
+    """Return the checkpoint of a folder or the Hub; CheckpointError if it is not Anole."""
+    files = Files(model, revision)
+    path = files.find("config.json")
+    config = {} if path is None else read_json(path)
+    if "vq_config" in config:
+        return HuggingFaceAnole(files, config)
+    if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
+        return VQAnole(files, {"vq_config": config})
+    if files.find(_PARAMS) is not None:
+        return MetaAnole(files)
+    raise CheckpointError(
+        f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
+        f"(the layout of leloy/Anole-7b-v0.1-hf) nor {_PARAMS} (GAIR/Anole-7b-v0.1)"
+    )
+
+
 class AnoleCheckpoint(ABC):
     """A checkpoint: its configuration, its tokenizer, and how it fills our modules."""
 
     vq_config: Mapping[str, Any]
     """As in `ChameleonVQVAEConfig`."""
+    tokenizer_file: str
 
     def __init__(self, files: Files) -> None:
         self.files = files
@@ -136,42 +158,47 @@ class AnoleCheckpoint(ABC):
         """The checkpoint's name, for errors."""
         return f"checkpoint {self.files.model!r}"
 
-    @abstractmethod
     def tokenizer(self) -> Tokenizer:
-        """The text tokenizer."""
+        """Return the text tokenizer."""
+        return read_tokenizer(self.files.need(self.tokenizer_file))
 
     @abstractmethod
     def language_config(self) -> Any:
-        """The language model's `ChameleonConfig`."""
+        """Return the language model's `ChameleonConfig`."""
 
     @abstractmethod
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the language model's tensors under their stored names."""
+
+    @abstractmethod
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return where the parameters `names` of a language model are stored."""
+
+    @abstractmethod
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the VQ model's tensors under the names of taming-transformers."""
+
     def fill_language(
         self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
     ) -> None:
-        """Fill a language model, strictly."""
-
-    @abstractmethod
-    def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """The VQ model's tensors under the names of taming-transformers."""
+        """Fill a language model, strictly; Meta's `rope.freqs` is not needed."""
+        layout = self.language_layout(model.state_dict(), config)
+        where: dict[str, Any] = {"source": self.source, "device": device, "dtype": dtype}
+        fill(model, self.language_tensors(), layout, **where, tolerated=("rope.freqs",))
 
     def fill_vq(self, model: Any, device: torch.device) -> None:
         """Fill a `VQModel`, strictly, in float32."""
-        layout = taming_layout(
-            model.state_dict(), len(self.vq_config["channel_multiplier"])
-        )
-        fill(
-            model,
-            self.vq_tensors(),
-            layout,
-            source=f"VQ model of {self.source}",
-            device=device,
-            dtype=torch.float32,
-            tolerated=("loss",),
-        )
+        levels = len(self.vq_config["channel_multiplier"])
+        layout = taming_layout(model.state_dict(), levels)
+        source = f"VQ model of {self.source}"
+        where: dict[str, Any] = {"source": source, "device": device, "dtype": torch.float32}
+        fill(model, self.vq_tensors(), layout, **where, tolerated=("loss",))
 
 
 class HuggingFaceAnole(AnoleCheckpoint):
     """Safetensors shards with `config.json` and `tokenizer.json`."""
+
+    tokenizer_file = "tokenizer.json"
 
     def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
         super().__init__(files)
@@ -184,56 +211,148 @@ class HuggingFaceAnole(AnoleCheckpoint):
         vq = configured(ChameleonVQVAEConfig, stored, f"vq_config in {self._config_file}")
         self.vq_config = vq.to_dict()
 
-    def tokenizer(self) -> Tokenizer:
-        """`tokenizer.json`."""
-        return read_tokenizer(self.files.need("tokenizer.json"))
-
     def language_config(self) -> Any:
-        """`config.json`."""
+        """Return what `config.json` says."""
         from transformers import ChameleonConfig
 
         count(self.config, "vocab_size", self._config_file)
         return configured(ChameleonConfig, self.config, self._config_file)
 
-    def fill_language(
-        self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
-    ) -> None:
-        """All tensors but the VQ model's, shard by shard."""
-        fill(
-            model,
-            self._tensors(lambda name: not name.startswith(VQ_PREFIX)),
-            identical(model.state_dict()),
-            source=self.source,
-            device=device,
-            dtype=dtype,
-        )
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return our own names."""
+        return identical(names)
 
-    def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """From `model.vqmodel.`; only shards that hold it are read or downloaded."""
-        for name, tensor in self._tensors(lambda name: name.startswith(VQ_PREFIX)):
-            yield name.removeprefix(VQ_PREFIX), tensor
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return all tensors but the VQ model's, shard by shard."""
+        return stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
 
-    def _tensors(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Tensor]]:
-        return stored_tensors(self.files, wanted)
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return those of `model.vqmodel.`; no other shard is read or downloaded."""
+        stored = stored_tensors(self.files, lambda name: name.startswith(VQ_PREFIX))
+        return ((name.removeprefix(VQ_PREFIX), tensor) for name, tensor in stored)
 
 
 class VQAnole(HuggingFaceAnole):
     """A repository with the VQ model alone, its names without a prefix."""
 
-    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
-        super().__init__(files, {"vq_config": config})
+    def tokenizer(self) -> Tokenizer:
+        """Raise CheckpointError: there is no language model."""
+        raise CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return every tensor of the file."""
+        return stored_tensors(self.files)
+
+
+_MODEL, _TOKENS = "models/7b", "tokenizer"
+_PARAMS = f"{_MODEL}/params.json"
+_CONSOLIDATED = f"{_MODEL}/consolidated.pth"
+_VQ_SIZES = {
+    "resolution": "resolution",
+    "in_channels": "in_channels",
+    "base_channels": "ch",
+    "num_res_blocks": "num_res_blocks",
+    "latent_channels": "z_channels",
+}
+"""transformers' name of a field -> its name in `ddconfig`."""
+_CONTEXT = 4096
+"""`Options.max_seq_len` of chameleon.py; no file of the checkpoint holds it."""
+
+
+class MetaAnole(AnoleCheckpoint):
+    """A folder as the authors published it."""
+
+    tokenizer_file = f"{_TOKENS}/text_tokenizer.json"
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self.vq_config = _vq_config(files.need(f"{_TOKENS}/vqgan.yaml"))
+
+    @cached_property
+    def _state(self) -> Mapping[str, Any]:
+        # Memory-mapped: tensors are read when they are moved to the device.
+        return in_pickle(self.files.need(_CONSOLIDATED))
 
     def language_config(self) -> Any:
-        """CheckpointError: there is no language model."""
-        raise self._no_language()
+        """Return what `params.json` and the tensors' shapes say."""
+        from transformers import ChameleonConfig
 
-    def tokenizer(self) -> Tokenizer:
-        """CheckpointError: there is no language model."""
-        raise self._no_language()
+        params = self._params()
+        source = f"{_PARAMS} of {self.source}"
+        rows, width = self._shape("tok_embeddings.weight")
+        heads = count(params, "n_heads", source)
+        divided(width, heads, f"n_heads is {heads}", source)
+        theta = params.get("rope_theta", 10_000.0)
+        fields = {
+            "vocab_size": rows,
+            "hidden_size": width,
+            "intermediate_size": self._shape("layers.0.feed_forward.w1.weight")[0],
+            "num_hidden_layers": count(params, "n_layers", source),
+            "num_attention_heads": heads,
+            "num_key_value_heads": params.get("n_kv_heads") or heads,
+            "rms_norm_eps": params.get("norm_eps", 1e-5),
+            "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+            "swin_norm": params.get("swin_norm", False),
+            "max_position_embeddings": _CONTEXT,
+            "vocabulary_map": self.tokenizer().get_vocab(with_added_tokens=True),
+            "vq_config": dict(self.vq_config),
+        }
+        return configured(ChameleonConfig, fields, source)
 
-    def _no_language(self) -> CheckpointError:
-        return CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
+    def _params(self) -> dict[str, Any]:
+        path = self.files.need(_PARAMS)
+        params = read_json(path)
+        if "model" in params:
+            params |= section(params, "model", str(path))
+        extra = self.files.find(f"{_MODEL}/consolidate_params.json")
+        return params | (read_json(extra) if extra else {})
 
-    def vq_tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Every tensor of the file."""
-        return self._tensors(lambda _: True)
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return shape_of(self._state, name, f"{_CONSOLIDATED} of {self.source}", rank=2)
+
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return Meta's names."""
+        return meta_layout(names, config)
+
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return all tensors of `consolidated.pth`."""
+        return self._state.items()
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the `state_dict` of the Lightning checkpoint."""
+        return in_pickle(self.files.need(f"{_TOKENS}/vqgan.ckpt"), "state_dict").items()
+
+
+def _vq_config(path: Path) -> dict[str, Any]:
+    """Return `vqgan.yaml` in the terms of `ChameleonVQVAEConfig`."""
+    source = str(path)
+    params = section(section(_yaml(path), "model", source), "params", source)
+    sizes = section(params, "ddconfig", source)
+    counts = {ours: count(sizes, theirs, source) for ours, theirs in _VQ_SIZES.items()}
+    return counts | {
+        "channel_multiplier": _whole_numbers(sizes, "ch_mult", source),
+        "double_latent": bool(sizes.get("double_z")),
+        "attn_resolutions": _whole_numbers(sizes, "attn_resolutions", source),
+        "embed_dim": count(params, "embed_dim", source),
+        "num_embeddings": count(params, "n_embed", source),
+    }
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path} is not YAML: {reason}") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _whole_numbers(values: Mapping[str, Any], name: str, source: str) -> list[int]:
+    numbers = values.get(name)
+    if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
+        raise CheckpointError(
+            f"{source}: {name} is {numbers!r}; it must be a list of whole numbers"
+        )
+    return numbers

@@ -32,15 +32,15 @@ class PrefixPart:
         return self.end - self.start
 
 
-def marks(prompt: Tensor, places: Tensor | None = None) -> Marks:
-    """The marks of embeddings (positions, width), and of their places (positions, axes).
+def marks(prompt: Tensor, position_ids: Tensor | None = None) -> Marks:
+    """Return the marks of embeddings (positions, width) and position ids (positions, axes).
 
     Weighted sums of the values' bits, in whole numbers, which no order of summation
     changes; different embeddings have the same mark only by chance, one in 2**64.
     """
     bits = prompt.contiguous().view(_WHOLE[prompt.element_size()]).long()
-    if places is not None:
-        bits = torch.cat([bits, places.to(bits.device)], dim=1)
+    if position_ids is not None:
+        bits = torch.cat([bits, position_ids.to(bits.device)], dim=1)
     random = torch.Generator().manual_seed(0)
     weights = torch.randint(-(2**63), 2**63 - 1, (bits.shape[1],), generator=random)
     sums: Marks = (bits * weights.to(prompt.device)).sum(dim=-1).cpu().numpy()

@@ -1,68 +1,22 @@
-"""The rendering stage of GILL: states of image tokens in, pictures out."""
+"""The rendering stage of GILL: states of image tokens in, images out."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import nn
 
+from generators.architectures import config_of
 from generators.base import Weights
-from generators.gill.published import (
-    MAPPER,
-    RETRIEVAL,
-    VISUAL,
-    VOKENS,
-    GillCheckpoint,
-)
+from generators.gill.models import SEED
+from generators.gill.published import MAPPER, VISUAL, VOKENS, GillCheckpoint
 from generators.gill.settings import GillRenderSettings
-from generators.gill.sizes import FULL, HEADS, SEED, TINY, MapperSize
 from generators.loading.files import Files
 from generators.loading.strict import device_of, randomised
 from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
 from generators.vokens.render import VokenRender
-
-
-def load_mapper(
-    weights: Weights, model: str, revision: str | None, device: torch.device
-) -> tuple[VokenMapper, tuple[int, int]]:
-    """The mapper in float32, and the (vokens, width) of the states it reads.
-
-    Raises CheckpointError when a published checkpoint does not fit.
-    """
-    if weights == "pretrained":
-        return _published(GillCheckpoint(Files(model, revision)), device)
-    size = TINY if weights == "tiny" else FULL
-    mapper = empty_mapper(size.mapper)
-    randomised(mapper, device=device, dtype=torch.float32, seed=SEED)
-    return mapper, (size.vokens, size.mapper.states)
-
-
-def empty_mapper(size: MapperSize) -> VokenMapper:
-    """The mapper on the meta device."""
-    with torch.device("meta"):
-        return VokenMapper(
-            nn.Linear(size.states, size.width),
-            pre_norm_transformer(size.width, HEADS, size.layers, size.inner),
-            (size.queries, size.width),
-            nn.Linear(size.width, size.out),
-        )
-
-
-def _published(
-    checkpoint: GillCheckpoint, device: torch.device
-) -> tuple[VokenMapper, tuple[int, int]]:
-    size = checkpoint.mapper_size()
-    mapper = empty_mapper(size)
-    layout = mapper_layout(
-        mapper,
-        first=f"{MAPPER}.fc",
-        transformer=f"{MAPPER}.tfm",
-        queries=f"{MAPPER}.query_embs",
-        last=f"{MAPPER}.model",
-    )
-    checkpoint.fill(mapper, layout, (VOKENS, VISUAL, *RETRIEVAL), device, torch.float32)
-    return mapper, (checkpoint.argument("num_tokens"), size.states)
 
 
 class GillRender(VokenRender):
@@ -73,3 +27,42 @@ class GillRender(VokenRender):
         device = device_of(render.device)
         mapper, shape = load_mapper(weights, render.model, render.revision, device)
         super().__init__(render.drawing(), weights, mapper, shape)
+
+
+def load_mapper(
+    weights: Weights, model: str, revision: str | None, device: torch.device
+) -> tuple[VokenMapper, tuple[int, int]]:
+    """Return the mapper in float32, and the (vokens, width) of the states it reads.
+
+    Raises CheckpointError when a published checkpoint does not fit.
+    """
+    if weights == "pretrained":
+        return _published(GillCheckpoint(Files(model, revision)), device)
+    sizes = config_of("gill", tiny=weights == "tiny")
+    mapper = empty_mapper(sizes["mapper"])
+    randomised(mapper, device=device, dtype=torch.float32, seed=SEED)
+    return mapper, (sizes["vokens"], sizes["mapper"]["states"])
+
+
+def empty_mapper(size: Mapping[str, int]) -> VokenMapper:
+    """Return the mapper on the meta device; `size` as in `architectures/gill.json`."""
+    width = size["width"]
+    with torch.device("meta"):
+        return VokenMapper(
+            nn.Linear(size["states"], width),
+            pre_norm_transformer(width, size["heads"], size["layers"], size["inner"]),
+            (size["queries"], width),
+            nn.Linear(width, size["out"]),
+        )
+
+
+def _published(
+    checkpoint: GillCheckpoint, device: torch.device
+) -> tuple[VokenMapper, tuple[int, int]]:
+    size = checkpoint.mapper_size()
+    mapper = empty_mapper(size)
+    names = {"first": "fc", "transformer": "tfm", "queries": "query_embs", "last": "model"}
+    stored = {part: f"{MAPPER}.{name}" for part, name in names.items()}
+    layout = mapper_layout(mapper, **stored)
+    checkpoint.fill(mapper, layout, (VOKENS, VISUAL), device, torch.float32)
+    return mapper, (checkpoint.argument("num_tokens"), size["states"])

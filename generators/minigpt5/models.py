@@ -1,77 +1,81 @@
-"""The drafting model for each kind of weights: language model and picture encoder."""
+"""The drafting model for each kind of weights: language model and image encoder."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
+from tokenizers import Tokenizer, decoders, models, normalizers
 
+from generators.architectures import config_of
 from generators.base import Weights
-from generators.errors import CheckpointError
+from generators.checkpoints import with_revision
+from generators.decoding.steering import held_level, steer
 from generators.loading.files import Files, configured
 from generators.loading.strict import randomised, revived
-from generators.minigpt5.blip2 import Blip2
 from generators.minigpt5.published import (
     StageCheckpoints,
-    companion_files,
     fill_projection,
     fill_vicuna,
     projection_file,
     vicuna_config,
 )
 from generators.minigpt5.settings import MiniGPT5DraftSettings
-from generators.minigpt5.sizes import (
-    ADDED,
-    FULL,
-    MARK_PIECE,
-    TINY,
-    MiniGPT5Size,
-    Steering,
-    toy_tokenizer,
-)
 from generators.minigpt5.tokens import (
+    ADDED,
     JsonTokenizer,
     MiniGPT5Vocabulary,
     stored_bos,
     stored_tokenizer,
 )
-from generators.minigpt5.vision import PictureEncoder
+from generators.minigpt5.vision import Blip2, ImageEncoder
 from generators.toys import PIECES
 
 _SEED = 20_231_003
 """Seed of the random weights: the day on which the paper appeared."""
+_SHARES: Mapping[Weights, tuple[float, float]] = {
+    "tiny": (0.12, 0.02),
+    "dummy": (0.0008, 0.0004),
+}
+"""Probabilities that random weights request an image after a word, among all ids, and that
+they end the answer. Among the fifty ids that sampling keeps by default, they are larger
+where there are many words."""
 
 
 @dataclass(frozen=True)
-class MiniGPT5Writer:
-    """A language model that reads pictures and writes text and vokens."""
+class MiniGPT5Language:
+    """A language model that writes text and vokens."""
 
-    language: Any
+    model: Any
     """`LlamaForCausalLM`."""
-    encoder: PictureEncoder
     vocabulary: MiniGPT5Vocabulary
     context: int
     """Maximum number of positions of a sequence."""
 
 
-def load_writer(
+class MiniGPT5Models(NamedTuple):
+    """The models of the drafting stage."""
+
+    language: MiniGPT5Language
+    encoder: ImageEncoder
+
+
+def load_models(
     weights: Weights,
     settings: MiniGPT5DraftSettings,
     device: torch.device,
     dtype: torch.dtype,
-) -> MiniGPT5Writer:
-    """The drafting model; CheckpointError when published files do not fit."""
+) -> MiniGPT5Models:
+    """Return the drafting models; CheckpointError when published files do not fit."""
     if weights == "pretrained":
         return _published(settings, device, dtype)
-    if weights == "tiny":
-        return random_writer(TINY, device, torch.float32)
-    return random_writer(FULL, device, dtype)
+    return random_models(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
 def language_model(config: Any) -> Any:
-    """An empty LLaMA on the meta device."""
+    """Return an empty LLaMA on the meta device."""
     from transformers import AutoModelForCausalLM
 
     with torch.device("meta"):
@@ -79,75 +83,98 @@ def language_model(config: Any) -> Any:
     return model.eval().requires_grad_(False)
 
 
-def picture_encoder(
+def image_encoder(
     vision: Mapping[str, Any], qformer: Mapping[str, Any], queries: int, width: int
-) -> PictureEncoder:
-    """An empty picture encoder on the meta device."""
+) -> ImageEncoder:
+    """Return an empty image encoder on the meta device."""
     from transformers import Blip2QFormerConfig, Blip2VisionConfig
 
     vision_config = configured(Blip2VisionConfig, vision, "the ViT of BLIP-2")
     qformer_config = configured(Blip2QFormerConfig, qformer, "the Q-Former of BLIP-2")
     with torch.device("meta"):
-        encoder = PictureEncoder(vision_config, qformer_config, queries, width)
+        encoder = ImageEncoder(vision_config, qformer_config, queries, width)
     return encoder.eval().requires_grad_(False)
 
 
 def _published(
     settings: MiniGPT5DraftSettings, device: torch.device, dtype: torch.dtype
-) -> MiniGPT5Writer:
+) -> MiniGPT5Models:
     # Small files are read first, so that a wrong path fails before gigabytes are loaded.
+    where = (device, dtype)
     model = Files(settings.model, settings.revision)
-    vicuna = companion_files(settings.language)
+    vicuna = Files(*with_revision(settings.language))
     projection = projection_file(model, settings.projection)
-    blip2 = Blip2(companion_files(settings.vision))
+    blip2 = Blip2(Files(*with_revision(settings.vision)))
     stages = StageCheckpoints(model, settings.finetuned)
     tokenizer = stored_tokenizer(vicuna)
-    vocabulary = MiniGPT5Vocabulary.of(
-        tokenizer, stages.rows(), stored_bos(vicuna, tokenizer)
-    )
+    bos = stored_bos(vicuna, tokenizer)
+    vocabulary = MiniGPT5Vocabulary.of(tokenizer, stages.rows(), bos)
     config = vicuna_config(vicuna, vocabulary.rows)
-    encoder = picture_encoder(*blip2.configs(), config.hidden_size)
-    blip2.fill(encoder, device, dtype)
-    fill_projection(encoder, projection, device, dtype)
+    encoder = image_encoder(*blip2.configs(), config.hidden_size)
+    blip2.fill(encoder, *where)
+    fill_projection(encoder, projection, *where)
     language = language_model(config)
-    fill_vicuna(language, vicuna, config, device, dtype)
-    stages.fill_language(language, device, dtype)
+    fill_vicuna(language, vicuna, config, *where)
+    stages.fill_language(language, *where)
     revived(language, config, device)
-    return MiniGPT5Writer(language, encoder, vocabulary, config.max_position_embeddings)
+    longest = config.max_position_embeddings
+    return MiniGPT5Models(MiniGPT5Language(language, vocabulary, longest), encoder)
 
 
-def random_writer(
-    size: MiniGPT5Size, device: torch.device, dtype: torch.dtype
-) -> MiniGPT5Writer:
-    """A seeded random model of `size` that writes interleaved answers."""
-    tokenizer = toy_tokenizer(size.pieces)
+def random_models(
+    weights: Weights, device: torch.device, dtype: torch.dtype
+) -> MiniGPT5Models:
+    """Return seeded random models that write interleaved answers."""
+    sizes = config_of("minigpt5", tiny=weights == "tiny")
+    tokenizer = toy_tokenizer(sizes["vocabulary"])
     pieces = JsonTokenizer(tokenizer)
     vocabulary = MiniGPT5Vocabulary.of(pieces, pieces.size + ADDED, bos=1)
-    config = llama_config(size, vocabulary.rows)
-    language = language_model(config)
-    encoder = picture_encoder(size.vision, size.qformer, size.queries, config.hidden_size)
-    for module in (language, encoder):
+    config = llama_config(sizes, vocabulary.rows)
+    model = language_model(config)
+    parts = (sizes["vision"], sizes["qformer"], sizes["queries"])
+    encoder = image_encoder(*parts, config.hidden_size)
+    for module in (model, encoder):
         randomised(module, device=device, dtype=dtype, seed=_SEED)
-    revived(language, config, device)
-    mark = pieces.id_of(MARK_PIECE)
-    assert mark is not None
-    words = PIECES.ids(tokenizer) if size.pieces is None else range(300, pieces.size)
-    steering = Steering(words, vocabulary.begin_image, mark, size.begin_image, size.end)
-    steering.apply(language, encoder)
-    return MiniGPT5Writer(language, encoder, vocabulary, config.max_position_embeddings)
+    revived(model, config, device)
+    encoder.llama_proj.weight[0] = 0.0
+    encoder.llama_proj.bias[0] = held_level(config.hidden_size)
+    made_up = range(300, pieces.size)
+    words = made_up if sizes["vocabulary"] else PIECES.ids(tokenizer)
+    marks = (vocabulary.begin_image, pieces.id_of(_MARK_PIECE))
+    shares = {m: s for m, s in zip(marks, _SHARES[weights], strict=True) if m is not None}
+    steer(model, words, set(range(vocabulary.rows)) - set(words), shares, [*words][:40])
+    longest = config.max_position_embeddings
+    return MiniGPT5Models(MiniGPT5Language(model, vocabulary, longest), encoder)
 
 
-def llama_config(size: MiniGPT5Size, rows: int) -> Any:
-    """The `LlamaConfig` of a size whose tables have `rows` rows."""
+def llama_config(sizes: Mapping[str, Any], rows: int) -> Any:
+    """Return the `LlamaConfig` of an architecture whose tables have `rows` rows."""
     from transformers import LlamaConfig
 
-    return LlamaConfig(**size.language, vocab_size=rows)
+    return LlamaConfig(**sizes["language"], vocab_size=rows)
 
 
-def context_of(writer: MiniGPT5Writer, requested: int | None) -> int:
-    """Maximum positions of prompt and answer; CheckpointError for more than trained."""
-    if requested is not None and requested > writer.context:
-        raise CheckpointError(
-            f"context {requested} exceeds the model's {writer.context} positions"
-        )
-    return requested or writer.context
+_SPACE = PIECES.space
+_MARK_PIECE = _SPACE + "###"
+_MARK_MERGES = [(_SPACE, "#"), (_SPACE + "#", "#"), (_SPACE + "##", "#"), ("#", "#")]
+_SPECIALS = ("<unk>", "<s>", "</s>")
+
+
+def toy_tokenizer(size: int | None = None) -> Tokenizer:
+    """Return special pieces, bytes and words in LLaMA's order, filled up to `size`."""
+    names = [*_SPECIALS, *(f"<0x{byte:02X}>" for byte in range(256)), _SPACE]
+    names += [chr(code) for code in range(33, 127)]
+    names += [a + b for a, b in _MARK_MERGES]
+    ids, word_merges = PIECES.vocabulary(names, size)
+    merges = [*_MARK_MERGES, *word_merges]
+    model = models.BPE(
+        vocab=ids, merges=merges, unk_token="<unk>", fuse_unk=True, byte_fallback=True
+    )
+    tokenizer = Tokenizer(model)
+    spaces = [normalizers.Prepend(_SPACE), normalizers.Replace(" ", _SPACE)]
+    tokenizer.normalizer = normalizers.Sequence(spaces)
+    spelling = [decoders.Replace(_SPACE, " "), decoders.ByteFallback(), decoders.Fuse()]
+    strip = decoders.Strip(" ", 1, 0)
+    tokenizer.decoder = decoders.Sequence([*spelling, strip])
+    tokenizer.add_special_tokens(list(_SPECIALS))
+    return tokenizer

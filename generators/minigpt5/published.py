@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from generators.checkpoints import looks_like_path, with_revision
 from generators.errors import CheckpointError
@@ -46,9 +46,9 @@ class _Update(nn.Module):
         self.down = nn.Parameter(torch.empty(rank, linear.in_features))
         self.up = nn.Parameter(torch.empty(linear.out_features, rank))
 
-    @property
-    def change(self) -> Tensor:
-        return (_ALPHA / len(self.down)) * self.up @ self.down
+    def merge(self, linear: nn.Linear) -> None:
+        change = (_ALPHA / len(self.down)) * self.up @ self.down
+        linear.weight.copy_(linear.weight.float() + change)
 
 
 @torch.no_grad()
@@ -66,28 +66,17 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
     first = f"{prefix}layers.0.self_attn.q_proj.lora_A.default.weight"
     rank = shape_of(stored, first, source, 2)[0]
     with torch.device("meta"):
-        named = {_flat(name): _Update(linear, rank) for name, linear in linears.items()}
-        updates = nn.ModuleDict(named)
-    fill(
-        updates,
-        ((k, v) for k, v in stored.items() if k.startswith(f"{prefix}layers.")),
-        {
-            f"{prefix}{name}.lora_{part}.default.weight": Place(f"{_flat(name)}.{own}")
-            for name in linears
-            for part, own in _PARTS.items()
-        },
-        source=source,
-        device=model.lm_head.weight.device,
-        dtype=torch.float32,
-    )
-    for name, linear in linears.items():
-        merged = linear.weight.float() + updates[_flat(name)].change
-        linear.weight.copy_(merged)
-
-
-def _flat(name: str) -> str:
-    """Names of submodules cannot hold dots."""
-    return name.replace(".", "-")
+        updates = nn.ModuleList(_Update(linear, rank) for linear in linears.values())
+    layout = {
+        f"{prefix}{name}.lora_{part}.default.weight": Place(f"{i}.{own}")
+        for i, name in enumerate(linears)
+        for part, own in _PARTS.items()
+    }
+    low_rank = ((k, v) for k, v in stored.items() if k.startswith(f"{prefix}layers."))
+    device = model.lm_head.weight.device
+    fill(updates, low_rank, layout, source=source, device=device, dtype=torch.float32)
+    for linear, update in zip(linears.values(), updates, strict=True):
+        update.merge(linear)
 
 
 @dataclass(frozen=True)
@@ -98,11 +87,11 @@ class StageCheckpoints:
     finetuned: str
 
     def stage_1(self) -> Mapping[str, Any]:
-        """The tensors of `stage1_cc3m.ckpt`."""
+        """Return the tensors of `stage1_cc3m.ckpt`."""
         return in_pickle(self.files.need(STAGE_1), "state_dict")
 
     def stage_2(self) -> Mapping[str, Any] | None:
-        """The tensors of the stage-2 checkpoint; None where none is used."""
+        """Return the tensors of the stage-2 checkpoint; None where none is used."""
         if self.finetuned == "none":
             return None
         return in_pickle(self.files.need(STAGE_2[self.finetuned]), "state_dict")
@@ -113,7 +102,7 @@ class StageCheckpoints:
         return f"{STAGE_2.get(self.finetuned, STAGE_1)} of {self.files.describe()}"
 
     def rows(self) -> int:
-        """Rows of the embedding table."""
+        """Return the rows of the embedding table."""
         stored, names = self._tables()
         return shape_of(stored, next(iter(names)), self.last_source, 2)[0]
 
@@ -121,20 +110,15 @@ class StageCheckpoints:
         """Fill embeddings and head, and add the updates of stage 2 to the other weights."""
         stored, names = self._tables()
         layers = f"{_LLAMA_2}model.layers"
-        fill(
-            model,
-            stored.items(),
-            {stored_name: Place(name) for stored_name, name in names.items()},
-            source=self.last_source,
-            device=device,
-            dtype=dtype,
-            tolerated=MAPPER if self.finetuned == "none" else (*MAPPER, layers),
-        )
+        layout = {stored_name: Place(name) for stored_name, name in names.items()}
+        unused = MAPPER if self.finetuned == "none" else (*MAPPER, layers)
+        where: dict[str, Any] = {"device": device, "dtype": dtype, "tolerated": unused}
+        fill(model, stored.items(), layout, source=self.last_source, **where)
         if self.finetuned != "none":
             merge(model, stored, f"{_LLAMA_2}model.", self.last_source)
 
     def _tables(self) -> tuple[Mapping[str, Any], dict[str, str]]:
-        """The tensors with embeddings and head; names in the file -> in the model."""
+        """Return the tensors with embeddings and head, and their names -> the model's."""
         if (stored := self.stage_2()) is None:
             names = {f"{_LLAMA_1}{t}.weight": f"{t}.weight" for t in _TABLES}
             return self.stage_1(), names
@@ -142,13 +126,8 @@ class StageCheckpoints:
         return stored, {f"{_LLAMA_2}{t}.{saved}": f"{t}.weight" for t in _TABLES}
 
 
-def companion_files(name: str) -> Files:
-    """The folder or Hub repository of a companion."""
-    return Files(*with_revision(name))
-
-
 def vicuna_config(files: Files, rows: int) -> Any:
-    """The `LlamaConfig` of a Vicuna whose tables have `rows` rows."""
+    """Return the `LlamaConfig` of a Vicuna whose tables have `rows` rows."""
     from transformers import LlamaConfig
 
     path = files.need("config.json")
@@ -162,26 +141,21 @@ def fill_vicuna(
 ) -> None:
     """Fill everything but embeddings and head, which the stage checkpoints replace."""
     tables = tuple(f"{table}." for table in _TABLES)
-    names = [n for n in model.state_dict() if not n.startswith(tables)]
-    fill(
-        model,
-        stored_tensors(files, lambda name: not name.startswith(tables)),
-        identical(names),
-        source=files.describe(),
-        device=device,
-        dtype=dtype,
-        tolerated=[
-            f"model.layers.{i}.self_attn.rotary_emb.inv_freq"
-            for i in range(config.num_hidden_layers)
-        ],
-    )
+    layout = identical(n for n in model.state_dict() if not n.startswith(tables))
+    tensors = stored_tensors(files, lambda name: not name.startswith(tables))
+    rotary = [
+        f"model.layers.{i}.self_attn.rotary_emb.inv_freq"
+        for i in range(config.num_hidden_layers)
+    ]
+    where: dict[str, Any] = {"device": device, "dtype": dtype, "tolerated": rotary}
+    fill(model, tensors, layout, source=files.describe(), **where)
 
 
 def projection_file(model: Files, name: str | None) -> Path:
-    """The file with `llama_proj`; CheckpointError says where it is published."""
+    """Return the file with `llama_proj`; CheckpointError says where it is published."""
     if name is not None and looks_like_path(name) and Path(name).expanduser().is_file():
         return Path(name).expanduser()
-    files = model if name is None else companion_files(name)
+    files = model if name is None else Files(*with_revision(name))
     for place in (PROJECTION, f"config/{PROJECTION}"):
         if (path := files.find(place)) is not None:
             return path
@@ -195,12 +169,6 @@ def fill_projection(
     encoder: Any, path: Path, device: torch.device, dtype: torch.dtype
 ) -> None:
     """Fill `llama_proj` from MiniGPT-4's file."""
-    names = [n for n in encoder.state_dict() if n.startswith("llama_proj.")]
-    fill(
-        encoder,
-        in_pickle(path, "model").items(),
-        identical(names),
-        source=str(path),
-        device=device,
-        dtype=dtype,
-    )
+    layout = identical(n for n in encoder.state_dict() if n.startswith("llama_proj."))
+    stored = in_pickle(path, "model").items()
+    fill(encoder, stored, layout, source=str(path), device=device, dtype=dtype)

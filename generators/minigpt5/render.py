@@ -1,4 +1,4 @@
-"""The rendering stage of MiniGPT-5: voken states in, pictures out."""
+"""The rendering stage of MiniGPT-5: voken states in, images out."""
 
 from __future__ import annotations
 
@@ -8,22 +8,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from generators.architectures import config_of, stored
 from generators.base import Weights
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
 from generators.errors import CheckpointError
 from generators.loading.files import Files, shape_of
-from generators.loading.strict import Layout, device_of, fill, randomised
+from generators.loading.strict import device_of, fill, randomised
 from generators.minigpt5.published import STAGE_1, StageCheckpoints
 from generators.minigpt5.settings import MiniGPT5RenderSettings
-from generators.minigpt5.sizes import FULL, TINY, VOKENS
+from generators.minigpt5.tokens import VOKENS
 from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
 from generators.vokens.render import VokenRender
 
-_HEADS = 8
-"""Default of `nn.Transformer`, which model.py does not change."""
-_QUERIES = 77
-_LAYERS = 4
 _SEED = 20_231_004
 """Seed of the random weights."""
 
@@ -41,7 +38,7 @@ class MiniGPT5Render(VokenRender):
         if weights == "pretrained":
             mapper, width = _published_mapper(render, device)
         else:
-            mapper, width = _random_mapper(render, weights, device)
+            mapper, width = _random_mapper(render, weights == "tiny", device)
         shape = (VOKENS, width)
         super().__init__(render.drawing(), weights, mapper, shape, torch.zeros(shape))
 
@@ -49,21 +46,22 @@ class MiniGPT5Render(VokenRender):
 def empty_mapper(
     width: int, out: int, layers: int, inner: int, queries: int
 ) -> VokenMapper:
-    """The mapper on the meta device, from states of `width` to embeddings of `out`."""
+    """Return the mapper on the meta device, from states of `width` to vectors of `out`."""
+    heads = stored("minigpt5")["mapper"]["heads"]
     with torch.device("meta"):
         first = nn.Sequential(nn.Linear(width, out), nn.GELU(), nn.Linear(out, out))
-        transformer = pre_norm_transformer(out, _HEADS, layers, inner)
+        transformer = pre_norm_transformer(out, heads, layers, inner)
         return VokenMapper(first, transformer, (queries, out))
 
 
 def _random_mapper(
-    settings: MiniGPT5RenderSettings, weights: Weights, device: torch.device
+    settings: MiniGPT5RenderSettings, tiny: bool, device: torch.device
 ) -> tuple[VokenMapper, int]:
-    size = TINY if weights == "tiny" else FULL
-    design = DESIGNS[architecture_of(settings)]
-    out = design.config("unet", tiny=weights == "tiny")["cross_attention_dim"]
-    width = size.language["hidden_size"]
-    mapper = empty_mapper(width, out, _LAYERS, 4 * out, _QUERIES)
+    sizes = config_of("minigpt5", tiny=tiny)
+    unet = DESIGNS[architecture_of(settings)].config("unet", tiny=tiny)
+    width, out = sizes["language"]["hidden_size"], unet["cross_attention_dim"]
+    layers, queries = sizes["mapper"]["layers"], sizes["mapper"]["queries"]
+    mapper = empty_mapper(width, out, layers, 4 * out, queries)
     randomised(mapper, device=device, dtype=torch.float32, seed=_SEED)
     return mapper, width
 
@@ -75,42 +73,26 @@ def _published_mapper(
     first, second = stages.stage_1(), stages.stage_2()
     source = f"{STAGE_1} of {stages.files.describe()}"
     mapper, width = _sized_mapper(first, source)
-    layout = mapper_layout(
-        mapper, first="fc", transformer="llm_to_t2i_mapping", queries="t2i_decoder_prompt"
-    )
-    _fill(mapper, first, layout, source, device)
+    transformer = "llm_to_t2i_mapping"
+    names = {"first": "fc", "transformer": transformer, "queries": "t2i_decoder_prompt"}
+    layout = mapper_layout(mapper, **names)
+    where: dict[str, Any] = {"device": device, "dtype": torch.float32}
+    fill(mapper, first.items(), layout, source=source, **where, tolerated=("model",))
     if second is not None:
-        later = {k: p for k, p in layout.items() if k.startswith("llm_to_t2i_mapping.")}
-        _fill(mapper, second, later, stages.last_source, device)
+        later = {k: p for k, p in layout.items() if k.startswith(f"{transformer}.")}
+        where |= {"source": stages.last_source, "tolerated": ("model",)}
+        fill(mapper, second.items(), later, **where)
     return mapper, width
 
 
-def _sized_mapper(stored: Mapping[str, Any], source: str) -> tuple[VokenMapper, int]:
-    """An empty mapper of the stored one's size, and the width of the states it reads."""
+def _sized_mapper(tensors: Mapping[str, Any], source: str) -> tuple[VokenMapper, int]:
+    """Return an empty mapper of the stored one's size, and the width of its states."""
     layer = "llm_to_t2i_mapping.encoder.layers.{}.linear1.weight"
     needed = ("fc.0.weight", "t2i_decoder_prompt", layer.format(0))
-    if lacking := [name for name in needed if name not in stored]:
+    if lacking := [name for name in needed if name not in tensors]:
         raise CheckpointError(f"{source} lacks {', '.join(lacking)}")
-    out, width = shape_of(stored, "fc.0.weight", source, 2)
-    layers = sum(layer.format(i) in stored for i in range(len(stored)))
-    inner = shape_of(stored, layer.format(0), source, 2)[0]
-    queries = shape_of(stored, "t2i_decoder_prompt", source, 3)[1]
+    out, width = shape_of(tensors, "fc.0.weight", source, 2)
+    layers = sum(layer.format(i) in tensors for i in range(len(tensors)))
+    inner = shape_of(tensors, layer.format(0), source, 2)[0]
+    queries = shape_of(tensors, "t2i_decoder_prompt", source, 3)[1]
     return empty_mapper(width, out, layers, inner, queries), width
-
-
-def _fill(
-    mapper: VokenMapper,
-    stored: Mapping[str, Any],
-    layout: Layout,
-    source: str,
-    device: torch.device,
-) -> None:
-    fill(
-        mapper,
-        stored.items(),
-        layout,
-        source=source,
-        device=device,
-        dtype=torch.float32,
-        tolerated=("model",),
-    )

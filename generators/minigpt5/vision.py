@@ -1,12 +1,20 @@
-"""The picture encoder: pictures as upstream preprocesses them, then vectors of a prompt.
+"""The image encoder: images as upstream preprocesses them, then vectors of a prompt.
 
-Two of upstream's programs differ: examples/playground.py makes pictures square with white
+Two of upstream's programs differ: examples/playground.py makes images square with white
 margins, VIST's evaluation (train_eval.py) scales the shorter side and crops.
+
+BLIP-2's part is stored as transformers does, or as LAVIS does. Of LAVIS's files,
+`eva_vit_g.pth` holds the ViT, `blip2_pretrained_flant5xxl.pth` its last norm, the Q-Former
+and the queries. Neither has a configuration: sizes follow from the tensors, and head sizes
+and the depth from LAVIS's code (minigpt4/models/eva_vit.py and Qformer.py).
 """
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -15,6 +23,17 @@ from PIL import Image as Pillow
 from torch import Tensor, nn
 
 from generators.document import Image
+from generators.errors import CheckpointError
+from generators.loading.files import (
+    Files,
+    count,
+    in_pickle,
+    read_json,
+    section,
+    shape_of,
+    stored_tensors,
+)
+from generators.loading.strict import Place, fill, identical, renamed
 from generators.pictures import decode
 
 MEAN = (0.48145466, 0.4578275, 0.40821073)
@@ -68,7 +87,7 @@ _MAX_BATCH = 16
 """Maximum number of pictures in one pass."""
 
 
-class PictureEncoder(nn.Module):
+class ImageEncoder(nn.Module):
     """EVA-ViT-g and Q-Former of BLIP-2 (arXiv:2301.12597), and MiniGPT-4's projection.
 
     Parameters have the names of transformers' `Blip2Model`, and `llama_proj`.
@@ -98,3 +117,173 @@ class PictureEncoder(nn.Module):
         outputs = self.qformer(query_embeds=queries, encoder_hidden_states=features)
         projected: Tensor = self.llama_proj(outputs.last_hidden_state)
         return projected
+
+
+VIT, QFORMER = "eva_vit_g.pth", "blip2_pretrained_flant5xxl.pth"
+_DEPTH = 39
+"""`create_eva_vit_g` leaves out the last of EVA-CLIP's 40 blocks."""
+_VIT_HEAD, _QFORMER_HEAD = 88, 64
+"""Channels of one attention head."""
+
+_UNUSED_VIT = ("norm", "fc_norm", "head", "mask_token")
+_UNUSED_QFORMER = ("t5_proj", "Qformer.cls", "Qformer.bert.embeddings.position_ids")
+"""The head of EVA-CLIP, and the layers between BLIP-2's Q-Former and its T5."""
+
+_NAMES = [
+    (r"vision_model\.embeddings\.class_embedding", "cls_token"),
+    (r"vision_model\.embeddings\.position_embedding", "pos_embed"),
+    (r"vision_model\.embeddings\.patch_embedding", "patch_embed.proj"),
+    (r"vision_model\.encoder\.layers\.(\d+)", r"blocks.\1"),
+    (r"\.layer_norm([12])", r".norm\1"),
+    (r"\.self_attn\.projection", ".attn.proj"),
+    (r"\.self_attn\.qkv", ".attn.qkv"),
+    (r"vision_model\.post_layernorm", "ln_vision"),
+    (r"qformer\.layernorm", "Qformer.bert.embeddings.LayerNorm"),
+    (r"attention\.attention\.", "attention.self."),
+    (r"qformer\.encoder", "Qformer.bert.encoder"),
+]
+"""From transformers' names to LAVIS's."""
+
+
+@dataclass(frozen=True)
+class Blip2:
+    """An image encoder in either layout."""
+
+    files: Files
+
+    def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
+        """Return `Blip2VisionConfig`'s fields, `Blip2QFormerConfig`'s, and the queries."""
+        if (path := self.files.find("config.json")) is None:
+            return self._lavis().configs()
+        stored = read_json(path)
+        if "qformer_config" not in stored:
+            raise CheckpointError(
+                f"{path} does not describe a BLIP-2: it lacks qformer_config"
+            )
+        qformer = section(stored, "qformer_config", str(path))
+        vision = section({"vision_config": {}} | stored, "vision_config", str(path))
+        queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
+        return dict(vision), dict(qformer), queries
+
+    def _lavis(self) -> LavisFiles:
+        if self.files.find(VIT) is None:
+            raise CheckpointError(
+                f"{self.files.describe()} does not hold a BLIP-2: neither config.json with "
+                f"model.safetensors, nor LAVIS's {VIT} and {QFORMER}"
+            )
+        return LavisFiles(self.files)
+
+    def fill(self, encoder: Any, device: torch.device, dtype: torch.dtype) -> None:
+        """Fill a `ImageEncoder`, except its projection."""
+        names = [n for n in encoder.state_dict() if not n.startswith("llama_proj.")]
+        if self.files.find("config.json") is None:
+            self._lavis().fill(encoder, names, device, dtype)
+            return
+        prefixes = ("vision_model.", "qformer.", "query_tokens")
+        tensors = stored_tensors(self.files, lambda name: name.startswith(prefixes))
+        where: dict[str, Any] = {"device": device, "dtype": dtype}
+        fill(encoder, tensors, identical(names), source=self.files.describe(), **where)
+
+
+class LavisFiles:
+    """The two files of LAVIS in a folder."""
+
+    def __init__(self, files: Files) -> None:
+        self.source = files.describe()
+        self._vit = in_pickle(files.need(VIT))
+        self._qformer = in_pickle(files.need(QFORMER), "model")
+
+    def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
+        """Return `Blip2VisionConfig`'s fields, `Blip2QFormerConfig`'s, and the queries."""
+        _, queries, _ = self._shape(self._qformer, "query_tokens", 3)
+        return self._vision_config(), self._qformer_config(), queries
+
+    def _vision_config(self) -> dict[str, Any]:
+        width, _, patch, _ = self._shape(self._vit, "patch_embed.proj.weight", 4)
+        positions = self._shape(self._vit, "pos_embed", 3)[1]
+        return {
+            "hidden_size": width,
+            "intermediate_size": self._shape(self._vit, "blocks.0.mlp.fc1.weight", 2)[0],
+            "num_hidden_layers": min(_DEPTH, _length(self._vit, r"blocks\.(\d+)\.")),
+            "num_attention_heads": width // _VIT_HEAD,
+            "image_size": math.isqrt(positions - 1) * patch,
+            "patch_size": patch,
+        }
+
+    def _qformer_config(self) -> dict[str, Any]:
+        layer = "Qformer.bert.encoder.layer."
+        cross = r".*\.layer\.(\d+)\.crossattention\."
+        layers = {int(m[1]) for m in map(re.compile(cross).match, self._qformer) if m}
+        key = f"{layer}{min(layers, default=0)}.crossattention.self.key.weight"
+        inner = f"{layer}0.intermediate_query.dense.weight"
+        width = self._shape(self._qformer, "query_tokens", 3)[2]
+        interval = sorted(layers)[1] - sorted(layers)[0] if len(layers) > 1 else 2
+        return {
+            "hidden_size": width,
+            "intermediate_size": self._shape(self._qformer, inner, 2)[0],
+            "num_hidden_layers": _length(self._qformer, r".*\.layer\.(\d+)\."),
+            "num_attention_heads": width // _QFORMER_HEAD,
+            "encoder_hidden_size": self._shape(self._qformer, key, 2)[1],
+            "cross_attention_frequency": interval,
+        }
+
+    def _shape(self, tensors: Mapping[str, Any], name: str, rank: int) -> tuple[int, ...]:
+        file = VIT if tensors is self._vit else QFORMER
+        return shape_of(tensors, name, f"{file} of {self.source}", rank)
+
+    def fill(
+        self,
+        encoder: nn.Module,
+        names: Sequence[str],
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        """Fill the parameters `names` of a `ImageEncoder`, strictly."""
+        self._check_biases()
+        rest = ("qformer.", "query_tokens", "vision_model.post_layernorm.")
+        layouts: dict[bool, dict[str, Place]] = {True: {}, False: {}}
+        for name in names:
+            layouts[name.startswith(rest)][renamed(name, _NAMES)] = Place(name)
+        parts = (
+            (VIT, _vit_tensors(self._vit), layouts[False], _UNUSED_VIT),
+            (QFORMER, self._qformer.items(), layouts[True], _UNUSED_QFORMER),
+        )
+        for file, stored, layout, unused in parts:
+            where: dict[str, Any] = {"device": device, "dtype": dtype}
+            source = f"{file} of {self.source}"
+            fill(encoder, stored, layout, source=source, **where, tolerated=unused)
+
+    def _check_biases(self) -> None:
+        """Check the biases of queries and values; keys have none."""
+        width = self._shape(self._vit, "patch_embed.proj.weight", 4)[0]
+        for block in range(self._vision_config()["num_hidden_layers"]):
+            for part in "qv":
+                name = f"blocks.{block}.attn.{part}_bias"
+                if (shape := self._shape(self._vit, name, 1)) != (width,):
+                    raise CheckpointError(
+                        f"{VIT} of {self.source}: {name} has the shape {shape}, not "
+                        f"{(width,)}"
+                    )
+
+
+def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
+    """Read the blocks in use, biases of queries and values joined with the keys'."""
+    biases: dict[str, dict[str, Tensor]] = {}
+    for name, tensor in stored.items():
+        block = re.match(r"blocks\.(\d+)\.", name)
+        if block is not None and int(block[1]) >= _DEPTH:
+            continue
+        bias = re.match(r"(.*\.attn)\.([qv])_bias$", name)
+        if bias is None:
+            yield name, tensor
+            continue
+        both = biases.setdefault(bias[1], {})
+        both[bias[2]] = tensor
+        if len(both) == 2:
+            joint = [both["q"], torch.zeros_like(both["q"]), both["v"]]
+            yield f"{bias[1]}.qkv.bias", torch.cat(joint)
+
+
+def _length(names: Iterable[str], pattern: str) -> int:
+    indices = {int(m[1]) for m in map(re.compile(pattern).match, names) if m}
+    return max(indices, default=-1) + 1

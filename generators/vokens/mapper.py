@@ -8,34 +8,10 @@ from __future__ import annotations
 
 import warnings
 
-import numpy as np
-import numpy.typing as npt
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 from torch import Tensor, nn
 
-from generators.document import Payload
 from generators.loading.strict import Layout, Place
-
-STATES = "states"
-"""Name of the tensor: (vokens, width), float32."""
-
-States = npt.NDArray[np.float32]
-
-
-def pack_states(states: Tensor) -> Payload:
-    """States (vokens, width) of one picture as safetensors, in float32."""
-    return Payload.of(save({STATES: states.detach().float().cpu().contiguous().numpy()}))
-
-
-def unpack_states(payload: Payload) -> States:
-    """The states; ValueError for a payload without any."""
-    try:
-        states: States = load(payload.read())[STATES]
-    except (SafetensorError, KeyError) as error:
-        raise ValueError(f"the payload holds no tensor {STATES!r}: {error}") from None
-    return states.astype(np.float32)
 
 
 class VokenMapper(nn.Module):
@@ -56,41 +32,29 @@ class VokenMapper(nn.Module):
         self.last = last
 
     def forward(self, states: Tensor) -> Tensor:
-        """Embeddings (batch, queries, out) of states (batch, vokens, width)."""
+        """Return embeddings (batch, queries, out) of states (batch, vokens, width)."""
         targets = self.queries.expand(len(states), -1, -1)
         mapped: Tensor = self.transformer(self.first(states), targets)
         return mapped if self.last is None else self.last(mapped)
 
 
 def pre_norm_transformer(width: int, heads: int, layers: int, inner: int) -> nn.Transformer:
-    """`layers` encoder and as many decoder layers, as in both models."""
+    """Return `layers` encoder and as many decoder layers, as in both models."""
     with warnings.catch_warnings():
         # It says that nested tensors are off with norm_first, which is intended.
         warnings.filterwarnings("ignore", message="enable_nested_tensor")
-        return nn.Transformer(
-            width,
-            heads,
-            layers,
-            layers,
-            inner,
-            dropout=0.0,
-            batch_first=True,
-            norm_first=True,
-        )
+        sizes = (width, heads, layers, layers, inner)
+        return nn.Transformer(*sizes, dropout=0.0, batch_first=True, norm_first=True)
 
 
 def mapper_layout(
     mapper: VokenMapper, *, first: str, transformer: str, queries: str, last: str = ""
 ) -> Layout:
-    """The layout of a file with these names; its queries are (1, queries, width)."""
+    """Return the layout of a file with these names; its queries are (1, queries, width)."""
     stored_names = {"first": first, "transformer": transformer, "last": last}
-    layout = {queries: Place("queries", _without_batch)}
+    layout = {queries: Place("queries", lambda tensor: tensor.squeeze(0))}
     for name in mapper.state_dict():
         part, _, rest = name.partition(".")
         if part in stored_names:
             layout[f"{stored_names[part]}.{rest}"] = Place(name)
     return layout
-
-
-def _without_batch(tensor: Tensor) -> Tensor:
-    return tensor.squeeze(0)

@@ -1,23 +1,23 @@
-"""The rendering stage of voken models: hidden states in, pictures out, in batches."""
+"""The rendering stage of voken models: hidden states in, images out, in batches."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Weights
 from generators.content import answered
+from generators.decoding.payloads import received
 from generators.diffusion.drawer import Drawer
 from generators.diffusion.placing import denoiser_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
 from generators.pictures import Drawing
-from generators.vokens.mapper import States, VokenMapper, unpack_states
+from generators.vokens.mapper import VokenMapper
 
 
 class VokenRender:
@@ -36,15 +36,15 @@ class VokenRender:
         Guidance leads away from `unconditional` states of that shape; without them, from
         the pipeline's text encoding of the negative prompt, or of "".
         """
-        self._mapper = mapper.eval().requires_grad_(False)
+        self.mapper = mapper.eval().requires_grad_(False)
         self._shape = shape
-        self._drawer = Drawer(drawing, weights)
-        self._unconditional = None if unconditional is None else self._mapped(unconditional)
+        self.drawer = Drawer(drawing, weights)
+        self._unconditional = None if unconditional is None else self.mapped(unconditional)
         self._check(drawing)
 
     def _check(self, drawing: DiffusionSettings) -> None:
-        required = denoiser_of(self._drawer.pipeline).config.cross_attention_dim
-        width = self._mapped(torch.zeros(self._shape)).shape[-1]
+        required = denoiser_of(self.drawer.pipeline).config.cross_attention_dim
+        width = self.mapped(torch.zeros(self._shape)).shape[-1]
         if width != required:
             raise CheckpointError(
                 f"the mapper gives vectors of {width}, but the denoiser of "
@@ -57,40 +57,37 @@ class VokenRender:
             )
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
-        """One picture per request, in order.
+        """Return one image per request, in order.
 
         A request without a seed, or without finite states of the right shape, fails.
         """
-        return answered([self._picture(request) for request in inputs], self._draw)
+        return answered([self._states(request) for request in inputs], self._draw)
 
-    def _picture(self, request: ImageRequest) -> tuple[States, int] | Failure:
-        """States and seed of a request."""
-        if request.payload is None:
-            return Failure("the request holds no payload; this model draws from states")
-        if request.seed is None:
-            return Failure("the request has no seed to draw its noise from")
-        try:
-            states = unpack_states(request.payload)
-        except ValueError as error:
-            return Failure(str(error))
+    def _states(self, request: ImageRequest) -> tuple[Tensor, int] | Failure:
+        """Return states and seed of a request."""
+        given = received(request, "states")
+        if isinstance(given, Failure):
+            return given
+        states = given[0].float()
         if states.shape != self._shape:
-            return Failure(f"the payload holds states {states.shape}, not {self._shape}")
-        if not np.isfinite(states).all():
+            shape = tuple(states.shape)
+            return Failure(f"the payload holds states {shape}, not {self._shape}")
+        if not states.isfinite().all():
             return Failure("the payload holds states that are not finite numbers")
-        return states, request.seed
+        return states, request.seed or 0
 
-    def _draw(self, pictures: Sequence[tuple[States, int]]) -> list[Outcome[Drawing]]:
-        states = torch.from_numpy(np.stack([states for states, _ in pictures]))
-        conditions: dict[str, Any] = {"prompt_embeds": self._mapped(states)}
+    def _draw(self, images: Sequence[tuple[Tensor, int]]) -> list[Outcome[Drawing]]:
+        states = torch.stack([states for states, _ in images])
+        conditions: dict[str, Any] = {"prompt_embeds": self.mapped(states)}
         if self._unconditional is not None:
-            negative = self._unconditional.expand(len(pictures), -1, -1)
+            negative = self._unconditional.expand(len(images), -1, -1)
             conditions["negative_prompt_embeds"] = negative
-        return self._drawer(conditions, [seed for _, seed in pictures])
+        return self.drawer(conditions, [seed for _, seed in images])
 
     @torch.inference_mode()
-    def _mapped(self, states: Tensor) -> Tensor:
-        """Embeddings (pictures, queries, out) of the states of one or several pictures."""
+    def mapped(self, states: Tensor) -> Tensor:
+        """Return embeddings (images, queries, out) of the states of images, or of one."""
         batch = states if states.dim() == 3 else states[None]
-        queries = self._mapper.queries
-        mapped: Tensor = self._mapper(batch.to(queries.device, queries.dtype))
+        queries = self.mapper.queries
+        mapped: Tensor = self.mapper(batch.to(queries.device, queries.dtype))
         return mapped
