@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Generic
 
+import numpy as np
 import torch
+from PIL import Image as Pillow
 from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip
@@ -64,6 +66,17 @@ def too_long(
         f"and the answer needs {room}; the context holds {context}, so beside this text at "
         f"most {fit} images fit"
     )
+
+
+MEAN = (0.48145466, 0.4578275, 0.40821073)
+DEVIATION = (0.26862954, 0.26130258, 0.27577711)
+"""CLIP's, by channel."""
+
+
+def clip_pixels(picture: Pillow.Image) -> Tensor:
+    """Return an RGB image as CLIP reads it: (3, height, width), float32, normalised."""
+    values = torch.from_numpy(np.asarray(picture).astype(np.float32) / 255.0)
+    return ((values - torch.tensor(MEAN)) / torch.tensor(DEVIATION)).permute(2, 0, 1)
 
 
 def context_of(requested: int | None, longest: int) -> int:

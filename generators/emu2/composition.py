@@ -25,12 +25,12 @@ def _with_text(template: str) -> str:
 
 
 class Emu2Composition(BaseModel):
-    """How a step's picture is requested; the defaults are OpenING's."""
+    """How a step's image is requested; the defaults are OpenING's."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     rounds: int = Field(default=1, ge=1)
-    """Steps of an answer, each text and picture. OpenING takes the reference's number."""
+    """Steps of an answer, each text and image. OpenING takes the reference's number."""
     image_prompt: Annotated[str, AfterValidator(_with_text)] = (
         "The prompt for this generation is: {text}. "
         "The context of this task is: {instruction}."
@@ -41,22 +41,22 @@ class Emu2Composition(BaseModel):
     instruction_head: int = Field(default=500, ge=0)
     instruction_tail: int = Field(default=400, ge=0)
     context_images: int = Field(default=1, ge=0)
-    """How many of the query's pictures Gen sees, the first ones."""
+    """How many of the query's images Gen sees, the first ones."""
 
 
 def compose(settings: Emu2Composition, draft: Draft, sample: Sample) -> Draft:
-    """Chat's text, then a request for its picture where the query wants one.
+    """Return Chat's text, then a request for its image where the query wants one.
 
     A pure function of `draft` and `sample`, as `System.compose` has to be. The request
-    holds no seed and no payload yet; its prompt is read after its pictures.
+    holds no seed and no payload yet; its prompt is read after its images.
     """
     segments: list[Text | ImageRequest] = []
     if draft.text.strip() or not sample.wants_images:
         segments.append(Text(draft.text))
     if sample.wants_images:
         prompt = _prompt(settings, draft.text.strip(), sample)
-        pictures = tuple(s for s in sample.question if isinstance(s, Image))
-        context = pictures[: settings.context_images]
+        images = tuple(s for s in sample.question if isinstance(s, Image))
+        context = images[: settings.context_images]
         segments.append(ImageRequest(prompt=prompt, context=context))
     return Draft(tuple(segments))
 
@@ -68,7 +68,7 @@ def _prompt(settings: Emu2Composition, text: str, sample: Sample) -> str:
 
 
 def fill_template(template: str, values: Mapping[str, str]) -> str:
-    """`template` with each `{name}` replaced; braces inside values stay as they are."""
+    """Return `template` with each `{name}` replaced; braces in values stay as they are."""
     names = "|".join(map(re.escape, values))
     return re.sub(rf"\{{({names})\}}", lambda match: values[match[1]], template)
 

@@ -12,32 +12,45 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image as Pillow
 from torch import Tensor, nn
 
+from generators.decoding.drafting import clip_pixels
 from generators.document import Image
-from generators.emu2.sizes import VisionSize
 from generators.emu2.tokens import IMAGE, Emu2Tokens
 from generators.pictures import decode
 
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-STD = (0.26862954, 0.26130258, 0.27577711)
-"""CLIP's, by channel (emu/constants.py of baaivision/Emu)."""
+
+@dataclass(frozen=True, kw_only=True)
+class VisionSize:
+    """Dimensions of the vision encoder and of its pooled output."""
+
+    width: int
+    layers: int
+    heads: int
+    mlp_width: int
+    patch: int
+    grid: int
+    """Patches along a side of an image."""
+    norm_eps: float = 1e-6
+    queries: int
+    """Vectors that stand for one image; a square number."""
+
+    @property
+    def side(self) -> int:
+        """Pixels along a side of an image."""
+        return self.patch * self.grid
 
 
-def encoder_input(image: Image, side: int) -> torch.Tensor:
-    """What the encoder reads: (3, side, side), float32, normalised.
+def encoder_input(image: Image, side: int) -> Tensor:
+    """Return the encoder's input: (3, side, side), float32, normalised.
 
     Both sides are scaled to `side` by bicubic interpolation, without a crop
-    (`transform`, emu/chat.py). PictureError where the picture cannot be read.
+    (`transform`, emu/chat.py). PictureError where the image cannot be read.
     """
-    picture = decode(image).resize((side, side), Pillow.Resampling.BICUBIC)
-    values = torch.from_numpy(np.asarray(picture).astype(np.float32) / 255.0)
-    normal = (values - torch.tensor(MEAN)) / torch.tensor(STD)
-    return normal.permute(2, 0, 1)
+    return clip_pixels(decode(image).resize((side, side), Pillow.Resampling.BICUBIC))
 
 
 class Attention(nn.Module):
@@ -93,7 +106,7 @@ class Block(nn.Module):
 
 
 class Patches(nn.Module):
-    """Square patches of a picture as vectors."""
+    """Square patches of an image as vectors."""
 
     def __init__(self, size: VisionSize) -> None:
         super().__init__()
@@ -106,7 +119,7 @@ class Patches(nn.Module):
 
 
 class VisionEncoder(nn.Module):
-    """Pictures to a grid of vectors, averaged down to `queries` of them."""
+    """Images to a grid of vectors, averaged down to `queries` of them."""
 
     def __init__(self, size: VisionSize) -> None:
         super().__init__()
@@ -126,7 +139,7 @@ class VisionEncoder(nn.Module):
         return self._pooled(states[:, 1:])
 
     def _pooled(self, states: Tensor) -> Tensor:
-        """Means over squares of the grid (`encode_image`, emu/emu.py)."""
+        """Return means over squares of the grid (`encode_image`, emu/emu.py)."""
         side = self.size.grid
         grid = states.transpose(1, 2).reshape(len(states), -1, side, side)
         pooled = F.avg_pool2d(grid, side // isqrt(self.size.queries))
@@ -147,7 +160,7 @@ class Emu2Network(nn.Module):
 
 
 def empty_network(vision: VisionSize, config: Any) -> Emu2Network:
-    """The network on the meta device, without values."""
+    """Return the network on the meta device, without values."""
     with torch.device("meta"):
         network = Emu2Network(vision, config)
     return network.eval().requires_grad_(False)
@@ -170,13 +183,13 @@ class Emu2:
         return size
 
     @property
-    def picture(self) -> int:
-        """Positions a picture takes in a prompt, with its two marks."""
+    def positions(self) -> int:
+        """Positions an image takes in a prompt, with its two marks."""
         return self.vision.queries + 2
 
     @torch.inference_mode()
-    def picture_vectors(self, pixels: Sequence[Tensor]) -> Tensor:
-        """Vectors (pictures, queries, width) of prepared pictures (3, side, side)."""
+    def image_vectors(self, pixels: Sequence[Tensor]) -> Tensor:
+        """Return vectors (images, queries, width) of prepared images (3, side, side)."""
         weight = self.network.project_up.weight
         if not pixels:
             none: Tensor = weight.new_zeros(0, self.vision.queries, self.vision.width)
@@ -187,7 +200,7 @@ class Emu2:
 
     @torch.inference_mode()
     def embeddings(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
-        """Embeddings (positions, hidden) of a prompt with its pictures' `vectors` in it."""
+        """Return embeddings (positions, hidden) of a prompt with its images' `vectors`."""
         embed = self.network.lm.get_input_embeddings()
         input_ids = torch.tensor(list(ids), device=embed.weight.device)
         states: Tensor = embed(input_ids)

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
+from generators.architectures import stored
 from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
@@ -25,9 +26,7 @@ CHAT, GEN = "BAAI/Emu2-Chat", "BAAI/Emu2-Gen"
 
 LAYERS_B = 32.102
 """Billions of parameters in the decoder layers, which are what quantisation shrinks."""
-_TOKEN_BYTES = 2 * 60 * 6656 * 2
-"""Keys and values of one position of the published model, in bfloat16."""
-_CONTEXT = 2048
+_LANGUAGE = stored("emu2")["language"]
 
 Quantization = Literal["int8", "int4"]
 BYTES: Mapping[Quantization, float] = {"int8": 1.0, "int4": 0.5625}
@@ -48,19 +47,20 @@ class Emu2Settings(ModelSettings):
     `load_in_4bit`); embeddings, head and vision keep `dtype`."""
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """The weights, and the caches of a batch of full contexts."""
+        """Return the weights, and the caches of a batch of full contexts."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
         width = 4 if self.dtype == "float32" else 2
         weights_b = self.params_b * width
         if self.quantization is not None:
             weights_b -= LAYERS_B * (width - BYTES[self.quantization])
-        context = self.context or _CONTEXT
-        caches = self.batch_size * self.streams_per_record() * context * _TOKEN_BYTES
-        return (weights_b * 1e9 * 1.05 + caches * width / 2) / 2**30
+        positions = self.context or _LANGUAGE["max_position_embeddings"]
+        positions *= self.batch_size * self.streams_per_record()
+        states = 2 * _LANGUAGE["num_hidden_layers"] * _LANGUAGE["hidden_size"]
+        return float((weights_b * 1e9 * 1.05 + positions * states * width) / 2**30)
 
     def streams_per_record(self) -> int:
-        """Rows of the cache that one record takes."""
+        """Return the rows of the cache that one record takes."""
         return 1
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
@@ -70,7 +70,7 @@ class Emu2Settings(ModelSettings):
 
 
 class Emu2DraftSettings(Emu2Settings):
-    """Emu2-Chat, which reads text and pictures and writes text by beam search."""
+    """Emu2-Chat, which reads text and images and writes text by beam search."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "emu2-draft"
@@ -92,7 +92,7 @@ class Emu2DraftSettings(Emu2Settings):
     """Where later rounds read the answer so far: after the question (OpenING), or as the
     beginning of the model's own turn."""
     feed_images: bool = False
-    """Whether they also read the answer's pictures; OpenING feeds back text only."""
+    """Whether they also read the answer's images; OpenING feeds back text only."""
     num_beams: int = Field(default=5, ge=1)
     max_new_tokens: int = Field(default=64, ge=1)
     """The README's and OpenING's; the code's own default is 10."""
@@ -104,7 +104,7 @@ class Emu2DraftSettings(Emu2Settings):
     """Applies to tokens of the answer."""
 
     def streams_per_record(self) -> int:
-        """One for each beam."""
+        """Return one for each beam."""
         return self.num_beams
 
 
@@ -153,8 +153,8 @@ class Emu2RenderSettings(DiffusionSettings):
 
 
 def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> condition -> render; UsageError for unknown overrides."""
-    parts = {
+    """Return the system draft -> condition -> render; UsageError for unknown overrides."""
+    parts: dict[str, BaseModel] = {
         "draft": Emu2DraftSettings(),
         "condition": Emu2ConditionSettings(),
         "render": Emu2RenderSettings(),
@@ -167,16 +167,13 @@ def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> Syst
             f"draft.{name} for the one, condition.{name} and render.{name} for the other"
         )
     settings = part_settings(parts, overrides, "models.emu2")
-    draft, condition, render, composition = (settings[name] for name in parts)
-    assert isinstance(draft, Emu2DraftSettings)
-    assert isinstance(condition, Emu2ConditionSettings)
-    assert isinstance(render, Emu2RenderSettings)
+    names = {"draft": "emu2-chat", "condition": "emu2-gen-lm", "render": "emu2-gen-unet"}
+    specs = {}
+    for stage, name in names.items():
+        own = settings[stage]
+        assert isinstance(own, ModelSettings)
+        specs[stage] = own.spec(name, weights, gpu_gib)
+    composition = settings["compose"]
     assert isinstance(composition, Emu2Composition)
-    return System(
-        name="emu2",
-        draft=draft.spec("emu2-chat", weights, gpu_gib),
-        condition=condition.spec("emu2-gen-lm", weights, gpu_gib),
-        render=render.spec("emu2-gen-unet", weights, gpu_gib),
-        compose=partial(compose, composition),
-        rounds=composition.rounds,
-    )
+    composed = partial(compose, composition)
+    return System(name="emu2", compose=composed, rounds=composition.rounds, **specs)

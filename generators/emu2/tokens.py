@@ -7,12 +7,12 @@ which every special token but `<unk>` takes the white space on both its sides.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from typing import Any
 
+from generators.document import Image
 from generators.errors import CheckpointError
 from generators.loading.llama import (
     BOS,
@@ -38,16 +38,7 @@ ADDED_CHAT = (*ADDED, USER, ASSISTANT)
 """The same for Emu2-Chat, with the marks of its turns."""
 
 _NOT_IN_TEXT = {PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[VIDEO]"}
-"""Marks of pictures and padding; in a text their names are just letters."""
-
-
-class PicturePlace(Enum):
-    """The place of a picture in a prompt."""
-
-    GIVEN = "given"
-    """Its vectors are between its two marks."""
-    NEXT = "next"
-    """The first mark of a picture to come."""
+"""Marks of images and padding; in a text their names are just letters."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +53,7 @@ class Emu2Tokens:
     """Whether white space beside special tokens is dropped."""
 
     def __getitem__(self, name: str) -> int:
-        """Id of a special token; CheckpointError where the vocabulary has none."""
+        """Return a special token's id; CheckpointError where the vocabulary has none."""
         if name not in self._ids:
             raise CheckpointError(f"the vocabulary has no token {name!r}")
         return self._ids[name]
@@ -85,30 +76,32 @@ class Emu2Tokens:
         pieces: int = self.pieces.get_piece_size()
         return max((pieces - 1, *self.added.values())) + 1
 
-    def encoded(self, parts: Iterable[str | PicturePlace], picture: int) -> list[int]:
-        """Ids of a prompt after `<s>`; a given picture takes `picture` places and marks.
+    def encoded(
+        self, parts: Iterable[str | Image], queries: int, begins_image: bool = False
+    ) -> list[int]:
+        """Return ids of a prompt after `<s>`; an image takes `queries` and two marks.
 
         Adjoining texts are one text. Names of special tokens in it mean these tokens;
-        only the marks of pictures are read letter by letter.
+        only the marks of images are read letter by letter. A prompt may end with the first
+        mark of an image to come.
         """
-        frame = (BEGIN_IMAGE, *[IMAGE] * picture, END_IMAGE)
-        return [self[BOS], *self._tokenizer.encode(list(self._placed(parts, frame)))]
-
-    def _placed(
-        self, parts: Iterable[str | PicturePlace], frame: Sequence[str]
-    ) -> Iterator[str | Control]:
-        """Texts cut at special tokens, and the tokens; `frame` names a given picture's."""
+        frame = [*map(Control, (BEGIN_IMAGE, *[IMAGE] * queries, END_IMAGE))]
+        placed: list[str | Control] = []
         text = ""
-        for part in (*parts, None):
+        for part in parts:
             if isinstance(part, str):
                 text += part
-                continue
-            runs = (run for run in self._special.split(text) if run)
-            yield from (Control(run) if run in self._named else run for run in runs)
-            text = ""
-            if part is not None:
-                names = frame if part is PicturePlace.GIVEN else (BEGIN_IMAGE,)
-                yield from map(Control, names)
+            else:
+                placed += [*self._cut(text), *frame]
+                text = ""
+        placed += self._cut(text)
+        placed += [Control(BEGIN_IMAGE)] * begins_image
+        return [self[BOS], *self._tokenizer.encode(placed)]
+
+    def _cut(self, text: str) -> list[str | Control]:
+        """Return the text in parts, special tokens apart."""
+        runs = (run for run in self._special.split(text) if run)
+        return [Control(run) if run in self._named else run for run in runs]
 
     @cached_property
     def _named(self) -> set[str]:
@@ -120,5 +113,5 @@ class Emu2Tokens:
         return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def decoded(self, ids: Sequence[int]) -> str:
-        """Text of `ids`, special tokens left out."""
+        """Return the text of `ids`, special tokens left out."""
         return self._tokenizer.pieces.decode(ids)

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from PIL import Image as Pillow
 from torch import Tensor, nn
 
+from generators.decoding.drafting import clip_pixels
 from generators.document import Image
 from generators.errors import CheckpointError
 from generators.loading.files import (
@@ -36,27 +36,22 @@ from generators.loading.files import (
 from generators.loading.strict import Place, fill, identical, renamed
 from generators.pictures import decode
 
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-DEVIATION = (0.26862954, 0.26130258, 0.27577711)
-"""CLIP's, by channel."""
 _LONGEST = 8192
-"""Longer pictures are scaled down first: their margins would make huge squares."""
+"""Longer images are scaled down first: their margins would make huge squares."""
 
 
 def encoder_pixels(image: Image, side: int, fit: Literal["pad", "crop"]) -> Tensor:
-    """The encoder's input: (3, side, side), float32, normalised.
+    """Return the encoder's input: (3, side, side), float32, normalised.
 
-    Raises PictureError for a picture that cannot be decoded.
+    Raises PictureError for an image that cannot be decoded.
     """
     picture = _shrunk(decode(image))
     square = padded(picture, side) if fit == "pad" else cropped(picture, side)
-    values = torch.from_numpy(np.asarray(square).copy()).permute(2, 0, 1).float() / 255
-    mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, DEVIATION))
-    return (values - mean) / deviation
+    return clip_pixels(square)
 
 
 def padded(picture: Pillow.Image, side: int) -> Pillow.Image:
-    """The whole picture in the middle of a white square, scaled to `side` pixels."""
+    """Return the whole image in the middle of a white square, scaled to `side` pixels."""
     longest = max(picture.size)
     square = Pillow.new("RGB", (longest, longest), (255, 255, 255))
     left, top = ((longest - length) // 2 for length in picture.size)
@@ -65,7 +60,7 @@ def padded(picture: Pillow.Image, side: int) -> Pillow.Image:
 
 
 def cropped(picture: Pillow.Image, side: int) -> Pillow.Image:
-    """The centre square, the shorter side scaled to `side` pixels.
+    """Return the centre square, the shorter side scaled to `side` pixels.
 
     The long side is truncated and the margin rounded, as torchvision does.
     """
@@ -84,7 +79,7 @@ def _shrunk(picture: Pillow.Image) -> Pillow.Image:
 _LAVIS_NORM = 1e-5
 """Epsilon of `ln_vision` (blip2.py); transformers uses that of the ViT, 1e-6."""
 _MAX_BATCH = 16
-"""Maximum number of pictures in one pass."""
+"""Maximum number of images in one pass."""
 
 
 class ImageEncoder(nn.Module):
@@ -107,7 +102,7 @@ class ImageEncoder(nn.Module):
 
     @torch.inference_mode()
     def forward(self, pixels: Tensor) -> Tensor:
-        """Vectors (pictures, queries, width) of pixels (pictures, 3, side, side)."""
+        """Return vectors (images, queries, width) of pixels (images, 3, side, side)."""
         parts = torch.split(pixels.to(self.query_tokens), _MAX_BATCH)
         return torch.cat([self._encoded(part) for part in parts])
 
