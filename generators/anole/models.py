@@ -1,16 +1,27 @@
-"""Loads the language model with its vocabulary, and the codec, for the two stages."""
+"""Loads the language model with its vocabulary, and the codec, for the two stages.
+
+Published checkpoints of Anole and its fine-tunes, from a folder or the Hub, have three
+layouts: Hugging Face's, with the VQ model inside (`leloy/Anole-7b-v0.1-hf`); a VQ model
+alone (`leloy/Anole-7b-v0.1-vqvae-hf`); and Meta's (`GAIR/Anole-7b-v0.1`):
+`consolidated.pth`, `params.json`, `vqgan.ckpt`, `vqgan.yaml`. The VQ model has the names
+of taming-transformers in all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.published import AnoleCheckpoint, open_checkpoint
 from generators.anole.tokens import (
     BEGIN_IMAGE,
     BOS,
@@ -23,7 +34,29 @@ from generators.architectures import config_of
 from generators.base import Weights
 from generators.decoding.steering import steer
 from generators.errors import CheckpointError
-from generators.loading.strict import randomised, revived
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    divided,
+    in_pickle,
+    read_json,
+    read_tokenizer,
+    section,
+    shape_of,
+    stored_tensors,
+)
+from generators.loading.strict import (
+    Layout,
+    Place,
+    empty_model,
+    fill,
+    identical,
+    randomised,
+    renamed,
+    revived,
+    same,
+)
 from generators.toys import BYTE_LEVEL
 
 _SEED = 20_240_708
@@ -49,12 +82,9 @@ class AnoleLanguage:
 
 def language_model(config: Any) -> Any:
     """Return an empty Chameleon LM on the meta device, without its own VQ encoder."""
-    from transformers import AutoModelForImageTextToText
-
-    with torch.device("meta"):
-        model = AutoModelForImageTextToText.from_config(config, attn_implementation="sdpa")
+    model = empty_model("AutoModelForImageTextToText", config)
     del model.model.vqmodel
-    return model.eval().requires_grad_(False)
+    return model
 
 
 def load_language(
@@ -113,6 +143,329 @@ def _published_language(
     checkpoint.fill_language(model, config, device, dtype)
     revived(model, config, device)
     return AnoleLanguage(model, tokenizer, vocabulary, config.max_position_embeddings)
+
+
+_TAMING = [
+    (r"conv_norm_out", "norm_out"),
+    (r"conv_shortcut", "nin_shortcut"),
+    (r"mid_block\.resnets\.0", "mid.block_1"),
+    (r"mid_block\.resnets\.1", "mid.block_2"),
+    (r"mid_block\.attentions\.0", "mid.attn_1"),
+    (r"attn_1\.group_norm", "attn_1.norm"),
+    (r"attn_1\.to_([qkv])", r"attn_1.\1"),
+    (r"attn_1\.to_out\.0", "attn_1.proj_out"),
+    (r"down_blocks\.(\d+)\.resnets", r"down.\1.block"),
+    (r"down_blocks\.(\d+)\.downsamplers\.0", r"down.\1.downsample"),
+    (r"up_blocks\.(\d+)\.resnets", r"up.\1.block"),
+    (r"up_blocks\.(\d+)\.upsamplers\.0", r"up.\1.upsample"),
+]
+"""From diffusers' names to those of taming-transformers (diffusionmodules/model.py)."""
+
+
+def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
+    """Return the layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
+    return {prefix + _taming_name(name, levels): _vq_place(name) for name in names}
+
+
+def _taming_name(name: str, levels: int) -> str:
+    name = renamed(name, _TAMING)
+    # taming counts the decoder's levels from the full resolution down, diffusers up.
+    flipped = lambda m: f"decoder.up.{levels - 1 - int(m[1])}"  # noqa: E731
+    return re.sub(r"^decoder\.up\.(\d+)", flipped, name)
+
+
+def _vq_place(name: str) -> Place:
+    """The attention's projections are 1 x 1 convolutions in the file."""
+    if re.search(r"attentions\.0\.to_.*weight$", name):
+        return Place(name, _as_matrix)
+    return Place(name)
+
+
+def _as_matrix(kernel: Tensor) -> Tensor:
+    return kernel.reshape(kernel.shape[:2]) if kernel.dim() == 4 else kernel
+
+
+_META = {
+    "embed_tokens": "tok_embeddings",
+    "self_attn.q_proj": "attention.wq",
+    "self_attn.k_proj": "attention.wk",
+    "self_attn.v_proj": "attention.wv",
+    "self_attn.o_proj": "attention.wo",
+    "self_attn.q_norm": "attention.q_normalization",
+    "self_attn.k_norm": "attention.k_normalization",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.down_proj": "feed_forward.w2",
+    "mlp.up_proj": "feed_forward.w3",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "lm_head": "output",
+}
+"""From transformers' Chameleon names to Meta's (chameleon/inference/transformer.py)."""
+
+
+def meta_layout(names: Iterable[str], config: Any) -> Layout:
+    """Return the layout of `consolidated.pth` for a Chameleon LM of `config`."""
+    return {_meta_name(name): Place(name, _meta_change(name, config)) for name in names}
+
+
+def _meta_name(name: str) -> str:
+    name = name.removeprefix("model.")
+    for ours, theirs in _META.items():
+        name = re.sub(rf"(^|\.){re.escape(ours)}\.", rf"\g<1>{theirs}.", name)
+    return name
+
+
+def _meta_change(name: str, config: Any) -> Callable[[Tensor], Tensor]:
+    """Meta rotates neighbouring channels, transformers the two halves of a head."""
+    heads = config.num_key_value_heads if ".k_" in name else config.num_attention_heads
+    if re.search(r"\.[qk]_proj\.weight$", name):
+        return lambda stored: _halves(stored.view(heads, -1, stored.shape[-1]), 1).flatten(
+            0, 1
+        )
+    if re.search(r"\.[qk]_norm\.(weight|bias)$", name):
+        return lambda stored: _halves(stored, 0).expand(heads, -1)
+    return same
+
+
+def _halves(states: Tensor, axis: int) -> Tensor:
+    """Return the channels along `axis` with the even ones first, then the odd ones."""
+    before, after = states.shape[:axis], states.shape[axis + 1 :]
+    pairs = states.reshape(*before, -1, 2, *after)
+    return pairs.transpose(axis, axis + 1).reshape(states.shape)
+
+
+VQ_PREFIX = "model.vqmodel."
+
+
+def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
+    """Return the checkpoint of a folder or the Hub; CheckpointError if it is not Anole."""
+    files = Files(model, revision)
+    path = files.find("config.json")
+    config = {} if path is None else read_json(path)
+    if "vq_config" in config:
+        return HuggingFaceAnole(files, config)
+    if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
+        return VQAnole(files, {"vq_config": config})
+    if files.find(_PARAMS) is not None:
+        return MetaAnole(files)
+    raise CheckpointError(
+        f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
+        f"(the layout of leloy/Anole-7b-v0.1-hf) nor {_PARAMS} (GAIR/Anole-7b-v0.1)"
+    )
+
+
+class AnoleCheckpoint(ABC):
+    """A checkpoint: its configuration, its tokenizer, and how it fills our modules."""
+
+    vq_config: Mapping[str, Any]
+    """As in `ChameleonVQVAEConfig`."""
+    tokenizer_file: str
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+
+    @property
+    def source(self) -> str:
+        """The checkpoint's name, for errors."""
+        return f"checkpoint {self.files.model!r}"
+
+    def tokenizer(self) -> Tokenizer:
+        """Return the text tokenizer."""
+        return read_tokenizer(self.files.need(self.tokenizer_file))
+
+    @abstractmethod
+    def language_config(self) -> Any:
+        """Return the language model's `ChameleonConfig`."""
+
+    @abstractmethod
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the language model's tensors under their stored names."""
+
+    @abstractmethod
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return where the parameters `names` of a language model are stored."""
+
+    @abstractmethod
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the VQ model's tensors under the names of taming-transformers."""
+
+    def fill_language(
+        self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """Fill a language model, strictly; Meta's `rope.freqs` is not needed."""
+        layout = self.language_layout(model.state_dict(), config)
+        put = partial(fill, device=device, dtype=dtype, tolerated=("rope.freqs",))
+        put(model, self.language_tensors(), layout, source=self.source)
+
+    def fill_vq(self, model: Any, device: torch.device) -> None:
+        """Fill a `VQModel`, strictly, in float32."""
+        levels = len(self.vq_config["channel_multiplier"])
+        layout = taming_layout(model.state_dict(), levels)
+        put = partial(fill, device=device, dtype=torch.float32, tolerated=("loss",))
+        put(model, self.vq_tensors(), layout, source=f"VQ model of {self.source}")
+
+
+class HuggingFaceAnole(AnoleCheckpoint):
+    """Safetensors shards with `config.json` and `tokenizer.json`."""
+
+    tokenizer_file = "tokenizer.json"
+
+    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
+        super().__init__(files)
+        from transformers import ChameleonVQVAEConfig
+
+        self.config = config
+        self._config_file = f"config.json of {self.source}"
+        stored = section(config, "vq_config", self._config_file)
+        # Files may leave out what equals transformers' defaults.
+        vq = configured(ChameleonVQVAEConfig, stored, f"vq_config in {self._config_file}")
+        self.vq_config = vq.to_dict()
+
+    def language_config(self) -> Any:
+        """Return what `config.json` says."""
+        from transformers import ChameleonConfig
+
+        count(self.config, "vocab_size", self._config_file)
+        return configured(ChameleonConfig, self.config, self._config_file)
+
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return our own names."""
+        return identical(names)
+
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return all tensors but the VQ model's, shard by shard."""
+        return stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return those of `model.vqmodel.`; no other shard is read or downloaded."""
+        stored = stored_tensors(self.files, lambda name: name.startswith(VQ_PREFIX))
+        return ((name.removeprefix(VQ_PREFIX), tensor) for name, tensor in stored)
+
+
+class VQAnole(HuggingFaceAnole):
+    """A repository with the VQ model alone, its names without a prefix."""
+
+    def tokenizer(self) -> Tokenizer:
+        """Raise CheckpointError: there is no language model."""
+        raise CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return every tensor of the file."""
+        return stored_tensors(self.files)
+
+
+_MODEL, _TOKENS = "models/7b", "tokenizer"
+_PARAMS = f"{_MODEL}/params.json"
+_CONSOLIDATED = f"{_MODEL}/consolidated.pth"
+_VQ_SIZES = {
+    "resolution": "resolution",
+    "in_channels": "in_channels",
+    "base_channels": "ch",
+    "num_res_blocks": "num_res_blocks",
+    "latent_channels": "z_channels",
+}
+"""transformers' name of a field -> its name in `ddconfig`."""
+_CONTEXT = 4096
+"""`Options.max_seq_len` of chameleon.py; no file of the checkpoint holds it."""
+
+
+class MetaAnole(AnoleCheckpoint):
+    """A folder as the authors published it."""
+
+    tokenizer_file = f"{_TOKENS}/text_tokenizer.json"
+
+    def __init__(self, files: Files) -> None:
+        super().__init__(files)
+        self.vq_config = _vq_config(files.need(f"{_TOKENS}/vqgan.yaml"))
+
+    @cached_property
+    def _state(self) -> Mapping[str, Any]:
+        # Memory-mapped: tensors are read when they are moved to the device.
+        return in_pickle(self.files.need(_CONSOLIDATED))
+
+    def language_config(self) -> Any:
+        """Return what `params.json` and the tensors' shapes say."""
+        from transformers import ChameleonConfig
+
+        params = self._params()
+        source = f"{_PARAMS} of {self.source}"
+        rows, width = self._shape("tok_embeddings.weight")
+        heads = count(params, "n_heads", source)
+        divided(width, heads, f"n_heads is {heads}", source)
+        theta = params.get("rope_theta", 10_000.0)
+        fields = {
+            "vocab_size": rows,
+            "hidden_size": width,
+            "intermediate_size": self._shape("layers.0.feed_forward.w1.weight")[0],
+            "num_hidden_layers": count(params, "n_layers", source),
+            "num_attention_heads": heads,
+            "num_key_value_heads": params.get("n_kv_heads") or heads,
+            "rms_norm_eps": params.get("norm_eps", 1e-5),
+            "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+            "swin_norm": params.get("swin_norm", False),
+            "max_position_embeddings": _CONTEXT,
+            "vocabulary_map": self.tokenizer().get_vocab(with_added_tokens=True),
+            "vq_config": dict(self.vq_config),
+        }
+        return configured(ChameleonConfig, fields, source)
+
+    def _params(self) -> dict[str, Any]:
+        path = self.files.need(_PARAMS)
+        params = read_json(path)
+        if "model" in params:
+            params |= section(params, "model", str(path))
+        extra = self.files.find(f"{_MODEL}/consolidate_params.json")
+        return params | (read_json(extra) if extra else {})
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return shape_of(self._state, name, f"{_CONSOLIDATED} of {self.source}", rank=2)
+
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return Meta's names."""
+        return meta_layout(names, config)
+
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return all tensors of `consolidated.pth`."""
+        return self._state.items()
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the `state_dict` of the Lightning checkpoint."""
+        return in_pickle(self.files.need(f"{_TOKENS}/vqgan.ckpt"), "state_dict").items()
+
+
+def _vq_config(path: Path) -> dict[str, Any]:
+    """Return `vqgan.yaml` in the terms of `ChameleonVQVAEConfig`."""
+    source = str(path)
+    params = section(section(_yaml(path), "model", source), "params", source)
+    sizes = section(params, "ddconfig", source)
+    counts = {ours: count(sizes, theirs, source) for ours, theirs in _VQ_SIZES.items()}
+    return counts | {
+        "channel_multiplier": _whole_numbers(sizes, "ch_mult", source),
+        "double_latent": bool(sizes.get("double_z")),
+        "attn_resolutions": _whole_numbers(sizes, "attn_resolutions", source),
+        "embed_dim": count(params, "embed_dim", source),
+        "num_embeddings": count(params, "n_embed", source),
+    }
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    import yaml  # type: ignore[import-untyped]
+
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path} is not YAML: {reason}") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _whole_numbers(values: Mapping[str, Any], name: str, source: str) -> list[int]:
+    numbers = values.get(name)
+    if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
+        raise CheckpointError(
+            f"{source}: {name} is {numbers!r}; it must be a list of whole numbers"
+        )
+    return numbers
 
 
 def random_language(

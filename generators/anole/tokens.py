@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from generators.anole.settings import AnoleDraftSettings
-from generators.decoding.interleaving import Track
+from generators.decoding.drafting import Track
 from generators.errors import CheckpointError
 
 BOS, EOS = "<s>", "</s>"
@@ -124,10 +124,10 @@ class AnoleTrack(Track):
         self.prompt = list(prompt)
         self.vocabulary, self.settings = vocabulary, settings
         self.context, self.image_tokens = context, image_tokens
-        self.mode = TokenMode.TEXT
         self.images = 0
-        self._codes = 0
-        self._begin_run()
+        self.runs: list[tuple[TokenMode, list[int]]] = []
+        """Text and whole images in order, without their marks."""
+        self._begin_text()
 
     @property
     def tokens(self) -> list[int]:
@@ -148,16 +148,21 @@ class AnoleTrack(Track):
     def take(self, token: int) -> None:
         """Append the next token and update the mode."""
         self.ids.append(token)
-        match self.mode:
-            case TokenMode.TEXT:
-                self._take_text(token)
-            case TokenMode.IMAGE:
-                self._codes += 1
-                if self._codes == self.image_tokens:
-                    self.mode = TokenMode.CLOSING
-            case TokenMode.CLOSING:
-                self.mode = TokenMode.TEXT
-                self._begin_run()
+        if self.mode is TokenMode.CLOSING:
+            self._begin_text()
+        elif self.mode is TokenMode.IMAGE:
+            self.runs[-1][1].append(token)
+            if len(self.runs[-1][1]) == self.image_tokens:
+                self.mode = TokenMode.CLOSING
+        elif token == self.vocabulary.begin_image:
+            self.mode = TokenMode.IMAGE
+            self.runs.append((self.mode, []))
+            self.images += 1
+        else:
+            self.runs[-1][1].append(token)
+            self._stop_at_limit()
+            if token == self.vocabulary.eos:
+                self.stop = AnoleStop.END
 
     def guidance_prompts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the guiding contexts of a new image: the earlier images, and nothing."""
@@ -165,16 +170,9 @@ class AnoleTrack(Track):
         images = tuple(i for i in self.tokens if i in vocabulary.guiding)
         return images, (vocabulary.bos, vocabulary.begin_image)
 
-    def _take_text(self, token: int) -> None:
-        if token == self.vocabulary.begin_image:
-            self.mode, self._codes = TokenMode.IMAGE, 0
-            self.images += 1
-        elif token == self.vocabulary.eos:
-            self.stop = AnoleStop.END
-        else:
-            self._stop_at_limit()
-
-    def _begin_run(self) -> None:
+    def _begin_text(self) -> None:
+        self.mode = TokenMode.TEXT
+        self.runs.append((self.mode, []))
         self._run_end = self.length + self.settings.max_text_tokens
         self._stop_at_limit()
 
@@ -183,21 +181,3 @@ class AnoleTrack(Track):
             self.stop = AnoleStop.CONTEXT
         elif self.length >= self._run_end:
             self.stop = AnoleStop.BUDGET
-
-
-def split_runs(
-    tokens: Sequence[int], vocabulary: AnoleVocabulary
-) -> list[tuple[TokenMode, tuple[int, ...]]]:
-    """Return generated tokens as runs of text and whole images, their marks left out."""
-    parts: list[tuple[TokenMode, tuple[int, ...]]] = []
-    run: list[int] = []
-    mode = TokenMode.TEXT
-    marks = {vocabulary.begin_image: TokenMode.IMAGE, vocabulary.end_image: TokenMode.TEXT}
-    for token in tokens:
-        if token not in marks:
-            run.append(token)
-            continue
-        parts.append((mode, tuple(run)))
-        run, mode = [], marks[token]
-    parts.append((mode, tuple(run)))
-    return [(kind, ids) for kind, ids in parts if ids]

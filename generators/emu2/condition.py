@@ -15,7 +15,6 @@ from generators.decoding.drafting import NativePrompt, Piece, context_of
 from generators.decoding.payloads import pack
 from generators.document import Image, ImageRequest, Payload, Text
 from generators.emu2.models import load
-from generators.emu2.reading import embeddings, read_prompt, regress
 from generators.emu2.settings import Emu2ConditionSettings
 from generators.overflow import no_numbers
 
@@ -53,9 +52,8 @@ class Emu2Condition:
         mode = _mode(request)
         # The last vector is read from the state before it and is never in the context.
         room = self.model.vision.queries - 1 if mode == "generation" else 0
-        begins = mode == "generation"
-        parts = request_parts(request)
-        read = read_prompt(self.model, parts, room, self.context, begins_image=begins)
+        parts, begins = request_parts(request), mode == "generation"
+        read = self.model.read(parts, room, self.context, begins)
         return (mode, read) if isinstance(read, NativePrompt) else read
 
     def _payloads(self, read: Sequence[_Read]) -> list[Result[Payload] | Failure]:
@@ -71,7 +69,7 @@ class Emu2Condition:
         """Return vectors (prompts, queries, width)."""
         if mode == "autoencoding":
             return self.model.image_vectors([prompt.pixels[0] for prompt in prompts])
-        return regress(self.model, embeddings(self.model, prompts))
+        return self.model.regress(self.model.embeddings(prompts))
 
     def _payload(
         self, vectors: Tensor, mode: ConditionMode, prompt: NativePrompt

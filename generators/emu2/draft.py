@@ -14,13 +14,17 @@ from torch.nn.utils.rnn import pad_sequence
 
 from generators.base import Failure, Skip, Weights
 from generators.content import unanswerable
-from generators.decoding.drafting import Drafting, NativePrompt, Piece, context_of
-from generators.decoding.interleaving import Track
+from generators.decoding.drafting import (
+    Drafting,
+    NativePrompt,
+    Piece,
+    Track,
+    context_of,
+)
 from generators.decoding.sampling import NO_NUMBERS, NumberCheck
 from generators.document import Content, Request, Text, Turn
 from generators.emu2.models import load
 from generators.emu2.network import Emu2
-from generators.emu2.reading import embeddings, read_prompt
 from generators.emu2.settings import Emu2DraftSettings
 
 
@@ -204,11 +208,11 @@ class Emu2Draft(Drafting[Track]):
         if failure := unanswerable(request, self.settings.is_seeded()):
             return failure
         parts = chat_parts(request, self.settings)
-        return read_prompt(self.model, parts, self.settings.max_new_tokens, self.context)
+        return self.model.read(parts, self.settings.max_new_tokens, self.context)
 
     def tracks(self, prompts: Sequence[NativePrompt]) -> list[Track]:
         """Return the finished answer to each prompt."""
-        return [self._track(ids) for ids in self.search(embeddings(self.model, prompts))]
+        return [self._track(ids) for ids in self.search(self.model.embeddings(prompts))]
 
     def _track(self, ids: list[int] | None) -> Track:
         track = Track()
@@ -219,6 +223,5 @@ class Emu2Draft(Drafting[Track]):
             track.stop = NO_NUMBERS
         return track
 
-    def segments(self, track: Track) -> list[Text]:
-        """Return the answer's text, special tokens left out."""
+    def _segments(self, track: Track) -> list[Text]:
         return [Text(self.model.tokens.decoded(track.ids))]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from math import isqrt
 from typing import Any
 
@@ -17,10 +18,13 @@ import torch.nn.functional as F
 from PIL import Image as Pillow
 from torch import Tensor, nn
 
-from generators.decoding.drafting import clip_pixels
+from generators.base import Failure, Skip
+from generators.content import display_text
+from generators.decoding.drafting import NativePrompt, Piece, clip_pixels, too_long
+from generators.decoding.streams import Streams
 from generators.document import Image
 from generators.emu2.tokens import IMAGE, Emu2Tokens
-from generators.pictures import decode
+from generators.pictures import PictureError, decode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,10 +186,24 @@ class Emu2:
         size: VisionSize = self.network.visual.size
         return size
 
-    @property
-    def positions(self) -> int:
-        """Positions an image takes in a prompt, with its two marks."""
-        return self.vision.queries + 2
+    def read(
+        self, parts: Sequence[Piece], room: int, context: int, begins_image: bool = False
+    ) -> NativePrompt | Skip | Failure:
+        """Return the prompt of `parts`: all its ids, then the pixels of its images.
+
+        With `begins_image` it ends with the mark of an image to come. A Skip where it and
+        `room` more positions do not fit, a Failure where an image cannot be read.
+        """
+        ids = self.tokens.encoded(parts, self.vision.queries, begins_image)
+        images = [part for part in parts if isinstance(part, Image)]
+        each = self.vision.queries + 2
+        if skip := too_long(len(ids), len(images), each, context, room):
+            return skip
+        try:
+            pixels = [encoder_input(image, self.vision.side) for image in images]
+        except PictureError as error:
+            return Failure(str(error))
+        return NativePrompt((ids, *pixels), display_text(parts), len(ids), len(images), 0)
 
     @torch.inference_mode()
     def image_vectors(self, pixels: Sequence[Tensor]) -> Tensor:
@@ -199,11 +217,35 @@ class Emu2:
         return vectors
 
     @torch.inference_mode()
-    def embeddings(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
-        """Return embeddings (positions, hidden) of a prompt with its images' `vectors`."""
+    def embeddings(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
+        """Return embeddings (positions, hidden) of prompts; images are read together."""
+        vectors = self.image_vectors([p for prompt in prompts for p in prompt.pixels])
+        ends = list(accumulate((prompt.images for prompt in prompts), initial=0))
+        shares = (vectors[a:b] for a, b in pairwise(ends))
+        return [self._embedded(p.ids, v) for p, v in zip(prompts, shares, strict=True)]
+
+    def _embedded(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
         embed = self.network.lm.get_input_embeddings()
         input_ids = torch.tensor(list(ids), device=embed.weight.device)
         states: Tensor = embed(input_ids)
         raised: Tensor = self.network.project_up(vectors.flatten(0, 1))
         states[input_ids == self.tokens[IMAGE]] = raised.to(states)
         return states
+
+    @torch.inference_mode()
+    def regress(self, prompts: Sequence[Tensor]) -> Tensor:
+        """Return vectors (prompts, queries, width) that follow each prompt.
+
+        Prompts are embeddings (positions, hidden) that end with the mark of an image's
+        beginning. A vector is the last state, projected down; projected up again it is
+        what the model reads next.
+        """
+        streams = Streams(self.network.lm.model, self.context)
+        opened = streams.open(prompts)
+        vectors: list[Tensor] = []
+        while True:
+            # Streams keep the order they were opened in: none leaves before the end.
+            vectors.append(self.network.project_down(streams.step()))
+            if len(vectors) == self.vision.queries:
+                return torch.stack(vectors, dim=1)
+            streams.feed(opened, self.network.project_up(vectors[-1]))

@@ -6,6 +6,7 @@ It loads the drawing half of a published Emu2-Gen: UNet, autoencoder, scheduler,
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,7 @@ from generators.diffusion.drawer import Drawer
 from generators.diffusion.loading import modules_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
-from generators.emu2.published import native_file, shapes_in, stored_in
+from generators.emu2.models import native_file, shapes_in, stored_in
 from generators.emu2.settings import Emu2RenderSettings
 from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json
@@ -112,9 +113,9 @@ def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:
     layout = identical(module.state_dict(), f"{name}.")
     if any(stored.startswith(_OLDER_TOWER) for stored in shapes_in(path)):
         layout = {_older(stored): place for stored, place in layout.items()}
-    tensors, source = stored_in(path, f"{name}."), f"{name} of {path}"
-    where: dict[str, Any] = {"device": torch.device("cpu"), "dtype": dtype}
-    fill(module, tensors, layout, source=source, **where, tolerated=_STRAYS)
+    put = partial(fill, device=torch.device("cpu"), dtype=dtype)
+    tensors = stored_in(path, f"{name}.")
+    put(module, tensors, layout, source=f"{name} of {path}", tolerated=_STRAYS)
     return module.eval()
 
 

@@ -14,13 +14,19 @@ import torch
 from torch import Tensor
 
 from generators.base import Weights
-from generators.decoding.drafting import InterleavedDraft, NativePrompt, Piece, Segment
-from generators.decoding.interleaving import Interleaver, Record, Track
+from generators.decoding.drafting import (
+    InterleavedDraft,
+    NativePrompt,
+    Piece,
+    Record,
+    Segment,
+    Track,
+)
 from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler
 from generators.decoding.streams import Streams
 from generators.document import Content, Image, ImageRequest, Request, Text, Turn
-from generators.gill.models import GillLanguage, load_models
+from generators.gill.models import load_models
 from generators.gill.settings import GillDraftSettings
 from generators.gill.tokens import GillTokens
 
@@ -159,18 +165,39 @@ class GillTrack(Track):
             self.stop = GillStop.CONTEXT
 
 
-class GillInterleaver(Interleaver[GillTrack]):
-    """Writes the answers of a batch of prompts."""
+class GillDraft(InterleavedDraft[GillTrack]):
+    """Writes interleaved answers; takes the fields of `GillDraftSettings`."""
 
-    def __init__(self, language: GillLanguage, settings: GillDraftSettings) -> None:
-        super().__init__(language.decoder, language.context)
-        self._language = language
-        greedy = settings.temperature == 0
-        self.sampler = Sampler(settings.temperature or 1.0, settings.top_p, greedy)
-        self.scales = (settings.ret_scale_factor, settings.gen_scale_factor)
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.settings = own = GillDraftSettings(**settings)
+        self.language, self.vision = load_models(weights, own)
+        self.tokens, self.each = self.language.tokens, self.vision.tokens
+        self._use(self.language.decoder, self.language.context)
+        greedy = own.temperature == 0
+        self.sampler = Sampler(own.temperature or 1.0, own.top_p, greedy)
+        self.scales = (own.ret_scale_factor, own.gen_scale_factor)
         """Each above 1 makes the logit of [IMG0] its absolute value times the scale."""
 
-    def advance(
+    def _parts(self, request: Request) -> list[Piece]:
+        return pieces(request.turns, self.settings, self.tokens.voken_names)
+
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return ids of each text; the first, or every one, begins with the BOS."""
+        ids = [self.tokens.encode(text) for text in texts]
+        every = self.settings.always_add_bos
+        return [[self.tokens.bos, *t] if every or i == 0 else t for i, t in enumerate(ids)]
+
+    def _read(self, image: Image) -> Tensor:
+        return self.vision.pixels(image, self.settings.resize)
+
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        return self.vision(pixels)
+
+    def track(self, prompt: NativePrompt) -> GillTrack:
+        """Return the answer to a prompt before its first token."""
+        return GillTrack(prompt.length, self.tokens, self.settings, self.context)
+
+    def _advance(
         self, records: Sequence[Record[GillTrack]], streams: Streams
     ) -> Mapping[Record[GillTrack], int]:
         """Append the next token to every record that continues."""
@@ -180,64 +207,27 @@ class GillInterleaver(Interleaver[GillTrack]):
         forced = {r: r.track.forced for r in records if r.track.stop is None}
         tokens = {r: token for r, token in forced.items() if token is not None}
         if free := [r for r, token in forced.items() if token is None]:
-            logits = self._language.logits(hidden[self.rows(free)])
+            logits = self.language.logits(hidden[self._rows(free)])
             self._scale_vokens(free, logits)
-            tokens |= zip(free, self.sampled(self.sampler, logits, free), strict=True)
+            tokens |= zip(free, self._sampled(self.sampler, logits, free), strict=True)
         for record, token in tokens.items():
             record.take(token)
         return tokens
 
     def _scale_vokens(self, records: Sequence[Record[GillTrack]], logits: Tensor) -> None:
         """Scale or forbid [IMG0], forbid the others, in place."""
-        first, *others = self._language.tokens.vokens
+        first, *others = self.tokens.vokens
         logits[:, others] = -torch.inf
         for scale in self.scales:
             if scale > 1:
                 logits[:, first] = logits[:, first].abs() * scale
-        banned = self.flags([not r.track.may_begin_image for r in records])
-        logits[banned, first] = -torch.inf
+        banned = [not record.track.may_begin_image for record in records]
+        logits[torch.tensor(banned, device=self.device), first] = -torch.inf
 
-
-class GillDraft(InterleavedDraft[GillTrack]):
-    """Writes interleaved answers; takes the fields of `GillDraftSettings`."""
-
-    leading = ()
-
-    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = own = GillDraftSettings(**settings)
-        self.language, self.vision = load_models(weights, own)
-        self.tokens = self.language.tokens
-        self.dtype = self.language.embeddings.dtype
-        self.each = self.vision.tokens
-        self.interleave = GillInterleaver(self.language, own)
-
-    def parts(self, request: Request) -> list[Piece]:
-        """Return text and images of the conversation."""
-        return pieces(request.turns, self.settings, self.tokens.voken_names)
-
-    def tokenized(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return ids of each text; the first, or every one, begins with the BOS."""
-        ids = [self.tokens.encode(text) for text in texts]
-        every = self.settings.always_add_bos
-        return [[self.tokens.bos, *t] if every or i == 0 else t for i, t in enumerate(ids)]
-
-    def read(self, image: Image) -> Tensor:
-        """Return the pixels of an image."""
-        return self.vision.pixels(image, self.settings.resize)
-
-    def encoded(self, pixels: Tensor) -> Tensor:
-        """Return embeddings (images, positions, width) of pixels (images, 3, ...)."""
-        return self.vision(pixels)
-
-    def track(self, prompt: NativePrompt) -> GillTrack:
-        """Return the answer to a prompt before its first token."""
-        context = self.interleave.context
-        return GillTrack(prompt.length, self.tokens, self.settings, context)
-
-    def segments(self, track: GillTrack) -> list[Segment]:
+    def _segments(self, track: GillTrack) -> list[Segment]:
         """Return text and images in order, without blank text."""
         settings, tokens = self.settings, self.tokens
-        vokens = self.interleave.embed(tokens.vokens).float()
+        vokens = self.embeddings(tokens.vokens).float()
         runs = self._runs(track, settings.show_vokens)
         segments: list[Segment] = []
         for run, states in zip(runs, track.images, strict=False):
@@ -250,10 +240,10 @@ class GillDraft(InterleavedDraft[GillTrack]):
             segments += _text_segments(self._cut(tokens.decode(runs[-1])))
         return segments
 
-    def more_notes(self, track: GillTrack) -> dict[str, Any]:
-        """Return the whole answer for people, with a mark for each image."""
+    def _details(self, track: GillTrack) -> tuple[dict[str, float], dict[str, Any]]:
+        """Note the whole answer for people, with a mark for each image."""
         runs = self._runs(track, named=False)
-        return {"written": "<image>".join(self.tokens.decode(run) for run in runs)}
+        return {}, {"written": self.mark.join(self.tokens.decode(run) for run in runs)}
 
     def _cut(self, text: str) -> str:
         return first_sentence(text) if self.settings.truncate_caption else text

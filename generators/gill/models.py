@@ -1,34 +1,50 @@
-"""GILL's frozen networks: an OPT that knows the image tokens, and CLIP's vision tower."""
+"""GILL's frozen networks: an OPT that knows the image tokens, and CLIP's vision tower.
+
+The published `pretrained_ckpt.pth.tar` and `model_args.json` hold the 50 million parameters
+that were trained beside the two.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from statistics import NormalDist
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import torch
 from PIL import Image as Pillow
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
 
-from generators.architectures import config_of
+from generators.architectures import config_of, stored
 from generators.base import Weights
 from generators.checkpoints import with_revision
 from generators.document import Image
-from generators.gill.published import (
-    GillCheckpoint,
-    clip_config,
-    clip_processor,
-    fill_clip,
-    fill_opt,
-    opt_config,
-)
+from generators.errors import CheckpointError
 from generators.gill.settings import GillDraftSettings
 from generators.gill.tokens import BOS, PAD, GillTokens, byte_level, opt_tokenizer
-from generators.loading.files import Files
-from generators.loading.strict import device_of, randomised
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    in_pickle,
+    read_json,
+    section,
+    shape_of,
+    stored_tensors,
+)
+from generators.loading.strict import (
+    Layout,
+    Place,
+    Put,
+    device_of,
+    empty_model,
+    fill,
+    identical,
+    randomised,
+)
 from generators.pictures import decode
 from generators.toys import BYTE_LEVEL
 
@@ -100,20 +116,8 @@ class GillVision:
         return embedded.view(len(pixels), self.tokens, -1)
 
 
-class GillModels(NamedTuple):
-    """The models of the drafting stage."""
-
-    language: GillLanguage
-    vision: GillVision
-
-
-def language_model(config: Any) -> Any:
-    """Return an empty `OPTModel` on the meta device."""
-    from transformers import AutoModel
-
-    with torch.device("meta"):
-        model = AutoModel.from_config(config, attn_implementation="sdpa")
-    return model.eval().requires_grad_(False)
+GillModels = tuple[GillLanguage, GillVision]
+"""The models of the drafting stage."""
 
 
 def vision_tower(config: Any) -> Any:
@@ -140,31 +144,189 @@ def load_models(weights: Weights, settings: GillDraftSettings) -> GillModels:
 def _published(
     settings: GillDraftSettings, device: torch.device, dtype: torch.dtype
 ) -> GillModels:
-    where = (device, dtype)
+    put = partial(fill, device=device, dtype=dtype)
     checkpoint = GillCheckpoint(Files(settings.model, settings.revision))
     opt, clip = (Files(*with_revision(n)) for n in (settings.language, settings.vision))
-    added = checkpoint.additions(*where)
-    tokens = GillTokens(opt_tokenizer(opt), len(added.vokens))
+    tokens = GillTokens(opt_tokenizer(opt), checkpoint.argument("num_tokens"))
     checkpoint.check_ids(tokens)
     tower = vision_tower(clip_config(clip))
-    fill_clip(tower, clip, *where)
+    fill_clip(tower, clip, put)
     config = opt_config(opt)
-    checkpoint.check_widths(added, config.word_embed_proj_dim, tower.config.hidden_size)
-    visual_tokens = checkpoint.argument("n_visual_tokens")
-    vision = GillVision(tower.to(device), clip_processor(clip), added.visual, visual_tokens)
+    widths = (config.word_embed_proj_dim, tower.config.hidden_size)
+    added = checkpoint.additions(*widths, put)
+    processor, visual = clip_processor(clip), checkpoint.argument("n_visual_tokens")
+    vision = GillVision(tower.to(device), processor, added.visual, visual)
     rows, config.vocab_size = config.vocab_size, tokens.size
-    model = language_model(config)
-    fill_opt(model, opt, rows, tokens, *where)
+    model = empty_model("AutoModel", config)
+    fill_opt(model, opt, rows, tokens, put)
     language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
     language.embeddings[-len(added.vokens) :] = added.vokens.to(language.embeddings)
-    return GillModels(language, vision)
+    return language, vision
+
+
+CHECKPOINT, ARGUMENTS = "pretrained_ckpt.pth.tar", "model_args.json"
+
+VOKENS = "model.input_embeddings.weight"
+VISUAL = "model.visual_embeddings"
+MAPPER = "model.gen_text_hidden_fcs.0"
+RETRIEVAL = ("model.logit_scale", "model.visual_fc", "model.ret_text_hidden_fcs")
+"""Parts that retrieve images from a collection instead of drawing them."""
+
+
+class Additions(nn.Module):
+    """Embeddings that the language model reads besides those of its vocabulary."""
+
+    def __init__(self, vokens: int, states: int, pooled: int, visual: int) -> None:
+        """Take the number of image tokens; widths of states, CLIP and projection."""
+        super().__init__()
+        self.vokens = nn.Parameter(torch.empty(vokens, states))
+        self.visual = nn.Linear(pooled, visual)
+
+
+class GillCheckpoint:
+    """The files of one GILL."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.source = f"checkpoint {files.model!r}"
+        """The checkpoint's name in errors."""
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """What `model_args.json` holds."""
+        return read_json(self.files.need(ARGUMENTS))
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        """By name, memory-mapped, without the prefix of parallel training."""
+        tensors = in_pickle(self.files.need(CHECKPOINT), "state_dict")
+        return {name.removeprefix("module."): t for name, t in tensors.items()}
+
+    def argument(self, name: str) -> int:
+        """Return a count in `model_args.json`; CheckpointError where it is missing."""
+        return count(self.arguments, name, f"{ARGUMENTS} of {self.source}")
+
+    def shape(self, name: str, rank: int) -> tuple[int, ...]:
+        """Return a tensor's shape; CheckpointError for a missing one or another rank."""
+        return shape_of(self._tensors, name, f"{CHECKPOINT} of {self.source}", rank)
+
+    def additions(self, width: int, pooled: int, put: Put) -> Additions:
+        """Return the image tokens' embeddings and the projection of images.
+
+        `width` is that of the language model's embeddings, `pooled` the vision tower's.
+        """
+        vokens, visual = (self.argument(n) for n in ("num_tokens", "n_visual_tokens"))
+        with torch.device("meta"):
+            module = Additions(vokens, width, pooled, width * visual)
+
+        def last(tensor: Tensor) -> Tensor:
+            """Training checkpoints hold all rows, published ones only the image tokens'."""
+            return tensor[-vokens:]
+
+        layout = {f"{VISUAL}.{n}": Place(f"visual.{n}") for n in ("weight", "bias")}
+        layout[VOKENS] = Place("vokens", last)
+        self.fill(module, layout, (MAPPER,), put)
+        return module
+
+    def mapper_size(self) -> dict[str, int]:
+        """Return the mapper's dimensions, by the shapes of its tensors."""
+        width, states = self.shape(f"{MAPPER}.fc.weight", 2)
+        prefix = f"{MAPPER}.tfm.encoder.layers."
+        inside = (n.removeprefix(prefix) for n in self._tensors if n.startswith(prefix))
+        return {
+            "states": states,
+            "width": width,
+            "layers": len({name.partition(".")[0] for name in inside}),
+            # No file has the heads of `TextFcLayer` (gill/layers.py).
+            "heads": stored("gill")["mapper"]["heads"],
+            "inner": self.shape(f"{prefix}0.linear1.weight", 2)[0],
+            "queries": self.shape(f"{MAPPER}.query_embs", 3)[1],
+            "out": self.shape(f"{MAPPER}.model.weight", 2)[0],
+        }
+
+    def fill(
+        self, module: nn.Module, layout: Layout, others: tuple[str, ...], put: Put
+    ) -> None:
+        """Fill a part of the model strictly; `others` are the keys of other parts."""
+        unused, tensors = (*others, *RETRIEVAL), self._tensors.items()
+        put(module, tensors, layout, source=self.source, tolerated=unused)
+
+    def check_ids(self, tokens: GillTokens) -> None:
+        """Check that it was trained with the ids that follow the vocabulary."""
+        trained = self.arguments.get("gen_token_idx", list(tokens.vokens))
+        if trained != list(tokens.vokens):
+            raise CheckpointError(
+                f"{self.source} was trained with image tokens {trained} ({ARGUMENTS}), but "
+                f"after the language model's vocabulary they are {list(tokens.vokens)}"
+            )
+
+
+def opt_config(files: Files) -> Any:
+    """Return the `OPTConfig` of a published OPT; CheckpointError when it is not valid."""
+    from transformers import OPTConfig
+
+    path = files.need("config.json")
+    values = read_json(path)
+    count(values, "vocab_size", str(path))
+    return configured(OPTConfig, values, str(path))
+
+
+def fill_opt(
+    model: Any, files: Files, stored_rows: int, tokens: GillTokens, put: Put
+) -> None:
+    """Fill an `OPTModel` whose embeddings have a row for each of `tokens`.
+
+    The file has `stored_rows`. CheckpointError when it does not fit.
+    """
+    layout = dict(identical(model.state_dict()))
+    embeddings = "decoder.embed_tokens.weight"
+
+    def extended(tensor: Tensor) -> Tensor:
+        """Return rows of all ids; upstream resizes the table and fills its last rows."""
+        if len(tensor) != stored_rows or stored_rows < tokens.vokens[0]:
+            raise IndexError
+        missing = tensor.new_zeros(max(0, tokens.size - stored_rows), *tensor.shape[1:])
+        return torch.cat([tensor[: tokens.size], missing])
+
+    layout[embeddings] = Place(embeddings, extended)
+    # Files of `OPTModel` and `OPTForCausalLM` differ in a prefix.
+    tensors = ((n.removeprefix("model."), tensor) for n, tensor in stored_tensors(files))
+    source = f"language model {files.model!r}"
+    put(model, tensors, layout, source=source, tolerated=("lm_head.weight",))
+
+
+def clip_config(files: Files) -> Any:
+    """Return the `CLIPVisionConfig` of a published CLIP."""
+    from transformers import CLIPVisionConfig
+
+    path = files.need("config.json")
+    config = read_json(path)
+    sizes = section({"vision_config": config} | config, "vision_config", str(path))
+    return configured(CLIPVisionConfig, sizes, str(path))
+
+
+def fill_clip(tower: Any, files: Files, put: Put) -> None:
+    """Fill the vision tower of a published CLIP; the text tower is not read."""
+    prefix = "vision_model."
+    tensors = stored_tensors(files, lambda name: name.startswith(prefix))
+    layout, unused = identical(tower.state_dict(), prefix), "embeddings.position_ids"
+    source = f"vision tower of {files.model!r}"
+    put(tower, tensors, layout, source=source, tolerated=(f"{prefix}{unused}",))
+
+
+def clip_processor(files: Files) -> Any:
+    """Return the preprocessing of the published CLIP, with Pillow as in upstream."""
+    from transformers import CLIPImageProcessorPil
+
+    values = read_json(files.need("preprocessor_config.json"))
+    return CLIPImageProcessorPil.from_dict(values)
 
 
 def random_models(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillModels:
     """Return seeded random models that write interleaved documents."""
     sizes = config_of("gill", tiny=weights == "tiny")
     language = _random_language(sizes, device, dtype)
-    return GillModels(language, _random_vision(sizes, device, dtype))
+    return language, _random_vision(sizes, device, dtype)
 
 
 def _random_language(
@@ -174,7 +336,7 @@ def _random_language(
 
     tokens = GillTokens(toy_tokenizer(sizes["vocabulary"]), sizes["vokens"])
     config = OPTConfig(**sizes["language"], vocab_size=tokens.size)
-    model = language_model(config)
+    model = empty_model("AutoModel", config)
     randomised(model, device=device, dtype=dtype, seed=SEED)
     language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
     made_up = BYTE_LEVEL.made_up_ids(tokens.tokenizer)

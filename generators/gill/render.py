@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,13 +11,16 @@ from torch import nn
 
 from generators.architectures import config_of
 from generators.base import Weights
-from generators.gill.models import SEED
-from generators.gill.published import MAPPER, VISUAL, VOKENS, GillCheckpoint
+from generators.gill.models import MAPPER, SEED, VISUAL, VOKENS, GillCheckpoint
 from generators.gill.settings import GillRenderSettings
 from generators.loading.files import Files
-from generators.loading.strict import device_of, randomised
-from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
-from generators.vokens.render import VokenRender
+from generators.loading.strict import device_of, fill, randomised
+from generators.vokens.render import (
+    VokenMapper,
+    VokenRender,
+    mapper_layout,
+    pre_norm_transformer,
+)
 
 
 class GillRender(VokenRender):
@@ -64,5 +68,6 @@ def _published(
     names = {"first": "fc", "transformer": "tfm", "queries": "query_embs", "last": "model"}
     stored = {part: f"{MAPPER}.{name}" for part, name in names.items()}
     layout = mapper_layout(mapper, **stored)
-    checkpoint.fill(mapper, layout, (VOKENS, VISUAL), device, torch.float32)
+    put = partial(fill, device=device, dtype=torch.float32)
+    checkpoint.fill(mapper, layout, (VOKENS, VISUAL), put)
     return mapper, (checkpoint.argument("num_tokens"), size["states"])

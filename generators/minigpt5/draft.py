@@ -20,16 +20,17 @@ from generators.decoding.drafting import (
     InterleavedDraft,
     NativePrompt,
     Piece,
+    Record,
     Segment,
-    context_of,
+    Track,
+    seen_by,
 )
-from generators.decoding.interleaving import Interleaver, Record, Track
 from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Request, Text, Turn
 from generators.loading.strict import device_of
-from generators.minigpt5.models import MiniGPT5Language, load_models
+from generators.minigpt5.models import load_models
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.tokens import VOKENS, MiniGPT5Vocabulary
 from generators.minigpt5.vision import encoder_pixels
@@ -186,23 +187,44 @@ class MiniGPT5Track(Track):
         return {self.vocabulary.added_name(i): added.count(i) for i in sorted(set(added))}
 
 
-class MiniGPT5Interleaver(Interleaver[MiniGPT5Track]):
-    """Writes the answers of a batch of prompts."""
+class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
+    """Writes interleaved answers; takes the fields of `MiniGPT5DraftSettings`."""
 
-    def __init__(
-        self, language: MiniGPT5Language, settings: MiniGPT5DraftSettings, context: int
-    ) -> None:
-        super().__init__(language.model.model, context)
-        self._head = language.model.lm_head
-        self._vocabulary = language.vocabulary
-        self._settings = own = settings
+    mark = "<ImageHere>"
+
+    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
+        self.settings = own = MiniGPT5DraftSettings(**settings)
+        where = (device_of(own.device), getattr(torch, own.dtype))
+        self.language, self.encoder = load_models(weights, own, *where)
+        self.vocabulary = self.language.vocabulary
+        self.each = self.encoder.query_tokens.shape[1]
+        self.leading = (self.vocabulary.bos,)
+        self._use(self.language.model.model, self.language.context, own.context)
         self.sampler = Sampler(own.temperature, own.top_p, own.greedy, own.top_k)
 
-    def seen_at_first(self, track: MiniGPT5Track) -> Tensor:
-        """The penalty applies to what is generated, and to upstream's leading id."""
-        return self.seen([self._settings.leading_id])
+    def _parts(self, request: Request) -> list[Piece]:
+        return prompt_parts(request, self.settings)
 
-    def advance(
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.vocabulary.tokenizer.encode(text) for text in texts]
+
+    def _read(self, image: Image) -> Tensor:
+        return encoder_pixels(image, self.encoder.side, self.settings.fit)
+
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        vectors: Tensor = self.encoder(pixels)
+        return vectors
+
+    def track(self, prompt: NativePrompt) -> MiniGPT5Track:
+        """Return the answer to a prompt before its first token."""
+        limits = (self.settings, self.context)
+        return MiniGPT5Track(prompt.length, self.vocabulary, *limits)
+
+    def _penalised(self, prompt: NativePrompt) -> list[int]:
+        """Return upstream's leading id; the penalty applies to what is generated, too."""
+        return [self.settings.leading_id]
+
+    def _advance(
         self, records: Sequence[_Record], streams: Streams
     ) -> Mapping[_Record, int]:
         """Give records inside an image their states, and the others their next ids.
@@ -220,75 +242,33 @@ class MiniGPT5Interleaver(Interleaver[MiniGPT5Track]):
             record.track.collect(hidden[record.stream.row, -1:])
         if not writing:
             return {}
-        states = hidden[self.rows(writing), -1]
-        ids = self._sampled(writing, states)
+        states = hidden[self._rows(writing), -1]
+        ids = self._next_ids(writing, states)
         for record, state, token in zip(writing, states, ids, strict=True):
             record.take(token)
             record.track.collect([state])
         return dict(zip(writing, ids, strict=True))
 
-    def _sampled(self, records: list[_Record], states: Tensor) -> list[int]:
+    def _next_ids(self, records: list[_Record], states: Tensor) -> list[int]:
         """Return the next id of each record that writes text."""
-        seen = torch.stack([record.seen for record in records])
-        logits = self._head(states).float()
-        logits = penalised(logits, seen, self._settings.repetition_penalty)
-        begin = self._vocabulary.begin_image
+        logits = self.language.model.lm_head(states).float()
+        seen, penalty = seen_by(records), self.settings.repetition_penalty
+        logits, begin = penalised(logits, seen, penalty), self.vocabulary.begin_image
         for row, record in zip(logits, records, strict=True):
             if record.track.must_begin_image:
                 row[:begin], row[begin + 1 :] = -torch.inf, -torch.inf
             elif not record.track.may_begin_image:
                 row[begin] = -torch.inf
-        return self.sampled(self.sampler, logits, records)
+        return self._sampled(self.sampler, logits, records)
 
-    def feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
+    def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
         """Feed the ids to the records that have taken them; an image is fed as a whole."""
-        super().feed({r: t for r, t in chosen.items() if not r.track.drawing}, streams)
+        super()._feed({r: t for r, t in chosen.items() if not r.track.drawing}, streams)
         for record in chosen:
             if record.track.drawing:
-                streams.feed_run(record.stream, self.embed(self._vocabulary.vokens))
+                streams.feed_run(record.stream, self.embeddings(self.vocabulary.vokens))
 
-
-class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
-    """Writes interleaved answers; takes the fields of `MiniGPT5DraftSettings`."""
-
-    mark = "<ImageHere>"
-
-    def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = own = MiniGPT5DraftSettings(**settings)
-        dtype = getattr(torch, own.dtype)
-        self.language, self.encoder = load_models(
-            weights, own, device_of(own.device), dtype
-        )
-        self.vocabulary = self.language.vocabulary
-        self.dtype = self.language.model.dtype
-        self.each = self.encoder.query_tokens.shape[1]
-        self.leading = (self.vocabulary.bos,)
-        context = context_of(own.context, self.language.context)
-        self.interleave = MiniGPT5Interleaver(self.language, own, context)
-
-    def parts(self, request: Request) -> list[Piece]:
-        """Return the conversation in upstream's template."""
-        return prompt_parts(request, self.settings)
-
-    def tokenized(self, texts: Sequence[str]) -> list[list[int]]:
-        """Return the ids of each text."""
-        return [self.vocabulary.tokenizer.encode(text) for text in texts]
-
-    def read(self, image: Image) -> Tensor:
-        """Return the pixels of an image."""
-        return encoder_pixels(image, self.encoder.side, self.settings.fit)
-
-    def encoded(self, pixels: Tensor) -> Tensor:
-        """Return vectors (images, positions, width) of pixels (images, 3, side, side)."""
-        vectors: Tensor = self.encoder(pixels)
-        return vectors
-
-    def track(self, prompt: NativePrompt) -> MiniGPT5Track:
-        """Return the answer to a prompt before its first token."""
-        context = self.interleave.context
-        return MiniGPT5Track(prompt.length, self.vocabulary, self.settings, context)
-
-    def segments(self, track: MiniGPT5Track) -> list[Segment]:
+    def _segments(self, track: MiniGPT5Track) -> list[Segment]:
         """Return requests, and stripped text that is not blank, in order."""
         parts = track.parts()
         if self.settings.spell_leading_id and isinstance(parts[0], str):
@@ -301,7 +281,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
                 segments.append(Text(part.strip()))
         return segments
 
-    def more_notes(self, track: MiniGPT5Track) -> dict[str, Any]:
-        """Return how often ids were sampled that are neither text nor images."""
+    def _details(self, track: MiniGPT5Track) -> tuple[dict[str, float], dict[str, Any]]:
+        """Note how often ids were sampled that are neither text nor images."""
         others = track.other_added_ids
-        return {"left out": others} if others else {}
+        return {}, {"left out": others} if others else {}

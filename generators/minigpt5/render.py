@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,14 +13,17 @@ from generators.architectures import config_of, stored
 from generators.base import Weights
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
-from generators.errors import CheckpointError
 from generators.loading.files import Files, shape_of
 from generators.loading.strict import device_of, fill, randomised
-from generators.minigpt5.published import STAGE_1, StageCheckpoints
+from generators.minigpt5.models import STAGE_1, StageCheckpoints
 from generators.minigpt5.settings import MiniGPT5RenderSettings
 from generators.minigpt5.tokens import VOKENS
-from generators.vokens.mapper import VokenMapper, mapper_layout, pre_norm_transformer
-from generators.vokens.render import VokenRender
+from generators.vokens.render import (
+    VokenMapper,
+    VokenRender,
+    mapper_layout,
+    pre_norm_transformer,
+)
 
 _SEED = 20_231_004
 """Seed of the random weights."""
@@ -76,21 +80,17 @@ def _published_mapper(
     transformer = "llm_to_t2i_mapping"
     names = {"first": "fc", "transformer": transformer, "queries": "t2i_decoder_prompt"}
     layout = mapper_layout(mapper, **names)
-    where: dict[str, Any] = {"device": device, "dtype": torch.float32}
-    fill(mapper, first.items(), layout, source=source, **where, tolerated=("model",))
+    put = partial(fill, device=device, dtype=torch.float32, tolerated=("model",))
+    put(mapper, first.items(), layout, source=source)
     if second is not None:
         later = {k: p for k, p in layout.items() if k.startswith(f"{transformer}.")}
-        where |= {"source": stages.last_source, "tolerated": ("model",)}
-        fill(mapper, second.items(), later, **where)
+        put(mapper, second.items(), later, source=stages.last_source)
     return mapper, width
 
 
 def _sized_mapper(tensors: Mapping[str, Any], source: str) -> tuple[VokenMapper, int]:
     """Return an empty mapper of the stored one's size, and the width of its states."""
     layer = "llm_to_t2i_mapping.encoder.layers.{}.linear1.weight"
-    needed = ("fc.0.weight", "t2i_decoder_prompt", layer.format(0))
-    if lacking := [name for name in needed if name not in tensors]:
-        raise CheckpointError(f"{source} lacks {', '.join(lacking)}")
     out, width = shape_of(tensors, "fc.0.weight", source, 2)
     layers = sum(layer.format(i) in tensors for i in range(len(tensors)))
     inner = shape_of(tensors, layer.format(0), source, 2)[0]

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Literal
 
 import torch
@@ -33,7 +32,7 @@ from generators.loading.files import (
     shape_of,
     stored_tensors,
 )
-from generators.loading.strict import Place, fill, identical, renamed
+from generators.loading.strict import Place, Put, identical, renamed
 from generators.pictures import decode
 
 _LONGEST = 8192
@@ -140,56 +139,51 @@ _NAMES = [
 """From transformers' names to LAVIS's."""
 
 
-@dataclass(frozen=True)
-class Blip2:
-    """An image encoder in either layout."""
+def open_blip2(files: Files) -> Blip2:
+    """Return the checkpoint in either layout; CheckpointError if it is not BLIP-2."""
+    if files.find("config.json") is not None:
+        return Blip2(files)
+    if files.find(VIT) is None:
+        raise CheckpointError(
+            f"{files.describe()} does not hold a BLIP-2: neither config.json with "
+            f"model.safetensors, nor LAVIS's {VIT} and {QFORMER}"
+        )
+    return LavisBlip2(files)
 
-    files: Files
+
+class Blip2:
+    """A checkpoint as transformers stores it."""
+
+    def __init__(self, files: Files) -> None:
+        self.files, self.source = files, files.describe()
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
         """Return `Blip2VisionConfig`'s fields, `Blip2QFormerConfig`'s, and the queries."""
-        if (path := self.files.find("config.json")) is None:
-            return self._lavis().configs()
+        path = self.files.need("config.json")
         stored = read_json(path)
-        if "qformer_config" not in stored:
-            raise CheckpointError(
-                f"{path} does not describe a BLIP-2: it lacks qformer_config"
-            )
         qformer = section(stored, "qformer_config", str(path))
         vision = section({"vision_config": {}} | stored, "vision_config", str(path))
         queries = count({"num_query_tokens": 32} | stored, "num_query_tokens", str(path))
         return dict(vision), dict(qformer), queries
 
-    def _lavis(self) -> LavisFiles:
-        if self.files.find(VIT) is None:
-            raise CheckpointError(
-                f"{self.files.describe()} does not hold a BLIP-2: neither config.json with "
-                f"model.safetensors, nor LAVIS's {VIT} and {QFORMER}"
-            )
-        return LavisFiles(self.files)
-
-    def fill(self, encoder: Any, device: torch.device, dtype: torch.dtype) -> None:
-        """Fill a `ImageEncoder`, except its projection."""
-        names = [n for n in encoder.state_dict() if not n.startswith("llama_proj.")]
-        if self.files.find("config.json") is None:
-            self._lavis().fill(encoder, names, device, dtype)
-            return
+    def fill(self, encoder: ImageEncoder, put: Put) -> None:
+        """Fill an encoder, except its projection, strictly."""
         prefixes = ("vision_model.", "qformer.", "query_tokens")
+        layout = identical(n for n in encoder.state_dict() if n.startswith(prefixes))
         tensors = stored_tensors(self.files, lambda name: name.startswith(prefixes))
-        where: dict[str, Any] = {"device": device, "dtype": dtype}
-        fill(encoder, tensors, identical(names), source=self.files.describe(), **where)
+        put(encoder, tensors, layout, source=self.source)
 
 
-class LavisFiles:
+class LavisBlip2(Blip2):
     """The two files of LAVIS in a folder."""
 
     def __init__(self, files: Files) -> None:
-        self.source = files.describe()
+        super().__init__(files)
         self._vit = in_pickle(files.need(VIT))
         self._qformer = in_pickle(files.need(QFORMER), "model")
 
     def configs(self) -> tuple[dict[str, Any], dict[str, Any], int]:
-        """Return `Blip2VisionConfig`'s fields, `Blip2QFormerConfig`'s, and the queries."""
+        """Return what follows from the tensors' shapes."""
         _, queries, _ = self._shape(self._qformer, "query_tokens", 3)
         return self._vision_config(), self._qformer_config(), queries
 
@@ -226,50 +220,29 @@ class LavisFiles:
         file = VIT if tensors is self._vit else QFORMER
         return shape_of(tensors, name, f"{file} of {self.source}", rank)
 
-    def fill(
-        self,
-        encoder: nn.Module,
-        names: Sequence[str],
-        device: torch.device,
-        dtype: torch.dtype,
-    ) -> None:
-        """Fill the parameters `names` of a `ImageEncoder`, strictly."""
-        self._check_biases()
+    def fill(self, encoder: ImageEncoder, put: Put) -> None:
+        """Fill an encoder, except its projection, strictly."""
         rest = ("qformer.", "query_tokens", "vision_model.post_layernorm.")
-        layouts: dict[bool, dict[str, Place]] = {True: {}, False: {}}
-        for name in names:
-            layouts[name.startswith(rest)][renamed(name, _NAMES)] = Place(name)
-        parts = (
-            (VIT, _vit_tensors(self._vit), layouts[False], _UNUSED_VIT),
-            (QFORMER, self._qformer.items(), layouts[True], _UNUSED_QFORMER),
-        )
-        for file, stored, layout, unused in parts:
-            where: dict[str, Any] = {"device": device, "dtype": dtype}
-            source = f"{file} of {self.source}"
-            fill(encoder, stored, layout, source=source, **where, tolerated=unused)
-
-    def _check_biases(self) -> None:
-        """Check the biases of queries and values; keys have none."""
-        width = self._shape(self._vit, "patch_embed.proj.weight", 4)[0]
-        for block in range(self._vision_config()["num_hidden_layers"]):
-            for part in "qv":
-                name = f"blocks.{block}.attn.{part}_bias"
-                if (shape := self._shape(self._vit, name, 1)) != (width,):
-                    raise CheckpointError(
-                        f"{VIT} of {self.source}: {name} has the shape {shape}, not "
-                        f"{(width,)}"
-                    )
+        vit: dict[str, Place] = {}
+        qformer: dict[str, Place] = {}
+        for name in (n for n in encoder.state_dict() if not n.startswith("llama_proj.")):
+            layout = qformer if name.startswith(rest) else vit
+            layout[renamed(name, _NAMES)] = Place(name)
+        source, tensors = f"{VIT} of {self.source}", _vit_tensors(self._vit)
+        put(encoder, tensors, vit, source=source, tolerated=_UNUSED_VIT)
+        source, tensors = f"{QFORMER} of {self.source}", iter(self._qformer.items())
+        put(encoder, tensors, qformer, source=source, tolerated=_UNUSED_QFORMER)
 
 
 def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
-    """Read the blocks in use, biases of queries and values joined with the keys'."""
+    """Read the blocks in use, biases of queries and values joined with the keys' zeros."""
     biases: dict[str, dict[str, Tensor]] = {}
     for name, tensor in stored.items():
         block = re.match(r"blocks\.(\d+)\.", name)
         if block is not None and int(block[1]) >= _DEPTH:
             continue
         bias = re.match(r"(.*\.attn)\.([qv])_bias$", name)
-        if bias is None:
+        if bias is None or not isinstance(tensor, Tensor):
             yield name, tensor
             continue
         both = biases.setdefault(bias[1], {})
