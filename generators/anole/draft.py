@@ -25,13 +25,13 @@ from generators.decoding.drafting import (
     Piece,
     Record,
     Segment,
+    pieces_of,
     seen_by,
 )
 from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Request, Text
-from generators.loading.strict import device_of
 
 _Record = Record[AnoleTrack]
 
@@ -52,10 +52,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = AnoleDraftSettings(**settings)
-        where = (weights, own.model, own.revision, device_of(own.device))
-        self.language = load_language(*where, getattr(torch, own.dtype))
+        self.language, self.codec = load_language(weights, own), load_codec(weights, own)
         self.vocabulary = ids = self.language.vocabulary
-        self.codec = load_codec(*where)
         self.image_tokens = self.codec.side**2
         self.each, self.leading = self.image_tokens + 2, (ids.bos,)
         self._use(self.language.model.model, self.language.context, own.context)
@@ -72,7 +70,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         for turn in request.turns:
             if parts and turn.content:
                 parts.append(self.settings.turn_separator)
-            parts += [s.text if isinstance(s, Text) else s for s in turn.content]
+            parts += pieces_of(turn.content)
         return parts
 
     def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
@@ -86,8 +84,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
 
     def track(self, prompt: NativePrompt) -> AnoleTrack:
         """Return the answer to a prompt before its first token."""
-        limits = (self.settings, self.context, self.image_tokens)
-        return AnoleTrack(prompt.ids, self.vocabulary, *limits)
+        limits = (self.settings, self.image_tokens)
+        return AnoleTrack(prompt, self.context, self.vocabulary, *limits)
 
     def _penalised(self, prompt: NativePrompt) -> list[int]:
         """Return every id of the context, image tokens included."""

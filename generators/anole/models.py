@@ -10,7 +10,6 @@ of taming-transformers in all of them.
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,6 +21,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 from generators.anole.codec import Codec, vq_model
+from generators.anole.settings import AnoleDraftSettings
 from generators.anole.tokens import (
     BEGIN_IMAGE,
     BOS,
@@ -49,6 +49,7 @@ from generators.loading.files import (
 from generators.loading.strict import (
     Layout,
     Place,
+    device_of,
     empty_model,
     fill,
     identical,
@@ -57,6 +58,7 @@ from generators.loading.strict import (
     revived,
     same,
 )
+from generators.settings import ModelSettings
 from generators.toys import BYTE_LEVEL
 
 _SEED = 20_240_708
@@ -87,25 +89,20 @@ def language_model(config: Any) -> Any:
     return model
 
 
-def load_language(
-    weights: Weights,
-    model: str,
-    revision: str | None,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> AnoleLanguage:
+def load_language(weights: Weights, settings: AnoleDraftSettings) -> AnoleLanguage:
     """Return the language model; CheckpointError when a published one does not fit."""
+    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
-        return _published_language(open_checkpoint(model, revision), device, dtype)
+        checkpoint = open_checkpoint(settings.model, settings.revision)
+        return _published_language(checkpoint, device, dtype)
     return random_language(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
-def load_codec(
-    weights: Weights, model: str, revision: str | None, device: torch.device
-) -> Codec:
+def load_codec(weights: Weights, settings: ModelSettings) -> Codec:
     """Return the VQ model in float32."""
+    device = device_of(settings.device)
     if weights == "pretrained":
-        checkpoint = open_checkpoint(model, revision)
+        checkpoint = open_checkpoint(settings.model, settings.revision)
         config = checkpoint.vq_config
     else:
         config = config_of("anole", tiny=weights == "tiny")["vq"]
@@ -243,51 +240,68 @@ def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
     path = files.find("config.json")
     config = {} if path is None else read_json(path)
     if "vq_config" in config:
-        return HuggingFaceAnole(files, config)
+        return AnoleCheckpoint(files, config)
     if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
         return VQAnole(files, {"vq_config": config})
     if files.find(_PARAMS) is not None:
-        return MetaAnole(files)
+        return MetaAnole(files, {})
     raise CheckpointError(
         f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
         f"(the layout of leloy/Anole-7b-v0.1-hf) nor {_PARAMS} (GAIR/Anole-7b-v0.1)"
     )
 
 
-class AnoleCheckpoint(ABC):
-    """A checkpoint: its configuration, its tokenizer, and how it fills our modules."""
+class AnoleCheckpoint:
+    """Hugging Face's layout: safetensors shards, `config.json` and `tokenizer.json`.
 
-    vq_config: Mapping[str, Any]
-    """As in `ChameleonVQVAEConfig`."""
-    tokenizer_file: str
+    Others differ in where their configurations and tensors are.
+    """
 
-    def __init__(self, files: Files) -> None:
-        self.files = files
+    tokenizer_file = "tokenizer.json"
 
-    @property
-    def source(self) -> str:
+    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
+        self.files, self.config = files, config
+        self.source = f"checkpoint {files.model!r}"
         """The checkpoint's name, for errors."""
-        return f"checkpoint {self.files.model!r}"
+        self.vq_config = self._vq_config()
+        """As in `ChameleonVQVAEConfig`."""
+
+    def _vq_config(self) -> Mapping[str, Any]:
+        from transformers import ChameleonVQVAEConfig
+
+        source = f"config.json of {self.source}"
+        stored = section(self.config, "vq_config", source)
+        # Files may leave out what equals transformers' defaults.
+        vq = configured(ChameleonVQVAEConfig, stored, f"vq_config in {source}")
+        values: Mapping[str, Any] = vq.to_dict()
+        return values
 
     def tokenizer(self) -> Tokenizer:
         """Return the text tokenizer."""
         return read_tokenizer(self.files.need(self.tokenizer_file))
 
-    @abstractmethod
     def language_config(self) -> Any:
         """Return the language model's `ChameleonConfig`."""
+        from transformers import ChameleonConfig
 
-    @abstractmethod
-    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
-        """Return the language model's tensors under their stored names."""
+        count(self.config, "vocab_size", f"config.json of {self.source}")
+        return configured(ChameleonConfig, self.config, f"config.json of {self.source}")
 
-    @abstractmethod
     def language_layout(self, names: Iterable[str], config: Any) -> Layout:
         """Return where the parameters `names` of a language model are stored."""
+        return identical(names)
 
-    @abstractmethod
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the language model's tensors under their stored names."""
+        return stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
+
     def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
-        """Return the VQ model's tensors under the names of taming-transformers."""
+        """Return the VQ model's tensors under the names of taming-transformers.
+
+        No shard without any of them is read or downloaded.
+        """
+        stored = stored_tensors(self.files, lambda name: name.startswith(VQ_PREFIX))
+        return ((name.removeprefix(VQ_PREFIX), tensor) for name, tensor in stored)
 
     def fill_language(
         self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
@@ -305,44 +319,7 @@ class AnoleCheckpoint(ABC):
         put(model, self.vq_tensors(), layout, source=f"VQ model of {self.source}")
 
 
-class HuggingFaceAnole(AnoleCheckpoint):
-    """Safetensors shards with `config.json` and `tokenizer.json`."""
-
-    tokenizer_file = "tokenizer.json"
-
-    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
-        super().__init__(files)
-        from transformers import ChameleonVQVAEConfig
-
-        self.config = config
-        self._config_file = f"config.json of {self.source}"
-        stored = section(config, "vq_config", self._config_file)
-        # Files may leave out what equals transformers' defaults.
-        vq = configured(ChameleonVQVAEConfig, stored, f"vq_config in {self._config_file}")
-        self.vq_config = vq.to_dict()
-
-    def language_config(self) -> Any:
-        """Return what `config.json` says."""
-        from transformers import ChameleonConfig
-
-        count(self.config, "vocab_size", self._config_file)
-        return configured(ChameleonConfig, self.config, self._config_file)
-
-    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
-        """Return our own names."""
-        return identical(names)
-
-    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
-        """Return all tensors but the VQ model's, shard by shard."""
-        return stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
-
-    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
-        """Return those of `model.vqmodel.`; no other shard is read or downloaded."""
-        stored = stored_tensors(self.files, lambda name: name.startswith(VQ_PREFIX))
-        return ((name.removeprefix(VQ_PREFIX), tensor) for name, tensor in stored)
-
-
-class VQAnole(HuggingFaceAnole):
+class VQAnole(AnoleCheckpoint):
     """A repository with the VQ model alone, its names without a prefix."""
 
     def tokenizer(self) -> Tokenizer:
@@ -374,9 +351,8 @@ class MetaAnole(AnoleCheckpoint):
 
     tokenizer_file = f"{_TOKENS}/text_tokenizer.json"
 
-    def __init__(self, files: Files) -> None:
-        super().__init__(files)
-        self.vq_config = _vq_config(files.need(f"{_TOKENS}/vqgan.yaml"))
+    def _vq_config(self) -> Mapping[str, Any]:
+        return _vq_config(self.files.need(f"{_TOKENS}/vqgan.yaml"))
 
     @cached_property
     def _state(self) -> Mapping[str, Any]:

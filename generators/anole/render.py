@@ -14,7 +14,6 @@ from generators.base import Failure, Outcome, Result, Weights
 from generators.content import answered
 from generators.decoding.payloads import received
 from generators.document import ImageRequest
-from generators.loading.strict import device_of
 from generators.pictures import Drawing
 
 
@@ -22,8 +21,7 @@ class AnoleRender:
     """Draws what `AnoleDraft` asked for; takes the fields of `AnoleRenderSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        own = AnoleRenderSettings(**settings)
-        self.codec = load_codec(weights, own.model, own.revision, device_of(own.device))
+        self.codec = load_codec(weights, AnoleRenderSettings(**settings))
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
         """Return one image per request, in order; a request without valid codes fails."""

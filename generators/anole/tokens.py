@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 
 from generators.anole.settings import AnoleDraftSettings
-from generators.decoding.drafting import Track
+from generators.decoding.drafting import NativePrompt, Stop, Track
 from generators.errors import CheckpointError
 
 BOS, EOS = "<s>", "</s>"
@@ -86,14 +86,6 @@ def _image_ids(ids: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(ids[name] for name in names)
 
 
-class AnoleStop(StrEnum):
-    """Why an answer ended."""
-
-    END = "end of sequence"
-    CONTEXT = "context full"
-    BUDGET = "text budget reached"
-
-
 class TokenMode(StrEnum):
     """What the next token of a record is."""
 
@@ -113,17 +105,16 @@ class AnoleTrack(Track):
 
     def __init__(
         self,
-        prompt: Sequence[int],
+        prompt: NativePrompt,
+        context: int,
         vocabulary: AnoleVocabulary,
         settings: AnoleDraftSettings,
-        context: int,
         image_tokens: int,
     ) -> None:
-        """Take the most tokens of the whole, and the codes of one image."""
-        super().__init__()
-        self.prompt = list(prompt)
+        """Take, besides, the number of codes of one image."""
+        super().__init__(prompt, context)
         self.vocabulary, self.settings = vocabulary, settings
-        self.context, self.image_tokens = context, image_tokens
+        self.image_tokens = image_tokens
         self.images = 0
         self.runs: list[tuple[TokenMode, list[int]]] = []
         """Text and whole images in order, without their marks."""
@@ -132,12 +123,7 @@ class AnoleTrack(Track):
     @property
     def tokens(self) -> list[int]:
         """Prompt and answer."""
-        return self.prompt + self.ids
-
-    @property
-    def length(self) -> int:
-        """Tokens of prompt and answer."""
-        return len(self.prompt) + len(self.ids)
+        return self.prompt.ids + self.ids
 
     @property
     def may_begin_image(self) -> bool:
@@ -162,7 +148,7 @@ class AnoleTrack(Track):
             self.runs[-1][1].append(token)
             self._stop_at_limit()
             if token == self.vocabulary.eos:
-                self.stop = AnoleStop.END
+                self.stop = Stop.END
 
     def guidance_prompts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the guiding contexts of a new image: the earlier images, and nothing."""
@@ -178,6 +164,6 @@ class AnoleTrack(Track):
 
     def _stop_at_limit(self) -> None:
         if self.length >= self.context:
-            self.stop = AnoleStop.CONTEXT
+            self.stop = Stop.CONTEXT
         elif self.length >= self._run_end:
-            self.stop = AnoleStop.BUDGET
+            self.stop = Stop.TEXT

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from itertools import chain
 from typing import Any, Generic, TypeVar
 
@@ -15,9 +16,9 @@ from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip
 from generators.content import answered, unanswerable
-from generators.decoding.sampling import NO_NUMBERS, NONE, Sampler, read_tokens
+from generators.decoding.sampling import NO_NUMBERS, NONE, NoNumbers, Sampler, read_tokens
 from generators.decoding.streams import Stream, Streams
-from generators.document import Draft, Image, ImageRequest, Request, Text
+from generators.document import Content, Draft, Image, ImageRequest, Request, Text
 from generators.errors import CheckpointError
 from generators.overflow import SCORES, no_numbers
 from generators.pictures import PictureError
@@ -50,14 +51,35 @@ class NativePrompt:
         return [piece for piece in self.pieces if isinstance(piece, Tensor)]
 
 
+class Stop(StrEnum):
+    """Why an answer ended."""
+
+    END = "end of sequence"
+    MARK = "### reached"
+    LINE = "end of line"
+    CONTEXT = "context full"
+    IMAGES = "image limit reached"
+    WORDS = "word budget reached"
+    TEXT = "text budget reached"
+    TOKENS = "token budget reached"
+    LIMIT = "token limit"
+
+
 class Track:
     """The answer to one prompt so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, prompt: NativePrompt, context: int) -> None:
+        """Take the prompt, and the most positions of it and its answer."""
+        self.prompt, self.context = prompt, context
         self.ids: list[int] = []
         """Its tokens, those of images included."""
-        self.stop: Any = None
+        self.stop: Stop | NoNumbers | None = None
         """Why it has ended; None while it goes on."""
+
+    @property
+    def length(self) -> int:
+        """Positions of prompt and answer."""
+        return self.prompt.length + len(self.ids)
 
     def take(self, token: int) -> None:
         """Append the next token."""
@@ -278,6 +300,11 @@ class InterleavedDraft(Drafting[TrackT]):
         """
         columns = sampler.sample(logits, (record.generator for record in records))
         return read_tokens(columns if ids is None else ids[columns], logits)
+
+
+def pieces_of(content: Content) -> list[Piece]:
+    """Return the texts and images of a turn."""
+    return [s.text if isinstance(s, Text) else s for s in content]
 
 
 def too_long(

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from generators.base import Failure, Outcome, Result, Skip, Weights
 from generators.content import answered, empty
-from generators.decoding.drafting import NativePrompt, Piece, context_of
+from generators.decoding.drafting import NativePrompt, Piece, context_of, pieces_of
 from generators.decoding.payloads import pack
 from generators.document import Image, ImageRequest, Payload, Text
 from generators.emu2.models import load
@@ -103,8 +103,8 @@ class Emu2Condition:
 
 def request_parts(request: ImageRequest) -> list[Piece]:
     """Return the request's images and texts, then its prompt."""
-    context = [s if isinstance(s, Image) else s.text for s in request.context]
-    return [*context, *([] if request.prompt is None else [request.prompt])]
+    prompt = [] if request.prompt is None else [request.prompt]
+    return [*pieces_of(request.context), *prompt]
 
 
 def _mode(request: ImageRequest) -> ConditionMode:

@@ -18,11 +18,13 @@ from generators.decoding.drafting import (
     Drafting,
     NativePrompt,
     Piece,
+    Stop,
     Track,
     context_of,
+    pieces_of,
 )
 from generators.decoding.sampling import NO_NUMBERS, NumberCheck
-from generators.document import Content, Request, Text, Turn
+from generators.document import Request, Text, Turn
 from generators.emu2.models import load
 from generators.emu2.network import Emu2
 from generators.emu2.settings import Emu2DraftSettings
@@ -70,7 +72,7 @@ def chat_parts(request: Request, settings: Emu2DraftSettings) -> list[Piece]:
             parts.append(template.again + template.user.lstrip())
         else:
             parts.append(template.user)
-        parts += _content(turn.content)
+        parts += pieces_of(turn.content)
         after_answer = turn.role == "assistant"
     return [*parts, template.assistant, *answer]
 
@@ -85,7 +87,7 @@ def _turns(request: Request, settings: Emu2DraftSettings) -> tuple[list[Turn], l
         so_far = tuple(s for s in so_far if isinstance(s, Text))
     spaced = tuple(s for segment in so_far for s in (Text(" "), segment))
     if settings.continuation == "answer" or not turns:
-        return turns, _content(spaced)
+        return turns, pieces_of(spaced)
     # OpenING puts what was written after the question (emu2_inference.py).
     question = turns.pop()
     return [*turns, Turn("user", question.content + spaced)], []
@@ -96,10 +98,6 @@ def _system(request: Request, template: ChatTemplate, settings: Emu2DraftSetting
     turns = [turn for turn in request.turns if turn.role == "system"]
     texts = [s.text for turn in turns for s in turn.content if isinstance(s, Text)]
     return " ".join(text for text in (own, *texts) if text)
-
-
-def _content(content: Content) -> list[Piece]:
-    return [s.text if isinstance(s, Text) else s for s in content]
 
 
 Beam = tuple[list[int], float, list[bool]]
@@ -212,15 +210,14 @@ class Emu2Draft(Drafting[Track]):
 
     def tracks(self, prompts: Sequence[NativePrompt]) -> list[Track]:
         """Return the finished answer to each prompt."""
-        return [self._track(ids) for ids in self.search(self.model.embeddings(prompts))]
+        answers = self.search(self.model.embeddings(prompts))
+        return [self._track(p, ids) for p, ids in zip(prompts, answers, strict=True)]
 
-    def _track(self, ids: list[int] | None) -> Track:
-        track = Track()
+    def _track(self, prompt: NativePrompt, ids: list[int] | None) -> Track:
+        track = Track(prompt, self.context)
         track.ids = ids or []
         ended = track.ids[-1:] == [self.model.tokens["</s>"]]
-        track.stop = "end of sequence" if ended else "token limit"
-        if ids is None:
-            track.stop = NO_NUMBERS
+        track.stop = NO_NUMBERS if ids is None else Stop.END if ended else Stop.LIMIT
         return track
 
     def _segments(self, track: Track) -> list[Text]:

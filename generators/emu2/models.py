@@ -8,7 +8,6 @@ files. Beside such a file a folder holds, of upstream's repository, the files of
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -82,15 +81,14 @@ def _vocabulary(checkpoint: Emu2Checkpoint, part: Part, strip: bool) -> Emu2Toke
     condition and has the marks of a conversation: Emu2-Chat was tuned to write text only.
     """
     tokens = checkpoint.tokens(strip)
+    lacking = [name for name in SPECIAL[part] if name not in tokens.added]
+    wrong = f"lacks {listed(lacking)}" if lacking else ""
     if part == "gen" and USER in tokens.added:
+        wrong = f"has {USER}, so it is Emu2-Chat"
+    if wrong:
         raise CheckpointError(
-            f"{checkpoint.source}: the vocabulary has {USER}, so it is Emu2-Chat; drafting "
-            "takes Emu2-Chat, conditioning Emu2-Gen"
-        )
-    if lacking := [name for name in SPECIAL[part] if name not in tokens.added]:
-        raise CheckpointError(
-            f"{checkpoint.source}: the vocabulary lacks {listed(lacking)}; drafting takes "
-            "Emu2-Chat, conditioning Emu2-Gen"
+            f"{checkpoint.source}: the vocabulary {wrong}; drafting takes Emu2-Chat, "
+            "conditioning Emu2-Gen"
         )
     return tokens
 
@@ -153,13 +151,13 @@ def open_checkpoint(model: str, revision: str | None = None) -> Emu2Checkpoint:
     native, path = native_file(files), files.find("config.json")
     config = {} if path is None else read_json(path)
     if "vision_config" in config and native is None:
-        return HuggingFaceEmu2(files, files, config)
+        return Emu2Checkpoint(files, files, config)
     encoder = ComponentFiles(model, revision, "multimodal_encoder", "bf16")
     if (path := encoder.find("config.json")) is not None:
         tokenizer = ComponentFiles(model, revision, "tokenizer")
-        return HuggingFaceEmu2(encoder, tokenizer, read_json(path))
+        return Emu2Checkpoint(encoder, tokenizer, read_json(path))
     if native is not None:
-        return NativeEmu2(files, native)
+        return NativeEmu2(files, native, config)
     raise CheckpointError(
         f"{files.describe()} holds no Emu2: neither a config.json with a vision_config "
         "(the layout of BAAI/Emu2-Chat), nor multimodal_encoder/config.json "
@@ -167,37 +165,13 @@ def open_checkpoint(model: str, revision: str | None = None) -> Emu2Checkpoint:
     )
 
 
-class Emu2Checkpoint(ABC):
-    """A checkpoint: its sizes, its vocabulary and its tensors."""
+class Emu2Checkpoint:
+    """Hugging Face's layouts: `config.json` with a `vision_config`, and shards."""
 
-    def __init__(self, files: Files, tokenizer: Files) -> None:
-        self.files = files
-        self._tokenizer = tokenizer
-
-    @property
-    def source(self) -> str:
+    def __init__(self, files: Files, tokenizer: Files, config: Mapping[str, Any]) -> None:
+        self.files, self.tokenizer, self.config = files, tokenizer, config
+        self.source = f"checkpoint {files.model!r}"
         """The checkpoint's name, for errors."""
-        return f"checkpoint {self.files.model!r}"
-
-    @abstractmethod
-    def vision(self) -> VisionSize:
-        """Return the dimensions of the vision encoder."""
-
-    @abstractmethod
-    def language(self) -> dict[str, Any]:
-        """Return the fields of the language model's `LlamaConfig`."""
-
-    @abstractmethod
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Read the tensors of the network, under their stored names."""
-
-    @abstractmethod
-    def added(self, pieces: int) -> Mapping[str, int]:
-        """Return special tokens beyond the `pieces` of the vocabulary: name -> id."""
-
-    @abstractmethod
-    def stored_name(self, name: str) -> str:
-        """Return the stored name of a parameter of ours, or of a prefix."""
 
     def layout(self, names: Iterable[str]) -> Layout:
         """Return where the parameters `names` of an `Emu2Network` are stored."""
@@ -210,19 +184,11 @@ class Emu2Checkpoint(ABC):
 
     def tokens(self, strip: bool = True) -> Emu2Tokens:
         """Return the vocabulary, from `tokenizer.model` and the added tokens' names."""
-        pieces = LlamaPieces.stored(self._tokenizer.need("tokenizer.model"))
+        pieces = LlamaPieces.stored(self.tokenizer.need("tokenizer.model"))
         return Emu2Tokens(pieces.processor, self.added(pieces.size), strip)
 
-
-class HuggingFaceEmu2(Emu2Checkpoint):
-    """`config.json` with a `vision_config`, and shards in either format."""
-
-    def __init__(self, files: Files, tokenizer: Files, config: Mapping[str, Any]) -> None:
-        super().__init__(files, tokenizer)
-        self.config = config
-
     def vision(self) -> VisionSize:
-        """Return what `EmuModel` reads of `vision_config` (modeling_emu.py)."""
+        """Return the vision encoder's dimensions, as `EmuModel` reads them."""
         source = f"config.json of {self.source}"
         values = section(self.config, "vision_config", source)
         source = f"vision_config in {source}"
@@ -244,38 +210,37 @@ class HuggingFaceEmu2(Emu2Checkpoint):
         )
 
     def language(self) -> dict[str, Any]:
-        """Return what `config.json` says."""
+        """Return the fields of the language model's `LlamaConfig`."""
         rows = count(self.config, "vocab_size", f"config.json of {self.source}")
         return _llama(self.config, self.source) | {"vocab_size": rows}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Read them shard by shard."""
+        """Read the tensors of the network, under their stored names."""
         return stored_tensors(self.files)
 
     def stored_name(self, name: str) -> str:
-        """Return the name; all but the projections begin with `model.`."""
+        """Return the stored name of a parameter of ours, or of a prefix."""
         return name if name.startswith("project_") else f"model.{_native_name(name)}"
 
     def added(self, pieces: int) -> Mapping[str, int]:
-        """Return those of `added_tokens.json`, or of a newer `tokenizer_config.json`."""
-        path = self._tokenizer.find("added_tokens.json")
+        """Return special tokens beyond the `pieces` of the vocabulary: name -> id.
+
+        From `added_tokens.json`, or `tokenizer_config.json` of newer versions.
+        """
+        path = self.tokenizer.find("added_tokens.json")
         named = {} if path is None else read_json(path)
-        if not named:
-            path = self._tokenizer.need("tokenizer_config.json")
-            decoder = read_json(path).get("added_tokens_decoder", {})
-            try:
-                named = {about["content"]: int(i) for i, about in decoder.items()}
-            except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise CheckpointError(
-                    f"{path}: added_tokens_decoder must hold a content for each id "
-                    f"({error!r})"
-                ) from None
-        if other := [name for name, i in named.items() if not isinstance(i, int)]:
+        path = path if named else self.tokenizer.need("tokenizer_config.json")
+        try:
+            if not named:
+                decoder = read_json(path).get("added_tokens_decoder", {})
+                named = {about["content"]: i for i, about in decoder.items()}
+            ids = {name: int(i) for name, i in named.items()}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
-                f"{path}: the id of {other[0]!r} is {named[other[0]]!r}; it must be a "
-                "whole number"
-            )
-        added = {name: i for name, i in named.items() if i >= pieces}
+                f"{path}: each added token must have a content and a whole number as its "
+                f"id ({error!r})"
+            ) from None
+        added = {name: i for name, i in ids.items() if i >= pieces}
         if not added:
             raise CheckpointError(
                 f"{self.source}: neither added_tokens.json nor tokenizer_config.json "
@@ -352,8 +317,8 @@ def shapes_in(path: Path) -> Mapping[str, tuple[int, ...]]:
 class NativeEmu2(Emu2Checkpoint):
     """A file of Emu2-Chat, or of Emu2-Gen, which holds its UNet and autoencoder too."""
 
-    def __init__(self, files: Files, path: Path) -> None:
-        super().__init__(files, files)
+    def __init__(self, files: Files, path: Path, config: Mapping[str, Any]) -> None:
+        super().__init__(files, files, config)
         self._path = path
         self._shapes = shapes_in(path)
         whole = any(name.startswith(_ENCODER) for name in self._shapes)
@@ -364,7 +329,7 @@ class NativeEmu2(Emu2Checkpoint):
 
         A `vision_config` in `config.json` may set others.
         """
-        own, published = self._config.get("vision_config", {}), stored("emu2")
+        own, published = self.config.get("vision_config", {}), stored("emu2")
         width, _, patch, _ = self._shape("visual.patch_embed.proj.weight")
         head_width = published["vision"]["width"] // published["vision"]["heads"]
         chat = len(self.tokens().added) == len(ADDED_CHAT)
@@ -382,7 +347,7 @@ class NativeEmu2(Emu2Checkpoint):
 
     def language(self) -> dict[str, Any]:
         """Return LLaMA's `config.json`, with the rows of the stored embedding."""
-        return _llama(self._config, self.source) | {"vocab_size": self._rows}
+        return _llama(self.config, self.source) | {"vocab_size": self._rows}
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         """Read the tensors of the network."""
@@ -402,10 +367,6 @@ class NativeEmu2(Emu2Checkpoint):
             f"tokenizer.model with the {len(ADDED)} special tokens of Emu2-Gen nor with "
             f"the {len(ADDED_CHAT)} of Emu2-Chat"
         )
-
-    @property
-    def _config(self) -> dict[str, Any]:
-        return read_json(self.files.need("config.json"))
 
     @property
     def _rows(self) -> int:

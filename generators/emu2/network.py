@@ -7,6 +7,7 @@ shape (`eva02_enormous_patch14_clip_224`) under other parameter names.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -78,20 +79,6 @@ class Attention(nn.Module):
         return output
 
 
-class Mlp(nn.Module):
-    """Two layers with an exact GELU between."""
-
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, inner)
-        self.fc2 = nn.Linear(inner, width)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """(batch, positions, width) -> the same."""
-        output: Tensor = self.fc2(F.gelu(self.fc1(states)))
-        return output
-
-
 class Block(nn.Module):
     """One layer; the output of each part is normed before it is added."""
 
@@ -100,25 +87,17 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(size.width, eps=size.norm_eps)
         self.attn = Attention(size.width, size.heads)
         self.norm2 = nn.LayerNorm(size.width, eps=size.norm_eps)
-        self.mlp = Mlp(size.width, size.mlp_width)
+        layers = {
+            "fc1": nn.Linear(size.width, size.mlp_width),
+            "act": nn.GELU(),
+            "fc2": nn.Linear(size.mlp_width, size.width),
+        }
+        self.mlp = nn.Sequential(OrderedDict(layers))
 
     def forward(self, states: Tensor) -> Tensor:
         """(batch, positions, width) -> the same."""
         states = states + self.norm1(self.attn(states))
         output: Tensor = states + self.norm2(self.mlp(states))
-        return output
-
-
-class Patches(nn.Module):
-    """Square patches of an image as vectors."""
-
-    def __init__(self, size: VisionSize) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(3, size.width, size.patch, stride=size.patch)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(batch, 3, side, side) -> (batch, patches, width), row by row."""
-        output: Tensor = self.proj(pixels).flatten(2).transpose(1, 2)
         return output
 
 
@@ -128,14 +107,16 @@ class VisionEncoder(nn.Module):
     def __init__(self, size: VisionSize) -> None:
         super().__init__()
         self.size = size
-        self.patch_embed = Patches(size)
+        patches = nn.Conv2d(3, size.width, size.patch, stride=size.patch)
+        self.patch_embed = nn.Sequential(OrderedDict(proj=patches))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, size.width))
         self.pos_embed = nn.Parameter(torch.zeros(1, size.grid**2 + 1, size.width))
         self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(batch, 3, side, side), normalised -> (batch, queries, width)."""
-        patches = self.patch_embed(pixels)
+        # Row by row.
+        patches = self.patch_embed(pixels).flatten(2).transpose(1, 2)
         states = torch.cat((self.cls_token.expand(len(pixels), -1, -1), patches), dim=1)
         states = states + self.pos_embed
         for block in self.blocks:

@@ -7,7 +7,6 @@ layers, for every token (`GILLModel.generate`, gill/models.py).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 import torch
@@ -20,12 +19,14 @@ from generators.decoding.drafting import (
     Piece,
     Record,
     Segment,
+    Stop,
     Track,
+    pieces_of,
 )
 from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler
 from generators.decoding.streams import Streams
-from generators.document import Content, Image, ImageRequest, Request, Text, Turn
+from generators.document import Image, ImageRequest, Request, Text, Turn
 from generators.gill.models import load_models
 from generators.gill.settings import GillDraftSettings
 from generators.gill.tokens import GillTokens
@@ -41,7 +42,7 @@ def pieces(turns: Sequence[Turn], settings: GillDraftSettings, vokens: str) -> l
     """
     prompt: list[Piece] = []
     for turn in turns:
-        content = _plain(turn.content)
+        content = pieces_of(turn.content)
         match turn.role:
             case "user":
                 prompt += _question(content, settings.question, settings.answer)
@@ -50,10 +51,6 @@ def pieces(turns: Sequence[Turn], settings: GillDraftSettings, vokens: str) -> l
             case "system":
                 prompt += content
     return [piece for piece in prompt if piece != ""]
-
-
-def _plain(content: Content) -> list[Piece]:
-    return [s if isinstance(s, Image) else s.text for s in content]
 
 
 def _question(content: list[Piece], before: str, after: str) -> list[Piece]:
@@ -76,15 +73,6 @@ def _with_end(content: list[Piece], end: str) -> list[Piece]:
     return [*content, end]
 
 
-class GillStop(StrEnum):
-    """Why an answer ends where it does."""
-
-    LINE = "end of line"
-    WORDS = "word budget reached"
-    IMAGES = "image limit reached"
-    CONTEXT = "context full"
-
-
 class GillTrack(Track):
     """The answer of one record, and what may come next.
 
@@ -95,11 +83,13 @@ class GillTrack(Track):
     """
 
     def __init__(
-        self, length: int, tokens: GillTokens, settings: GillDraftSettings, context: int
+        self,
+        prompt: NativePrompt,
+        context: int,
+        tokens: GillTokens,
+        settings: GillDraftSettings,
     ) -> None:
-        """Take the length of the prompt, and the most tokens of prompt and answer."""
-        super().__init__()
-        self.prompt_length, self.context = length, context
+        super().__init__(prompt, context)
         self.tokens, self.settings = tokens, settings
         self.images: list[Tensor] = []
         """States (vokens, width) of each finished image."""
@@ -115,12 +105,9 @@ class GillTrack(Track):
     @property
     def may_begin_image(self) -> bool:
         """Whether an image may begin now, and all its tokens fit."""
-        needed = self.prompt_length + len(self.ids) + len(self.tokens.vokens)
-        return (
-            self.steps >= self.settings.min_word_tokens
-            and len(self.images) < self.settings.max_num_rets
-            and needed <= self.context
-        )
+        fits = self.length + len(self.tokens.vokens) <= self.context
+        late = self.steps >= self.settings.min_word_tokens
+        return fits and late and len(self.images) < self.settings.max_num_rets
 
     def read(self, state: Tensor) -> None:
         """Collect the model's state (width,) at the last token."""
@@ -135,7 +122,7 @@ class GillTrack(Track):
     def take(self, token: int) -> None:
         """Append the next token."""
         if self._ends(token):
-            self.stop = GillStop.LINE
+            self.stop = Stop.LINE
             return
         self.ids.append(token)
         if self._states:
@@ -154,15 +141,15 @@ class GillTrack(Track):
     def _stop_after_image(self) -> None:
         most, go_on = self.settings.max_num_rets, self.settings.trailing_text
         if len(self.images) >= most and not go_on:
-            self.stop = GillStop.IMAGES
+            self.stop = Stop.IMAGES
         else:
             self._stop_at_limits()
 
     def _stop_at_limits(self) -> None:
         if self.steps >= self.settings.num_words:
-            self.stop = GillStop.WORDS
-        elif self.prompt_length + len(self.ids) >= self.context:
-            self.stop = GillStop.CONTEXT
+            self.stop = Stop.WORDS
+        elif self.length >= self.context:
+            self.stop = Stop.CONTEXT
 
 
 class GillDraft(InterleavedDraft[GillTrack]):
@@ -195,7 +182,7 @@ class GillDraft(InterleavedDraft[GillTrack]):
 
     def track(self, prompt: NativePrompt) -> GillTrack:
         """Return the answer to a prompt before its first token."""
-        return GillTrack(prompt.length, self.tokens, self.settings, self.context)
+        return GillTrack(prompt, self.context, self.tokens, self.settings)
 
     def _advance(
         self, records: Sequence[Record[GillTrack]], streams: Streams

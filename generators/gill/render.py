@@ -28,20 +28,21 @@ class GillRender(VokenRender):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         render = GillRenderSettings(**settings)
-        device = device_of(render.device)
-        mapper, shape = load_mapper(weights, render.model, render.revision, device)
+        mapper, shape = load_mapper(weights, render)
         super().__init__(render.drawing(), weights, mapper, shape)
 
 
 def load_mapper(
-    weights: Weights, model: str, revision: str | None, device: torch.device
+    weights: Weights, settings: GillRenderSettings
 ) -> tuple[VokenMapper, tuple[int, int]]:
     """Return the mapper in float32, and the (vokens, width) of the states it reads.
 
     Raises CheckpointError when a published checkpoint does not fit.
     """
+    device = device_of(settings.device)
     if weights == "pretrained":
-        return _published(GillCheckpoint(Files(model, revision)), device)
+        checkpoint = GillCheckpoint(Files(settings.model, settings.revision))
+        return _published(checkpoint, device)
     sizes = config_of("gill", tiny=weights == "tiny")
     mapper = empty_mapper(sizes["mapper"])
     randomised(mapper, device=device, dtype=torch.float32, seed=SEED)

@@ -9,7 +9,6 @@ an image share every pass. Finished ones leave.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from enum import StrEnum
 from typing import Any
 
 import torch
@@ -22,6 +21,7 @@ from generators.decoding.drafting import (
     Piece,
     Record,
     Segment,
+    Stop,
     Track,
     seen_by,
 )
@@ -29,7 +29,6 @@ from generators.decoding.payloads import pack
 from generators.decoding.sampling import Sampler, penalised
 from generators.decoding.streams import Streams
 from generators.document import Image, ImageRequest, Request, Text, Turn
-from generators.loading.strict import device_of
 from generators.minigpt5.models import load_models
 from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.tokens import VOKENS, MiniGPT5Vocabulary
@@ -90,15 +89,6 @@ def _stripped(parts: Iterable[Piece]) -> list[Piece]:
     return [part for part in joined if part != ""]
 
 
-class MiniGPT5Stop(StrEnum):
-    """Why an answer ends where it does."""
-
-    MARK = "### reached"
-    END = "end of sequence"
-    CONTEXT = "context full"
-    BUDGET = "token budget reached"
-
-
 class MiniGPT5Track(Track):
     """The sampled ids of one record, and the states of its images.
 
@@ -107,22 +97,20 @@ class MiniGPT5Track(Track):
 
     def __init__(
         self,
-        length: int,
+        prompt: NativePrompt,
+        context: int,
         vocabulary: MiniGPT5Vocabulary,
         settings: MiniGPT5DraftSettings,
-        context: int,
     ) -> None:
-        """Take the length of the prompt, and the most positions of prompt and answer."""
-        super().__init__()
-        self.prompt_length, self.context = length, context
+        super().__init__(prompt, context)
         self.vocabulary, self.settings = vocabulary, settings
         self.images: list[list[Tensor]] = []
         """States of each image: one before `[IMG0]`, then those at `[IMG0..6]`."""
 
     @property
     def length(self) -> int:
-        """Number of positions of prompt and answer."""
-        return self.prompt_length + len(self.ids) + (VOKENS - 1) * len(self.images)
+        """Positions of prompt and answer; an image among the ids takes eight."""
+        return super().length + (VOKENS - 1) * len(self.images)
 
     @property
     def drawing(self) -> bool:
@@ -158,13 +146,13 @@ class MiniGPT5Track(Track):
 
     def _stop_at_limits(self) -> None:
         if self.vocabulary.mark_length(self.ids):
-            self.stop = MiniGPT5Stop.MARK
+            self.stop = Stop.MARK
         elif self.ids[-1] == self.settings.end_id:
-            self.stop = MiniGPT5Stop.END
+            self.stop = Stop.END
         elif len(self.ids) >= self.settings.max_new_tokens:
-            self.stop = MiniGPT5Stop.BUDGET
+            self.stop = Stop.TOKENS
         elif self.length >= self.context:
-            self.stop = MiniGPT5Stop.CONTEXT
+            self.stop = Stop.CONTEXT
 
     def parts(self) -> list[str | Tensor]:
         """Return unstripped text, and states (vokens, width) of the images, in order."""
@@ -194,8 +182,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = MiniGPT5DraftSettings(**settings)
-        where = (device_of(own.device), getattr(torch, own.dtype))
-        self.language, self.encoder = load_models(weights, own, *where)
+        self.language, self.encoder = load_models(weights, own)
         self.vocabulary = self.language.vocabulary
         self.each = self.encoder.query_tokens.shape[1]
         self.leading = (self.vocabulary.bos,)
@@ -217,8 +204,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
 
     def track(self, prompt: NativePrompt) -> MiniGPT5Track:
         """Return the answer to a prompt before its first token."""
-        limits = (self.settings, self.context)
-        return MiniGPT5Track(prompt.length, self.vocabulary, *limits)
+        return MiniGPT5Track(prompt, self.context, self.vocabulary, self.settings)
 
     def _penalised(self, prompt: NativePrompt) -> list[int]:
         """Return upstream's leading id; the penalty applies to what is generated, too."""

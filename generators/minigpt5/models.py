@@ -31,6 +31,7 @@ from generators.loading.files import (
 from generators.loading.strict import (
     Place,
     Put,
+    device_of,
     empty_model,
     fill,
     identical,
@@ -74,13 +75,9 @@ MiniGPT5Models = tuple[MiniGPT5Language, ImageEncoder]
 """The models of the drafting stage."""
 
 
-def load_models(
-    weights: Weights,
-    settings: MiniGPT5DraftSettings,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> MiniGPT5Models:
+def load_models(weights: Weights, settings: MiniGPT5DraftSettings) -> MiniGPT5Models:
     """Return the drafting models; CheckpointError when published files do not fit."""
+    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
         return _published(settings, device, dtype)
     return random_models(weights, device, torch.float32 if weights == "tiny" else dtype)
