@@ -267,12 +267,10 @@ class AnoleCheckpoint:
         """As in `ChameleonVQVAEConfig`."""
 
     def _vq_config(self) -> Mapping[str, Any]:
-        from transformers import ChameleonVQVAEConfig
-
         source = f"config.json of {self.source}"
         stored = section(self.config, "vq_config", source)
         # Files may leave out what equals transformers' defaults.
-        vq = configured(ChameleonVQVAEConfig, stored, f"vq_config in {source}")
+        vq = configured("ChameleonVQVAEConfig", stored, f"vq_config in {source}")
         values: Mapping[str, Any] = vq.to_dict()
         return values
 
@@ -282,10 +280,8 @@ class AnoleCheckpoint:
 
     def language_config(self) -> Any:
         """Return the language model's `ChameleonConfig`."""
-        from transformers import ChameleonConfig
-
         count(self.config, "vocab_size", f"config.json of {self.source}")
-        return configured(ChameleonConfig, self.config, f"config.json of {self.source}")
+        return configured("ChameleonConfig", self.config, f"config.json of {self.source}")
 
     def language_layout(self, names: Iterable[str], config: Any) -> Layout:
         """Return where the parameters `names` of a language model are stored."""
@@ -361,8 +357,6 @@ class MetaAnole(AnoleCheckpoint):
 
     def language_config(self) -> Any:
         """Return what `params.json` and the tensors' shapes say."""
-        from transformers import ChameleonConfig
-
         params = self._params()
         source = f"{_PARAMS} of {self.source}"
         rows, width = self._shape("tok_embeddings.weight")
@@ -383,7 +377,7 @@ class MetaAnole(AnoleCheckpoint):
             "vocabulary_map": self.tokenizer().get_vocab(with_added_tokens=True),
             "vq_config": dict(self.vq_config),
         }
-        return configured(ChameleonConfig, fields, source)
+        return configured("ChameleonConfig", fields, source)
 
     def _params(self) -> dict[str, Any]:
         path = self.files.need(_PARAMS)
@@ -470,10 +464,8 @@ def random_language(
 
 def random_config(sizes: Mapping[str, Any], ids: Mapping[str, int]) -> Any:
     """Return the `ChameleonConfig` of an architecture for a vocabulary of name -> id."""
-    from transformers import ChameleonConfig
-
-    named = {"vocab_size": len(ids), "vocabulary_map": dict(ids)}
-    return ChameleonConfig(**sizes["language"], vq_config=dict(sizes["vq"]), **named)
+    named = {"vocab_size": len(ids), "vocabulary_map": dict(ids), "vq_config": sizes["vq"]}
+    return configured("ChameleonConfig", sizes["language"] | named, "anole.json")
 
 
 _SPECIALS = (BOS, "<pad>", EOS, "<unk>")

@@ -21,7 +21,7 @@ class KeyValueRows:
         self._layers: list[list[Tensor]] = []
         self._rows = self._columns = 0
         self._new_rows: Tensor | None = None
-        self._columns_in_use = 0
+        self.columns_in_use = 0
         self._at: tuple[Tensor, Tensor] | int | None = None
         """Rows and columns of the new states, or their first column if it is the same."""
         self._read: Tensor | slice = slice(0)
@@ -48,29 +48,28 @@ class KeyValueRows:
         """The next forward pass fills new `rows` (rows,) from column 0 on."""
         self._new_rows = rows
 
-    def begin_after(self, rows: Tensor, positions: Tensor, columns: int) -> None:
-        """The next forward pass adds tokens to `rows` (rows,), after what these hold.
+    def begin(
+        self,
+        positions: Tensor,
+        columns: int,
+        rows: Tensor | None = None,
+        same: int | None = None,
+    ) -> None:
+        """The next forward pass adds tokens, which attend over the first `columns`.
 
-        `positions` (rows, tokens) are their columns; they attend over the first `columns`.
+        `positions` (rows, tokens) are their columns, in `rows` (rows,) or the first ones;
+        `same` is the first of these where all rows have the same ones.
         """
         self._new_rows = None
-        self._at = (rows[:, None], positions)
-        self._read, self._columns_in_use = rows, columns
-
-    def begin_step(self, positions: Tensor, columns: int, same: int | None = None) -> None:
-        """The next forward pass adds tokens to the first rows.
-
-        `positions` (rows, tokens) are their columns; `same` is the first of these where
-        all rows have the same ones.
-        """
-        self._new_rows = None
-        if same is None:
-            rows = torch.arange(len(positions), device=positions.device)
-            self._at = (rows[:, None], positions)
-        else:
-            self._at = same
+        self.columns_in_use = columns
         # A slice reads rows without a copy.
-        self._read, self._columns_in_use = slice(len(positions)), columns
+        self._read = slice(len(positions)) if rows is None else rows
+        if same is not None:
+            self._at = same
+            return
+        if rows is None:
+            rows = torch.arange(len(positions), device=positions.device)
+        self._at = (rows[:, None], positions)
 
     def move(self, source: int, target: int, columns: int) -> None:
         """Copy the first `columns` of one row over another."""
@@ -107,7 +106,7 @@ class KeyValueRows:
         read = self._read
         if isinstance(read, Tensor):
             read = read.to(keys.device)
-        all_keys, all_values = (s[read, :, : self._columns_in_use] for s in layer)
+        all_keys, all_values = (s[read, :, : self.columns_in_use] for s in layer)
         return all_keys, all_values
 
     def _store(self, layer: Sequence[Tensor], states: Sequence[Tensor]) -> None:

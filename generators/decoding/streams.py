@@ -101,11 +101,11 @@ class Streams:
         columns = max(part.start for part in parts) + padded.shape[1]
         if columns == padded.shape[1]:
             self._cache.begin_prefill(rows)
-            self._forward(padded, ids, None)
+            self._forward(padded, ids)
             return
         self._cache.reserve(len(self._open), columns)
-        self._cache.begin_after(rows, stored_at, columns)
-        self._forward(padded, ids, self._visible(columns, stored_at))
+        self._cache.begin(stored_at, columns, rows)
+        self._forward(padded, ids, stored_at)
 
     def _copy(self, first: int, parts: Sequence[PrefixPart]) -> None:
         """Copy what was read for the first member of each part to its other members."""
@@ -154,9 +154,9 @@ class Streams:
         if tokens > 1:
             stored_at = stored_at + torch.arange(tokens, device=self._device)
         same = longest if longest == min(lengths) else None
-        self._cache.begin_step(stored_at, columns, same)
+        self._cache.begin(stored_at, columns, same=same)
         pending, ids = self._next(tokens)
-        hidden = self._forward(pending, ids, self._visible(columns, stored_at))
+        hidden = self._forward(pending, ids, stored_at)
         self._ids = _following(ids[:, -1])
         for stream in self._open:
             stream.length += tokens
@@ -198,27 +198,27 @@ class Streams:
         self._pending = self._pending[: len(self._open)]
         self._ids = self._ids[: len(self._open)]
 
-    def _visible(self, columns: int, stored_at: Tensor) -> Tensor:
-        """Return which columns each new token attends to: (rows, 1, tokens, columns)."""
-        seen = torch.arange(columns, device=self._device) <= stored_at[..., None]
-        return seen[:, None]
-
-    def _forward(self, embeddings: Tensor, ids: Tensor, visible: Tensor | None) -> Tensor:
+    def _forward(
+        self, embeddings: Tensor, ids: Tensor, stored_at: Tensor | None = None
+    ) -> Tensor:
+        """Return hidden states; new tokens attend up to their columns `stored_at`."""
         outputs = self._decoder(
             inputs_embeds=embeddings,
             # transformers has (rows, tokens), or (axes, rows, tokens) of several axes.
             position_ids=ids[..., 0] if self._axes == 1 else ids.permute(2, 0, 1),
-            attention_mask=None if visible is None else self._added(visible),
+            attention_mask=None if stored_at is None else self._mask(stored_at),
             past_key_values=self._cache,
             use_cache=True,
         )
         hidden: Tensor = outputs.last_hidden_state
         return hidden
 
-    def _added(self, visible: Tensor) -> Tensor:
+    def _mask(self, stored_at: Tensor) -> Tensor:
         """Return a mask that is added to scores, made once and not by every layer."""
-        added = torch.zeros(visible.shape, dtype=self._dtype, device=self._device)
-        return added.masked_fill_(~visible, -torch.inf)
+        columns = torch.arange(self._cache.columns_in_use, device=self._device)
+        hidden = (columns > stored_at[..., None])[:, None]
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
+        return mask.masked_fill_(hidden, -torch.inf)
 
 
 def _following(ids: Tensor) -> Tensor:

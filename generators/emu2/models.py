@@ -27,7 +27,7 @@ from generators.emu2.placing import (
     connect,
     device_map,
     devices_of,
-    quantise_layer,
+    quantise,
     quantising,
     require_bitsandbytes,
 )
@@ -101,10 +101,8 @@ def _published(
     quantization: Quantization | None,
 ) -> Emu2:
     """Return a published checkpoint, streamed onto `devices` tensor by tensor."""
-    from transformers import LlamaConfig
-
     source = checkpoint.source
-    config = configured(LlamaConfig, checkpoint.language(), f"config.json of {source}")
+    config = configured("LlamaConfig", checkpoint.language(), f"config.json of {source}")
     if tokens.rows > config.vocab_size:
         raise CheckpointError(
             f"{source}: the vocabulary numbers {tokens.rows} tokens, the embedding has "
@@ -185,7 +183,7 @@ class Emu2Checkpoint:
     def tokens(self, strip: bool = True) -> Emu2Tokens:
         """Return the vocabulary, from `tokenizer.model` and the added tokens' names."""
         pieces = LlamaPieces.stored(self.tokenizer.need("tokenizer.model"))
-        return Emu2Tokens(pieces.processor, self.added(pieces.size), strip)
+        return Emu2Tokens(pieces, self.added(pieces.size), strip)
 
     def vision(self) -> VisionSize:
         """Return the vision encoder's dimensions, as `EmuModel` reads them."""
@@ -332,7 +330,7 @@ class NativeEmu2(Emu2Checkpoint):
         own, published = self.config.get("vision_config", {}), stored("emu2")
         width, _, patch, _ = self._shape("visual.patch_embed.proj.weight")
         head_width = published["vision"]["width"] // published["vision"]["heads"]
-        chat = len(self.tokens().added) == len(ADDED_CHAT)
+        part = "chat" if USER in self.tokens().added else "gen"
         blocks = self.stored_name("visual.blocks.")
         inside = (n.removeprefix(blocks) for n in self._shapes if n.startswith(blocks))
         return VisionSize(
@@ -342,7 +340,7 @@ class NativeEmu2(Emu2Checkpoint):
             mlp_width=self._shape("visual.blocks.0.mlp.fc1.weight")[0],
             patch=patch,
             grid=isqrt(self._shape("visual.pos_embed")[1] - 1),
-            queries=own.get("n_query", published["queries"]["chat" if chat else "gen"]),
+            queries=own.get("n_query", published["queries"][part]),
         )
 
     def language(self) -> dict[str, Any]:
@@ -406,8 +404,9 @@ def random_model(
         place = f"lm.model.layers.{i}."
         randomised(layer, device=home(place), dtype=dtype, seed=_SEED + i)
         _prepare(layer, _SHARPENED if tiny and part == "chat" else 1.0)
-        if quantization is not None:
-            quantise_layer(network, place, quantization)
+        for name in [n for n, _ in network.named_parameters() if n.startswith(place)]:
+            if quantization is not None:
+                quantise(network, name, quantization)
     model = _ready(network, tokens, config, devices, home)
     _steer(network.lm, tokens)
     return model
@@ -420,9 +419,8 @@ def vision_size(sizes: Mapping[str, Any], part: Part) -> VisionSize:
 
 def llama_config(sizes: Mapping[str, Any], rows: int) -> Any:
     """Return the `LlamaConfig` for a vocabulary of `rows` tokens."""
-    from transformers import LlamaConfig
-
-    return LlamaConfig(**sizes["language"], vocab_size=rows)
+    fields = sizes["language"] | {"vocab_size": rows}
+    return configured("LlamaConfig", fields, "emu2.json")
 
 
 def _ready(
@@ -450,14 +448,12 @@ _SHARPNESS = 4.0
 _FORBIDDEN, _END_LOGIT = -30.0, 30.0
 
 
-def toy_pieces() -> Any:
+def toy_pieces() -> LlamaPieces:
     """Return a sentencepiece model with LLaMA's options in which each word is one piece."""
-    from sentencepiece import SentencePieceProcessor
-
     lines = [" ".join([*WORDS[i:], *WORDS[:i], END]) for i in range(len(WORDS))]
     ids = {"pad_id": -1, "unk_id": 0, "bos_id": 1, "eos_id": 2}
     model = trained_pieces(lines, _PIECES, character_coverage=1.0, **ids)
-    return SentencePieceProcessor(model_proto=model)
+    return LlamaPieces.parsed(model, "the toy vocabulary")
 
 
 def toy_tokens(
@@ -468,7 +464,7 @@ def toy_tokens(
     LLaMA's own come after 32,000 pieces; by default they follow the last piece here.
     """
     pieces = toy_pieces()
-    start = first or pieces.get_piece_size()
+    start = first or pieces.size
     return Emu2Tokens(pieces, {name: start + i for i, name in enumerate(added)}, strip)
 
 
@@ -487,7 +483,7 @@ def _steer(lm: Any, tokens: Emu2Tokens) -> None:
     Channel 0 is constant: the head reads from it which tokens are not words. Channel 1 is
     set by the full stop alone: the head reads from it that the answer may end.
     """
-    words: list[int] = [piece for [piece] in tokens.pieces.encode([*WORDS, END])]
+    words = [tokens.pieces.encode(word)[0] for word in (*WORDS, END)]
     embeddings: Tensor = lm.model.embed_tokens.weight
     strength = embeddings.shape[1] ** 0.5 / 2
     embeddings[:, 0] = strength

@@ -110,13 +110,6 @@ def quantise(network: nn.Module, name: str, kind: Quantization) -> None:
         setattr(network.get_submodule(parent), child, _quantised(layer, kind))
 
 
-def quantise_layer(network: nn.Module, place: str, kind: Quantization) -> None:
-    """Replace all matrices of the decoder layer whose names begin with `place`."""
-    names = [name for name, _ in network.named_parameters() if name.startswith(place)]
-    for name in names:
-        quantise(network, name, kind)
-
-
 def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:
     import bitsandbytes as bnb
 

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
 
 from generators.document import Image
-from generators.errors import CheckpointError
 from generators.loading.llama import (
     BOS,
     UNKNOWN,
@@ -41,40 +37,28 @@ _NOT_IN_TEXT = {PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[VIDEO
 """Marks of images and padding; in a text their names are just letters."""
 
 
-@dataclass(frozen=True)
-class Emu2Tokens:
+class Emu2Tokens(LlamaTokenizer):
     """The vocabulary of one checkpoint."""
 
-    pieces: Any
-    """A `sentencepiece.SentencePieceProcessor`."""
-    added: Mapping[str, int]
-    """Special tokens beyond the pieces: name -> id."""
-    strip: bool = True
-    """Whether white space beside special tokens is dropped."""
+    def __init__(
+        self, pieces: LlamaPieces, added: Mapping[str, int], strip: bool = True
+    ) -> None:
+        """Take ids of special tokens; `strip` drops white space beside most of them."""
+        ids = {**pieces.named, **added}
+        strips = {name: strip and name != UNKNOWN for name in ids}
+        tokens = (AddedToken(n, i, strips[n], strips[n]) for n, i in ids.items())
+        super().__init__(pieces, tokens)
+        longest_first = sorted({*ids} - _NOT_IN_TEXT, key=len, reverse=True)
+        self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def __getitem__(self, name: str) -> int:
-        """Return a special token's id; CheckpointError where the vocabulary has none."""
-        if name not in self._ids:
-            raise CheckpointError(f"the vocabulary has no token {name!r}")
-        return self._ids[name]
-
-    @cached_property
-    def _ids(self) -> Mapping[str, int]:
-        return {**LlamaPieces(self.pieces).named, **self.added}
-
-    @cached_property
-    def _tokenizer(self) -> LlamaTokenizer:
-        added = []
-        for name, token in self._ids.items():
-            strips = self.strip and name != UNKNOWN
-            added.append(AddedToken(name, token, strips, strips))
-        return LlamaTokenizer(LlamaPieces(self.pieces), added)
+        """Return a special token's id; CheckpointError where there is none."""
+        return self.id(Control(name))
 
     @property
     def rows(self) -> int:
         """How many embeddings the ids need."""
-        pieces: int = self.pieces.get_piece_size()
-        return max((pieces - 1, *self.added.values())) + 1
+        return max(self.pieces.size - 1, *(token.id for token in self.added.values())) + 1
 
     def encoded(
         self, parts: Iterable[str | Image], queries: int, begins_image: bool = False
@@ -96,22 +80,13 @@ class Emu2Tokens:
                 text = ""
         placed += self._cut(text)
         placed += [Control(BEGIN_IMAGE)] * begins_image
-        return [self[BOS], *self._tokenizer.encode(placed)]
+        return [self[BOS], *self.encode(placed)]
 
     def _cut(self, text: str) -> list[str | Control]:
         """Return the text in parts, special tokens apart."""
-        runs = (run for run in self._special.split(text) if run)
-        return [Control(run) if run in self._named else run for run in runs]
-
-    @cached_property
-    def _named(self) -> set[str]:
-        return {*self._ids} - _NOT_IN_TEXT
-
-    @cached_property
-    def _special(self) -> re.Pattern[str]:
-        longest_first = sorted(self._named, key=len, reverse=True)
-        return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+        runs = enumerate(self._special.split(text))
+        return [Control(run) if i % 2 else run for i, run in runs if run]
 
     def decoded(self, ids: Sequence[int]) -> str:
         """Return the text of `ids`, special tokens left out."""
-        return self._tokenizer.pieces.decode(ids)
+        return self.pieces.decode(ids)

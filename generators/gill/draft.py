@@ -117,7 +117,10 @@ class GillTrack(Track):
         if len(self._states) == len(self.tokens.vokens):
             self.images.append(torch.stack(self._states))
             self._states = []
-            self._stop_after_image()
+            self._stop_at_limits()
+            last = len(self.images) >= self.settings.max_num_rets
+            if last and not self.settings.trailing_text:
+                self.stop = Stop.IMAGES
 
     def take(self, token: int) -> None:
         """Append the next token."""
@@ -137,13 +140,6 @@ class GillTrack(Track):
         if self.settings.newline == "upstream":
             return bool(self.ids) and self.ids[0] != token
         return any(i != token for i in self.ids)
-
-    def _stop_after_image(self) -> None:
-        most, go_on = self.settings.max_num_rets, self.settings.trailing_text
-        if len(self.images) >= most and not go_on:
-            self.stop = Stop.IMAGES
-        else:
-            self._stop_at_limits()
 
     def _stop_at_limits(self) -> None:
         if self.steps >= self.settings.num_words:

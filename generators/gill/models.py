@@ -263,12 +263,10 @@ class GillCheckpoint:
 
 def opt_config(files: Files) -> Any:
     """Return the `OPTConfig` of a published OPT; CheckpointError when it is not valid."""
-    from transformers import OPTConfig
-
     path = files.need("config.json")
     values = read_json(path)
     count(values, "vocab_size", str(path))
-    return configured(OPTConfig, values, str(path))
+    return configured("OPTConfig", values, str(path))
 
 
 def fill_opt(
@@ -297,12 +295,10 @@ def fill_opt(
 
 def clip_config(files: Files) -> Any:
     """Return the `CLIPVisionConfig` of a published CLIP."""
-    from transformers import CLIPVisionConfig
-
     path = files.need("config.json")
     config = read_json(path)
     sizes = section({"vision_config": config} | config, "vision_config", str(path))
-    return configured(CLIPVisionConfig, sizes, str(path))
+    return configured("CLIPVisionConfig", sizes, str(path))
 
 
 def fill_clip(tower: Any, files: Files, put: Put) -> None:
@@ -332,10 +328,9 @@ def random_models(weights: Weights, device: torch.device, dtype: torch.dtype) ->
 def _random_language(
     sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
 ) -> GillLanguage:
-    from transformers import OPTConfig
-
     tokens = GillTokens(toy_tokenizer(sizes["vocabulary"]), sizes["vokens"])
-    config = OPTConfig(**sizes["language"], vocab_size=tokens.size)
+    fields = sizes["language"] | {"vocab_size": tokens.size}
+    config = configured("OPTConfig", fields, "gill.json")
     model = empty_model("AutoModel", config)
     randomised(model, device=device, dtype=dtype, seed=SEED)
     language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
@@ -348,9 +343,9 @@ def _random_language(
 def _random_vision(
     sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
 ) -> GillVision:
-    from transformers import CLIPImageProcessorPil, CLIPVisionConfig
+    from transformers import CLIPImageProcessorPil
 
-    config = CLIPVisionConfig(**sizes["vision"])
+    config = configured("CLIPVisionConfig", sizes["vision"], "gill.json")
     tower = vision_tower(config)
     projected = sizes["visual_tokens"] * sizes["language"]["word_embed_proj_dim"]
     with torch.device("meta"):

@@ -83,19 +83,6 @@ def load_models(weights: Weights, settings: MiniGPT5DraftSettings) -> MiniGPT5Mo
     return random_models(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
-def image_encoder(
-    vision: Mapping[str, Any], qformer: Mapping[str, Any], queries: int, width: int
-) -> ImageEncoder:
-    """Return an empty image encoder on the meta device."""
-    from transformers import Blip2QFormerConfig, Blip2VisionConfig
-
-    vision_config = configured(Blip2VisionConfig, vision, "the ViT of BLIP-2")
-    qformer_config = configured(Blip2QFormerConfig, qformer, "the Q-Former of BLIP-2")
-    with torch.device("meta"):
-        encoder = ImageEncoder(vision_config, qformer_config, queries, width)
-    return encoder.eval().requires_grad_(False)
-
-
 def _published(
     settings: MiniGPT5DraftSettings, device: torch.device, dtype: torch.dtype
 ) -> MiniGPT5Models:
@@ -110,7 +97,8 @@ def _published(
     bos = stored_bos(vicuna, tokenizer)
     vocabulary = MiniGPT5Vocabulary.of(tokenizer, stages.rows(), bos)
     config = vicuna_config(vicuna, vocabulary.rows)
-    encoder = image_encoder(*blip2.configs(), config.hidden_size)
+    with torch.device("meta"):
+        encoder = ImageEncoder(*blip2.configs(), config.hidden_size)
     blip2.fill(encoder, put)
     fill_projection(encoder, projection, put)
     language = empty_model("AutoModelForCausalLM", config)
@@ -216,12 +204,10 @@ class StageCheckpoints:
 
 def vicuna_config(files: Files, rows: int) -> Any:
     """Return the `LlamaConfig` of a Vicuna whose tables have `rows` rows."""
-    from transformers import LlamaConfig
-
     path = files.need("config.json")
     # Vicuna v0 names the padding id -1, which no token has; nothing is padded here.
     fields = read_json(path) | {"vocab_size": rows, "pad_token_id": None}
-    return configured(LlamaConfig, fields, str(path))
+    return configured("LlamaConfig", fields, str(path))
 
 
 def fill_vicuna(model: Any, files: Files, config: Any, put: Put) -> None:
@@ -267,7 +253,8 @@ def random_models(
     config = llama_config(sizes, vocabulary.rows)
     model = empty_model("AutoModelForCausalLM", config)
     parts = (sizes["vision"], sizes["qformer"], sizes["queries"])
-    encoder = image_encoder(*parts, config.hidden_size)
+    with torch.device("meta"):
+        encoder = ImageEncoder(*parts, config.hidden_size)
     for module in (model, encoder):
         randomised(module, device=device, dtype=dtype, seed=_SEED)
     revived(model, config, device)
@@ -284,9 +271,8 @@ def random_models(
 
 def llama_config(sizes: Mapping[str, Any], rows: int) -> Any:
     """Return the `LlamaConfig` of an architecture whose tables have `rows` rows."""
-    from transformers import LlamaConfig
-
-    return LlamaConfig(**sizes["language"], vocab_size=rows)
+    fields = sizes["language"] | {"vocab_size": rows}
+    return configured("LlamaConfig", fields, "minigpt5.json")
 
 
 _SPACE = PIECES.space

@@ -162,6 +162,8 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
     diffusion: str = unkeyed(STABLE_DIFFUSION)
     """Upstream's `stabilityai/stable-diffusion-2-1-base` is no longer on the Hub."""
     architecture: Architecture | None = "sd21"
+    negative_prompt: None = None
+    """It would have no effect: guidance leads away from states of the model's own."""
     finetuned: Finetuned = "vist"
     """As for drafting: stage 2 replaces the mapper, except its first layers."""
     safety_checker: Literal["checkpoint", "off"] = "off"

@@ -25,6 +25,7 @@ from generators.document import Image
 from generators.errors import CheckpointError
 from generators.loading.files import (
     Files,
+    configured,
     count,
     in_pickle,
     read_json,
@@ -87,17 +88,26 @@ class ImageEncoder(nn.Module):
     Parameters have the names of transformers' `Blip2Model`, and `llama_proj`.
     """
 
-    def __init__(self, vision: Any, qformer: Any, queries: int, width: int) -> None:
-        """Take the configurations of both parts; `width` is that of the language model."""
+    def __init__(
+        self,
+        vision: Mapping[str, Any],
+        qformer: Mapping[str, Any],
+        queries: int,
+        width: int,
+    ) -> None:
+        """Take both parts' configurations; `width` is that of the language model."""
         super().__init__()
         from transformers import Blip2QFormerModel, Blip2VisionModel
 
-        self.vision_model = Blip2VisionModel(vision)
+        vit = configured("Blip2VisionConfig", vision, "the ViT of BLIP-2")
+        bert = configured("Blip2QFormerConfig", qformer, "the Q-Former of BLIP-2")
+        self.vision_model = Blip2VisionModel(vit)
         self.vision_model.post_layernorm.eps = _LAVIS_NORM
-        self.query_tokens = nn.Parameter(torch.empty(1, queries, qformer.hidden_size))
-        self.qformer = Blip2QFormerModel(qformer)
-        self.llama_proj = nn.Linear(qformer.hidden_size, width)
-        self.side: int = vision.image_size
+        self.query_tokens = nn.Parameter(torch.empty(1, queries, bert.hidden_size))
+        self.qformer = Blip2QFormerModel(bert)
+        self.llama_proj = nn.Linear(bert.hidden_size, width)
+        self.side: int = vit.image_size
+        self.eval().requires_grad_(False)
 
     @torch.inference_mode()
     def forward(self, pixels: Tensor) -> Tensor:

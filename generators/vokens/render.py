@@ -92,20 +92,12 @@ class VokenRender:
         self._shape = shape
         self.drawer = Drawer(drawing, weights)
         self._unconditional = None if unconditional is None else self.mapped(unconditional)
-        self._check(drawing)
-
-    def _check(self, drawing: DiffusionSettings) -> None:
         required = denoiser_of(self.drawer.pipeline).config.cross_attention_dim
-        width = self.mapped(torch.zeros(self._shape)).shape[-1]
+        width = self.mapped(torch.zeros(shape)).shape[-1]
         if width != required:
             raise CheckpointError(
                 f"the mapper gives vectors of {width}, but the denoiser of "
                 f"{drawing.model!r} reads vectors of {required}"
-            )
-        if self._unconditional is not None and drawing.negative_prompt is not None:
-            raise ValueError(
-                "negative_prompt has no effect: this model guides away from its own "
-                "unconditional states; leave it unset"
             )
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
