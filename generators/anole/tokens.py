@@ -115,6 +115,7 @@ class AnoleTrack(Track):
         super().__init__(prompt, context)
         self.vocabulary, self.settings = vocabulary, settings
         self.image_tokens = image_tokens
+        self.mode = TokenMode.TEXT
         self.images = 0
         self.runs: list[tuple[TokenMode, list[int]]] = []
         """Text and whole images in order, without their marks."""

@@ -226,8 +226,8 @@ class Emu2Checkpoint:
         From `added_tokens.json`, or `tokenizer_config.json` of newer versions.
         """
         path = self.tokenizer.find("added_tokens.json")
-        named = {} if path is None else read_json(path)
-        path = path if named else self.tokenizer.need("tokenizer_config.json")
+        if path is None or not (named := read_json(path)):
+            path, named = self.tokenizer.need("tokenizer_config.json"), {}
         try:
             if not named:
                 decoder = read_json(path).get("added_tokens_decoder", {})
@@ -390,7 +390,7 @@ def random_model(
     sizes = config_of("emu2", tiny=tiny)
     tokens = toy_tokens(SPECIAL[part], sizes["vocabulary"], strip)
     config = llama_config(sizes, tokens.rows)
-    network = empty_network(vision_size(sizes, part), config)
+    network: Any = empty_network(vision_size(sizes, part), config)
     home = device_map(network, devices)
     layers = network.lm.model.layers
     network.lm.model.layers = nn.ModuleList()

@@ -47,6 +47,9 @@ class Emu2Settings(ModelSettings):
     params_b: float | None = unkeyed(36.9, gt=0)
     context: int | None = Field(default=None, ge=1)
     """Most positions of a sequence; by default the model's (2048)."""
+    strip_text: bool = True
+    """Strip white space beside special tokens, as the slow tokenizer of emu/lm.py does;
+    the fast one that `AutoTokenizer` gave to the Hub's code keeps it."""
     quantization: Quantization | None = None
     """Decoder layers in 8 or 4 bits by bitsandbytes (LLM.int8(), and FP4 as upstream's
     `load_in_4bit`); embeddings, head and vision keep `dtype`."""
@@ -90,9 +93,6 @@ class Emu2DraftSettings(Emu2Settings):
     that of the Hub's modeling_emu.py, without either."""
     system_message: str | None = None
     """Instead of the template's own. System turns of a request are put after it."""
-    strip_text: bool = True
-    """Strip white space beside special tokens, as the slow tokenizer of emu/lm.py does;
-    the fast one that `AutoTokenizer` gave to the Hub's code keeps it."""
     continuation: Literal["question", "answer"] = "question"
     """Where later rounds read the answer so far: after the question (OpenING), or as the
     beginning of the model's own turn."""
@@ -123,8 +123,6 @@ class Emu2ConditionSettings(Emu2Settings):
     model: str = unkeyed(GEN)
     """A Hub id or folder in the layout of `BAAI/Emu2-Gen`, or a folder with the native
     `Emu2-Gen_pytorch_model.bf16.safetensors` beside upstream's llama_config files."""
-    strip_text: bool = True
-    """As for drafting."""
 
 
 class Emu2RenderSettings(DiffusionSettings):
@@ -236,13 +234,17 @@ def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> Syst
             f"draft.{name} for the one, condition.{name} and render.{name} for the other"
         )
     settings = part_settings(parts, overrides, "models.emu2")
-    names = {"draft": "emu2-chat", "condition": "emu2-gen-lm", "render": "emu2-gen-unet"}
-    specs = {}
-    for stage, name in names.items():
-        own = settings[stage]
-        assert isinstance(own, ModelSettings)
-        specs[stage] = own.spec(name, weights, gpu_gib)
+    draft, condition, render = (settings[name] for name in ("draft", "condition", "render"))
     composition = settings["compose"]
+    assert isinstance(draft, ModelSettings)
+    assert isinstance(condition, ModelSettings)
+    assert isinstance(render, ModelSettings)
     assert isinstance(composition, Emu2Composition)
-    composed = partial(compose, composition)
-    return System(name="emu2", compose=composed, rounds=composition.rounds, **specs)
+    return System(
+        name="emu2",
+        draft=draft.spec("emu2-chat", weights, gpu_gib),
+        condition=condition.spec("emu2-gen-lm", weights, gpu_gib),
+        render=render.spec("emu2-gen-unet", weights, gpu_gib),
+        compose=partial(compose, composition),
+        rounds=composition.rounds,
+    )

@@ -23,6 +23,7 @@ from generators.decoding.drafting import (
     Segment,
     Stop,
     Track,
+    pieces_of,
     seen_by,
 )
 from generators.decoding.payloads import pack
@@ -64,9 +65,9 @@ def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piec
 
 def _content(turn: Turn, settings: MiniGPT5DraftSettings) -> list[Piece]:
     parts: list[Piece] = []
-    for s in turn.content:
-        image = isinstance(s, Image)
-        parts += [settings.before_image, s, settings.after_image] if image else [s.text]
+    for part in pieces_of(turn.content):
+        image = isinstance(part, Image)
+        parts += [settings.before_image, part, settings.after_image] if image else [part]
     return parts
 
 

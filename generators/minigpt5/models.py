@@ -151,7 +151,8 @@ def merge(model: Any, stored: Mapping[str, Any], prefix: str, source: str) -> No
     low_rank = ((k, v) for k, v in stored.items() if k.startswith(f"{prefix}layers."))
     device = model.lm_head.weight.device
     fill(updates, low_rank, layout, source=source, device=device, dtype=torch.float32)
-    for linear, (down, up) in zip(linears.values(), updates, strict=True):
+    for linear, update in zip(linears.values(), updates, strict=True):
+        down, up = update.parameters()
         change = (_ALPHA / rank) * up @ down
         linear.weight.copy_(linear.weight.float() + change)
 

@@ -141,6 +141,7 @@ _NAMES = [
     (r"\.layer_norm([12])", r".norm\1"),
     (r"\.self_attn\.projection", ".attn.proj"),
     (r"\.self_attn\.qkv", ".attn.qkv"),
+    (r"\.attn\.qkv\.bias", ".attn.q_bias and v_bias"),
     (r"vision_model\.post_layernorm", "ln_vision"),
     (r"qformer\.layernorm", "Qformer.bert.embeddings.LayerNorm"),
     (r"attention\.attention\.", "attention.self."),
@@ -259,7 +260,7 @@ def _vit_tensors(stored: Mapping[str, Any]) -> Iterator[tuple[str, Tensor]]:
         both[bias[2]] = tensor
         if len(both) == 2:
             joint = [both["q"], torch.zeros_like(both["q"]), both["v"]]
-            yield f"{bias[1]}.qkv.bias", torch.cat(joint)
+            yield f"{bias[1]}.q_bias and v_bias", torch.cat(joint)
 
 
 def _length(names: Iterable[str], pattern: str) -> int:

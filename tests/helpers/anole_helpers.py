@@ -1,30 +1,25 @@
-"""Tiny Anole checkpoints in the published layouts, and independent reference programs."""
+"""Tiny Anole checkpoints in the published layouts."""
 
 from __future__ import annotations
 
-import copy
 import functools
 import json
 import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from shard_helpers import save_shards
 
 from generators.anole.models import AnoleLanguage, random_language
-from generators.anole.sizes import TINY
+from generators.architectures import config_of
 
-CPU = torch.device("cpu")
-VQ = dict(TINY.vq)
-SIDE = VQ["resolution"] // 2 ** (len(VQ["channel_multiplier"]) - 1)
+VQ = dict(config_of("anole", tiny=True)["vq"])
 
 
 @functools.cache
 def language() -> AnoleLanguage:
-    return random_language(TINY, CPU, torch.float32)
+    return random_language("tiny", torch.device("cpu"), torch.float32)
 
 
 def taming_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
@@ -97,10 +92,6 @@ def taming_tensors(config: dict[str, Any], seed: int = 1) -> dict[str, torch.Ten
     return tensors
 
 
-def lm_tensors(source: AnoleLanguage) -> dict[str, torch.Tensor]:
-    return {k: v.clone() for k, v in source.model.state_dict().items()}
-
-
 def save_hf(
     folder: Path,
     source: AnoleLanguage,
@@ -110,7 +101,7 @@ def save_hf(
 ) -> Path:
     """The layout of leloy/Anole-7b-v0.1-hf: two shards, an index, config, tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = lm_tensors(source)
+    tensors = {k: v.clone() for k, v in source.model.state_dict().items()}
     tensors |= {f"model.vqmodel.{name}": value for name, value in taming.items()}
     if change is not None:
         change(tensors)
@@ -190,116 +181,3 @@ def _vq_yaml() -> str:
         "lossconfig": {"target": "a.module.that.is.not.There"},
     }
     return json.dumps({"model": {"target": "taming", "params": params}})
-
-
-def taming_decode(
-    tensors: dict[str, torch.Tensor], config: dict[str, Any], codes: torch.Tensor
-) -> torch.Tensor:
-    """The VQGAN decoder (vqgan.py) in float64: codes (h, w) -> (3, height, width)."""
-    t = {k: v.double() for k, v in tensors.items()}
-
-    def conv(x: torch.Tensor, name: str) -> torch.Tensor:
-        weight = t[f"{name}.weight"]
-        return F.conv2d(x, weight, t[f"{name}.bias"], padding=weight.shape[-1] // 2)
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        return F.group_norm(x, 32, t[f"{name}.weight"], t[f"{name}.bias"], eps=1e-6)
-
-    def resnet(x: torch.Tensor, name: str) -> torch.Tensor:
-        h = conv(F.silu(norm(x, f"{name}.norm1")), f"{name}.conv1")
-        h = conv(F.silu(norm(h, f"{name}.norm2")), f"{name}.conv2")
-        return h + (
-            conv(x, f"{name}.nin_shortcut") if f"{name}.nin_shortcut.bias" in t else x
-        )
-
-    def attention(x: torch.Tensor, name: str) -> torch.Tensor:
-        h = norm(x, f"{name}.norm")
-        q, k, v = (conv(h, f"{name}.{n}").flatten(2) for n in "qkv")
-        weights = (q.transpose(1, 2) @ k / math.sqrt(q.shape[1])).softmax(-1)
-        return x + conv((v @ weights.transpose(1, 2)).view(x.shape), f"{name}.proj_out")
-
-    latent = t["quantize.embedding.weight"][codes].permute(2, 0, 1)[None]
-    h = conv(conv(latent, "post_quant_conv"), "decoder.conv_in")
-    h = resnet(h, "decoder.mid.block_1")
-    h = resnet(attention(h, "decoder.mid.attn_1"), "decoder.mid.block_2")
-    for level in reversed(range(len(config["channel_multiplier"]))):
-        for block in range(config["num_res_blocks"] + 1):
-            h = resnet(h, f"decoder.up.{level}.block.{block}")
-        if level:
-            h = F.interpolate(h, scale_factor=2.0, mode="nearest")
-            h = conv(h, f"decoder.up.{level}.upsample.conv")
-    return conv(F.silu(norm(h, "decoder.norm_out")), "decoder.conv_out")[0]
-
-
-@functools.cache
-def exact_model() -> Any:
-    """The tiny language model in float64."""
-    return copy.deepcopy(language().model).double()
-
-
-@torch.inference_mode()
-def last_logits(model: Any, ids: list[int]) -> np.ndarray:
-    hidden = model.model(input_ids=torch.tensor([ids]), use_cache=False).last_hidden_state
-    return model.lm_head(hidden)[0, -1].numpy()
-
-
-def naive_answer(settings: Any, prompt: list[int], seed: int, context: int) -> list[int]:
-    """One record by the rules of the paper's program: no cache, no batch, float64.
-
-    Every token recomputes its whole context, a picture's tokens three contexts.
-    """
-    tokenizer, model = language().tokenizer, exact_model()
-    vocab = tokenizer.get_vocab(with_added_tokens=True)
-    pictures = {i for name, i in vocab.items() if name.startswith("IMGIMG")}
-    text = {
-        i
-        for name, i in vocab.items()
-        if i not in pictures and (name == "<" or not name.startswith("<"))
-    }
-    bos, eos, boi, eoi = (vocab[n] for n in ("<s>", "</s>", "<racm3:break>", "<eoss>"))
-    count = SIDE * SIDE
-    generator = torch.Generator().manual_seed(seed)
-    ids, drawn = list(prompt), 0
-    run_end = min(context, len(ids) + settings.max_text_tokens)
-    while len(ids) < run_end:
-        logits = np.full(len(vocab), -np.inf)
-        allowed = sorted(text | {eos, boi})
-        logits[allowed] = last_logits(model, ids)[allowed]
-        if len(ids) >= context - count - 2 or drawn == settings.max_images:
-            logits[boi] = -np.inf
-        for i in set(ids):
-            factor = settings.repetition_penalty
-            logits[i] = logits[i] * factor if logits[i] < 0 else logits[i] / factor
-        token = _pick(logits, settings, "text", generator)
-        ids.append(token)
-        if token == eos:
-            break
-        if token != boi:
-            continue
-        drawn += 1
-        streams = [ids, [i for i in ids if i in pictures | {bos, boi, eoi}], [bos, boi]]
-        for _ in range(count):
-            full, image, free = (last_logits(model, s) for s in streams)
-            mixed = free + settings.guidance_image * (image - free)
-            mixed += settings.guidance_text * (full - image)
-            logits = np.full(len(vocab), -np.inf)
-            logits[sorted(pictures)] = mixed[sorted(pictures)]
-            token = _pick(logits, settings, "image", generator)
-            for stream in streams:
-                stream.append(token)
-        ids.append(eoi)
-        run_end = min(context, len(ids) + settings.max_text_tokens)
-    return ids[len(prompt) :]
-
-
-def _pick(logits: np.ndarray, settings: Any, mode: str, generator: torch.Generator) -> int:
-    if getattr(settings, f"{mode}_greedy"):
-        return int(logits.argmax())
-    scaled = logits / getattr(settings, f"{mode}_temperature")
-    p = np.exp(scaled - scaled.max())
-    p /= p.sum()
-    order = np.argsort(p)
-    cut = order[np.cumsum(p[order]) <= 1 - getattr(settings, f"{mode}_top_p")]
-    p[cut] = 0
-    draw = float(torch.rand((), generator=generator, dtype=torch.float64))
-    return int(np.searchsorted(np.cumsum(p), draw * p.sum(), side="right"))

@@ -1,8 +1,7 @@
-"""Tiny Emu2 checkpoints in the published layouts, and independent reference programs."""
+"""Small Emu2 checkpoints in the published layouts, of random values."""
 
 from __future__ import annotations
 
-import functools
 import json
 import math
 from collections.abc import Mapping
@@ -11,42 +10,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from picture_helpers import png
-from PIL import Image as Pillow
 from safetensors.torch import save_file
 
-from generators.diffusion.builds import module_class, tiny_modules
+from generators.diffusion.builds import module_class
 from generators.diffusion.designs import DESIGNS
-from generators.document import Image, Request, Text, Turn
-from generators.emu2.models import random_model
-from generators.emu2.network import Emu2
-from generators.emu2.sizes import TINY_CHAT, TINY_GEN, VisionSize, toy_pieces, toy_tokens
+from generators.emu2.network import VisionSize
 from generators.emu2.tokens import ADDED, ADDED_CHAT
 
-CPU = torch.device("cpu")
 State = dict[str, torch.Tensor]
-
-
-@functools.cache
-def chat() -> Emu2:
-    return random_model(TINY_CHAT, toy_tokens(ADDED_CHAT), [CPU], torch.float32)
-
-
-@functools.cache
-def gen() -> Emu2:
-    return random_model(TINY_GEN, toy_tokens(ADDED), [CPU], torch.float32)
-
-
-def picture(seed: int = 0, width: int = 70, height: int = 50) -> Image:
-    """Smooth random colours."""
-    small = np.random.RandomState(seed).randint(0, 256, (5, 7, 3)).astype(np.uint8)
-    return png(Pillow.fromarray(small).resize((width, height), Pillow.Resampling.BICUBIC))
-
-
-def asked(*content: str | Image, seed: int | None = None) -> Request:
-    parts = tuple(Text(c) if isinstance(c, str) else c for c in content)
-    return Request((Turn("user", parts),), seed)
-
 
 # Shapes under the authors' names, written down from emu/eva_vit.py and emu/emu.py.
 
@@ -104,12 +75,6 @@ def random_state(shapes: Mapping[str, tuple[int, ...]], seed: int) -> State:
             value /= math.sqrt(math.prod(shape[1:]))
         state[name] = torch.from_numpy(value).float()
     return state
-
-
-def native_state(model: Emu2) -> State:
-    """The weights of a loaded model under the authors' names."""
-    state = model.network.state_dict()
-    return {("decoder." + n if n.startswith("lm.") else n): t for n, t in state.items()}
 
 
 def rotary(language: Mapping[str, Any]) -> State:
@@ -176,17 +141,14 @@ def save_chat(
     native: State,
     vision: VisionSize,
     language: Mapping[str, Any],
-    pieces: bytes | None = None,
-    change: Any = None,
+    pieces: bytes,
 ) -> Path:
     """The layout of BAAI/Emu2-Chat: pickled shards with an index, tokenizer beside."""
     rows = len(native["decoder.lm.lm_head.weight"])
-    save_tokenizer(folder, pieces or toy_pieces().serialized_model_proto(), ADDED_CHAT)
+    save_tokenizer(folder, pieces, ADDED_CHAT)
     config = hub_config(vision, language, rows)
     (folder / "config.json").write_text(json.dumps(config))
     state = hub_state(native | rotary(language))
-    if change is not None:
-        change(state)
     names = sorted(state)
     where = {}
     for i in range(3):
@@ -205,13 +167,11 @@ def save_gen(
     vision: VisionSize,
     language: Mapping[str, Any],
     drawing: Mapping[str, torch.nn.Module],
-    pieces: bytes | None = None,
+    pieces: bytes,
 ) -> Path:
     """The layout of BAAI/Emu2-Gen: a folder for each component, in the variant bf16."""
     rows = len(native["decoder.lm.lm_head.weight"])
-    save_tokenizer(
-        folder / "tokenizer", pieces or toy_pieces().serialized_model_proto(), ADDED
-    )
+    save_tokenizer(folder / "tokenizer", pieces, ADDED)
     encoder = folder / "multimodal_encoder"
     encoder.mkdir(parents=True)
     config = hub_config(vision, language, rows)
@@ -261,16 +221,15 @@ def save_native(
     native: State,
     vision: VisionSize | None,
     language: Mapping[str, Any],
-    drawing: Mapping[str, torch.nn.Module] | None = None,
-    pieces: bytes | None = None,
+    drawing: Mapping[str, torch.nn.Module] | None,
+    pieces: bytes,
 ) -> Path:
     """One file in the authors' layout, beside the files of upstream's emu/conf.
 
     With `vision` its heads and queries are told; with `drawing` it is a file of Gen.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    raw = pieces or toy_pieces().serialized_model_proto()
-    (folder / "tokenizer.model").write_bytes(raw)
+    (folder / "tokenizer.model").write_bytes(pieces)
     config: dict[str, Any] = dict(language) | {"vocab_size": 32000, "pad_token_id": 0}
     if vision is not None:
         head = vision.width // vision.heads
@@ -334,7 +293,3 @@ def drawing_modules(width: int, seed: int = 3) -> dict[str, torch.nn.Module]:
         )
         made[name] = module
     return made
-
-
-def tiny_drawing() -> dict[str, torch.nn.Module]:
-    return tiny_modules(DESIGNS["emu2"])

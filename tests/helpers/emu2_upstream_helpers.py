@@ -20,7 +20,6 @@ import torch
 from emu2_helpers import (
     State,
     drawing_modules,
-    picture,
     random_state,
     save_chat,
     save_gen,
@@ -28,9 +27,10 @@ from emu2_helpers import (
     shapes,
 )
 from paths import DATA
+from picture_helpers import smooth
 
 from generators.document import Image
-from generators.emu2.sizes import VisionSize
+from generators.emu2.network import VisionSize
 from generators.emu2.tokens import ADDED, ADDED_CHAT
 
 ARRAYS = DATA / "emu2_upstream.npz"
@@ -87,7 +87,7 @@ SIDE, STEPS, NOISE_SEED = 64, 3, 11
 
 
 def pictures() -> list[Image]:
-    return [picture(1, 90, 60), picture(2, 41, 77)]
+    return [smooth(1, 90, 60), smooth(2, 41, 77)]
 
 
 def pieces() -> bytes:
@@ -120,19 +120,21 @@ def drawing() -> dict[str, torch.nn.Module]:
     return drawing_modules(GEN_VISION.width)
 
 
-def native_chat(folder: Path, raw: bytes | None = None) -> Path:
-    raw = raw or pieces()
-    return save_native(folder, chat_state(), CHAT_VISION, LANGUAGE, pieces=raw)
+def native_chat(folder: Path) -> Path:
+    return save_native(folder, chat_state(), CHAT_VISION, LANGUAGE, None, pieces())
 
 
-def native_gen(folder: Path, raw: bytes | None = None) -> Path:
-    raw = raw or pieces()
-    return save_native(folder, gen_state(), GEN_VISION, LANGUAGE, drawing(), raw)
+def native_gen(folder: Path, **more: torch.nn.Module) -> Path:
+    """`more` are components besides UNet and autoencoder."""
+    modules = drawing() | more
+    return save_native(folder, gen_state(), GEN_VISION, LANGUAGE, modules, pieces())
 
 
 def hub_chat(folder: Path) -> Path:
     return save_chat(folder, chat_state(), CHAT_VISION, LANGUAGE, pieces())
 
 
-def hub_gen(folder: Path) -> Path:
-    return save_gen(folder, gen_state(), GEN_VISION, LANGUAGE, drawing(), pieces())
+def hub_gen(folder: Path, **more: torch.nn.Module) -> Path:
+    """`more` are components besides UNet and autoencoder."""
+    modules = drawing() | more
+    return save_gen(folder, gen_state(), GEN_VISION, LANGUAGE, modules, pieces())

@@ -6,7 +6,6 @@ The tokenizer is a SentencePiece model of 400 pieces trained on a page of words.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,9 +40,6 @@ from minigpt5_tensors import (
 )
 from paths import DATA
 from safetensors.torch import save_file
-
-from generators.minigpt5.draft import MiniGPT5Draft
-from generators.minigpt5.render import MiniGPT5Render
 
 TOKENIZER = DATA / "minigpt5_tokenizer.model"
 
@@ -111,18 +107,17 @@ def save_vicuna(folder: Path) -> Path:
 
 
 def save_lavis(folder: Path, vit: Tensors | None = None) -> Path:
+    """The two files of LAVIS."""
     folder.mkdir(parents=True, exist_ok=True)
     torch.save(vit or eva_vit(), folder / "eva_vit_g.pth")
     torch.save({"model": lavis_qformer()}, folder / "blip2_pretrained_flant5xxl.pth")
     return folder
 
 
-def save_blip2(folder: Path, change: Any = None) -> Path:
+def save_blip2(folder: Path) -> Path:
     """Three safetensors shards, of which the last holds nothing but T5."""
     folder.mkdir(parents=True, exist_ok=True)
     tensors = hugging_blip2()
-    if change is not None:
-        change(tensors)
     t5 = [n for n in tensors if n.startswith("language_")]
     own = sorted(set(tensors) - set(t5))
     where = {n: f"model-0000{1 + (i % 2)}-of-00003.safetensors" for i, n in enumerate(own)}
@@ -235,17 +230,3 @@ def save_diffusion(folder: Path) -> Path:
     )
     pipeline.save_pretrained(folder)
     return folder
-
-
-def drafting(places: Mapping[str, str], **settings: Any) -> MiniGPT5Draft:
-    """The drafting stage of the checkpoints that `places` names."""
-    named = {k: places[k] for k in ("model", "language", "vision")}
-    own = {"device": "cpu", "dtype": "float32"}
-    return MiniGPT5Draft(weights="pretrained", **(named | own | settings))
-
-
-def rendering(places: Mapping[str, str], **settings: Any) -> MiniGPT5Render:
-    """The drawing stage of the checkpoints that `places` names."""
-    named = {k: places[k] for k in ("model", "diffusion")}
-    own = {"device": "cpu", "dtype": "float32", "steps": 2, "height": 64, "width": 64}
-    return MiniGPT5Render(weights="pretrained", **(named | own | settings))
