@@ -19,14 +19,12 @@ from typing import Any
 import numpy as np
 import torch
 from anole_helpers import VQ, save_meta, taming_shapes
-from paths import DATA
 from picture_helpers import png
 from PIL import Image as Pillow
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from generators.document import Image, Text
 
-ARRAYS = DATA / "anole_upstream.npz"
 RUNS = [
     {"seed": 3},
     {"seed": 4},

@@ -13,16 +13,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from gill_upstream_checkpoint import OUT, VOKENS, checkpoint
-from paths import DATA
+from gill_upstream_checkpoint import OUT, VOKENS
 from picture_helpers import png
 from PIL import Image as Pillow
 
 from generators.document import Image, Request, Text, Turn
 
-__all__ = ["OUT", "VOKENS", "checkpoint"]
-
-ARRAYS = DATA / "gill_upstream.npz"
+__all__ = ["OUT", "VOKENS"]
 
 RUNS: list[dict[str, Any]] = [
     {"num_words": 32, "max_num_rets": 1, "ret_scale_factor": 1.0},
@@ -53,36 +50,23 @@ STEPS, GUIDANCE = 4, 7.5
 PICTURES = {"wide": (100, 66), "tall": (53, 131), "even": (28, 28), "small": (9, 20)}
 
 
-def picture(name: str) -> Pillow.Image:
+def image(name: str) -> Image:
     """Smooth random colours."""
     width, height = PICTURES[name]
     random = np.random.RandomState(width * height)
-    small = random.randint(0, 256, (7, 5, 3)).astype(np.uint8)
-    return Pillow.fromarray(small).resize((width, height), Pillow.Resampling.BICUBIC)
-
-
-def image(name: str) -> Image:
-    return png(picture(name))
+    small = Pillow.fromarray(random.randint(0, 256, (7, 5, 3)).astype(np.uint8))
+    return png(small.resize((width, height), Pillow.Resampling.BICUBIC))
 
 
 def conversations() -> list[tuple[Turn, ...]]:
     """One question; with a picture before it; around two; a dialogue with an image."""
+    around = (Text("First"), image("tall"), Text(" and then"), image("small"))
+    around += (Text("go on"),)
     drawn = (Text(" a red bird. "), image("even"), Text(" then"))
     return [
         (Turn("user", (Text("the bird in the house"),)),),
         (Turn("user", (image("wide"), Text("What is this?"))),),
-        (
-            Turn(
-                "user",
-                (
-                    Text("First"),
-                    image("tall"),
-                    Text(" and then"),
-                    image("small"),
-                    Text("go on"),
-                ),
-            ),
-        ),
+        (Turn("user", around),),
         (
             Turn("system", (Text("Be quiet. "),)),
             Turn("user", (Text("show the river"),)),
@@ -90,9 +74,6 @@ def conversations() -> list[tuple[Turn, ...]]:
             Turn("user", (Text("and the boat"),)),
         ),
     ]
-
-
-NAMES = "".join(f"[IMG{i}]" for i in range(VOKENS))
 
 
 def request(index: int, seed: int) -> Request:
