@@ -37,14 +37,14 @@ _Record = Record[AnoleTrack]
 
 
 def guided_logits(
-    full: Tensor, image: Tensor, free: Tensor, *, text: float, picture: float
+    full: Tensor, images: Tensor, free: Tensor, *, text: float, image: float
 ) -> Tensor:
     """Return logits guided by the text and by earlier images (arXiv:2211.09800).
 
-    `full` are the logits given the whole context, `image` given its images alone,
+    `full` are the logits given the whole context, `images` given its images alone,
     `free` given neither; all of one shape.
     """
-    return free + picture * (image - free) + text * (full - image)
+    return free + image * (images - free) + text * (full - images)
 
 
 class AnoleDraft(InterleavedDraft[AnoleTrack]):
@@ -127,8 +127,8 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
     def _image_tokens(self, records: list[_Record], logits: Tensor) -> list[int]:
         rows = [(r.stream.row, *(guide.row for guide in r.guides)) for r in records]
         full, image, free = logits[torch.tensor(rows, device=self.device).T]
-        text, picture = self.settings.guidance_text, self.settings.guidance_image
-        mixed = guided_logits(full, image, free, text=text, picture=picture)
+        text, guide = self.settings.guidance_text, self.settings.guidance_image
+        mixed = guided_logits(full, image, free, text=text, image=guide)
         permitted = mixed[:, self._image_ids]
         return self._sampled(self.image, permitted, records, self._image_ids)
 

@@ -12,13 +12,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from paths import DATA
 from picture_helpers import png
 from PIL import Image as Pillow
 
 from generators.document import Image, Request, Text, Turn
-
-ARRAYS = DATA / "minigpt5_upstream.npz"
 
 PICTURES = {"wide": (50, 31), "tall": (23, 60), "square": (28, 28), "odd": (37, 36)}
 """Name -> width and height."""

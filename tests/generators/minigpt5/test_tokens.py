@@ -8,14 +8,15 @@ import json
 import minigpt5_helpers as files
 import minigpt5_tensors as tiny
 import pytest
-import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from generators.decoding.drafting import NativePrompt, Stop
 from generators.loading.files import Files
 from generators.loading.llama import LlamaPieces
-from generators.minigpt5.loop import MiniGPT5Limits, MiniGPT5Stop, MiniGPT5Track
-from generators.minigpt5.sizes import toy_tokenizer
+from generators.minigpt5.draft import MiniGPT5Track
+from generators.minigpt5.models import toy_tokenizer
+from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.tokens import (
     MiniGPT5Vocabulary,
     stored_bos,
@@ -61,14 +62,14 @@ def test_both_spellings_of_the_mark_end_an_answer():
     """`###` in one piece, and in the two that follow a line break."""
     vocabulary = MiniGPT5Vocabulary.of(_sentencepiece(), tiny.ROWS, bos=1)
     assert set(vocabulary.stops) == set(tiny.MARKS)
-    limits = MiniGPT5Limits(512, 99, 4, end_id=1, force_image=False)
+    prompt = NativePrompt(([1] * 5,), "", 5, 0, 1)
     for mark in tiny.MARKS:
-        track = MiniGPT5Track(5, vocabulary, limits)
+        track = MiniGPT5Track(prompt, 512, vocabulary, MiniGPT5DraftSettings())
         for token in (300, *mark):
             assert track.stop is None
-            track.take(token, torch.zeros(1))
-        assert track.stop is MiniGPT5Stop.MARK
-        assert track.segments() == [vocabulary.text([300])]
+            track.take(token)
+        assert track.stop is Stop.MARK
+        assert track.parts() == [vocabulary.text([300])]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,96 @@
+"""Emu2's published layouts: what is read, and that nothing is assumed."""
+
+import json
+from dataclasses import replace
+
+import emu2_helpers as helpers
+import emu2_upstream_helpers as upstream
+import pytest
+import torch
+from natives import asked, published
+from picture_helpers import smooth
+
+from generators.architectures import config_of
+from generators.emu2 import models
+from generators.emu2.network import empty_network
+from generators.emu2.tokens import ADDED, ADDED_CHAT
+from generators.errors import CheckpointError
+
+pytestmark = pytest.mark.models
+
+
+def test_native_files_without_a_vision_config(tmp_path):
+    """Heads of 112 and 256 or 64 vectors are then the published ones."""
+    vision = replace(
+        upstream.CHAT_VISION, width=224, heads=2, patch=2, grid=32, layers=1, mlp_width=32
+    )
+    for names, queries in ((ADDED_CHAT, 256), (ADDED, 64)):
+        shapes = helpers.shapes(vision, upstream.LANGUAGE, upstream.PIECES + len(names))
+        state, folder = helpers.random_state(shapes, 1), tmp_path / str(queries)
+        pieces = upstream.pieces()
+        helpers.save_native(folder, state, None, upstream.LANGUAGE, None, pieces)
+        found = models.open_checkpoint(str(folder)).vision()
+        assert found == replace(vision, queries=queries)
+
+
+def test_vocabulary_of_newer_tokenizers(copied):
+    places, folder = copied("emu2", "draft", "model")
+    usual = models.open_checkpoint(places["model"]).tokens().added
+    added = json.loads((folder / "added_tokens.json").read_text())
+    (folder / "added_tokens.json").unlink()
+    decoder = {str(i): {"content": name, "special": True} for name, i in added.items()}
+    decoder["1"] = {"content": "<s>", "special": True}
+    config = {"added_tokens_decoder": decoder}
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    newer = models.open_checkpoint(places["model"]).tokens().added
+    assert newer == usual
+    assert set(ADDED_CHAT) <= set(newer)
+
+
+def test_sizes_come_from_the_checkpoint(tmp_path):
+    """Every dimension of it is another than that of the other tests."""
+    vision = replace(
+        upstream.CHAT_VISION, width=36, heads=2, patch=6, grid=6, layers=3, mlp_width=40
+    )
+    vision = replace(vision, queries=9)
+    language = upstream.LANGUAGE | {"hidden_size": 40, "intermediate_size": 56}
+    language |= {"num_hidden_layers": 3, "num_attention_heads": 5}
+    language |= {"num_key_value_heads": 5, "max_position_embeddings": 300}
+    shapes = helpers.shapes(vision, language, upstream.PIECES + len(ADDED_CHAT))
+    state = helpers.random_state(shapes, 2)
+    folder = helpers.save_chat(
+        tmp_path / "chat", state, vision, language, upstream.pieces()
+    )
+    stage = published("emu2", "draft", {"model": str(folder)})
+    assert stage.context == 300
+    (outcome,) = stage([asked("A house", smooth(1))])
+    plain = stage.prompt(asked("A house"))
+    assert outcome.usage["input_tokens"] - plain.length == 11
+    assert outcome.usage["output_tokens"] > 0
+
+
+def test_a_folder_without_emu2_is_refused(tmp_path):
+    with pytest.raises(CheckpointError, match=r"neither a config\.json"):
+        published("emu2", "draft", {"model": str(tmp_path)})
+
+
+@pytest.mark.parametrize("part", ["chat", "gen"])
+def test_full_size_has_the_published_shapes(part):
+    sizes = config_of("emu2", tiny=False)
+    vision = models.vision_size(sizes, part)
+    rows = 32_000 + len(models.SPECIAL[part])
+    network = empty_network(vision, models.llama_config(sizes, rows))
+    ours = {
+        ("decoder." + n if n.startswith("lm.") else n): tuple(t.shape)
+        for n, t in network.state_dict().items()
+    }
+    assert ours == helpers.shapes(vision, sizes["language"], rows)
+    assert network.visual.size.side == 448
+
+
+def test_dummy_weights_have_llamas_numbering(monkeypatch):
+    sizes = dict(config_of("emu2", tiny=True)) | {"vocabulary": 32_000}
+    monkeypatch.setattr(models, "config_of", lambda name, tiny: sizes)
+    model = models.random_model("chat", "dummy", [torch.device("cpu")], torch.bfloat16)
+    assert len(model.network.lm.lm_head.weight) == 32_274
+    assert model.tokens["[USER]"] == 32_272
