@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import minigpt5_tensors
+import minigpt5_helpers
 import numpy as np
 import pytest
 import torch
@@ -68,7 +68,7 @@ class Tensors:
     folder: str = "."
 
 
-_LORA = f"{minigpt5_tensors.LLAMA_2}model.layers.0.self_attn."
+_LORA = f"{minigpt5_helpers.LLAMA_2}model.layers.0.self_attn."
 _VQ, _OPT, _MAPPER = "model.vqmodel.", "model.decoder.", "model.gen_text_hidden_fcs.0"
 _META = ("anole/meta", "draft", "model")
 STRICT = {
@@ -335,7 +335,7 @@ def shortened(folder: Path) -> None:
 
     def change(tensors):
         for name in names:
-            key = f"{minigpt5_tensors.LLAMA_2}{name}.{minigpt5_tensors.SAVED}"
+            key = f"{minigpt5_helpers.LLAMA_2}{name}.{minigpt5_helpers.SAVED}"
             tensors[key] = tensors[key][:-1]
 
     edit(folder, "stage2_vist.ckpt", change)

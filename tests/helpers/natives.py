@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import anole_helpers
-import anole_upstream_helpers
-import emu2_upstream_helpers
-import gill_upstream_checkpoint
+import emu2_helpers
+import gill_helpers
 import minigpt5_helpers
 import torch
 from safetensors.torch import load, load_file, save_file
@@ -120,18 +119,18 @@ Places = dict[str, str]
 def _anole(folder: Path) -> dict[str, Places]:
     meta = _anole_meta(folder / "source")["draft"]
     language = AnoleDraft(weights="pretrained", **meta, **EXACT).language
-    taming = anole_upstream_helpers.taming()
+    taming = anole_helpers.taming_tensors()
     place = anole_helpers.save_hf(folder / "anole", language, taming)
     return {stage: {"model": str(place)} for stage in ("draft", "render")}
 
 
 def _anole_meta(folder: Path) -> dict[str, Places]:
-    place = anole_upstream_helpers.checkpoint(folder / "meta")
+    place = anole_helpers.checkpoint(folder / "meta")
     return {stage: {"model": str(place)} for stage in ("draft", "render")}
 
 
 def _gill(folder: Path) -> dict[str, Places]:
-    places = gill_upstream_checkpoint.checkpoint(folder)
+    places = gill_helpers.checkpoint(folder)
     drafting = {k: v for k, v in places.items() if k != "diffusion"}
     return {"draft": drafting, "render": {k: places[k] for k in ("model", "diffusion")}}
 
@@ -152,7 +151,7 @@ def _minigpt5_blip2(folder: Path) -> dict[str, Places]:
 def _emu2(kind: str) -> Callable[[Path], dict[str, Places]]:
     def save(folder: Path) -> dict[str, Places]:
         made = (
-            getattr(emu2_upstream_helpers, f"{kind}_{part}")(folder / part)
+            getattr(emu2_helpers, f"{kind}_{part}")(folder / part)
             for part in ("chat", "gen")
         )
         chat, gen = ({"model": str(place)} for place in made)

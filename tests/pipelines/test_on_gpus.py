@@ -10,7 +10,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
-import gill_upstream_checkpoint
+import gill_helpers
 import minigpt5_helpers
 import numpy as np
 import pytest
@@ -100,7 +100,7 @@ def test_a_published_lvlm_loads_onto_gpus(tmp_path: Path, gpus: int) -> None:
 
 def test_published_native_models_load_onto_a_gpu(tmp_path: Path) -> None:
     small = {"dtype": "float32", "steps": 2, "height": 64, "width": 64}
-    gill = gill_upstream_checkpoint.checkpoint(tmp_path / "gill") | small | {"num_words": 8}
+    gill = gill_helpers.checkpoint(tmp_path / "gill") | small | {"num_words": 8}
     minigpt5 = minigpt5_helpers.save_all(tmp_path / "minigpt5") | small
     minigpt5["diffusion"] = str(minigpt5_helpers.save_diffusion(tmp_path / "sd"))
     natives = {"gill": gill, "minigpt5": minigpt5 | {"max_new_tokens": 24}}

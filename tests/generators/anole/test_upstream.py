@@ -1,6 +1,6 @@
 """Anole against results of the original program, kept in `anole_upstream.npz`."""
 
-import anole_upstream_helpers as upstream
+import anole_helpers as upstream
 import numpy as np
 import pytest
 import torch

@@ -3,10 +3,10 @@
 import json
 from dataclasses import replace
 
-import emu2_helpers as helpers
-import emu2_upstream_helpers as upstream
+import emu2_helpers as upstream
 import pytest
 import torch
+from frozen import random_state
 from natives import asked, published
 from picture_helpers import smooth
 
@@ -25,10 +25,9 @@ def test_native_files_without_a_vision_config(tmp_path):
         upstream.CHAT_VISION, width=224, heads=2, patch=2, grid=32, layers=1, mlp_width=32
     )
     for names, queries in ((ADDED_CHAT, 256), (ADDED, 64)):
-        shapes = helpers.shapes(vision, upstream.LANGUAGE, upstream.PIECES + len(names))
-        state, folder = helpers.random_state(shapes, 1), tmp_path / str(queries)
-        pieces = upstream.pieces()
-        helpers.save_native(folder, state, None, upstream.LANGUAGE, None, pieces)
+        shapes = upstream.shapes(vision, upstream.LANGUAGE, upstream.PIECES + len(names))
+        folder = tmp_path / str(queries)
+        upstream.save_native(folder, random_state(shapes.items(), 1), None)
         found = models.open_checkpoint(str(folder)).vision()
         assert found == replace(vision, queries=queries)
 
@@ -56,11 +55,9 @@ def test_sizes_come_from_the_checkpoint(tmp_path):
     language = upstream.LANGUAGE | {"hidden_size": 40, "intermediate_size": 56}
     language |= {"num_hidden_layers": 3, "num_attention_heads": 5}
     language |= {"num_key_value_heads": 5, "max_position_embeddings": 300}
-    shapes = helpers.shapes(vision, language, upstream.PIECES + len(ADDED_CHAT))
-    state = helpers.random_state(shapes, 2)
-    folder = helpers.save_chat(
-        tmp_path / "chat", state, vision, language, upstream.pieces()
-    )
+    shapes = upstream.shapes(vision, language, upstream.PIECES + len(ADDED_CHAT))
+    state = random_state(shapes.items(), 2)
+    folder = upstream.save_chat(tmp_path / "chat", state, vision, language)
     stage = published("emu2", "draft", {"model": str(folder)})
     assert stage.context == 300
     (outcome,) = stage([asked("A house", smooth(1))])
@@ -84,7 +81,7 @@ def test_full_size_has_the_published_shapes(part):
         ("decoder." + n if n.startswith("lm.") else n): tuple(t.shape)
         for n, t in network.state_dict().items()
     }
-    assert ours == helpers.shapes(vision, sizes["language"], rows)
+    assert ours == upstream.shapes(vision, sizes["language"], rows)
     assert network.visual.size.side == 448
 
 

@@ -1,6 +1,6 @@
 """Drawing from vectors: what the UNet is told, what is blocked, what is refused."""
 
-import emu2_upstream_helpers as upstream
+import emu2_helpers as upstream
 import numpy as np
 import pytest
 import torch

@@ -1,6 +1,6 @@
 """Emu2 against results of the original program, kept in `emu2_upstream.npz`."""
 
-import emu2_upstream_helpers as upstream
+import emu2_helpers as upstream
 import numpy as np
 import pytest
 import torch

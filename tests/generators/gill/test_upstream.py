@@ -2,7 +2,7 @@
 
 import json
 
-import gill_upstream_helpers as upstream
+import gill_helpers as upstream
 import numpy as np
 import pytest
 import torch

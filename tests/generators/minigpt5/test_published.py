@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import minigpt5_helpers as files
-import minigpt5_tensors as tensors
+import minigpt5_helpers as tensors
 import pytest
 import torch
 from natives import edit, published
@@ -64,7 +63,7 @@ def test_lavis_leaves_out_the_last_block(saved, tmp_path, monkeypatch):
     longer = tensors.eva_vit(tensors.VIT_LAYERS + 1)
     longer |= {k: v for k, v in tensors.eva_vit().items() if k not in ("norm", "head")}
     places = saved("minigpt5", "draft")
-    places["vision"] = str(files.save_lavis(tmp_path / "lavis", vit=longer))
+    places["vision"] = str(tensors.save_lavis(tmp_path / "lavis", vit=longer))
     tower = published("minigpt5", "draft", places).encoder.vision_model
     assert len(tower.encoder.layers) == tensors.VIT_LAYERS
     assert tower.post_layernorm.eps == 1e-5

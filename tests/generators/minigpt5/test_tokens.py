@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import json
 
-import minigpt5_helpers as files
-import minigpt5_tensors as tiny
+import minigpt5_helpers as tiny
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -55,7 +54,7 @@ def test_any_text_comes_back(text):
 
 @functools.cache
 def _sentencepiece() -> LlamaPieces:
-    return LlamaPieces.stored(files.TOKENIZER)
+    return LlamaPieces.stored(tiny.TOKENIZER)
 
 
 def test_both_spellings_of_the_mark_end_an_answer():

@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-import minigpt5_tensors as tiny
-import minigpt5_upstream_helpers as upstream
+import minigpt5_helpers as upstream
 import numpy as np
 import pytest
 import torch
@@ -58,10 +57,10 @@ def finetuned(run: int) -> str:
 def test_images_are_prepared_and_read_as_upstream(name, arrays, stage):
     mean, deviation = (torch.tensor(v).view(3, 1, 1) for v in (MEAN, DEVIATION))
     for fit in ("pad", "crop"):
-        ours = encoder_pixels(upstream.encoded(name), tiny.SIDE, fit)
+        ours = encoder_pixels(upstream.encoded(name), upstream.SIDE, fit)
         levels = (ours * deviation + mean) * 255
         assert np.array_equal(levels.round().numpy(), arrays[f"{fit}_{name}"])
-    pixels = encoder_pixels(upstream.encoded(name), tiny.SIDE, "pad")
+    pixels = encoder_pixels(upstream.encoded(name), upstream.SIDE, "pad")
     vectors = stage("minigpt5").encoder(pixels[None])[0]
     np.testing.assert_allclose(vectors, arrays[f"vectors_{name}"], atol=2e-5)
 
@@ -92,7 +91,7 @@ def test_answers_have_the_same_ids_states_and_text(run, arrays, answered):
     for question, (prompt, track) in enumerate(zip(prompts, tracks, strict=True)):
         case = f"{run}_{question}"
         assert [0, *track.ids] == arrays[f"ids_{case}"].tolist()
-        expected = arrays.get(f"states_{case}", np.zeros((0, 8, tiny.WIDTH)))
+        expected = arrays.get(f"states_{case}", np.zeros((0, 8, upstream.WIDTH)))
         # Upstream has no states for an image begun by the very last id.
         assert len(expected) <= len(track.images) <= len(expected) + 1
         for states, theirs in zip(track.images, expected, strict=False):
@@ -118,7 +117,7 @@ def test_conditioning_and_pixels(case, arrays, answered, render):
     run, question = map(int, case.split("_"))
     ours = render(run).mapped(torch.from_numpy(arrays[f"states_{case}"][0]))[0]
     np.testing.assert_allclose(ours, arrays[f"matrix_{case}"], atol=1e-5)
-    free = render(run).mapped(torch.zeros(8, tiny.WIDTH))[0]
+    free = render(run).mapped(torch.zeros(8, upstream.WIDTH))[0]
     np.testing.assert_allclose(free, arrays[f"free_{case}"], atol=1e-5)
     states = torch.stack(answered(run)[2][question].images[0])
     request = ImageRequest(payload=pack(states=states), seed=upstream.NOISE_SEED)
@@ -130,8 +129,13 @@ def test_conditioning_and_pixels(case, arrays, answered, render):
 
 def test_the_arrays_belong_to_these_weights():
     """A change of the frozen generators fails here, before anything else."""
-    stored = [tiny.vicuna(), tiny.stage_1(), tiny.stage_2(), tiny.stage_2(13)]
-    stored += [tiny.eva_vit(), tiny.lavis_qformer(), tiny.projection()]
+    stored = [
+        upstream.vicuna(),
+        upstream.stage_1(),
+        upstream.stage_2(),
+        upstream.stage_2(13),
+    ]
+    stored += [upstream.eva_vit(), upstream.lavis_qformer(), upstream.projection()]
     total = sum(v.double().sum().item() for tensors in stored for v in tensors.values())
     assert total == pytest.approx(WEIGHTS_SUM, abs=1e-6)
 
