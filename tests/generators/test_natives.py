@@ -248,7 +248,8 @@ def test_stages_share_settings_and_may_have_their_own(name):
     assert len({s.digest for s in system.stages}) == len(system.stages)
     assert {s.placement.num_gpus for s in system.stages} == {0}
     keyed = {key for s in system.stages for key in s.settings}
-    assert not {"device", "batch_size", "model", "revision", "language", "vision"} & keyed
+    named = {"model", "revision", "language", "vision", "projection", "diffusion"}
+    assert not {"device", "batch_size", *named} & keyed
 
 
 # Gigabytes of the drafting stages at one record, on GPUs of 80: weights with working

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from frozen import State, random_state, rotary, write_json
+from frozen import State, every, random_state, rotary, save_shards, write_json
 from paths import DATA
 from picture_helpers import smooth
 from safetensors.torch import save_file
@@ -206,8 +206,6 @@ def hub_config(
 ) -> dict[str, Any]:
     """`config.json` with the fields the Hub's modeling_emu.py reads."""
     return dict(language) | {
-        "architectures": ["EmuForCausalLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_emu.EmuForCausalLM"},
         "bos_token_id": 1,
         "d_model": vision.width,
         "eos_token_id": 2,
@@ -216,8 +214,6 @@ def hub_config(
         "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         "vision_config": {
-            "drop_path_rate": 0.0,
-            "eva_model_name": "eva-clip-E-14-plus",
             "head_width": vision.width // vision.heads,
             "image_size": vision.side,
             "layer_norm_eps": vision.norm_eps,
@@ -225,11 +221,7 @@ def hub_config(
             "mlp_ratio": vision.mlp_width / vision.width,
             "n_query": vision.queries,
             "patch_size": vision.patch,
-            "postnorm": True,
-            "qkv_bias": True,
-            "v_query": 64,
             "width": vision.width,
-            "xattn": True,
         },
         "vocab_size": rows,
     }
@@ -255,14 +247,7 @@ def save_chat(
     config = hub_config(vision, language, len(native["decoder.lm.lm_head.weight"]))
     write_json(folder / "config.json", config)
     state = hub_state(native | buffers(language))
-    names, where = sorted(state), {}
-    for i in range(3):
-        file = f"pytorch_model-0000{i + 1}-of-00003.bin"
-        part = {n: state[n].clone() for n in names[i::3]}
-        torch.save(part, folder / file)
-        where |= dict.fromkeys(part, file)
-    index = {"metadata": {"total_size": 0}, "weight_map": where}
-    write_json(folder / "pytorch_model.bin.index.json", index)
+    save_shards(folder, every(state, 3), "pytorch_model*.bin", ".bin.index.json")
     return folder
 
 
@@ -270,18 +255,11 @@ def save_gen(folder: Path, native: State, modules: Mapping[str, torch.nn.Module]
     """The layout of BAAI/Emu2-Gen: a folder for each component, in the variant bf16."""
     save_tokenizer(folder / "tokenizer", ADDED)
     encoder = folder / "multimodal_encoder"
-    encoder.mkdir(parents=True)
+    files = "model.bf16*.safetensors"
+    shards = every(hub_state(native), 2)
+    save_shards(encoder, shards, files, ".safetensors.index.bf16.json")
     config = hub_config(GEN_VISION, LANGUAGE, len(native["decoder.lm.lm_head.weight"]))
     write_json(encoder / "config.json", config)
-    state = hub_state(native)
-    names, where = sorted(state), {}
-    for i in range(2):
-        file = f"model.bf16-0000{i + 1}-of-00002.safetensors"
-        part = {n: state[n].contiguous() for n in names[i::2]}
-        save_file(part, encoder / file)
-        where |= dict.fromkeys(part, file)
-    index = {"metadata": {"total_size": 0}, "weight_map": where}
-    write_json(encoder / "model.safetensors.index.bf16.json", index)
     for name, module in modules.items():
         module.save_pretrained(folder / name, variant="bf16")
     save_scheduler(folder)

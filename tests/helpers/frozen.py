@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image as Pillow
+from safetensors.torch import save_file
 
 State = dict[str, torch.Tensor]
 Shape = tuple[int, ...]
@@ -144,6 +145,33 @@ def stable_diffusion(
     )
     pipeline.save_pretrained(folder)
     return folder
+
+
+def save_shards(
+    folder: Path, parts: Iterable[State], files: str, index: str = ".index.json"
+) -> None:
+    """Write a file for each part, named with its number, and what lies where.
+
+    `files` is a name with a star; `index` ends the name of the index.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    parts, where = list(parts), {}
+    for number, part in enumerate(parts, start=1):
+        file = files.replace("*", f"-{number:05}-of-{len(parts):05}")
+        stored = {name: value.clone() for name, value in part.items()}
+        if file.endswith(".safetensors"):
+            save_file(stored, folder / file)
+        else:
+            torch.save(stored, folder / file)
+        where |= dict.fromkeys(part, file)
+    about = {"metadata": {"total_size": 0}, "weight_map": where}
+    write_json(folder / (files.partition("*")[0].partition(".")[0] + index), about)
+
+
+def every(state: State, step: int) -> list[State]:
+    """As many parts, each of every so many names in their order."""
+    names = sorted(state)
+    return [{name: state[name] for name in names[i::step]} for i in range(step)]
 
 
 def picture(width: int, height: int, mode: str = "RGB") -> Pillow.Image:

@@ -132,21 +132,15 @@ def clip() -> State:
 
 
 OPT_CONFIG = {
-    "architectures": ["OPTForCausalLM"],
     "model_type": "opt",
-    "activation_function": "relu",
     "bos_token_id": 2,
     "eos_token_id": 2,
     "pad_token_id": 1,
-    "do_layer_norm_before": True,
-    "dropout": 0.1,
     "ffn_dim": FFN,
     "hidden_size": WIDTH,
     "max_position_embeddings": 2048,
     "num_attention_heads": HEADS,
     "num_hidden_layers": LAYERS,
-    "prefix": "</s>",
-    "torch_dtype": "float16",
     "word_embed_proj_dim": WIDTH,
 }
 CLIP_CONFIG = {
@@ -199,18 +193,11 @@ def save_own(folder: Path, tensors: State, companions: dict[str, Path]) -> None:
     ids = list(range(first, first + VOKENS))
     about = {
         "opt_version": str(companions["language"]),
-        "freeze_lm": True,
         "visual_encoder": str(companions["vision"]),
-        "freeze_vm": True,
         "n_visual_tokens": VISUAL,
         "ret_emb_dim": 16,
         "gen_emb_dim": OUT,
-        "text_emb_layers": [-1],
-        "text_fc_mode": "gill_mapper",
-        "ret_text_fc_mode": "linear",
         "num_tokens": VOKENS,
-        "num_clip_tokens": 77,
-        "share_ret_gen": True,
         "retrieval_token_idx": ids,
         "gen_token_idx": ids,
     }

@@ -16,11 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from frozen import Draws, State, rotary, stable_diffusion, write_json
+from frozen import Draws, State, every, rotary, save_shards, stable_diffusion, write_json
 from paths import DATA
 from picture_helpers import png
 from PIL import Image as Pillow
-from safetensors.torch import save_file
 
 from generators.document import Image, Request, Text, Turn
 
@@ -222,12 +221,9 @@ def save_model(folder: Path) -> Path:
 
 
 VICUNA_CONFIG = {
-    "architectures": ["LlamaForCausalLM"],
     "bos_token_id": 0,
     "eos_token_id": 1,
-    "hidden_act": "silu",
     "hidden_size": WIDTH,
-    "initializer_range": 0.02,
     "intermediate_size": INNER,
     "max_position_embeddings": CONTEXT,
     "model_type": "llama",
@@ -235,30 +231,15 @@ VICUNA_CONFIG = {
     "num_hidden_layers": LAYERS,
     "pad_token_id": -1,
     "rms_norm_eps": 1e-06,
-    "tie_word_embeddings": False,
     "torch_dtype": "float32",
-    "transformers_version": "4.29.0.dev0",
-    "use_cache": True,
     "vocab_size": PIECES,
 }
 
 
 def save_vicuna(folder: Path) -> Path:
     """The layout of Vision-CAIR/vicuna-7b: pickled shards, a slow tokenizer."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors, names = vicuna(), sorted(vicuna())
-    where = {
-        n: f"pytorch_model-0000{1 + (i % 2)}-of-00002.bin" for i, n in enumerate(names)
-    }
-    for file in sorted(set(where.values())):
-        torch.save({n: tensors[n] for n in names if where[n] == file}, folder / file)
-    index = {"metadata": {"total_size": 0}, "weight_map": where}
-    write_json(folder / "pytorch_model.bin.index.json", index)
+    save_shards(folder, every(vicuna(), 2), "pytorch_model*.bin", ".bin.index.json")
     write_json(folder / "config.json", VICUNA_CONFIG)
-    write_json(
-        folder / "generation_config.json",
-        {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 0},
-    )
     special = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
     write_json(folder / "special_tokens_map.json", special)
     write_json(
@@ -278,18 +259,10 @@ def save_lavis(folder: Path, vit: State | None = None) -> Path:
 
 def save_blip2(folder: Path) -> Path:
     """Three safetensors shards, of which the last holds nothing but T5."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = hugging_blip2()
-    t5 = [n for n in tensors if n.startswith("language_")]
-    own = sorted(set(tensors) - set(t5))
-    where = {n: f"model-0000{1 + (i % 2)}-of-00003.safetensors" for i, n in enumerate(own)}
-    where |= dict.fromkeys(t5, "model-00003-of-00003.safetensors")
-    for file in sorted(set(where.values())):
-        part = {n: tensors[n].contiguous() for n in where if where[n] == file}
-        save_file(part, folder / file)
-    write_json(
-        folder / "model.safetensors.index.json", {"metadata": {}, "weight_map": where}
-    )
+    state = hugging_blip2()
+    t5 = {n: state.pop(n) for n in list(state) if n.startswith("language_")}
+    files = "model*.safetensors"
+    save_shards(folder, [*every(state, 2), t5], files, ".safetensors.index.json")
     config = {
         "model_type": "blip-2",
         "num_query_tokens": QUERIES,

@@ -25,7 +25,7 @@ SIZES = {
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
     "vocab_size": 50,
-    "max_position_embeddings": 64,
+    "max_position_embeddings": 160,
 }
 
 
@@ -72,9 +72,9 @@ def begun(random, head: torch.Tensor, *lengths: int) -> list[torch.Tensor]:
 class Checked:
     """Streams with all that each was fed, against passes over it without a cache."""
 
-    def __init__(self, kind: str, seed: int, **options) -> None:
+    def __init__(self, kind: str, seed: int, context: int = 64, **options) -> None:
         self.model, self.random = decoder(kind), np.random.default_rng(seed)
-        self.streams = Streams(self.model, context=64, **options)
+        self.streams = Streams(self.model, context=context, **options)
         self.fed: dict[Stream, torch.Tensor] = {}
         self.places: dict[Stream, torch.Tensor] = {}
 
@@ -122,10 +122,12 @@ KINDS = pytest.mark.parametrize("kind", ["llama", "opt", "chameleon", "qwen2-vl"
 
 @KINDS
 def test_streams_join_and_leave_without_disturbing_others(kind):
-    checked = Checked(kind, seed=3)
+    """In a cache whose rows and columns grow on the way."""
+    checked = Checked(kind, seed=3, context=150)
     for step in range(30):
         if step % 3 == 0:
-            checked.open(some(checked.random, *checked.random.integers(1, 20, 2)))
+            longest = 20 + 3 * step
+            checked.open(some(checked.random, *checked.random.integers(1, longest, 2)))
         if len(checked.fed) > 4:
             leaving = int(checked.random.integers(len(checked.fed)))
             checked.close(list(checked.fed)[leaving])

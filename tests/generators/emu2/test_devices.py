@@ -35,15 +35,6 @@ def test_devices_hold_about_the_same(layers, size, rest, devices):
     assert max(held) <= max(fair, rest) + size * devices
 
 
-def test_the_published_chat_on_two_gpus():
-    """The first holds vision, embeddings and head as well: 4.8 of 36.9 billion."""
-    layers = layer_devices(60, 535_041_024, 4_800_000_000, 2)
-    assert layers.count(0) == pytest.approx(26, abs=1)
-    assert layer_devices(60, 535_041_024, 4_800_000_000, 1) == [0] * 60
-    four = layer_devices(60, 535_041_024, 4_800_000_000, 4)
-    assert [four.count(d) for d in range(4)] == pytest.approx([8, 17, 17, 17], abs=1)
-
-
 @pytest.mark.models
 def test_parameters_go_where_their_layer_is():
     sizes = config_of("emu2", tiny=False)

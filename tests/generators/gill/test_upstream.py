@@ -139,16 +139,8 @@ def test_pixels(arrays, render):
 
 def test_settings_of_the_runs_are_upstreams_own():
     """So the arrays test our defaults too, where those are upstream's."""
-    defaults = GillDraftSettings()
-    assert (defaults.ret_scale_factor, defaults.gen_scale_factor, defaults.temperature) == (
-        1.4,
-        1,
-        0,
-    )
-    assert (defaults.question, defaults.answer, defaults.newline) == (
-        "Q: ",
-        "\nA:",
-        "upstream",
-    )
-    assert defaults.truncate_caption
-    assert not defaults.trailing_text
+    own = GillDraftSettings()
+    factors = (own.ret_scale_factor, own.gen_scale_factor, own.temperature)
+    assert factors == (1.4, 1, 0)
+    assert (own.question, own.answer, own.newline) == ("Q: ", "\nA:", "upstream")
+    assert (own.truncate_caption, own.trailing_text) == (True, False)

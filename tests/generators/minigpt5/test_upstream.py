@@ -125,19 +125,3 @@ def test_conditioning_and_pixels(case, arrays, answered, render):
     theirs = arrays[f"pixels_{case}"].astype(int)
     assert np.abs(drawn.value.pixels.astype(int) - theirs).max() <= 1
     assert theirs.std() > 10
-
-
-def test_the_arrays_belong_to_these_weights():
-    """A change of the frozen generators fails here, before anything else."""
-    stored = [
-        upstream.vicuna(),
-        upstream.stage_1(),
-        upstream.stage_2(),
-        upstream.stage_2(13),
-    ]
-    stored += [upstream.eva_vit(), upstream.lavis_qformer(), upstream.projection()]
-    total = sum(v.double().sum().item() for tensors in stored for v in tensors.values())
-    assert total == pytest.approx(WEIGHTS_SUM, abs=1e-6)
-
-
-WEIGHTS_SUM = 139380.63087806277

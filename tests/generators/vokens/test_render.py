@@ -124,28 +124,3 @@ def test_settings_of_the_pipeline_alone():
     assert (alone.model, alone.revision) == ("them/sd", "abc")
     assert (alone.steps, alone.guidance, alone.height) == (7, 7.5, 512)
     assert (alone.dtype, alone.architecture) == ("float16", "sd15")
-
-
-def test_settings_of_prompts_are_refused():
-    for setting in ({"prompt_prefix": "mdjrny-v4 style"}, {"max_sequence_length": 77}):
-        with pytest.raises(ValueError, match="drawn from hidden states"):
-            VokenRenderSettings(model="us/native", diffusion="them/sd", **setting)
-
-
-class Rendering(VokenRenderSettings):
-    """A native model's own stage, as its settings declare it."""
-
-    stage = "rendering"
-    target = "nowhere:Rendering"
-
-
-def test_both_checkpoints_name_the_results(tmp_path):
-    for name in ("native", "sd", "other"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(name)
-    folders = {"model": str(tmp_path / "native"), "diffusion": str(tmp_path / "sd")}
-    first = Rendering(**folders).spec("r", "pretrained")
-    other = folders | {"diffusion": str(tmp_path / "other")}
-    assert first.identity.count("folder:") == 2
-    assert first.digest != Rendering(**other).spec("r", "pretrained").digest
-    assert "diffusion" not in first.settings
