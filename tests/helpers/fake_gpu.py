@@ -238,7 +238,7 @@ class _CpuGenerator(torch.Generator):
 
 _DONE_BY_DRIVER = (
     *("_lazy_init", "set_device", "synchronize", "empty_cache"),
-    *("set_rng_state", "manual_seed", "manual_seed_all"),
+    *("manual_seed", "manual_seed_all"),
 )
 _running: list[_Gpus] = []
 
@@ -256,9 +256,7 @@ def _of_driver(count: int) -> dict[str, Callable[..., Any]]:
         "is_bf16_supported": lambda *_, **__: True,
         "device_count": lambda: count,
         "current_device": lambda: 0,
-        "get_device_name": lambda *_: "a GPU of the tests",
         "get_device_capability": lambda *_: (9, 0),
-        "get_rng_state": lambda *_: torch.zeros(1, dtype=torch.uint8),
         **dict.fromkeys(_DONE_BY_DRIVER, nothing),
     }
 

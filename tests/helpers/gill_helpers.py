@@ -1,7 +1,8 @@
 """GILL's checkpoints, prompts and settings on which `gill_upstream.npz` holds results.
 
 The arrays were made by the original program (kohjingyu/gill@4600b71) with transformers
-4.30.2 and diffusers 0.17.1 on the files that `checkpoint` writes, in float32 on a CPU.
+4.30.2 and diffusers 0.17.1 on the weights that `checkpoint` writes, beside the further
+files that those versions want, in float32 on a CPU.
 Patched there: cuda, bfloat16 and float16; the repository of Stable Diffusion; the widths
 of the mapper and of its output, which it fixes at 512 and 768 (32 here); no decision
 model; and the random number of each sampled token, which is the first id whose cumulative
@@ -161,7 +162,6 @@ PREPROCESSOR = {
     "do_center_crop": True,
     "do_normalize": True,
     "do_resize": True,
-    "feature_extractor_type": "CLIPFeatureExtractor",
     "image_mean": [0.48145466, 0.4578275, 0.40821073],
     "image_std": [0.26862954, 0.26130258, 0.27577711],
     "resample": 3,
@@ -179,24 +179,20 @@ def checkpoint(folder: Path) -> dict[str, str]:
     }
     for place in folders.values():
         place.mkdir(parents=True)
-    save_own(folders["model"], own(), folders)
+    save_own(folders["model"])
     save_opt(folders["language"])
     save_clip(folders["vision"])
     save_diffusion(folders["diffusion"])
     return {name: str(place) for name, place in folders.items()}
 
 
-def save_own(folder: Path, tensors: State, companions: dict[str, Path]) -> None:
+def save_own(folder: Path) -> None:
     """The published files: `model_args.json`, `pretrained_ckpt.pth.tar`."""
-    torch.save({"state_dict": tensors}, folder / "pretrained_ckpt.pth.tar")
+    torch.save({"state_dict": own()}, folder / "pretrained_ckpt.pth.tar")
     first = len(vocabulary()[0]) + 1
     ids = list(range(first, first + VOKENS))
     about = {
-        "opt_version": str(companions["language"]),
-        "visual_encoder": str(companions["vision"]),
         "n_visual_tokens": VISUAL,
-        "ret_emb_dim": 16,
-        "gen_emb_dim": OUT,
         "num_tokens": VOKENS,
         "retrieval_token_idx": ids,
         "gen_token_idx": ids,
@@ -205,23 +201,13 @@ def save_own(folder: Path, tensors: State, companions: dict[str, Path]) -> None:
 
 
 def save_opt(folder: Path) -> None:
-    """As facebook/opt-6.7b: one pickle (two there), and a slow tokenizer's files."""
+    """As facebook/opt-6.7b: one pickle (two there), and a slow tokenizer's vocabulary."""
     ids, merges = vocabulary()
     write_json(folder / "config.json", OPT_CONFIG | {"vocab_size": len(ids) + 7})
     torch.save(opt(), folder / "pytorch_model.bin")
     write_json(folder / "vocab.json", ids)
     lines = ["#version: 0.2", *(" ".join(merge) for merge in merges)]
     (folder / "merges.txt").write_text("\n".join(lines) + "\n")
-    special = {n: _added("</s>") for n in ("bos_token", "eos_token", "unk_token")}
-    write_json(folder / "special_tokens_map.json", special | {"pad_token": _added("<pad>")})
-    about = {"add_bos_token": True, "add_prefix_space": False, "errors": "replace"}
-    about |= special | {"pad_token": _added("<pad>"), "tokenizer_class": "GPT2Tokenizer"}
-    write_json(folder / "tokenizer_config.json", about)
-
-
-def _added(name: str) -> dict[str, Any]:
-    flags = {"lstrip": False, "normalized": True, "rstrip": False, "single_word": False}
-    return {"content": name} | flags | {"__type": "AddedToken"}
 
 
 def save_clip(folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 The arrays were made by the original program
 (eric-ai-lab/MiniGPT-5@915ab17, transformers 4.31.0, peft 0.10.0, diffusers 0.27.2) on the
-files that `save_all` writes, in float32 on a CPU. Patched there: sizes of the ViT and of
+weights that `save_all` writes, in float32 on a CPU. Patched there: sizes of the ViT and of
 the Q-Former, paths, cuda and bfloat16, the ids of `###`, and the random number of each
 sampled id, which is the first whose cumulative probability exceeds it.
 

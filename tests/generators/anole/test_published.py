@@ -5,6 +5,7 @@ import json
 import anole_helpers as helpers
 import pytest
 import torch
+from natives import asked, published
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
@@ -12,7 +13,6 @@ from generators.anole import models
 from generators.anole.draft import AnoleDraft
 from generators.anole.render import AnoleRender
 from generators.decoding.payloads import unpack
-from generators.document import Request, Text, Turn
 from generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
@@ -22,31 +22,26 @@ GREEDY = {"text_greedy": True, "image_greedy": True}
 
 @pytest.fixture(scope="module")
 def taming():
-    return helpers.taming_tensors(helpers.VQ)
+    return helpers.taming_tensors()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, taming):
-    return helpers.save_hf(
-        tmp_path_factory.mktemp("hf") / "anole", helpers.language(), taming
-    )
+    place = tmp_path_factory.mktemp("hf") / "anole"
+    return helpers.save_hf(place, helpers.language(), taming)
 
 
 def drafting(folder, **settings) -> AnoleDraft:
-    options = {"device": "cpu", "dtype": "float32", "context": 200} | settings
-    return AnoleDraft(weights="pretrained", model=str(folder), **options)
+    return published("anole", "draft", {"model": str(folder)}, context=200, **settings)
 
 
-def question(words: str = "a small red boat", seed: int = 1) -> Request:
-    return Request((Turn("user", (Text(words),)),), seed)
+def rendering(folder) -> AnoleRender:
+    return published("anole", "render", {"model": str(folder)})
 
 
-def grids(outcome) -> list[list[int]]:
-    return [codes(r).ravel().tolist() for r in outcome.value.requests]
-
-
-def codes(request) -> torch.Tensor:
-    return unpack(request.payload, "codes")[0]
+def codes(outcomes) -> list[torch.Tensor]:
+    requests = [request for o in outcomes for request in o.value.requests]
+    return [unpack(request.payload, "codes")[0] for request in requests]
 
 
 def test_renderer_reads_only_the_shards_it_needs(folder, tmp_path, taming):
@@ -62,7 +57,7 @@ def test_renderer_reads_only_the_shards_it_needs(folder, tmp_path, taming):
     where = {k: "vq.safetensors" if k in vq else "absent.safetensors" for k in index}
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
     assert needed
-    AnoleRender(weights="pretrained", model=str(copy), device="cpu")
+    rendering(copy)
     with pytest.raises(CheckpointError, match=r"has no file 'absent\.safetensors'"):
         drafting(copy)
 
@@ -70,7 +65,7 @@ def test_renderer_reads_only_the_shards_it_needs(folder, tmp_path, taming):
 def test_vq_model_alone_renders_but_does_not_draft(tmp_path, taming):
     save_file(taming, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(helpers.VQ))
-    AnoleRender(weights="pretrained", model=str(tmp_path), device="cpu")
+    rendering(tmp_path)
     with pytest.raises(CheckpointError, match="VQ model only"):
         drafting(tmp_path)
 
@@ -79,7 +74,7 @@ def test_configs_may_leave_defaults_out(tmp_path, taming):
     vq = {k: v for k, v in helpers.VQ.items() if k not in ("in_channels", "attn_type")}
     del vq["double_latent"], vq["attn_resolutions"]
     folder = helpers.save_hf(tmp_path / "anole", helpers.language(), taming, vq)
-    AnoleRender(weights="pretrained", model=str(folder), device="cpu")
+    rendering(folder)
 
 
 def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
@@ -103,12 +98,13 @@ def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
             tensors[name] = moved
 
     moved = helpers.save_hf(tmp_path / "moved", shuffled, taming, change=change)
-    requests = [question("a small red boat"), question("then the river")]
+    requests = [asked("a small red boat"), asked("then the river")]
     usual = drafting(folder, **GREEDY)(requests)
     other = drafting(moved, **GREEDY)(requests)
     assert [o.value.text for o in usual] == [o.value.text for o in other]
-    assert [grids(o) for o in usual] == [grids(o) for o in other]
-    assert any(grids(o) for o in usual)
+    assert codes(usual)
+    pairs = zip(codes(usual), codes(other), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_picture_size_comes_from_the_config(tmp_path):
@@ -120,9 +116,8 @@ def test_picture_size_comes_from_the_config(tmp_path):
     folder = helpers.save_hf(
         tmp_path / "small", helpers.language(), helpers.taming_tensors(vq), vq
     )
-    outcomes = drafting(folder)([question(seed=s) for s in range(6)])
+    outcomes = drafting(folder)([asked("a small boat", seed=s) for s in range(6)])
     requests = [r for o in outcomes for r in o.value.requests]
-    assert {codes(r).shape for r in requests} == {(6, 6)}
-    render = AnoleRender(weights="pretrained", model=str(folder), device="cpu")
-    drawn = render(requests)
+    assert {c.shape for c in codes(outcomes)} == {(6, 6)}
+    drawn = rendering(folder)(requests)
     assert {d.value.pixels.shape for d in drawn} == {(24, 24, 3)}

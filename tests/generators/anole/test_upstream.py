@@ -57,21 +57,6 @@ def test_first_logits(arrays, draft):
         assert np.abs(logits[0].numpy() - arrays[f"logits_{i}"]).max() < 1e-4
 
 
-def test_first_logits_of_an_image(arrays, draft):
-    """Three streams, guidance, allow-list, temperature and top-p, in upstream's words."""
-    language, vocabulary = draft().language, draft().vocabulary
-    kept = {*vocabulary.image, vocabulary.bos, vocabulary.begin_image, vocabulary.end_image}
-    for i in range(3):
-        full = [*arrays[f"prompt_{i}"].tolist(), vocabulary.begin_image]
-        contexts = [full, [t for t in full if t in kept], [vocabulary.bos, full[-1]]]
-        a, b, c = next_logits(language.model, contexts)[:, list(vocabulary.image)]
-        mixed = (c + 1.2 * (b - c) + 3.0 * (a - b)) / draft().image.temperature
-        expected = arrays[f"image_logits_{i}"]
-        kept_there = np.isfinite(expected)
-        assert 1 < kept_there.sum() < 128
-        assert np.abs(mixed.numpy() - expected)[kept_there].max() < 2e-4
-
-
 def test_answers_are_the_same_ids(arrays, draft):
     stops, images = set(), 0
     for run, settings in enumerate(upstream.RUNS):

@@ -220,15 +220,6 @@ def test_tokens_of_images_stand_in_rows_and_columns(worth, monkeypatch):
             checked.close(list(checked.fed)[step - 1])
 
 
-def test_equal_features_of_images_of_other_shapes_are_not_shared(monkeypatch):
-    """As of two images of one colour, upright and across."""
-    monkeypatch.setattr(prefixes, "WORTH", 8)
-    checked = Checked("qwen2-vl", seed=9, axes=3)
-    (prompt,) = some(checked.random, 17)
-    checked.open([prompt] * 2, [placed(5, (4, 2), 4), placed(5, (2, 4), 4)])
-    checked.step()
-
-
 def test_what_is_shared_is_read_once():
     checked = Checked("llama", seed=6)
     (head,) = some(checked.random, 40)

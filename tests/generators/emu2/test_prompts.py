@@ -11,9 +11,7 @@ from generators.document import Document, Draft, ImageRequest, Request, Sample, 
 from generators.emu2.draft import chat_parts
 from generators.emu2.settings import (
     Emu2Composition,
-    Emu2ConditionSettings,
     Emu2DraftSettings,
-    Emu2RenderSettings,
     compose,
     fill_template,
 )
@@ -152,23 +150,6 @@ def test_wrong_settings_are_refused(overrides, field):
     with pytest.raises(UsageError) as raised:
         native("emu2", "tiny", overrides)
     assert field in str(raised.value)
-
-
-def test_what_enters_the_keys_and_upstreams_defaults():
-    chat = Emu2DraftSettings().keyed("pretrained")
-    assert set(chat) == {
-        *("context", "quantization", "template", "system_message", "strip_text", "dtype"),
-        *("continuation", "feed_images", "num_beams", "max_new_tokens", "min_new_tokens"),
-        *("length_penalty", "repetition_penalty"),
-    }
-    beams = ("num_beams", "length_penalty", "repetition_penalty")
-    assert [chat[name] for name in beams] == [5, -1, 1]
-    assert (chat["max_new_tokens"], chat["min_new_tokens"]) == (64, 0)
-    gen = set(Emu2ConditionSettings().keyed("pretrained"))
-    assert gen == {"context", "quantization", "strip_text", "dtype"}
-    drawn = Emu2RenderSettings().keyed("pretrained")
-    assert drawn["original_size"] == [1024, 1024]
-    assert (drawn["steps"], drawn["guidance"], drawn["height"]) == (50, 3.0, 1024)
 
 
 def test_a_plan_names_the_memory_and_gpus_of_each_stage():

@@ -141,14 +141,3 @@ def test_a_misfitting_unet_is_named(copied):
     (folder / "unet").rmdir()
     with pytest.raises(CheckpointError, match="unet"):
         published("emu2", "render", places)
-
-
-def test_scheduler_and_configs_of_both_layouts(stage):
-    hub, native = (
-        stage(layout, "render").drawer.pipeline for layout in ("emu2", "emu2/native")
-    )
-    assert hub.scheduler.config.timestep_spacing == "leading"
-    for name in ("unet", "vae"):
-        one, two = (getattr(p, name).config for p in (hub, native))
-        shared = {k: v for k, v in one.items() if not k.startswith("_")}
-        assert two.items() >= shared.items()

@@ -10,7 +10,6 @@ import torch
 from generators.decoding.drafting import Stop
 from generators.decoding.payloads import pack, unpack
 from generators.document import ImageRequest, Text
-from generators.gill.settings import GillDraftSettings
 
 pytestmark = pytest.mark.models
 
@@ -115,15 +114,6 @@ def test_conditioning(arrays, render):
     assert np.abs(ours - expected).max() < 1e-4
 
 
-def test_unconditional_branch_is_the_empty_prompt(arrays, render):
-    pipeline = render.drawer.pipeline
-    embeddings = torch.zeros(1, 77, upstream.OUT)
-    _, negative = pipeline.encode_prompt(
-        None, torch.device("cpu"), 1, True, prompt_embeds=embeddings
-    )
-    assert np.abs(negative[0].detach().numpy() - arrays["negative"]).max() < 1e-5
-
-
 def test_pixels(arrays, render):
     cases = [c for c in range(4) if f"picture_{c}" in arrays]
     states = [torch.from_numpy(arrays[f"states_{c}_2"][0]) for c in cases]
@@ -135,12 +125,3 @@ def test_pixels(arrays, render):
     for index, outcome in zip(cases, render(requests), strict=True):
         difference = outcome.value.pixels.astype(int) - arrays[f"picture_{index}"]
         assert np.abs(difference).max() <= 1
-
-
-def test_settings_of_the_runs_are_upstreams_own():
-    """So the arrays test our defaults too, where those are upstream's."""
-    own = GillDraftSettings()
-    factors = (own.ret_scale_factor, own.gen_scale_factor, own.temperature)
-    assert factors == (1.4, 1, 0)
-    assert (own.question, own.answer, own.newline) == ("Q: ", "\nA:", "upstream")
-    assert (own.truncate_caption, own.trailing_text) == (True, False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from natives import asked, tiny
+from natives import tiny
 
 from generators.decoding.drafting import NativePrompt, Stop
 
@@ -70,12 +70,3 @@ def test_an_end_id_ends_the_answer():
     (ended,) = tracks(1, **GREEDY, end_id=free.ids[2])
     assert ended.ids == free.ids[:3]
     assert ended.stop is Stop.END
-
-
-def test_the_leading_id_may_be_spelled():
-    outcomes = [
-        tiny("minigpt5", spell_leading_id=spelled)([asked("What?")])[0]
-        for spelled in (False, True)
-    ]
-    plain, spelled = (o.value.text for o in outcomes)
-    assert spelled == f"<unk>{plain}"

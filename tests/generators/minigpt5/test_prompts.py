@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 
 from generators.document import Image, Request, Text, Turn
 from generators.minigpt5.draft import prompt_parts
-from generators.minigpt5.settings import MiniGPT5DraftSettings, MiniGPT5RenderSettings
+from generators.minigpt5.settings import MiniGPT5DraftSettings
 from generators.minigpt5.vision import encoder_pixels, padded
 
 pytestmark = pytest.mark.models
@@ -125,12 +125,3 @@ def test_the_template_enters_the_key():
     assert MiniGPT5DraftSettings(finetuned="mmdialog").keyed("tiny")["request"] == " "
     rebuilt = MiniGPT5DraftSettings(**keyed, **defaults.options("tiny"))
     assert rebuilt.wording == defaults.wording
-
-
-def test_upstreams_defaults():
-    """`MiniGPT5_Model.generate` (model.py) and diffusers' pipeline of its time."""
-    draft, drawing = MiniGPT5DraftSettings(), MiniGPT5RenderSettings()
-    sampling = (draft.temperature, draft.top_k, draft.top_p, draft.repetition_penalty)
-    assert (*sampling, draft.max_new_tokens) == (1.0, 50, 0.9, 2.0, 256)
-    assert (drawing.guidance, drawing.steps, drawing.height) == (7.5, 50, 512)
-    assert drawing.safety_checker == "off"
