@@ -169,7 +169,6 @@ class GillLoop(OneByOne):
 
     def __init__(self, stage: GillDraft) -> None:
         self._stage = stage
-        self._language = stage.language
 
     def _answer(self, request: Request) -> Outcome[Draft]:
         prompt = self._stage.prompt(request)
@@ -198,7 +197,7 @@ class GillLoop(OneByOne):
 
     def _states(self, sequence: Tensor) -> Tensor:
         positions = torch.arange(len(sequence), device=sequence.device)
-        outputs = self._language.decoder(
+        outputs = self._stage.decoder(
             inputs_embeds=sequence[None],
             position_ids=positions[None],
             use_cache=False,
@@ -209,8 +208,8 @@ class GillLoop(OneByOne):
 
     def _sampled(self, state: Tensor, step: int, generator: torch.Generator) -> list[int]:
         """One id, or those of all image tokens."""
-        first, *others = self._language.tokens.vokens
-        logits = self._language.logits(state)
+        first, *others = self._stage.tokens.vokens
+        logits = self._stage.logits(state)
         logits[:, others] = -torch.inf
         for scale in self._stage.scales:
             if scale > 1:
@@ -230,7 +229,7 @@ class MiniGPT5Loop(OneByOne):
 
     def __init__(self, stage: MiniGPT5Draft) -> None:
         self._stage = stage
-        self._model = stage.language.model
+        self._model = stage.model
         self._table: Tensor = self._model.model.embed_tokens.weight
         self._vokens = self._table[list(stage.vocabulary.vokens)]
 

@@ -56,7 +56,7 @@ class AnoleDraft(InterleavedDraft[AnoleTrack]):
         self.vocabulary = ids = self.language.vocabulary
         self.image_tokens = self.codec.side**2
         self.each, self.leading = self.image_tokens + 2, (ids.bos,)
-        self._use(self.language.model.model, self.language.context, own.context)
+        self._use(self.language.model.model, own.context)
         self.text = Sampler(own.text_temperature, own.text_top_p, own.text_greedy)
         self.image = Sampler(own.image_temperature, own.image_top_p, own.image_greedy)
         text = sorted((ids.eos, *ids.text, ids.begin_image))

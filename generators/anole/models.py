@@ -78,8 +78,6 @@ class AnoleLanguage:
     """`ChameleonForConditionalGeneration` without its VQ model."""
     tokenizer: Tokenizer
     vocabulary: AnoleVocabulary
-    context: int
-    """Most tokens of a sequence."""
 
 
 def language_model(config: Any) -> Any:
@@ -139,7 +137,7 @@ def _published_language(
     model = language_model(config)
     checkpoint.fill_language(model, config, device, dtype)
     revived(model, config, device)
-    return AnoleLanguage(model, tokenizer, vocabulary, config.max_position_embeddings)
+    return AnoleLanguage(model, tokenizer, vocabulary)
 
 
 _TAMING = [
@@ -459,7 +457,7 @@ def random_language(
         dict(zip(marks, _SHARES[weights], strict=True)),
         [vocabulary.bos, *vocabulary.text[:30], *vocabulary.image[:30]],
     )
-    return AnoleLanguage(model, tokenizer, vocabulary, config.max_position_embeddings)
+    return AnoleLanguage(model, tokenizer, vocabulary)
 
 
 def random_config(sizes: Mapping[str, Any], ids: Mapping[str, int]) -> Any:

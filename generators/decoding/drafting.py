@@ -181,12 +181,12 @@ class InterleavedDraft(Drafting[TrackT]):
     mark = "<image>"
     """Stands for an image in the text that people read."""
 
-    def _use(self, decoder: Any, longest: int, requested: int | None = None) -> None:
-        """Write with a decoder of transformers, whose context is `longest`."""
+    def _use(self, decoder: Any, context: int | None = None) -> None:
+        """Write with a decoder of transformers; by default in all its context."""
         self.decoder = decoder
         self.table: Tensor = decoder.get_input_embeddings().weight
         self.device, self.dtype = self.table.device, self.table.dtype
-        self.context = context_of(requested, longest)
+        self.context = context_of(context, decoder.config.max_position_embeddings)
         """Most tokens of a prompt and its answer."""
 
     def prompt(self, request: Request) -> NativePrompt | Skip | Failure:

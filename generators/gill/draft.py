@@ -153,9 +153,9 @@ class GillDraft(InterleavedDraft[GillTrack]):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = GillDraftSettings(**settings)
-        self.language, self.vision = load_models(weights, own)
-        self.tokens, self.each = self.language.tokens, self.vision.tokens
-        self._use(self.language.decoder, self.language.context)
+        decoder, self.tokens, self.vision = load_models(weights, own)
+        self.each = self.vision.tokens
+        self._use(decoder)
         greedy = own.temperature == 0
         self.sampler = Sampler(own.temperature or 1.0, own.top_p, greedy)
         self.scales = (own.ret_scale_factor, own.gen_scale_factor)
@@ -190,12 +190,16 @@ class GillDraft(InterleavedDraft[GillTrack]):
         forced = {r: r.track.forced for r in records if r.track.stop is None}
         tokens = {r: token for r, token in forced.items() if token is not None}
         if free := [r for r, token in forced.items() if token is None]:
-            logits = self.language.logits(hidden[self._rows(free)])
+            logits = self.logits(hidden[self._rows(free)])
             self._scale_vokens(free, logits)
             tokens |= zip(free, self._sampled(self.sampler, logits, free), strict=True)
         for record, token in tokens.items():
             record.take(token)
         return tokens
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits (rows, ids) in float32 of states (rows, width)."""
+        return (hidden @ self.table.T).float()
 
     def _scale_vokens(self, records: Sequence[Record[GillTrack]], logits: Tensor) -> None:
         """Scale or forbid [IMG0], forbid the others, in place."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property, partial
 from statistics import NormalDist
 from typing import Any, Literal
@@ -57,27 +56,6 @@ _MAX_BATCH = 64
 """Maximum number of images in one pass through the tower."""
 
 
-@dataclass(frozen=True)
-class GillLanguage:
-    """A decoder that reads embeddings and writes ids."""
-
-    decoder: Any
-    """transformers' `OPTDecoder`."""
-    tokens: GillTokens
-    context: int
-    """The maximum length of a sequence, in tokens."""
-
-    @property
-    def embeddings(self) -> Tensor:
-        """(ids, width); they are also the output layer."""
-        weight: Tensor = self.decoder.embed_tokens.weight
-        return weight
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        """Return logits (rows, ids) in float32 of states (rows, width)."""
-        return (hidden @ self.embeddings.T).float()
-
-
 class GillVision:
     """Turns images into embeddings of the language model."""
 
@@ -116,8 +94,9 @@ class GillVision:
         return embedded.view(len(pixels), self.tokens, -1)
 
 
-GillModels = tuple[GillLanguage, GillVision]
-"""The models of the drafting stage."""
+GillModels = tuple[Any, GillTokens, GillVision]
+"""transformers' `OPTDecoder`, whose embeddings are also its output layer, its ids, and what
+reads images."""
 
 
 def vision_tower(config: Any) -> Any:
@@ -159,9 +138,9 @@ def _published(
     rows, config.vocab_size = config.vocab_size, tokens.size
     model = empty_model("AutoModel", config)
     fill_opt(model, opt, rows, tokens, put)
-    language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
-    language.embeddings[-len(added.vokens) :] = added.vokens.to(language.embeddings)
-    return language, vision
+    table = model.decoder.embed_tokens.weight
+    table[-len(added.vokens) :] = added.vokens.to(table)
+    return model.decoder, tokens, vision
 
 
 CHECKPOINT, ARGUMENTS = "pretrained_ckpt.pth.tar", "model_args.json"
@@ -321,23 +300,22 @@ def clip_processor(files: Files) -> Any:
 def random_models(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillModels:
     """Return seeded random models that write interleaved documents."""
     sizes = config_of("gill", tiny=weights == "tiny")
-    language = _random_language(sizes, device, dtype)
-    return language, _random_vision(sizes, device, dtype)
+    decoder, tokens = _random_language(sizes, device, dtype)
+    return decoder, tokens, _random_vision(sizes, device, dtype)
 
 
 def _random_language(
     sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
-) -> GillLanguage:
+) -> tuple[Any, GillTokens]:
     tokens = GillTokens(toy_tokenizer(sizes["vocabulary"]), sizes["vokens"])
     fields = sizes["language"] | {"vocab_size": tokens.size}
     config = configured("OPTConfig", fields, "gill.json")
     model = empty_model("AutoModel", config)
     randomised(model, device=device, dtype=dtype, seed=SEED)
-    language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
     made_up = BYTE_LEVEL.made_up_ids(tokens.tokenizer)
     words = sorted({*BYTE_LEVEL.ids(tokens.tokenizer), *made_up})
-    _steer(language, words, *_SHARES)
-    return language
+    _steer(model.decoder, tokens, words)
+    return model.decoder, tokens
 
 
 def _random_vision(
@@ -379,17 +357,17 @@ absolute value."""
 
 
 @torch.no_grad()
-def _steer(language: GillLanguage, words: Sequence[int], asks: float, ends: float) -> None:
+def _steer(decoder: Any, tokens: GillTokens, words: Sequence[int]) -> None:
     """Make a random OPT request images and end its answers now and then, even greedily.
 
     No layer changes channel 0 of the residual stream, so the tied embeddings read a bias
-    from it. Greedy text consists of `words`; after each, an image is requested with a
-    probability of about `asks`, and a newline is written with `ends`.
+    from it. Greedy text consists of `words`; after each, an image is requested and a
+    newline is written with about the probabilities of `_SHARES`.
     """
-    asking, ending = language.tokens.vokens[0], language.tokens.newline
-    table, decoder = language.embeddings, language.decoder
+    (asks, ends), table = _SHARES, decoder.embed_tokens.weight
+    asking, ending = tokens.vokens[0], tokens.newline
     _hold_channel(decoder)
-    context = table[torch.tensor([language.tokens.bos, *words[:60]], device=table.device)]
+    context = table[torch.tensor([tokens.bos, *words[:60]], device=table.device)]
     hidden: Tensor = decoder(inputs_embeds=context[None], use_cache=False)[0][0]
     decoder.final_layer_norm.weight[0] *= _LEVEL / hidden[:, 0].mean()
     noise = float((hidden @ table[list(words)].T).float().std())

@@ -183,11 +183,10 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = own = MiniGPT5DraftSettings(**settings)
-        self.language, self.encoder = load_models(weights, own)
-        self.vocabulary = self.language.vocabulary
+        self.model, self.vocabulary, self.encoder = load_models(weights, own)
         self.each = self.encoder.query_tokens.shape[1]
         self.leading = (self.vocabulary.bos,)
-        self._use(self.language.model.model, self.language.context, own.context)
+        self._use(self.model.model, own.context)
         self.sampler = Sampler(own.temperature, own.top_p, own.greedy, own.top_k)
 
     def _parts(self, request: Request) -> list[Piece]:
@@ -238,7 +237,7 @@ class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
 
     def _next_ids(self, records: list[_Record], states: Tensor) -> list[int]:
         """Return the next id of each record that writes text."""
-        logits = self.language.model.lm_head(states).float()
+        logits = self.model.lm_head(states).float()
         seen, penalty = seen_by(records), self.settings.repetition_penalty
         logits, begin = penalised(logits, seen, penalty), self.vocabulary.begin_image
         for row, record in zip(logits, records, strict=True):

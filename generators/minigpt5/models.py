@@ -60,19 +60,8 @@ they end the answer. Among the fifty ids that sampling keeps by default, they ar
 where there are many words."""
 
 
-@dataclass(frozen=True)
-class MiniGPT5Language:
-    """A language model that writes text and vokens."""
-
-    model: Any
-    """`LlamaForCausalLM`."""
-    vocabulary: MiniGPT5Vocabulary
-    context: int
-    """Maximum number of positions of a sequence."""
-
-
-MiniGPT5Models = tuple[MiniGPT5Language, ImageEncoder]
-"""The models of the drafting stage."""
+MiniGPT5Models = tuple[Any, MiniGPT5Vocabulary, ImageEncoder]
+"""A `LlamaForCausalLM` that writes text and vokens, its ids, and what reads images."""
 
 
 def load_models(weights: Weights, settings: MiniGPT5DraftSettings) -> MiniGPT5Models:
@@ -105,8 +94,7 @@ def _published(
     fill_vicuna(language, vicuna, config, put)
     stages.fill_language(language, put)
     revived(language, config, device)
-    longest = config.max_position_embeddings
-    return MiniGPT5Language(language, vocabulary, longest), encoder
+    return language, vocabulary, encoder
 
 
 STAGE_1 = "stage1_cc3m.ckpt"
@@ -266,8 +254,7 @@ def random_models(
     marks = (vocabulary.begin_image, pieces.id_of(_MARK_PIECE))
     shares = {m: s for m, s in zip(marks, _SHARES[weights], strict=True) if m is not None}
     steer(model, words, set(range(vocabulary.rows)) - set(words), shares, [*words][:40])
-    longest = config.max_position_embeddings
-    return MiniGPT5Language(model, vocabulary, longest), encoder
+    return model, vocabulary, encoder
 
 
 def llama_config(sizes: Mapping[str, Any], rows: int) -> Any:

@@ -88,7 +88,7 @@ def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
         token["id"] = int(new[token["id"]])
     text["added_tokens"].sort(key=lambda token: token["id"])
     shuffled = models.AnoleLanguage(
-        language.model, Tokenizer.from_str(json.dumps(text)), language.vocabulary, 4096
+        language.model, Tokenizer.from_str(json.dumps(text)), language.vocabulary
     )
 
     def change(tensors) -> None:

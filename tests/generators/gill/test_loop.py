@@ -110,7 +110,7 @@ def test_tokenizer_json_and_slow_files_agree(saved, tmp_path):
 def test_checkpoints_of_training_load_too(copied, stage):
     """Names have a prefix of parallel training; tables hold all embeddings, not 8 rows."""
     places, folder = copied("gill", "draft", "model")
-    usual = stage("gill").language.embeddings
+    usual = stage("gill").table
 
     def change(tensors) -> None:
         for name in list(tensors):
@@ -118,7 +118,7 @@ def test_checkpoints_of_training_load_too(copied, stage):
         tensors["module.model.input_embeddings.weight"] = usual.clone()
 
     edit(folder, "pretrained_ckpt.pth.tar", change)
-    assert torch.equal(published("gill", "draft", places).language.embeddings, usual)
+    assert torch.equal(published("gill", "draft", places).table, usual)
     about = json.loads((folder / "model_args.json").read_text())
     del about["gen_token_idx"]
     (folder / "model_args.json").write_text(json.dumps(about))

@@ -47,16 +47,17 @@ def test_images_are_prepared_as_upstream(name, arrays, draft):
 
 def test_prompts_and_first_logits(arrays, draft):
     """Ids, white space around image names, the BOS, and what images become."""
-    language = draft().language
     for index, ours in enumerate(draft().embed(prompts(draft()))):
         expected = arrays[f"prefix_{index}"]
         assert ours.shape == expected.shape
         assert np.abs(ours.numpy() - expected).max() < 1e-5
         positions = torch.arange(len(ours))[None]
-        hidden = language.decoder(
-            inputs_embeds=ours[None], position_ids=positions, use_cache=False
-        ).last_hidden_state
-        logits = language.logits(hidden[0, -1:])[0].detach().numpy()
+        hidden = (
+            draft()
+            .decoder(inputs_embeds=ours[None], position_ids=positions, use_cache=False)
+            .last_hidden_state
+        )
+        logits = draft().logits(hidden[0, -1:])[0].detach().numpy()
         finite = np.isfinite(arrays[f"logits_{index}"])
         assert (~finite).sum() == upstream.VOKENS - 1
         assert np.abs(logits - arrays[f"logits_{index}"])[finite].max() < 1e-4

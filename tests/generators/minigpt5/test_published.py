@@ -24,7 +24,7 @@ TABLES = [
 def test_stage_2_is_applied_to_stage_1(stage):
     """Tables of stage 2, and W + (16 / rank) B A in queries and values."""
     stored, base = tensors.stage_2(), tensors.vicuna()
-    model = stage("minigpt5").language.model
+    model = stage("minigpt5").model
     assert torch.equal(model.model.embed_tokens.weight, stored[TABLES[0]])
     assert torch.equal(model.lm_head.weight, stored[TABLES[1]])
     for i, layer in enumerate(model.model.layers):
@@ -40,7 +40,7 @@ def test_stage_2_is_applied_to_stage_1(stage):
 
 def test_stage_1_alone_and_the_layers_that_stage_2_leaves(stage):
     one, two = tensors.stage_1(), tensors.stage_2()
-    model = stage("minigpt5", finetuned="none").language.model
+    model = stage("minigpt5", finetuned="none").model
     assert torch.equal(
         model.model.embed_tokens.weight, one["model.llama_model.model.embed_tokens.weight"]
     )

@@ -77,7 +77,7 @@ def test_prompts_and_first_logits(run, arrays, answered):
             expected = arrays[f"prefix_{run}_{question}"]
             assert ours[:, ::4].shape == expected.shape
             np.testing.assert_allclose(ours[:, ::4], expected, atol=2e-5)
-        model = draft.language.model
+        model = draft.model
         with torch.inference_mode():
             hidden = model.model(inputs_embeds=ours[None]).last_hidden_state
             logits = model.lm_head(hidden[0, -1])
