@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import GenerationConfig, RepetitionPenaltyLogitsProcessor
 
 from generators.base import Failure, Skip, Weights
 from generators.content import unanswerable
@@ -114,8 +115,6 @@ class BeamSearch:
         self._config = self._generation_config(model)
 
     def _generation_config(self, model: Emu2) -> Any:
-        from transformers import GenerationConfig
-
         own = self._settings
         return GenerationConfig(
             do_sample=False,
@@ -161,8 +160,6 @@ class BeamSearch:
         Given in the `GenerationConfig`, it misses the first tokens of an answer:
         transformers 5.23 skips as many as the embedded prompt has of padding.
         """
-        from transformers import RepetitionPenaltyLogitsProcessor
-
         penalty = self._settings.repetition_penalty
         return [] if penalty == 1.0 else [RepetitionPenaltyLogitsProcessor(penalty)]
 

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from PIL import Image as Pillow
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
 
 from generators.base import Failure, Skip
 from generators.content import display_text
@@ -135,8 +136,6 @@ class Emu2Network(nn.Module):
     """The modules of a checkpoint, under the names of the native layout but for `lm`."""
 
     def __init__(self, vision: VisionSize, config: Any) -> None:
-        from transformers import AutoModelForCausalLM
-
         super().__init__()
         self.visual = VisionEncoder(vision)
         self.lm = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")

@@ -128,10 +128,8 @@ def _older(name: str) -> str:
 
 def _empty(name: str, config: Mapping[str, Any] | None) -> torch.nn.Module:
     """Return the module on the meta device, by its own configuration or the published."""
-    if config is None and name in DESIGN.modules:
-        return empty_module(DESIGN, name)
     if config is None:
-        return empty_module(DESIGNS["sd15"], name)
+        return empty_module(DESIGN if name in DESIGN.modules else DESIGNS["sd15"], name)
     with init_empty_weights(include_buffers=False):
         if name == "safety_checker":
             return KINDS[name](transformers.CLIPConfig(**config))  # type: ignore[no-any-return]
@@ -142,11 +140,10 @@ class SafetyChecker:
     """Stable Diffusion's checker, on the device of the setting of that name."""
 
     def __init__(self, model: Any, device: str) -> None:
-        from transformers import CLIPImageProcessor
-
         side = model.config.vision_config.image_size
         self._model = model.to(device_of(device))
-        self._processor = CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side)
+        size = {"shortest_edge": side}
+        self._processor = transformers.CLIPImageProcessor(size=size, crop_size=side)
 
     @torch.inference_mode()
     def blocks(self, pixels: npt.NDArray[np.uint8]) -> bool:

@@ -13,11 +13,13 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 import torch
+from accelerate import init_empty_weights
 from PIL import Image as Pillow
 from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import Tensor, nn
+from transformers import AutoModel, CLIPImageProcessorPil
 
-from generators.architectures import config_of, stored
+from generators.architectures import config_of
 from generators.base import Weights
 from generators.checkpoints import with_revision
 from generators.document import Image
@@ -31,7 +33,6 @@ from generators.loading.files import (
     in_pickle,
     read_json,
     section,
-    shape_of,
     stored_tensors,
 )
 from generators.loading.strict import (
@@ -101,9 +102,6 @@ reads images."""
 
 def vision_tower(config: Any) -> Any:
     """Return an empty `CLIPVisionModel`: parameters on the meta device, buffers real."""
-    from accelerate import init_empty_weights
-    from transformers import AutoModel
-
     with init_empty_weights(include_buffers=False):
         model = AutoModel.from_config(config, attn_implementation="sdpa")
     return model.eval().requires_grad_(False)
@@ -133,7 +131,10 @@ def _published(
     config = opt_config(opt)
     widths = (config.word_embed_proj_dim, tower.config.hidden_size)
     added = checkpoint.additions(*widths, put)
-    processor, visual = clip_processor(clip), checkpoint.argument("n_visual_tokens")
+    # With Pillow, as in upstream.
+    preprocessing = read_json(clip.need("preprocessor_config.json"))
+    processor = CLIPImageProcessorPil.from_dict(preprocessing)
+    visual = checkpoint.argument("n_visual_tokens")
     vision = GillVision(tower.to(device), processor, added.visual, visual)
     rows, config.vocab_size = config.vocab_size, tokens.size
     model = empty_model("AutoModel", config)
@@ -176,7 +177,7 @@ class GillCheckpoint:
         return read_json(self.files.need(ARGUMENTS))
 
     @cached_property
-    def _tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
         """By name, memory-mapped, without the prefix of parallel training."""
         tensors = in_pickle(self.files.need(CHECKPOINT), "state_dict")
         return {name.removeprefix("module."): t for name, t in tensors.items()}
@@ -184,10 +185,6 @@ class GillCheckpoint:
     def argument(self, name: str) -> int:
         """Return a count in `model_args.json`; CheckpointError where it is missing."""
         return count(self.arguments, name, f"{ARGUMENTS} of {self.source}")
-
-    def shape(self, name: str, rank: int) -> tuple[int, ...]:
-        """Return a tensor's shape; CheckpointError for a missing one or another rank."""
-        return shape_of(self._tensors, name, f"{CHECKPOINT} of {self.source}", rank)
 
     def additions(self, width: int, pooled: int, put: Put) -> Additions:
         """Return the image tokens' embeddings and the projection of images.
@@ -207,27 +204,11 @@ class GillCheckpoint:
         self.fill(module, layout, (MAPPER,), put)
         return module
 
-    def mapper_size(self) -> dict[str, int]:
-        """Return the mapper's dimensions, by the shapes of its tensors."""
-        width, states = self.shape(f"{MAPPER}.fc.weight", 2)
-        prefix = f"{MAPPER}.tfm.encoder.layers."
-        inside = (n.removeprefix(prefix) for n in self._tensors if n.startswith(prefix))
-        return {
-            "states": states,
-            "width": width,
-            "layers": len({name.partition(".")[0] for name in inside}),
-            # No file has the heads of `TextFcLayer` (gill/layers.py).
-            "heads": stored("gill")["mapper"]["heads"],
-            "inner": self.shape(f"{prefix}0.linear1.weight", 2)[0],
-            "queries": self.shape(f"{MAPPER}.query_embs", 3)[1],
-            "out": self.shape(f"{MAPPER}.model.weight", 2)[0],
-        }
-
     def fill(
         self, module: nn.Module, layout: Layout, others: tuple[str, ...], put: Put
     ) -> None:
         """Fill a part of the model strictly; `others` are the keys of other parts."""
-        unused, tensors = (*others, *RETRIEVAL), self._tensors.items()
+        unused, tensors = (*others, *RETRIEVAL), self.tensors.items()
         put(module, tensors, layout, source=self.source, tolerated=unused)
 
     def check_ids(self, tokens: GillTokens) -> None:
@@ -289,14 +270,6 @@ def fill_clip(tower: Any, files: Files, put: Put) -> None:
     put(tower, tensors, layout, source=source, tolerated=(f"{prefix}{unused}",))
 
 
-def clip_processor(files: Files) -> Any:
-    """Return the preprocessing of the published CLIP, with Pillow as in upstream."""
-    from transformers import CLIPImageProcessorPil
-
-    values = read_json(files.need("preprocessor_config.json"))
-    return CLIPImageProcessorPil.from_dict(values)
-
-
 def random_models(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillModels:
     """Return seeded random models that write interleaved documents."""
     sizes = config_of("gill", tiny=weights == "tiny")
@@ -321,8 +294,6 @@ def _random_language(
 def _random_vision(
     sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
 ) -> GillVision:
-    from transformers import CLIPImageProcessorPil
-
     config = configured("CLIPVisionConfig", sizes["vision"], "gill.json")
     tower = vision_tower(config)
     projected = sizes["visual_tokens"] * sizes["language"]["word_embed_proj_dim"]

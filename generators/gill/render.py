@@ -9,17 +9,24 @@ from typing import Any
 import torch
 from torch import nn
 
-from generators.architectures import config_of
+from generators.architectures import config_of, stored
 from generators.base import Weights
-from generators.gill.models import MAPPER, SEED, VISUAL, VOKENS, GillCheckpoint
+from generators.gill.models import (
+    CHECKPOINT,
+    MAPPER,
+    SEED,
+    VISUAL,
+    VOKENS,
+    GillCheckpoint,
+)
 from generators.gill.settings import GillRenderSettings
-from generators.loading.files import Files
+from generators.loading.files import Files, shape_of
 from generators.loading.strict import device_of, fill, randomised
 from generators.vokens.render import (
     VokenMapper,
     VokenRender,
     mapper_layout,
-    pre_norm_transformer,
+    stored_size,
 )
 
 
@@ -53,22 +60,23 @@ def empty_mapper(size: Mapping[str, int]) -> VokenMapper:
     """Return the mapper on the meta device; `size` as in `architectures/gill.json`."""
     width = size["width"]
     with torch.device("meta"):
-        return VokenMapper(
-            nn.Linear(size["states"], width),
-            pre_norm_transformer(width, size["heads"], size["layers"], size["inner"]),
-            (size["queries"], width),
-            nn.Linear(width, size["out"]),
-        )
+        first, last = nn.Linear(size["states"], width), nn.Linear(width, size["out"])
+        return VokenMapper(size, first, last)
 
 
 def _published(
     checkpoint: GillCheckpoint, device: torch.device
 ) -> tuple[VokenMapper, tuple[int, int]]:
-    size = checkpoint.mapper_size()
+    names = {"first": "fc", "transformer": "tfm", "queries": "query_embs"}
+    names = {part: f"{MAPPER}.{name}" for part, name in names.items()}
+    tensors, last = checkpoint.tensors, f"{MAPPER}.model"
+    source = f"{CHECKPOINT} of {checkpoint.source}"
+    size = stored_size(tensors, source, **names)
+    size["out"] = shape_of(tensors, f"{last}.weight", source, 2)[0]
+    # As in `TextFcLayer` (gill/layers.py).
+    size["heads"] = stored("gill")["mapper"]["heads"]
     mapper = empty_mapper(size)
-    names = {"first": "fc", "transformer": "tfm", "queries": "query_embs", "last": "model"}
-    stored = {part: f"{MAPPER}.{name}" for part, name in names.items()}
-    layout = mapper_layout(mapper, **stored)
     put = partial(fill, device=device, dtype=torch.float32)
+    layout = mapper_layout(mapper, **names, last=last)
     checkpoint.fill(mapper, layout, (VOKENS, VISUAL), put)
     return mapper, (checkpoint.argument("num_tokens"), size["states"])

@@ -13,7 +13,7 @@ from generators.architectures import config_of, stored
 from generators.base import Weights
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import architecture_of
-from generators.loading.files import Files, shape_of
+from generators.loading.files import Files
 from generators.loading.strict import device_of, fill, randomised
 from generators.minigpt5.models import STAGE_1, StageCheckpoints
 from generators.minigpt5.settings import MiniGPT5RenderSettings
@@ -22,7 +22,7 @@ from generators.vokens.render import (
     VokenMapper,
     VokenRender,
     mapper_layout,
-    pre_norm_transformer,
+    stored_size,
 )
 
 _SEED = 20_231_004
@@ -40,59 +40,41 @@ class MiniGPT5Render(VokenRender):
         render = MiniGPT5RenderSettings(**settings)
         device = device_of(render.device)
         if weights == "pretrained":
-            mapper, width = _published_mapper(render, device)
+            mapper = _published(render, device)
         else:
-            mapper, width = _random_mapper(render, weights == "tiny", device)
-        shape = (VOKENS, width)
+            mapper = empty_mapper(random_size(render, weights == "tiny"))
+            randomised(mapper, device=device, dtype=torch.float32, seed=_SEED)
+        shape = (VOKENS, mapper.get_parameter("first.0.weight").shape[1])
         super().__init__(render.drawing(), weights, mapper, shape, torch.zeros(shape))
 
 
-def empty_mapper(
-    width: int, out: int, layers: int, inner: int, queries: int
-) -> VokenMapper:
-    """Return the mapper on the meta device, from states of `width` to vectors of `out`."""
-    heads = stored("minigpt5")["mapper"]["heads"]
+def empty_mapper(size: Mapping[str, int]) -> VokenMapper:
+    """Return the mapper on the meta device; its width is that of what it gives."""
+    heads, width = stored("minigpt5")["mapper"]["heads"], size["width"]
     with torch.device("meta"):
-        first = nn.Sequential(nn.Linear(width, out), nn.GELU(), nn.Linear(out, out))
-        transformer = pre_norm_transformer(out, heads, layers, inner)
-        return VokenMapper(first, transformer, (queries, out))
+        layers = (nn.Linear(size["states"], width), nn.GELU(), nn.Linear(width, width))
+        return VokenMapper({**size, "heads": heads}, nn.Sequential(*layers))
 
 
-def _random_mapper(
-    settings: MiniGPT5RenderSettings, tiny: bool, device: torch.device
-) -> tuple[VokenMapper, int]:
+def random_size(settings: MiniGPT5RenderSettings, tiny: bool) -> dict[str, int]:
+    """Return the dimensions of a mapper for a language model and a UNet."""
     sizes = config_of("minigpt5", tiny=tiny)
     unet = DESIGNS[architecture_of(settings)].config("unet", tiny=tiny)
-    width, out = sizes["language"]["hidden_size"], unet["cross_attention_dim"]
-    layers, queries = sizes["mapper"]["layers"], sizes["mapper"]["queries"]
-    mapper = empty_mapper(width, out, layers, 4 * out, queries)
-    randomised(mapper, device=device, dtype=torch.float32, seed=_SEED)
-    return mapper, width
+    width, states = unet["cross_attention_dim"], sizes["language"]["hidden_size"]
+    return {**sizes["mapper"], "states": states, "width": width, "inner": 4 * width}
 
 
-def _published_mapper(
-    settings: MiniGPT5RenderSettings, device: torch.device
-) -> tuple[VokenMapper, int]:
+def _published(settings: MiniGPT5RenderSettings, device: torch.device) -> VokenMapper:
     stages = StageCheckpoints(Files(settings.model, settings.revision), settings.finetuned)
-    first, second = stages.stage_1(), stages.stage_2()
+    stored_1, stored_2 = stages.stage_1(), stages.stage_2()
     source = f"{STAGE_1} of {stages.files.describe()}"
-    mapper, width = _sized_mapper(first, source)
-    transformer = "llm_to_t2i_mapping"
-    names = {"first": "fc", "transformer": transformer, "queries": "t2i_decoder_prompt"}
-    layout = mapper_layout(mapper, **names)
+    names = {"transformer": "llm_to_t2i_mapping", "queries": "t2i_decoder_prompt"}
+    mapper = empty_mapper(stored_size(stored_1, source, first="fc.0", **names))
+    layout = mapper_layout(mapper, first="fc", **names)
     put = partial(fill, device=device, dtype=torch.float32, tolerated=("model",))
-    put(mapper, first.items(), layout, source=source)
-    if second is not None:
-        later = {k: p for k, p in layout.items() if k.startswith(f"{transformer}.")}
-        put(mapper, second.items(), later, source=stages.last_source)
-    return mapper, width
-
-
-def _sized_mapper(tensors: Mapping[str, Any], source: str) -> tuple[VokenMapper, int]:
-    """Return an empty mapper of the stored one's size, and the width of its states."""
-    layer = "llm_to_t2i_mapping.encoder.layers.{}.linear1.weight"
-    out, width = shape_of(tensors, "fc.0.weight", source, 2)
-    layers = sum(layer.format(i) in tensors for i in range(len(tensors)))
-    inner = shape_of(tensors, layer.format(0), source, 2)[0]
-    queries = shape_of(tensors, "t2i_decoder_prompt", source, 3)[1]
-    return empty_mapper(width, out, layers, inner, queries), width
+    put(mapper, stored_1.items(), layout, source=source)
+    if stored_2 is not None:
+        prefix = f"{names['transformer']}."
+        later = {k: place for k, place in layout.items() if k.startswith(prefix)}
+        put(mapper, stored_2.items(), later, source=stages.last_source)
+    return mapper

@@ -8,7 +8,7 @@ layers.py); MiniGPT-5 has the same parts in other sizes (arXiv:2310.02239, secti
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,7 @@ from generators.diffusion.placing import denoiser_of
 from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.errors import CheckpointError
+from generators.loading.files import shape_of
 from generators.loading.strict import Layout, Place
 from generators.pictures import Drawing
 
@@ -30,17 +31,13 @@ class VokenMapper(nn.Module):
     """Learned queries that read the vokens' states through an encoder and a decoder."""
 
     def __init__(
-        self,
-        first: nn.Module,
-        transformer: nn.Transformer,
-        queries: tuple[int, int],
-        last: nn.Module | None = None,
+        self, size: Mapping[str, int], first: nn.Module, last: nn.Module | None = None
     ) -> None:
-        """Take (queries, width of the transformer) as the shape of the queries."""
+        """Take dimensions as `stored_size` returns them."""
         super().__init__()
         self.first = first
-        self.transformer = transformer
-        self.queries = nn.Parameter(torch.empty(queries))
+        self.transformer = _pre_norm_transformer(size)
+        self.queries = nn.Parameter(torch.empty(size["queries"], size["width"]))
         self.last = last
 
     def forward(self, states: Tensor) -> Tensor:
@@ -50,13 +47,28 @@ class VokenMapper(nn.Module):
         return mapped if self.last is None else self.last(mapped)
 
 
-def pre_norm_transformer(width: int, heads: int, layers: int, inner: int) -> nn.Transformer:
-    """Return `layers` encoder and as many decoder layers, as in both models."""
+def _pre_norm_transformer(size: Mapping[str, int]) -> nn.Transformer:
+    width, layers = size["width"], size["layers"]
     with warnings.catch_warnings():
         # It says that nested tensors are off with norm_first, which is intended.
         warnings.filterwarnings("ignore", message="enable_nested_tensor")
-        sizes = (width, heads, layers, layers, inner)
+        sizes = (width, size["heads"], layers, layers, size["inner"])
         return nn.Transformer(*sizes, dropout=0.0, batch_first=True, norm_first=True)
+
+
+def stored_size(
+    tensors: Mapping[str, Any], source: str, *, first: str, transformer: str, queries: str
+) -> dict[str, int]:
+    """Return a stored mapper's dimensions but its heads, which no file has."""
+    width, states = shape_of(tensors, f"{first}.weight", source, 2)
+    layer = f"{transformer}.encoder.layers.{{}}.linear1.weight"
+    return {
+        "states": states,
+        "width": width,
+        "layers": sum(layer.format(i) in tensors for i in range(len(tensors))),
+        "inner": shape_of(tensors, layer.format(0), source, 2)[0],
+        "queries": shape_of(tensors, queries, source, 3)[1],
+    }
 
 
 def mapper_layout(

@@ -17,10 +17,10 @@ from natives import NATIVES, asked, drawings, edit, published, same_draft
 from picture_helpers import smooth
 
 from generators.architectures import config_of
-from generators.diffusion.designs import DESIGNS
 from generators.errors import CheckpointError
 from generators.loading.files import configured
 from generators.loading.strict import empty_model
+from generators.minigpt5.settings import MiniGPT5RenderSettings
 from generators.natives import native
 
 pytestmark = pytest.mark.models
@@ -512,8 +512,7 @@ def _minigpt5() -> tuple[int, int, int, int]:
     parts = (sizes["vision"], sizes["qformer"], sizes["queries"])
     with torch.device("meta"):
         encoder = vision.ImageEncoder(*parts, 4096)
-    out = DESIGNS["sd21"].config("unet", tiny=False)["cross_attention_dim"]
-    mapper = render.empty_mapper(4096, out, 4, 4 * out, 77)
+    mapper = render.empty_mapper(render.random_size(MiniGPT5RenderSettings(), tiny=False))
     tables, updates = 2 * 32_009 * 4096, 32 * 2 * 2 * 8 * 4096
     stage_1 = 4 * (tables + parameters(mapper))
     stage_2 = 4 * (tables + parameters(mapper.transformer) + updates)

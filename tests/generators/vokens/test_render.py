@@ -13,7 +13,7 @@ from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
 from generators.loading.strict import randomised
 from generators.minigpt5.settings import MiniGPT5RenderSettings
-from generators.vokens.render import VokenMapper, VokenRender, pre_norm_transformer
+from generators.vokens.render import VokenMapper, VokenRender
 from generators.vokens.settings import VokenRenderSettings
 
 pytestmark = pytest.mark.models
@@ -23,12 +23,8 @@ SHAPE = (8, 24)
 
 def mapper(out: int = 32) -> VokenMapper:
     with torch.device("meta"):
-        empty = VokenMapper(
-            nn.Linear(SHAPE[1], 16),
-            pre_norm_transformer(16, 4, 2, 32),
-            (77, 16),
-            nn.Linear(16, out),
-        )
+        size = {"width": 16, "heads": 4, "layers": 2, "inner": 32, "queries": 77}
+        empty = VokenMapper(size, nn.Linear(SHAPE[1], 16), nn.Linear(16, out))
     randomised(empty, device=torch.device("cpu"), dtype=torch.float32, seed=0)
     return empty
 
