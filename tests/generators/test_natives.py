@@ -217,7 +217,7 @@ def test_a_context_beyond_the_models_is_refused(name, stage):
 
 @models
 @each
-def test_dummy_weights_write_and_draw(name, monkeypatch):
+def test_dummy_weights_write_the_same_again(name, monkeypatch):
     """The code path of full size, at a size a CPU can hold."""
     from generators import architectures
 

@@ -172,7 +172,6 @@ def _vq_yaml() -> dict[str, Any]:
         "ch_mult": VQ["channel_multiplier"],
         "num_res_blocks": VQ["num_res_blocks"],
         "attn_resolutions": [],
-        "dropout": 0.0,
     }
     params = {
         "embed_dim": VQ["embed_dim"],

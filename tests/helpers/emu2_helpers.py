@@ -206,12 +206,8 @@ def hub_config(
 ) -> dict[str, Any]:
     """`config.json` with the fields the Hub's modeling_emu.py reads."""
     return dict(language) | {
-        "bos_token_id": 1,
         "d_model": vision.width,
-        "eos_token_id": 2,
-        "hidden_act": "silu",
         "pad_token_id": rows - 272,
-        "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         "vision_config": {
             "head_width": vision.width // vision.heads,

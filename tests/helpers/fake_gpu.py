@@ -96,9 +96,6 @@ class GpuTensor(torch.Tensor):
 
     __array__ = numpy
 
-    def __repr__(self) -> str:
-        return f"GpuTensor({self.values!r}, device='{self.device}')"
-
 
 class _Gpus(TorchDispatchMode):
     """Computes on the CPU what is asked of GPUs."""

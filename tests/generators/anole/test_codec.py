@@ -1,12 +1,11 @@
 """The VQ model and what it reads, against other programs and by hand."""
 
-import io
-
 import anole_helpers as helpers
 import numpy as np
 import pytest
 import torch
 from diffusers.loaders.single_file_utils import convert_ldm_vae_checkpoint
+from picture_helpers import png, saved
 from PIL import Image as Pillow
 
 from generators.anole.codec import Codec, centre_crop, encoder_input, on_white, vq_model
@@ -66,12 +65,6 @@ def test_unsupported_architectures_are_refused():
         vq_model(helpers.VQ | {"attn_resolutions": [16]})
 
 
-def stored(picture: Pillow.Image, **options) -> Image:
-    file = io.BytesIO()
-    picture.save(file, "PNG", **options)
-    return Image.of(file.getvalue())
-
-
 def noise(width: int, height: int, mode: str = "RGB") -> Pillow.Image:
     pixels = np.random.default_rng(0).integers(0, 256, (height, width, len(mode)))
     return Pillow.fromarray(pixels.astype(np.uint8), mode)
@@ -99,32 +92,32 @@ def test_shorter_side_then_centre_crop(size, scaled, corner):
 
 def test_transparency_is_blended_on_white_and_truncated():
     pixels = np.array([[[10, 200, 0, 255], [10, 200, 0, 0], [10, 200, 0, 100]]], np.uint8)
-    blended = np.asarray(on_white(stored(Pillow.fromarray(pixels, "RGBA"))))
+    blended = np.asarray(on_white(png(Pillow.fromarray(pixels, "RGBA"))))
     # (1 - 100 / 255) * 255 + 100 / 255 * v = 155 + v * 0.39: 158.9, 233.4, 155.
     assert blended.tolist() == [[[10, 200, 0], [255, 255, 255], [158, 233, 155]]]
     palette = Pillow.new("P", (2, 1))
     palette.putpalette([0, 0, 0, 50, 60, 70])
     palette.putpixel((1, 0), 1)
-    read = np.asarray(on_white(stored(palette, transparency=0)))
+    read = np.asarray(on_white(Image.of(saved(palette, "PNG", transparency=0))))
     assert read.tolist() == [[[255, 255, 255], [50, 60, 70]]]
     grey = Pillow.fromarray(np.array([[[40, 51]]], np.uint8), "LA")
-    assert np.asarray(on_white(stored(grey))).tolist() == [[[212, 212, 212]]]
+    assert np.asarray(on_white(png(grey))).tolist() == [[[212, 212, 212]]]
     opaque = noise(5, 4, "RGBA")
     opaque.putalpha(255)
     expected = np.asarray(opaque)[:, :, :3]
-    assert np.array_equal(np.asarray(on_white(stored(opaque))), expected)
+    assert np.array_equal(np.asarray(on_white(png(opaque))), expected)
 
 
 def test_rotated_images_stand_upright():
     exif = Pillow.Exif()
     exif[0x0112] = 6
     picture = noise(6, 4, "RGBA")
-    upright = on_white(stored(picture, exif=exif))
-    straight = on_white(stored(picture.transpose(Pillow.Transpose.ROTATE_270)))
+    upright = on_white(Image.of(saved(picture, "PNG", exif=exif)))
+    straight = on_white(png(picture.transpose(Pillow.Transpose.ROTATE_270)))
     assert upright.size == (4, 6)
     assert np.array_equal(np.asarray(upright), np.asarray(straight))
 
 
 def test_very_long_images_are_refused():
     with pytest.raises(PictureError, match="1 x 3000 pixels would become 512 x 1536000"):
-        encoder_input(stored(noise(1, 3000)), 512)
+        encoder_input(png(noise(1, 3000)), 512)
