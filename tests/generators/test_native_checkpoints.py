@@ -38,9 +38,8 @@ def test_layouts_of_one_model_give_the_same(layout, other, stage):
     name = layout
     short = {"emu2": {"max_new_tokens": 8}, "anole": {"context": 300}}.get(name, {})
     one, two = (stage(at, **short)(QUESTIONS) for at in (layout, other))
-    for a, b in zip(one, two, strict=True):
-        assert a.value.text.strip()
-        assert same_draft(a.value, b.value)
+    assert any(outcome.value.text.strip() for outcome in one)
+    assert all(same_draft(a.value, b.value) for a, b in zip(one, two, strict=True))
     drawn = []
     for at in (layout, other):
         condition = stage(at, "condition") if name == "emu2" else None

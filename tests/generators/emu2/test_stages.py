@@ -123,7 +123,9 @@ def test_unconditional_vectors_are_computed_once(monkeypatch):
 
 
 def test_answers_have_their_least_and_most_tokens():
-    questions = [asked(text) for text in ("A red house", "x", "river", "birds " * 9)]
+    contents = [("A red house",), ("x",), ("river",), ("Tell me about birds. " * 10,)]
+    contents += [(ONE, "What is it?"), (TWO, smooth(3), "then")]
+    questions = [asked(*content) for content in contents]
     short = tiny("emu2", max_new_tokens=30)(questions)
     longer = tiny("emu2", max_new_tokens=30, min_new_tokens=9)(questions)
     assert min(o.usage["output_tokens"] for o in short) < 9

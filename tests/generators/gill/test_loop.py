@@ -44,10 +44,11 @@ def test_an_image_waits_for_its_words():
 
 @pytest.mark.parametrize("room", [1, 7, 8, 11])
 def test_images_need_room_for_all_their_tokens(room):
-    stage = tiny("gill", num_words=20, gen_scale_factor=1e5)
+    settings = {"num_words": 20, "gen_scale_factor": 1e5, "newline": "never"}
+    stage = tiny("gill", **settings)
     frame = stage.prompt(asked("\x01"))
     long = asked("\x01" * (1 + stage.context - room - frame.length))
-    tokens, answer = track(long, num_words=20, gen_scale_factor=1e5)
+    tokens, answer = track(long, **settings)
     vokens = list(tokens.vokens)
     assert answer.ids[:8] == vokens if room >= 8 else not set(answer.ids) & set(vokens)
     assert (answer.stop, len(answer.ids)) == (Stop.CONTEXT, room)

@@ -23,7 +23,7 @@ VIST = (
 SHORT = {"system_prompt": "S", "request": "R"}
 
 
-def shown(request: Request, **settings) -> str:
+def shown(request: Request, /, **settings) -> str:
     parts = prompt_parts(request, MiniGPT5DraftSettings(**settings))
     return "".join("<ImageHere>" if isinstance(p, Image) else p for p in parts)
 
