@@ -45,7 +45,7 @@ class KeyValueRows:
         return new
 
     def begin_prefill(self, rows: Tensor) -> None:
-        """The next forward pass fills new `rows` (rows,) from column 0 on."""
+        """Let the next forward pass fill new `rows` (rows,) from column 0 on."""
         self._new_rows = rows
 
     def begin(
@@ -55,7 +55,7 @@ class KeyValueRows:
         rows: Tensor | None = None,
         same: int | None = None,
     ) -> None:
-        """The next forward pass adds tokens, which attend over the first `columns`.
+        """Let the next forward pass add tokens, which attend over the first `columns`.
 
         `positions` (rows, tokens) are their columns, in `rows` (rows,) or the first ones;
         `same` is the first of these where all rows have the same ones.
@@ -93,7 +93,7 @@ class KeyValueRows:
     def update(
         self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store new states (rows, heads, tokens, head size); the states to attend over."""
+        """Store states (rows, heads, tokens, head size); return those to attend over."""
         if layer_idx == len(self._layers):
             self._layers.append([self._empty(keys), self._empty(values)])
         layer = self._layers[layer_idx]
@@ -131,13 +131,13 @@ class KeyValueRows:
     is_compileable = False
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
-        """Tokens before the ones being computed."""
+        """Return the number of tokens before the ones being computed."""
         return 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """As `get_query_offset`; positions are always given."""
+        """Return the same; positions are always given."""
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        """Length and offset of the keys."""
+        """Return length and offset of the keys."""
         return query_length, 0

@@ -98,7 +98,7 @@ class NumberCheck(LogitsProcessor):  # type: ignore[misc]
         self._steps: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """The same scores (rows, vocabulary)."""
+        """Return the same scores (rows, vocabulary)."""
         self._steps.append(are_numbers(scores))
         return scores
 
