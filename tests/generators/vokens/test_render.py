@@ -5,6 +5,7 @@ import functools
 import numpy as np
 import pytest
 import torch
+from natives import EXACT, SMALL
 from torch import nn
 
 from generators.base import Result
@@ -30,14 +31,8 @@ def mapper(out: int = 32) -> VokenMapper:
 
 
 def drawing(**settings) -> DiffusionSettings:
-    required = {
-        "model": "here",
-        "architecture": "sd15",
-        "device": "cpu",
-        "dtype": "float32",
-    }
-    small = {"height": 64, "width": 64, "steps": 2, "guidance": 7.5}
-    return DiffusionSettings(**required | small | settings)
+    required = {"model": "here", "architecture": "sd15", **EXACT}
+    return DiffusionSettings(**required | SMALL | {"guidance": 7.5} | settings)
 
 
 @functools.cache
