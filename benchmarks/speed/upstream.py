@@ -89,7 +89,7 @@ class AnoleLoop(OneByOne):
     def _draw(self, track: AnoleTrack, generator: torch.Generator) -> None:
         """The codes of one image, guided by two further streams."""
         settings = self._stage.settings
-        weights = {"text": settings.guidance_text, "picture": settings.guidance_image}
+        guidance = {"text": settings.guidance_text, "image": settings.guidance_image}
         ids = sorted(self._vocabulary.image)
         permitted = torch.tensor(ids, device=self._device)
         cache = DynamicCache()
@@ -100,7 +100,7 @@ class AnoleLoop(OneByOne):
         mask = self._tensor([[0] * n + [1] * (longest - n) for n in pads])
         while track.mode is TokenMode.IMAGE:
             full, image, free = self._logits(fed, mask, cache)[:, permitted]
-            mixed = guided_logits(full, image, free, **weights)
+            mixed = guided_logits(full, image, free, **guidance)
             token = ids[int(self._stage.image.sample(mixed[None], [generator]))]
             track.take(token)
             fed = self._tensor([[token]] * 3)
