@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel
 
-from generators.base import WeightsName, imported
+from generators.base import Weights, WeightsName, imported
 from generators.errors import UsageError
 from generators.mini.resolve import as_mini, mini_settings
 from generators.names import unknown, with_overrides
-from generators.settings import with_small_batch
+from generators.settings import ModelSettings, with_small_batch
 from generators.system import System, with_stages
 
 NATIVE: dict[str, str] = {
@@ -36,6 +36,26 @@ def native(
         return make(weights, with_small_batch(overrides, weights), gpu_gib)
     with mini_settings(name, overrides) as settings:
         return with_stages(make("pretrained", settings, gpu_gib), as_mini)
+
+
+def interleaved(
+    name: str,
+    draft: ModelSettings,
+    render: ModelSettings,
+    most_images: str,
+    weights: Weights,
+    overrides: Mapping[str, Any],
+    gpu_gib: float,
+) -> System:
+    """Return the system draft -> render of a model; UsageError for unknown overrides.
+
+    `most_images` is the setting that limits the images of an answer.
+    """
+    stages = {"draft": draft, "render": render}
+    parts = part_settings(stages, overrides, f"models.{name}")
+    specs = {n: s.spec(f"{name}-{n}", weights, gpu_gib) for n, s in parts.items()}
+    most = getattr(parts["draft"], most_images)
+    return System(name=name, draft=specs["draft"], render=specs["render"], max_images=most)
 
 
 def part_settings(

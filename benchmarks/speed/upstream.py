@@ -14,19 +14,16 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from generators.anole.draft import AnoleDraft, AnolePrompt
-from generators.anole.loop import guided_logits
+from generators.anole.draft import AnoleDraft, guided_logits
 from generators.anole.tokens import AnoleTrack, TokenMode
 from generators.base import Outcome
+from generators.decoding.drafting import NativePrompt
 from generators.decoding.sampling import penalised
 from generators.decoding.texts import TextTrack
 from generators.document import Draft, ImageRequest, Payload, Request
 from generators.emu2.condition import ConditionMode, Emu2Condition
-from generators.emu2.reading import Emu2Prompt, embeddings
-from generators.gill.draft import GillDraft, GillPrompt
-from generators.gill.loop import GillTrack
-from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Prompt
-from generators.minigpt5.loop import MiniGPT5Track
+from generators.gill.draft import GillDraft
+from generators.minigpt5.draft import MiniGPT5Draft, MiniGPT5Track
 from scorers.internvl.prompts import JudgePrompt
 from scorers.internvl.stage import MmieScore
 
@@ -59,9 +56,9 @@ class AnoleLoop(OneByOne):
 
     def _answer(self, request: Request) -> Outcome[Draft]:
         prompt = self._stage.prompt(request)
-        if not isinstance(prompt, AnolePrompt):
+        if not isinstance(prompt, NativePrompt):
             return prompt
-        track = AnoleTrack(prompt.ids, self._vocabulary, self._stage.limits)
+        track = self._stage.track(prompt)
         generator = torch.Generator().manual_seed(request.seed or 0)
         while track.stop is None:
             match track.mode:
@@ -71,41 +68,40 @@ class AnoleLoop(OneByOne):
                     self._draw(track, generator)
                 case TokenMode.CLOSING:
                     track.take(self._vocabulary.end_image)
-        return self._stage.drafted(prompt, track)
+        return self._stage.result(prompt, track)
 
     def _write(self, track: AnoleTrack, generator: torch.Generator) -> None:
         """One run of text, up to an image's beginning or the end."""
-        rules, vocabulary = self._stage.rules, self._vocabulary
+        penalty, vocabulary = self._stage.settings.repetition_penalty, self._vocabulary
         ids = sorted((vocabulary.eos, *vocabulary.text, vocabulary.begin_image))
         permitted = torch.tensor(ids, device=self._device)
         cache = DynamicCache()
-        fed = torch.tensor([track.ids], device=self._device)
+        fed = torch.tensor([track.tokens], device=self._device)
         while track.stop is None and track.mode is TokenMode.TEXT:
             logits = self._logits(fed, torch.ones_like(fed), cache)[:, permitted]
             if not track.may_begin_image:
                 logits[:, ids.index(vocabulary.begin_image)] = -torch.inf
-            seen = torch.isin(permitted, torch.tensor(track.ids, device=self._device))
-            lowered = penalised(logits, seen[None], rules.repetition_penalty)
-            track.take(ids[int(rules.text.sample(lowered, [generator]))])
+            seen = torch.isin(permitted, torch.tensor(track.tokens, device=self._device))
+            lowered = penalised(logits, seen[None], penalty)
+            track.take(ids[int(self._stage.text.sample(lowered, [generator]))])
             fed = torch.tensor([track.ids[-1:]], device=self._device)
 
     def _draw(self, track: AnoleTrack, generator: torch.Generator) -> None:
         """The codes of one image, guided by two further streams."""
-        rules = self._stage.rules
+        settings = self._stage.settings
+        guidance = {"text": settings.guidance_text, "image": settings.guidance_image}
         ids = sorted(self._vocabulary.image)
         permitted = torch.tensor(ids, device=self._device)
         cache = DynamicCache()
-        streams = [track.ids, *track.guidance_prompts()]
+        streams = [track.tokens, *track.guidance_prompts()]
         longest = max(map(len, streams))
         pads = [longest - len(stream) for stream in streams]
         fed = self._tensor([[0] * n + [*s] for n, s in zip(pads, streams, strict=True)])
         mask = self._tensor([[0] * n + [1] * (longest - n) for n in pads])
         while track.mode is TokenMode.IMAGE:
             full, image, free = self._logits(fed, mask, cache)[:, permitted]
-            mixed = guided_logits(
-                full, image, free, text=rules.guidance_text, picture=rules.guidance_image
-            )
-            token = ids[int(rules.image.sample(mixed[None], [generator]))]
+            mixed = guided_logits(full, image, free, **guidance)
+            token = ids[int(self._stage.image.sample(mixed[None], [generator]))]
             track.take(token)
             fed = self._tensor([[token]] * 3)
             mask = torch.cat([mask, mask.new_ones(3, 1)], dim=1)
@@ -146,10 +142,10 @@ class Emu2Loop(Emu2Condition):
         each = (Emu2Condition.__call__(self, [one]) for one in inputs)
         return [outcome for outcomes in each for outcome in outcomes]
 
-    def _vectors(self, prompts: Sequence[Emu2Prompt], mode: ConditionMode) -> Tensor:
+    def _vectors(self, prompts: Sequence[NativePrompt], mode: ConditionMode) -> Tensor:
         if mode == "autoencoding":
             return super()._vectors(prompts, mode)
-        return torch.stack([self._regressed(p) for p in embeddings(self.model, prompts)])
+        return torch.stack([self._regressed(p) for p in self.model.embeddings(prompts)])
 
     def _regressed(self, prompt: Tensor) -> Tensor:
         """Vectors (queries, width) that follow one prompt (positions, hidden)."""
@@ -173,15 +169,14 @@ class GillLoop(OneByOne):
 
     def __init__(self, stage: GillDraft) -> None:
         self._stage = stage
-        self._language = stage.language
 
     def _answer(self, request: Request) -> Outcome[Draft]:
         prompt = self._stage.prompt(request)
-        if not isinstance(prompt, GillPrompt):
+        if not isinstance(prompt, NativePrompt):
             return prompt
         (embedded,) = self._stage.embed([prompt])
         ids, states = self._written(embedded, request.seed or 0)
-        track = GillTrack(len(embedded), self._language.tokens, self._stage.limits)
+        track = self._stage.track(prompt)
         for token, state in zip(ids, states, strict=True):
             track.take(token)
             track.read(state)
@@ -194,15 +189,15 @@ class GillLoop(OneByOne):
         generator = torch.Generator().manual_seed(seed)
         sequence = prompt
         ids: list[int] = []
-        for step in range(self._stage.limits.words):
+        for step in range(self._stage.settings.num_words):
             new = self._sampled(self._states(sequence)[-1:], step, generator)
             ids += new
-            sequence = torch.cat([sequence, self._language.embed(new)])
+            sequence = torch.cat([sequence, self._stage.embeddings(new)])
         return ids, self._states(sequence)[len(prompt) :]
 
     def _states(self, sequence: Tensor) -> Tensor:
         positions = torch.arange(len(sequence), device=sequence.device)
-        outputs = self._language.decoder(
+        outputs = self._stage.decoder(
             inputs_embeds=sequence[None],
             position_ids=positions[None],
             use_cache=False,
@@ -213,15 +208,15 @@ class GillLoop(OneByOne):
 
     def _sampled(self, state: Tensor, step: int, generator: torch.Generator) -> list[int]:
         """One id, or those of all image tokens."""
-        rules, (first, *others) = self._stage.rules, self._language.tokens.vokens
-        logits = self._language.logits(state)
+        first, *others = self._stage.tokens.vokens
+        logits = self._stage.logits(state)
         logits[:, others] = -torch.inf
-        for scale in rules.scales:
+        for scale in self._stage.scales:
             if scale > 1:
                 logits[:, first] = logits[:, first].abs() * scale
-        if step < self._stage.limits.min_words:
+        if step < self._stage.settings.min_word_tokens:
             logits[:, first] = -torch.inf
-        token = int(rules.sampler.sample(logits, [generator]))
+        token = int(self._stage.sampler.sample(logits, [generator]))
         return [first, *others] if token == first else [token]
 
 
@@ -234,23 +229,21 @@ class MiniGPT5Loop(OneByOne):
 
     def __init__(self, stage: MiniGPT5Draft) -> None:
         self._stage = stage
-        self._model = stage.writer.language
+        self._model = stage.model
         self._table: Tensor = self._model.model.embed_tokens.weight
         self._vokens = self._table[list(stage.vocabulary.vokens)]
 
     def _answer(self, request: Request) -> Outcome[Draft]:
         prompt = self._stage.prompt(request)
-        if not isinstance(prompt, MiniGPT5Prompt):
+        if not isinstance(prompt, NativePrompt):
             return prompt
         (fed,) = self._stage.embed([prompt])
-        track = MiniGPT5Track(len(fed), self._stage.vocabulary, self._stage.limits)
+        track = self._stage.track(prompt)
         generator = torch.Generator().manual_seed(prompt.seed)
         cache = DynamicCache()
         while track.stop is None:
             states = self._states(fed, cache)
-            if track.drawing:
-                for state in states[:-1]:
-                    track.collect(state)
+            track.collect(states[:-1])
             if track.stop is None:
                 fed = self._next(track, states[-1], generator)
         return self._stage.result(prompt, track)
@@ -266,17 +259,18 @@ class MiniGPT5Loop(OneByOne):
         self, track: MiniGPT5Track, state: Tensor, generator: torch.Generator
     ) -> Tensor:
         """Take the next id; what it is fed as (positions, width)."""
-        rules, begin = self._stage.rules, self._stage.vocabulary.begin_image
+        settings, begin = self._stage.settings, self._stage.vocabulary.begin_image
         logits = self._model.lm_head(state)[None].float()
         generated = torch.zeros_like(logits, dtype=torch.bool)
-        generated[0, [rules.leading_id, *track.ids]] = True
-        logits = penalised(logits, generated, rules.repetition_penalty)
+        generated[0, [settings.leading_id, *track.ids]] = True
+        logits = penalised(logits, generated, settings.repetition_penalty)
         if track.must_begin_image:
             logits[0, :begin], logits[0, begin + 1 :] = -torch.inf, -torch.inf
         elif not track.may_begin_image:
             logits[0, begin] = -torch.inf
-        token = int(rules.sampler.sample(logits, [generator]))
-        track.take(token, state)
+        token = int(self._stage.sampler.sample(logits, [generator]))
+        track.take(token)
+        track.collect([state])
         return self._vokens if token == begin else self._table[[token]]
 
 

@@ -1,7 +1,7 @@
-"""Pictures to VQ codes and back, and how a draft hands the codes to its renderer.
+"""Images to VQ codes and back.
 
 `diffusers.VQModel` in float32, whatever the language model runs in: in bfloat16 about one
-code in twenty changes. Pictures are prepared by the rule of `ImageTokenizer`
+code in twenty changes. Images are prepared by the rule of `ImageTokenizer`
 (image_tokenizer.py of GAIR-NLP/anole): blend on white and truncate, shorter side to the
 resolution by Lanczos with both sides rounded, centre crop, scale to [-1, 1]. Hugging
 Face's processor truncates the long side and scales otherwise.
@@ -19,20 +19,18 @@ import numpy.typing as npt
 import torch
 from PIL import Image as Pillow
 from PIL import ImageOps
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 from torch import Tensor
 
-from generators.document import Image, Payload
+from generators.document import Image
 from generators.errors import CheckpointError
 from generators.pictures import MAX_PIXELS, PictureError, decode
 
 
 def encoder_input(image: Image, resolution: int) -> torch.Tensor:
-    """What the encoder reads: (3, resolution, resolution), float32 in [-1, 1].
+    """Return the encoder's input: (3, resolution, resolution), float32 in [-1, 1].
 
-    Raises PictureError for what `decode` refuses, and for pictures so long that they
-    would exceed MAX_PIXELS once their shorter side has `resolution` pixels.
+    Raises PictureError for what `decode` refuses, and for images so long that they would
+    exceed MAX_PIXELS once their shorter side has `resolution` pixels.
     """
     picture = centre_crop(on_white(image), resolution)
     values = np.asarray(picture) / 255.0 * 2 - 1
@@ -40,7 +38,7 @@ def encoder_input(image: Image, resolution: int) -> torch.Tensor:
 
 
 def on_white(image: Image) -> Pillow.Image:
-    """The picture as RGB; transparency is blended on white and truncated to 8 bits."""
+    """Return the image as RGB; transparency is blended on white and truncated to 8 bits."""
     opaque = decode(image)
     layered = _rgba(image)
     if layered is None or (layered[:, :, 3] == 255).all():
@@ -51,7 +49,7 @@ def on_white(image: Image) -> Pillow.Image:
 
 
 def _rgba(image: Image) -> npt.NDArray[np.uint8] | None:
-    """The upright picture with its transparency; None where it has none."""
+    """Return the upright image with its transparency; None where it has none."""
     picture: Pillow.Image = Pillow.open(io.BytesIO(image.read()))
     layered = picture.mode in ("RGBA", "LA", "PA", "RGBa", "La")
     if not layered and (picture.mode != "P" or "transparency" not in picture.info):
@@ -63,7 +61,7 @@ def _rgba(image: Image) -> npt.NDArray[np.uint8] | None:
 
 
 def centre_crop(picture: Pillow.Image, resolution: int) -> Pillow.Image:
-    """The centre square of the picture, scaled to `resolution` pixels a side."""
+    """Return the centre square of the image, scaled to `resolution` pixels a side."""
     scale = resolution / min(picture.size)
     width, height = (round(scale * side) for side in picture.size)
     if width * height > MAX_PIXELS:
@@ -77,7 +75,7 @@ def centre_crop(picture: Pillow.Image, resolution: int) -> Pillow.Image:
 
 
 def vq_model(config: Mapping[str, Any]) -> Any:
-    """An empty `diffusers.VQModel` for the `vq_config` of a Chameleon checkpoint."""
+    """Return an empty `diffusers.VQModel` for a Chameleon checkpoint's `vq_config`."""
     from diffusers import VQModel
 
     if config.get("attn_resolutions") or config.get("double_latent"):
@@ -102,55 +100,51 @@ def vq_model(config: Mapping[str, Any]) -> Any:
 
 
 class Codec:
-    """A VQ model: pictures to grids of codes and back."""
+    """A VQ model: images to grids of codes and back."""
 
     def __init__(self, model: Any, config: Mapping[str, Any]) -> None:
         self._model = model.eval()
+        self._device = next(model.parameters()).device
         for attention in model.decoder.mid_block.attentions:
             attention.register_forward_hook(_contiguous)
         self.resolution: int = config["resolution"]
-        """Pixels along a side of a picture."""
+        """Pixels along a side of an image."""
         levels = len(config["channel_multiplier"])
         self.side: int = self.resolution // 2 ** (levels - 1)
-        """Codes along a side of a picture."""
+        """Codes along a side of an image."""
         self.size: int = config["num_embeddings"]
         """Entries of the codebook."""
 
     @torch.inference_mode()
     def encode(self, pixels: Tensor) -> npt.NDArray[np.int32]:
-        """Codes (height, width) of one picture (3, resolution, resolution) in [-1, 1]."""
+        """Return codes (side, side) of one image (3, resolution, resolution) in [-1, 1]."""
         with _full_precision():
             latents = self._model.encode(pixels[None].to(self._device)).latents
             _, _, (_, _, codes) = self._model.quantize(latents)
-        return _as_int32(codes.view(self.side, self.side))
+        grid: npt.NDArray[np.int32] = codes.to("cpu", torch.int32).numpy()
+        return grid.reshape(self.side, self.side)
 
     @torch.inference_mode()
-    def decode(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
-        """Pixels (batch, height, width, 3) of codes (batch, side, side).
+    def decode(self, codes: Tensor) -> npt.NDArray[np.uint8]:
+        """Return pixels (batch, height, width, 3) of codes (batch, side, side).
 
         Values are clamped to [-1, 1] and truncated, not rounded, to 8 bits, as upstream
         does (`_pil_from_chw_tensor`, image_tokenizer.py).
         """
         scaled = (self.values(codes).clamp(-1, 1) + 1) / 2 * 255
-        pixels: npt.NDArray[np.uint8] = (
-            scaled.permute(0, 2, 3, 1).to("cpu", torch.uint8).numpy()
-        )
-        return pixels
+        pixels = scaled.permute(0, 2, 3, 1).to("cpu", torch.uint8)
+        values: npt.NDArray[np.uint8] = pixels.numpy()
+        return values
 
     @torch.inference_mode()
-    def values(self, codes: npt.NDArray[np.int32]) -> Tensor:
-        """The decoder's output for codes: (batch, 3, height, width), about [-1, 1]."""
-        grids = torch.from_numpy(codes.astype(np.int64)).to(self._device)
+    def values(self, codes: Tensor) -> Tensor:
+        """Return the decoder's output of codes: (batch, 3, height, width), near [-1, 1]."""
+        grids = codes.long().to(self._device)
         shape = (len(codes), self.side, self.side, self._model.config.vq_embed_dim)
         with _full_precision():
             decoded = self._model.decode(grids, force_not_quantize=True, shape=shape)
         sample: Tensor = decoded.sample
         return sample
-
-    @property
-    def _device(self) -> torch.device:
-        device: torch.device = next(self._model.parameters()).device
-        return device
 
 
 def _full_precision() -> Any:
@@ -161,33 +155,9 @@ def _full_precision() -> Any:
 
 
 def _contiguous(module: torch.nn.Module, inputs: Any, output: Tensor) -> Tensor:
-    """The attention's output in contiguous memory.
+    """Return the attention's output in contiguous memory.
 
     Otherwise it is channels-last, and torch's GroupNorm of such a batch on a CPU sums with
-    errors of up to 5e-4 in the decoded values, against 2e-5 of a picture alone.
+    errors of up to 5e-4 in the decoded values, against 2e-5 of an image alone.
     """
     return output.contiguous()
-
-
-def _as_int32(codes: Tensor) -> npt.NDArray[np.int32]:
-    return codes.to("cpu", torch.int32).numpy()
-
-
-CODES = "codes"
-"""Name of the tensor in a payload: (height, width), int32."""
-
-Codes = npt.NDArray[np.int32]
-
-
-def pack_codes(codes: Codes) -> Payload:
-    """A grid of codes as safetensors."""
-    return Payload.of(save({CODES: np.ascontiguousarray(codes, dtype=np.int32)}))
-
-
-def unpack_codes(payload: Payload) -> Codes:
-    """The grid of codes; ValueError if the payload holds none."""
-    try:
-        codes: Codes = load(payload.read())[CODES]
-    except (SafetensorError, KeyError) as error:
-        raise ValueError(f"the payload holds no tensor {CODES!r}: {error}") from None
-    return codes.astype(np.int32)

@@ -1,167 +1,171 @@
-"""The drafting stage of Anole: a question in, text and the VQ codes of pictures out."""
+"""The drafting stage of Anole: a question in, text and the VQ codes of images out.
+
+Records that write text and records that draw share every forward pass; finished ones
+leave. A record's text keeps its cache through an image; the two guidance streams of an
+image are open from its first code to its last. Upstream runs one record at a time and
+rebuilds its cache at each switch (`Generator`, chameleon.py of GAIR-NLP/anole).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
+from torch import Tensor
 
-from generators.anole.codec import encoder_input, pack_codes
-from generators.anole.loop import AnoleInterleaver, AnoleRules
+from generators.anole.codec import encoder_input
 from generators.anole.models import load_codec, load_language
 from generators.anole.settings import AnoleDraftSettings
-from generators.anole.tokens import AnoleLimits, AnoleTrack, TokenMode, split_runs
-from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import answered, unanswerable
-from generators.decoding.sampling import NO_NUMBERS, Sampler
-from generators.document import Draft, Image, ImageRequest, Request, Text
-from generators.loading.strict import device_of
-from generators.overflow import SCORES, no_numbers
-from generators.pictures import PictureError
+from generators.anole.tokens import AnoleTrack, TokenMode
+from generators.base import Weights
+from generators.decoding.drafting import (
+    InterleavedDraft,
+    NativePrompt,
+    Piece,
+    Record,
+    Segment,
+    pieces_of,
+    seen_by,
+)
+from generators.decoding.payloads import pack
+from generators.decoding.sampling import Sampler, penalised
+from generators.decoding.streams import Streams
+from generators.document import Image, ImageRequest, Request, Text
+
+_Record = Record[AnoleTrack]
 
 
-@dataclass(frozen=True, slots=True)
-class AnolePrompt:
-    """A request in the model's own tokens."""
+def guided_logits(
+    full: Tensor, images: Tensor, free: Tensor, *, text: float, image: float
+) -> Tensor:
+    """Return logits guided by the text and by earlier images (arXiv:2211.09800).
 
-    ids: tuple[int, ...]
-    shown: str
-    """The text, with a mark for each picture, for readers of the result."""
-    images: int
-    seed: int
+    `full` are the logits given the whole context, `images` given its images alone,
+    `free` given neither; all of one shape.
+    """
+    return free + image * (images - free) + text * (full - images)
 
 
-class AnoleDraft:
+class AnoleDraft(InterleavedDraft[AnoleTrack]):
     """Writes interleaved answers; takes the fields of `AnoleDraftSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = AnoleDraftSettings(**settings)
-        device = device_of(self.settings.device)
-        dtype = getattr(torch, self.settings.dtype)
-        place = (weights, self.settings.model, self.settings.revision, device)
-        self.language = load_language(*place, dtype)
-        self.codec = load_codec(*place)
-        self.limits = self._limits()
-        self._interleave = AnoleInterleaver(
-            self.language.model, self.language.vocabulary, self.limits, self.rules
-        )
+        self.settings = own = AnoleDraftSettings(**settings)
+        self.language, self.codec = load_language(weights, own), load_codec(weights, own)
+        self.vocabulary = ids = self.language.vocabulary
+        self.image_tokens = self.codec.side**2
+        self.each, self.leading = self.image_tokens + 2, (ids.bos,)
+        self._use(self.language.model.model, own.context)
+        self.text = Sampler(own.text_temperature, own.text_top_p, own.text_greedy)
+        self.image = Sampler(own.image_temperature, own.image_top_p, own.image_greedy)
+        text = sorted((ids.eos, *ids.text, ids.begin_image))
+        self._text_ids = torch.tensor(text, device=self.device)
+        self._begin_column = text.index(ids.begin_image)
+        self._image_ids = torch.tensor(sorted(ids.image), device=self.device)
 
-    def _limits(self) -> AnoleLimits:
-        longest = self.language.context
-        context = self.settings.context or longest
-        if context > longest:
-            raise ValueError(f"context {context} exceeds the model's {longest} tokens")
-        return AnoleLimits(
-            context=context,
-            image_tokens=self.codec.side**2,
-            max_text_tokens=self.settings.max_text_tokens,
-            max_images=self.settings.max_images,
-        )
-
-    @property
-    def rules(self) -> AnoleRules:
-        """How tokens are chosen."""
-        own = self.settings
-        return AnoleRules(
-            text=Sampler(own.text_temperature, own.text_top_p, own.text_greedy),
-            image=Sampler(own.image_temperature, own.image_top_p, own.image_greedy),
-            repetition_penalty=own.repetition_penalty,
-            guidance_text=own.guidance_text,
-            guidance_image=own.guidance_image,
-        )
-
-    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """One draft per request, in order.
-
-        A request that leaves no room in the context is skipped; one without content,
-        without a seed to sample from, or with an unreadable picture fails.
-        """
-        return answered([self.prompt(request) for request in inputs], self._drafts)
-
-    def _drafts(self, prompts: Sequence[AnolePrompt]) -> list[Outcome[Draft]]:
-        tracks = self._interleave([p.ids for p in prompts], [p.seed for p in prompts])
-        return [self.drafted(p, t) for p, t in zip(prompts, tracks, strict=True)]
-
-    def prompt(self, request: Request) -> AnolePrompt | Skip | Failure:
-        """The request in the model's tokens, or why it cannot be answered."""
-        if failure := unanswerable(request, self.settings.is_seeded()):
-            return failure
-        parts = self._parts(request)
-        pieces = [p if isinstance(p, Image) else self._tokenized(p) for p in parts]
-        if reason := self._too_long(pieces):
-            return Skip(reason)
-        try:
-            tokens = [self._image_tokens(p) if isinstance(p, Image) else p for p in pieces]
-        except PictureError as error:
-            return Failure(str(error))
-        shown = "".join("<image>" if isinstance(p, Image) else p for p in parts)
-        ids = (self.language.vocabulary.bos, *chain.from_iterable(tokens))
-        return AnolePrompt(ids, shown, len(request.images), request.seed or 0)
-
-    def _parts(self, request: Request) -> list[str | Image]:
-        """Text and pictures of all turns in order, without any template."""
-        parts: list[str | Image] = []
+    def _parts(self, request: Request) -> list[Piece]:
+        """Return text and images of all turns in order, without any template."""
+        parts: list[Piece] = []
         for turn in request.turns:
             if parts and turn.content:
                 parts.append(self.settings.turn_separator)
-            parts += [s.text if isinstance(s, Text) else s for s in turn.content]
+            parts += pieces_of(turn.content)
         return parts
 
-    def _tokenized(self, text: str) -> list[int]:
-        ids: list[int] = self.language.tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        encode = self.language.tokenizer.encode
+        return [encode(text, add_special_tokens=False).ids for text in texts]
 
-    def _image_tokens(self, image: Image) -> list[int]:
-        vocabulary = self.language.vocabulary
+    def _read(self, image: Image) -> list[int]:
         codes = self.codec.encode(encoder_input(image, self.codec.resolution))
-        tokens = vocabulary.tokens(codes.ravel().tolist())
-        return [vocabulary.begin_image, *tokens, vocabulary.end_image]
+        tokens = self.vocabulary.tokens(codes.ravel().tolist())
+        return [self.vocabulary.begin_image, *tokens, self.vocabulary.end_image]
 
-    def _too_long(self, pieces: Sequence[Image | list[int]]) -> str | None:
-        limits = self.limits
-        pictures = sum(isinstance(piece, Image) for piece in pieces)
-        words = sum(len(piece) for piece in pieces if not isinstance(piece, Image))
-        length = 1 + pictures * limits.picture + words
-        if length < limits.context:
-            return None
-        return (
-            f"the prompt takes {length} tokens ({pictures} pictures of {limits.picture} "
-            f"and {words} of text); the context holds {limits.context}, the answer "
-            f"included, so at most {(limits.context - 2) // limits.picture} pictures fit"
-        )
+    def track(self, prompt: NativePrompt) -> AnoleTrack:
+        """Return the answer to a prompt before its first token."""
+        limits = (self.settings, self.image_tokens)
+        return AnoleTrack(prompt, self.context, self.vocabulary, *limits)
 
-    def drafted(self, prompt: AnolePrompt, track: AnoleTrack) -> Result[Draft] | Failure:
-        """The draft in a finished track, or why there is none."""
-        if track.stop == NO_NUMBERS:
-            return no_numbers(SCORES, self.language.model.dtype)
-        segments = self._segments(track.generated)
-        usage = {
-            "input_tokens": len(prompt.ids),
-            "input_images": prompt.images,
-            "output_tokens": len(track.generated),
-            "images": track.images,
-            "image_tokens": track.images * self.limits.image_tokens,
-        }
-        notes = {"prompt": prompt.shown, "stop": str(track.stop)}
-        return Result(Draft(segments), usage, notes)
+    def _penalised(self, prompt: NativePrompt) -> list[int]:
+        """Return every id of the context, image tokens included."""
+        return prompt.ids
 
-    def _segments(self, tokens: Sequence[int]) -> tuple[Text | ImageRequest, ...]:
-        """Text as the tokenizer spells it (blank runs left out), pictures as requests."""
-        segments: list[Text | ImageRequest] = []
-        for mode, ids in split_runs(tokens, self.language.vocabulary):
+    def _advance(
+        self, records: Sequence[_Record], streams: Streams
+    ) -> Mapping[_Record, int]:
+        """Give every record its next token; close the guides of finished images."""
+        # The model's own `forward` forbids image tokens, so its parts are called.
+        logits = self.language.model.lm_head(streams.step()).float()
+        by_mode: dict[TokenMode, list[_Record]] = {mode: [] for mode in TokenMode}
+        for record in records:
+            by_mode[record.track.mode].append(record)
+        chosen = dict.fromkeys(by_mode[TokenMode.CLOSING], self.vocabulary.end_image)
+        if text := by_mode[TokenMode.TEXT]:
+            chosen |= zip(text, self._text_tokens(text, logits), strict=True)
+        if image := by_mode[TokenMode.IMAGE]:
+            chosen |= zip(image, self._image_tokens(image, logits), strict=True)
+        for record, token in chosen.items():
+            record.take(token)
+        for record in records:
+            drawing = record.track.mode is TokenMode.IMAGE and record.track.stop is None
+            if record.guides and not drawing:
+                for guide in dict.fromkeys(record.guides):
+                    streams.close(guide)
+                record.guides = ()
+        return chosen
+
+    def _text_tokens(self, records: list[_Record], logits: Tensor) -> list[int]:
+        permitted = logits[self._rows(records)][:, self._text_ids]
+        banned = [not record.track.may_begin_image for record in records]
+        mask = torch.tensor(banned, device=self.device)
+        permitted[:, self._begin_column].masked_fill_(mask, -torch.inf)
+        known = seen_by(records)[:, self._text_ids]
+        lowered = penalised(permitted, known, self.settings.repetition_penalty)
+        return self._sampled(self.text, lowered, records, self._text_ids)
+
+    def _image_tokens(self, records: list[_Record], logits: Tensor) -> list[int]:
+        rows = [(r.stream.row, *(guide.row for guide in r.guides)) for r in records]
+        full, image, free = logits[torch.tensor(rows, device=self.device).T]
+        text, guide = self.settings.guidance_text, self.settings.guidance_image
+        mixed = guided_logits(full, image, free, text=text, image=guide)
+        permitted = mixed[:, self._image_ids]
+        return self._sampled(self.image, permitted, records, self._image_ids)
+
+    def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
+        """Feed a record's token to all its streams; open the guides of new images.
+
+        One stream serves as both where the two contexts are equal.
+        """
+        fed = [
+            (s, t) for r, t in chosen.items() for s in dict.fromkeys((r.stream, *r.guides))
+        ]
+        if fed:
+            streams.feed([s for s, _ in fed], self.embeddings([t for _, t in fed]))
+        drawing = [r for r in chosen if r.track.mode is TokenMode.IMAGE]
+        new = [record for record in drawing if not record.guides]
+        prompts = [(r, prompt) for r in new for prompt in r.track.guidance_prompts()]
+        unique = list(dict.fromkeys(prompts))
+        opened = streams.open([self.embeddings(prompt) for _, prompt in unique])
+        guides = dict(zip(unique, opened, strict=True))
+        for record in new:
+            record.guides = tuple(
+                guides[record, p] for p in record.track.guidance_prompts()
+            )
+
+    def _details(self, track: AnoleTrack) -> tuple[dict[str, float], dict[str, Any]]:
+        return {"image_tokens": track.images * self.image_tokens}, {}
+
+    def _segments(self, track: AnoleTrack) -> list[Segment]:
+        """Return text as the tokenizer spells it, blank runs left out, and requests."""
+        segments: list[Segment] = []
+        for mode, ids in track.runs:
             if mode is TokenMode.IMAGE:
-                segments.append(self._request(ids))
+                codes = torch.tensor(self.vocabulary.codes(ids), dtype=torch.int32)
+                grid = codes.view(self.codec.side, self.codec.side)
+                segments.append(ImageRequest(payload=pack(codes=grid)))
                 continue
-            text = self.language.tokenizer.decode(list(ids), skip_special_tokens=True)
+            text = self.language.tokenizer.decode(ids, skip_special_tokens=True)
             if text.strip():
                 segments.append(Text(text))
-        return tuple(segments)
-
-    def _request(self, tokens: Sequence[int]) -> ImageRequest:
-        codes = np.array(self.language.vocabulary.codes(tokens), dtype=np.int32)
-        grid = codes.reshape(self.codec.side, self.codec.side)
-        return ImageRequest(payload=pack_codes(grid))
+        return segments

@@ -1,44 +1,74 @@
-"""Loads the language model with its vocabulary, and the codec, for the two stages."""
+"""Loads the language model with its vocabulary, and the codec, for the two stages.
+
+Published checkpoints of Anole and its fine-tunes, from a folder or the Hub, have three
+layouts: Hugging Face's, with the VQ model inside (`leloy/Anole-7b-v0.1-hf`); a VQ model
+alone (`leloy/Anole-7b-v0.1-vqvae-hf`); and Meta's (`GAIR/Anole-7b-v0.1`):
+`consolidated.pth`, `params.json`, `vqgan.ckpt`, `vqgan.yaml`. The VQ model has the names
+of taming-transformers in all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer
+import yaml  # type: ignore[import-untyped]
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch import Tensor
 
 from generators.anole.codec import Codec, vq_model
-from generators.anole.meta import PARAMS, MetaAnole
-from generators.anole.published import AnoleCheckpoint, HuggingFaceAnole, VQAnole
-from generators.anole.sizes import FULL, TINY, AnoleSize, steer, toy_tokenizer
-from generators.anole.tokens import AnoleVocabulary
+from generators.anole.settings import AnoleDraftSettings
+from generators.anole.tokens import (
+    BEGIN_IMAGE,
+    BOS,
+    END_IMAGE,
+    EOS,
+    AnoleVocabulary,
+    image_name,
+)
+from generators.architectures import config_of
 from generators.base import Weights
+from generators.decoding.steering import steer
 from generators.errors import CheckpointError
-from generators.loading.files import Files, read_json
-from generators.loading.strict import randomised, revived
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    divided,
+    in_pickle,
+    read_json,
+    read_tokenizer,
+    section,
+    shape_of,
+    stored_tensors,
+)
+from generators.loading.strict import (
+    Layout,
+    Place,
+    device_of,
+    empty_model,
+    fill,
+    identical,
+    randomised,
+    renamed,
+    revived,
+    same,
+)
+from generators.settings import ModelSettings
 from generators.toys import BYTE_LEVEL
 
 _SEED = 20_240_708
 """Seed of random weights: the day Anole was published."""
-
-
-def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
-    """The checkpoint in a folder or on the Hub; CheckpointError if it is not Anole."""
-    files = Files(model, revision)
-    path = files.find("config.json")
-    config = {} if path is None else read_json(path)
-    if "vq_config" in config:
-        return HuggingFaceAnole(files, config)
-    if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
-        return VQAnole(files, config)
-    if files.find(PARAMS) is not None:
-        return MetaAnole(files)
-    raise CheckpointError(
-        f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
-        f"(the layout of leloy/Anole-7b-v0.1-hf) nor {PARAMS} (GAIR/Anole-7b-v0.1)"
-    )
+_SHARES: Mapping[Weights, tuple[float, float]] = {
+    "tiny": (0.08, 0.03),
+    "dummy": (0.01, 0.004),
+}
+"""Probability that random weights begin an image after a word, and that they end there."""
 
 
 @dataclass(frozen=True)
@@ -49,46 +79,42 @@ class AnoleLanguage:
     """`ChameleonForConditionalGeneration` without its VQ model."""
     tokenizer: Tokenizer
     vocabulary: AnoleVocabulary
-    context: int
-    """Most tokens of a sequence."""
 
 
 def language_model(config: Any) -> Any:
-    """An empty Chameleon LM on the meta device, without its encoder-only VQ model."""
-    from transformers import AutoModelForImageTextToText
-
-    with torch.device("meta"):
-        model = AutoModelForImageTextToText.from_config(config, attn_implementation="sdpa")
+    """Return an empty Chameleon LM on the meta device, without its own VQ encoder."""
+    model = empty_model("AutoModelForImageTextToText", config)
     del model.model.vqmodel
-    return model.eval().requires_grad_(False)
+    return model
 
 
-def load_language(
-    weights: Weights,
-    model: str,
-    revision: str | None,
-    device: torch.device,
-    dtype: torch.dtype,
-) -> AnoleLanguage:
-    """The language model with pretrained, dummy or tiny weights.
-
-    Raises CheckpointError when a published checkpoint does not fit.
-    """
+def load_language(weights: Weights, settings: AnoleDraftSettings) -> AnoleLanguage:
+    """Return the language model; CheckpointError when a published one does not fit."""
+    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
     if weights == "pretrained":
-        return _published_language(open_checkpoint(model, revision), device, dtype)
-    if weights == "tiny":
-        return random_language(TINY, device, torch.float32)
-    return random_language(FULL, device, dtype)
+        checkpoint = open_checkpoint(settings.model, settings.revision)
+        return _published_language(checkpoint, device, dtype)
+    return random_language(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
-def load_codec(
-    weights: Weights, model: str, revision: str | None, device: torch.device
-) -> Codec:
-    """The VQ model with pretrained, dummy or tiny weights, in float32."""
+def load_codec(weights: Weights, settings: ModelSettings) -> Codec:
+    """Return the VQ model in float32."""
+    device = device_of(settings.device)
     if weights == "pretrained":
-        checkpoint = open_checkpoint(model, revision)
-        return published_codec(checkpoint, device)
-    return random_codec((TINY if weights == "tiny" else FULL).vq, device)
+        checkpoint = open_checkpoint(settings.model, settings.revision)
+        config = checkpoint.vq_config
+    else:
+        config = config_of("anole", tiny=weights == "tiny")["vq"]
+    with torch.device("meta"):
+        vq = vq_model(config)
+    if weights == "pretrained":
+        checkpoint.fill_vq(vq, device)
+    else:
+        randomised(vq, device=device, dtype=torch.float32, seed=_SEED)
+        with torch.no_grad():
+            # Random activations are larger than trained ones: most pixels would be clamped.
+            vq.decoder.conv_out.weight *= 0.3
+    return Codec(vq, config)
 
 
 def _published_language(
@@ -111,50 +137,348 @@ def _published_language(
         )
     model = language_model(config)
     checkpoint.fill_language(model, config, device, dtype)
-    return _ready(model, config, tokenizer, vocabulary, device)
+    revived(model, config, device)
+    return AnoleLanguage(model, tokenizer, vocabulary)
 
 
-def published_codec(checkpoint: AnoleCheckpoint, device: torch.device) -> Codec:
-    """The codec of a published checkpoint."""
-    with torch.device("meta"):
-        model = vq_model(checkpoint.vq_config)
-    checkpoint.fill_vq(model, device)
-    return Codec(model, checkpoint.vq_config)
+_TAMING = [
+    (r"conv_norm_out", "norm_out"),
+    (r"conv_shortcut", "nin_shortcut"),
+    (r"mid_block\.resnets\.0", "mid.block_1"),
+    (r"mid_block\.resnets\.1", "mid.block_2"),
+    (r"mid_block\.attentions\.0", "mid.attn_1"),
+    (r"attn_1\.group_norm", "attn_1.norm"),
+    (r"attn_1\.to_([qkv])", r"attn_1.\1"),
+    (r"attn_1\.to_out\.0", "attn_1.proj_out"),
+    (r"down_blocks\.(\d+)\.resnets", r"down.\1.block"),
+    (r"down_blocks\.(\d+)\.downsamplers\.0", r"down.\1.downsample"),
+    (r"up_blocks\.(\d+)\.resnets", r"up.\1.block"),
+    (r"up_blocks\.(\d+)\.upsamplers\.0", r"up.\1.upsample"),
+]
+"""From diffusers' names to those of taming-transformers (diffusionmodules/model.py)."""
+
+
+def taming_layout(names: Iterable[str], levels: int, prefix: str = "") -> Layout:
+    """Return the layout of a VQ checkpoint for the parameters `names` of a `VQModel`."""
+    return {prefix + _taming_name(name, levels): _vq_place(name) for name in names}
+
+
+def _taming_name(name: str, levels: int) -> str:
+    name = renamed(name, _TAMING)
+    # taming counts the decoder's levels from the full resolution down, diffusers up.
+    flipped = lambda m: f"decoder.up.{levels - 1 - int(m[1])}"  # noqa: E731
+    return re.sub(r"^decoder\.up\.(\d+)", flipped, name)
+
+
+def _vq_place(name: str) -> Place:
+    """The attention's projections are 1 x 1 convolutions in the file."""
+    if re.search(r"attentions\.0\.to_.*weight$", name):
+        return Place(name, _as_matrix)
+    return Place(name)
+
+
+def _as_matrix(kernel: Tensor) -> Tensor:
+    return kernel.reshape(kernel.shape[:2]) if kernel.dim() == 4 else kernel
+
+
+_META = {
+    "embed_tokens": "tok_embeddings",
+    "self_attn.q_proj": "attention.wq",
+    "self_attn.k_proj": "attention.wk",
+    "self_attn.v_proj": "attention.wv",
+    "self_attn.o_proj": "attention.wo",
+    "self_attn.q_norm": "attention.q_normalization",
+    "self_attn.k_norm": "attention.k_normalization",
+    "mlp.gate_proj": "feed_forward.w1",
+    "mlp.down_proj": "feed_forward.w2",
+    "mlp.up_proj": "feed_forward.w3",
+    "input_layernorm": "attention_norm",
+    "post_attention_layernorm": "ffn_norm",
+    "lm_head": "output",
+}
+"""From transformers' Chameleon names to Meta's (chameleon/inference/transformer.py)."""
+
+
+def meta_layout(names: Iterable[str], config: Any) -> Layout:
+    """Return the layout of `consolidated.pth` for a Chameleon LM of `config`."""
+    return {_meta_name(name): Place(name, _meta_change(name, config)) for name in names}
+
+
+def _meta_name(name: str) -> str:
+    name = name.removeprefix("model.")
+    for ours, theirs in _META.items():
+        name = re.sub(rf"(^|\.){re.escape(ours)}\.", rf"\g<1>{theirs}.", name)
+    return name
+
+
+def _meta_change(name: str, config: Any) -> Callable[[Tensor], Tensor]:
+    """Meta rotates neighbouring channels, transformers the two halves of a head."""
+    heads = config.num_key_value_heads if ".k_" in name else config.num_attention_heads
+    if re.search(r"\.[qk]_proj\.weight$", name):
+        return lambda stored: _halves(stored.view(heads, -1, stored.shape[-1]), 1).flatten(
+            0, 1
+        )
+    if re.search(r"\.[qk]_norm\.(weight|bias)$", name):
+        return lambda stored: _halves(stored, 0).expand(heads, -1)
+    return same
+
+
+def _halves(states: Tensor, axis: int) -> Tensor:
+    """Return the channels along `axis` with the even ones first, then the odd ones."""
+    before, after = states.shape[:axis], states.shape[axis + 1 :]
+    pairs = states.reshape(*before, -1, 2, *after)
+    return pairs.transpose(axis, axis + 1).reshape(states.shape)
+
+
+VQ_PREFIX = "model.vqmodel."
+
+
+def open_checkpoint(model: str, revision: str | None = None) -> AnoleCheckpoint:
+    """Return the checkpoint of a folder or the Hub; CheckpointError if it is not Anole."""
+    files = Files(model, revision)
+    path = files.find("config.json")
+    config = {} if path is None else read_json(path)
+    if "vq_config" in config:
+        return AnoleCheckpoint(files, config)
+    if "num_embeddings" in config or config.get("model_type") == "chameleon_vqgan":
+        return VQAnole(files, {"vq_config": config})
+    if files.find(_PARAMS) is not None:
+        return MetaAnole(files, {})
+    raise CheckpointError(
+        f"{files.describe()} holds no Anole: neither a config.json with a vq_config "
+        f"(the layout of leloy/Anole-7b-v0.1-hf) nor {_PARAMS} (GAIR/Anole-7b-v0.1)"
+    )
+
+
+class AnoleCheckpoint:
+    """Hugging Face's layout: safetensors shards, `config.json` and `tokenizer.json`.
+
+    Others differ in where their configurations and tensors are.
+    """
+
+    tokenizer_file = "tokenizer.json"
+
+    def __init__(self, files: Files, config: Mapping[str, Any]) -> None:
+        self.files, self.config = files, config
+        self.source = f"checkpoint {files.model!r}"
+        """The checkpoint's name, for errors."""
+        self.vq_config = self._vq_config()
+        """As in `ChameleonVQVAEConfig`."""
+
+    def _vq_config(self) -> Mapping[str, Any]:
+        source = f"config.json of {self.source}"
+        stored = section(self.config, "vq_config", source)
+        # Files may leave out what equals transformers' defaults.
+        vq = configured("ChameleonVQVAEConfig", stored, f"vq_config in {source}")
+        values: Mapping[str, Any] = vq.to_dict()
+        return values
+
+    def tokenizer(self) -> Tokenizer:
+        """Return the text tokenizer."""
+        return read_tokenizer(self.files.need(self.tokenizer_file))
+
+    def language_config(self) -> Any:
+        """Return the language model's `ChameleonConfig`."""
+        count(self.config, "vocab_size", f"config.json of {self.source}")
+        return configured("ChameleonConfig", self.config, f"config.json of {self.source}")
+
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return where the parameters `names` of a language model are stored."""
+        return identical(names)
+
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the language model's tensors under their stored names."""
+        return stored_tensors(self.files, lambda name: not name.startswith(VQ_PREFIX))
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the VQ model's tensors under the names of taming-transformers.
+
+        No shard without any of them is read or downloaded.
+        """
+        stored = stored_tensors(self.files, lambda name: name.startswith(VQ_PREFIX))
+        return ((name.removeprefix(VQ_PREFIX), tensor) for name, tensor in stored)
+
+    def fill_language(
+        self, model: Any, config: Any, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """Fill a language model, strictly; Meta's `rope.freqs` is not needed."""
+        layout = self.language_layout(model.state_dict(), config)
+        put = partial(fill, device=device, dtype=dtype, tolerated=("rope.freqs",))
+        put(model, self.language_tensors(), layout, source=self.source)
+
+    def fill_vq(self, model: Any, device: torch.device) -> None:
+        """Fill a `VQModel`, strictly, in float32."""
+        levels = len(self.vq_config["channel_multiplier"])
+        layout = taming_layout(model.state_dict(), levels)
+        put = partial(fill, device=device, dtype=torch.float32, tolerated=("loss",))
+        put(model, self.vq_tensors(), layout, source=f"VQ model of {self.source}")
+
+
+class VQAnole(AnoleCheckpoint):
+    """A repository with the VQ model alone, its names without a prefix."""
+
+    def tokenizer(self) -> Tokenizer:
+        """Raise CheckpointError: there is no language model."""
+        raise CheckpointError(f"{self.source} holds a VQ model only; it cannot draft")
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return every tensor of the file."""
+        return stored_tensors(self.files)
+
+
+_MODEL, _TOKENS = "models/7b", "tokenizer"
+_PARAMS = f"{_MODEL}/params.json"
+_CONSOLIDATED = f"{_MODEL}/consolidated.pth"
+_VQ_SIZES = {
+    "resolution": "resolution",
+    "in_channels": "in_channels",
+    "base_channels": "ch",
+    "num_res_blocks": "num_res_blocks",
+    "latent_channels": "z_channels",
+}
+"""transformers' name of a field -> its name in `ddconfig`."""
+_CONTEXT = 4096
+"""`Options.max_seq_len` of chameleon.py; no file of the checkpoint holds it."""
+
+
+class MetaAnole(AnoleCheckpoint):
+    """A folder as the authors published it."""
+
+    tokenizer_file = f"{_TOKENS}/text_tokenizer.json"
+
+    def _vq_config(self) -> Mapping[str, Any]:
+        return _vq_config(self.files.need(f"{_TOKENS}/vqgan.yaml"))
+
+    @cached_property
+    def _state(self) -> Mapping[str, Any]:
+        # Memory-mapped: tensors are read when they are moved to the device.
+        return in_pickle(self.files.need(_CONSOLIDATED))
+
+    def language_config(self) -> Any:
+        """Return what `params.json` and the tensors' shapes say."""
+        params = self._params()
+        source = f"{_PARAMS} of {self.source}"
+        rows, width = self._shape("tok_embeddings.weight")
+        heads = count(params, "n_heads", source)
+        divided(width, heads, f"n_heads is {heads}", source)
+        theta = params.get("rope_theta", 10_000.0)
+        fields = {
+            "vocab_size": rows,
+            "hidden_size": width,
+            "intermediate_size": self._shape("layers.0.feed_forward.w1.weight")[0],
+            "num_hidden_layers": count(params, "n_layers", source),
+            "num_attention_heads": heads,
+            "num_key_value_heads": params.get("n_kv_heads") or heads,
+            "rms_norm_eps": params.get("norm_eps", 1e-5),
+            "rope_parameters": {"rope_type": "default", "rope_theta": theta},
+            "swin_norm": params.get("swin_norm", False),
+            "max_position_embeddings": _CONTEXT,
+            "vocabulary_map": self.tokenizer().get_vocab(with_added_tokens=True),
+            "vq_config": dict(self.vq_config),
+        }
+        return configured("ChameleonConfig", fields, source)
+
+    def _params(self) -> dict[str, Any]:
+        path = self.files.need(_PARAMS)
+        params = read_json(path)
+        if "model" in params:
+            params |= section(params, "model", str(path))
+        extra = self.files.find(f"{_MODEL}/consolidate_params.json")
+        return params | (read_json(extra) if extra else {})
+
+    def _shape(self, name: str) -> tuple[int, ...]:
+        return shape_of(self._state, name, f"{_CONSOLIDATED} of {self.source}", rank=2)
+
+    def language_layout(self, names: Iterable[str], config: Any) -> Layout:
+        """Return Meta's names."""
+        return meta_layout(names, config)
+
+    def language_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return all tensors of `consolidated.pth`."""
+        return self._state.items()
+
+    def vq_tensors(self) -> Iterable[tuple[str, Tensor]]:
+        """Return the `state_dict` of the Lightning checkpoint."""
+        return in_pickle(self.files.need(f"{_TOKENS}/vqgan.ckpt"), "state_dict").items()
+
+
+def _vq_config(path: Path) -> dict[str, Any]:
+    """Return `vqgan.yaml` in the terms of `ChameleonVQVAEConfig`."""
+    source = str(path)
+    params = section(section(_yaml(path), "model", source), "params", source)
+    sizes = section(params, "ddconfig", source)
+    counts = {ours: count(sizes, theirs, source) for ours, theirs in _VQ_SIZES.items()}
+    return counts | {
+        "channel_multiplier": _whole_numbers(sizes, "ch_mult", source),
+        "double_latent": bool(sizes.get("double_z")),
+        "attn_resolutions": _whole_numbers(sizes, "attn_resolutions", source),
+        "embed_dim": count(params, "embed_dim", source),
+        "num_embeddings": count(params, "n_embed", source),
+    }
+
+
+def _yaml(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text())
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())
+        raise CheckpointError(f"{path} is not YAML: {reason}") from None
+    return content if isinstance(content, dict) else {}
+
+
+def _whole_numbers(values: Mapping[str, Any], name: str, source: str) -> list[int]:
+    numbers = values.get(name)
+    if not isinstance(numbers, list) or not all(isinstance(n, int) for n in numbers):
+        raise CheckpointError(
+            f"{source}: {name} is {numbers!r}; it must be a list of whole numbers"
+        )
+    return numbers
 
 
 def random_language(
-    size: AnoleSize, device: torch.device, dtype: torch.dtype
+    weights: Weights, device: torch.device, dtype: torch.dtype
 ) -> AnoleLanguage:
-    """A seeded random language model of `size` that writes interleaved documents."""
-    tokenizer = toy_tokenizer(size.vq["num_embeddings"], size.vocabulary)
+    """Return a seeded random language model that writes interleaved documents."""
+    sizes = config_of("anole", tiny=weights == "tiny")
+    tokenizer = toy_tokenizer(sizes["vq"]["num_embeddings"], sizes["vocabulary"])
     ids = tokenizer.get_vocab(with_added_tokens=True)
     vocabulary = AnoleVocabulary.of(ids)
-    config = size.config(ids)
+    config = random_config(sizes, ids)
     model = language_model(config)
     randomised(model, device=device, dtype=dtype, seed=_SEED)
-    language = _ready(model, config, tokenizer, vocabulary, device)
-    words = BYTE_LEVEL.ids(tokenizer) if size.vocabulary is None else vocabulary.text
-    steer(model, vocabulary, words, size.begin_image, size.end)
-    return language
-
-
-def random_codec(config: Mapping[str, Any], device: torch.device) -> Codec:
-    """A seeded random codec."""
-    with torch.device("meta"):
-        model = vq_model(config)
-    randomised(model, device=device, dtype=torch.float32, seed=_SEED)
-    with torch.no_grad():
-        # Random activations are larger than trained ones: most pixels would be clamped.
-        model.decoder.conv_out.weight *= 0.3
-    return Codec(model, config)
-
-
-def _ready(
-    model: Any,
-    config: Any,
-    tokenizer: Tokenizer,
-    vocabulary: AnoleVocabulary,
-    device: torch.device,
-) -> AnoleLanguage:
     revived(model, config, device)
-    return AnoleLanguage(model, tokenizer, vocabulary, config.max_position_embeddings)
+    words = vocabulary.text if sizes["vocabulary"] else BYTE_LEVEL.ids(tokenizer)
+    marks = (vocabulary.begin_image, vocabulary.eos)
+    steer(
+        model,
+        words,
+        set(vocabulary.text) - set(words),
+        dict(zip(marks, _SHARES[weights], strict=True)),
+        [vocabulary.bos, *vocabulary.text[:30], *vocabulary.image[:30]],
+    )
+    return AnoleLanguage(model, tokenizer, vocabulary)
+
+
+def random_config(sizes: Mapping[str, Any], ids: Mapping[str, int]) -> Any:
+    """Return the `ChameleonConfig` of an architecture for a vocabulary of name -> id."""
+    named = {"vocab_size": len(ids), "vocabulary_map": dict(ids), "vq_config": sizes["vq"]}
+    return configured("ChameleonConfig", sizes["language"] | named, "anole.json")
+
+
+_SPECIALS = (BOS, "<pad>", EOS, "<unk>")
+_MARKS = (END_IMAGE, BEGIN_IMAGE, "<reserved08706>", "<image>")
+
+
+def toy_tokenizer(codes: int, size: int | None) -> Tokenizer:
+    """Return a byte-level BPE tokenizer with `codes` image tokens, in the published order.
+
+    Padded with made-up words to `size` names where one is given.
+    """
+    names = [*_SPECIALS, *(image_name(code) for code in range(codes)), *_MARKS]
+    names += sorted(pre_tokenizers.ByteLevel.alphabet())
+    ids, merges = BYTE_LEVEL.vocabulary(names, size)
+    tokenizer = Tokenizer(models.BPE(vocab=ids, merges=merges, unk_token="<unk>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens([*_SPECIALS, *_MARKS])
+    return tokenizer

@@ -11,19 +11,17 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
+from generators.architectures import cache_gib
 from generators.base import Kind, Weights
-from generators.natives import part_settings
+from generators.natives import interleaved
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 
 PUBLISHED = "leloy/Anole-7b-v0.1-hf"
 
-_CACHE_GIB = 4096 * 2 * 32 * 4096 * 2 / 2**30
-"""Keys and values of one full context of the published model, in bfloat16."""
-
 
 class AnoleDraftSettings(ModelSettings):
-    """The language model, which writes text and the codes of pictures."""
+    """The language model, which writes text and the codes of images."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "anole-draft"
@@ -37,9 +35,9 @@ class AnoleDraftSettings(ModelSettings):
     context: int | None = Field(default=None, ge=1)
     """Most tokens of prompt and answer together; by default the model's."""
     max_text_tokens: int = Field(default=4096, ge=1)
-    """Most tokens of one run of text; the count starts again after each picture."""
+    """Most tokens of one run of text; the count starts again after each image."""
     max_images: int = Field(default=3, ge=0)
-    """Most pictures of one answer; the published context has no room for more."""
+    """Most images of one answer; the published context has no room for more."""
     text_temperature: float = Field(default=1.0, gt=0)
     text_top_p: float = Field(default=0.9, gt=0, le=1)
     text_greedy: bool = False
@@ -49,19 +47,19 @@ class AnoleDraftSettings(ModelSettings):
     image_top_p: float = Field(default=0.9, gt=0, le=1)
     image_greedy: bool = False
     guidance_text: float = 3.0
-    """Weight of what the text adds to a picture."""
+    """Weight of what the text adds to an image."""
     guidance_image: float = 1.2
-    """Weight of what earlier pictures add to a picture."""
+    """Weight of what earlier images add to an image."""
     turn_separator: str = "\n"
     """Between the turns of a conversation; within a turn nothing is added."""
 
     def is_seeded(self) -> bool:
-        """Whether anything is sampled."""
+        """Return whether anything is sampled."""
         return not (self.text_greedy and self.image_greedy)
 
     def per_record_gib(self) -> float:
-        """The caches of three full streams."""
-        return 3 * _CACHE_GIB
+        """Return the size of the caches of three full streams."""
+        return 3 * cache_gib("anole")
 
 
 class AnoleRenderSettings(ModelSettings):
@@ -79,19 +77,11 @@ class AnoleRenderSettings(ModelSettings):
     dtype: Literal["float32"] = "float32"
 
     def per_record_gib(self) -> float:
-        """A GiB of activations for each picture."""
+        """Return a GiB of activations for each image."""
         return 1.0
 
 
 def anole(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> render; UsageError for overrides that no stage takes."""
-    stages = {"draft": AnoleDraftSettings(), "render": AnoleRenderSettings()}
-    settings = part_settings(stages, overrides, "models.anole")
-    draft = settings["draft"]
-    assert isinstance(draft, AnoleDraftSettings)
-    return System(
-        name="anole",
-        draft=draft.spec("anole-draft", weights, gpu_gib),
-        render=settings["render"].spec("anole-render", weights, gpu_gib),
-        max_images=draft.max_images,
-    )
+    """Return the system draft -> render; UsageError for overrides that no stage takes."""
+    stages = (AnoleDraftSettings(), AnoleRenderSettings())
+    return interleaved("anole", *stages, "max_images", weights, overrides, gpu_gib)

@@ -1,7 +1,4 @@
-"""Chameleon's token stream: its vocabulary, and where one record stands in it.
-
-Plain Python, no tensors.
-"""
+"""Chameleon's token stream: its vocabulary, and where one record stands in it."""
 
 from __future__ import annotations
 
@@ -10,7 +7,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 
-from generators.decoding.sampling import NoNumbers
+from generators.anole.settings import AnoleDraftSettings
+from generators.decoding.drafting import NativePrompt, Stop, Track
 from generators.errors import CheckpointError
 
 BOS, EOS = "<s>", "</s>"
@@ -35,8 +33,8 @@ class AnoleVocabulary:
     """Token id of VQ code 0, 1, 2, ..."""
 
     @classmethod
-    def of(cls, ids: Mapping[str, int]) -> "AnoleVocabulary":
-        """The vocabulary of a token name -> id map; CheckpointError names what it lacks."""
+    def of(cls, ids: Mapping[str, int]) -> AnoleVocabulary:
+        """Return the vocabulary of name -> id; CheckpointError names what it lacks."""
         specials = (BOS, EOS, BEGIN_IMAGE, END_IMAGE)
         lacking = [name for name in specials if name not in ids]
         if lacking:
@@ -56,16 +54,16 @@ class AnoleVocabulary:
         return frozenset((*self.image, self.bos, self.begin_image, self.end_image))
 
     def tokens(self, codes: Iterable[int]) -> list[int]:
-        """VQ codes as token ids."""
+        """Return VQ codes as token ids."""
         return [self.image[code] for code in codes]
 
     def codes(self, tokens: Sequence[int]) -> list[int]:
-        """Image token ids as VQ codes."""
+        """Return image token ids as VQ codes."""
         return [self.code_of[token] for token in tokens]
 
 
 def image_name(code: int) -> str:
-    """Name of the token of a VQ code: 53 is `IMGIMGFDZ`."""
+    """Return the name of the token of a VQ code: 53 is `IMGIMGFDZ`."""
     digits = "".join(_DIGITS[int(digit)] for digit in str(code))
     return f"{IMAGE_PREFIX}{digits}{IMAGE_SUFFIX}"
 
@@ -88,14 +86,6 @@ def _image_ids(ids: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(ids[name] for name in names)
 
 
-class AnoleStop(StrEnum):
-    """Why an answer ended."""
-
-    END = "end of sequence"
-    CONTEXT = "context full"
-    BUDGET = "text budget reached"
-
-
 class TokenMode(StrEnum):
     """What the next token of a record is."""
 
@@ -105,108 +95,76 @@ class TokenMode(StrEnum):
     """The end-of-image token, which is set, not sampled."""
 
 
-@dataclass(frozen=True, slots=True)
-class AnoleLimits:
-    """How long an answer and its parts may be, in tokens."""
-
-    context: int
-    image_tokens: int
-    """Codes of one picture."""
-    max_text_tokens: int
-    """Of one run of text; the count starts again after each picture."""
-    max_images: int
-
-    @property
-    def picture(self) -> int:
-        """Tokens one picture takes in a context, with its two marks."""
-        return self.image_tokens + 2
-
-
-class AnoleTrack:
+class AnoleTrack(Track):
     """The tokens of one record, and what may come next.
 
-    Follows the `TextDecoder` and `ImageDecoder` of GAIR-NLP/anole: a picture, once begun,
-    is always finished; the text budget counts from the last picture; the end of the
+    Follows the `TextDecoder` and `ImageDecoder` of GAIR-NLP/anole: an image, once begun,
+    is always finished; the text budget counts from the last image; the end of the
     sequence is recognised in text only.
     """
 
     def __init__(
-        self, prompt: Sequence[int], vocabulary: AnoleVocabulary, limits: AnoleLimits
+        self,
+        prompt: NativePrompt,
+        context: int,
+        vocabulary: AnoleVocabulary,
+        settings: AnoleDraftSettings,
+        image_tokens: int,
     ) -> None:
-        self.vocabulary = vocabulary
-        self.limits = limits
-        self.ids = list(prompt)
-        self.prompt_length = len(self.ids)
+        """Take, besides, the number of codes of one image."""
+        super().__init__(prompt, context)
+        self.vocabulary, self.settings = vocabulary, settings
+        self.image_tokens = image_tokens
         self.mode = TokenMode.TEXT
         self.images = 0
-        self.stop: AnoleStop | NoNumbers | None = None
-        self._codes = 0
-        self._begin_run()
+        self.runs: list[tuple[TokenMode, list[int]]] = []
+        """Text and whole images in order, without their marks."""
+        self._begin_text()
 
     @property
-    def generated(self) -> list[int]:
-        """Tokens after the prompt."""
-        return self.ids[self.prompt_length :]
+    def tokens(self) -> list[int]:
+        """Prompt and answer."""
+        return self.prompt.ids + self.ids
 
     @property
     def may_begin_image(self) -> bool:
-        """Whether a whole picture still fits, and the answer may hold one more."""
-        fits = len(self.ids) < self.limits.context - self.limits.picture
-        return fits and self.images < self.limits.max_images
+        """Whether an image and its two marks still fit, and the answer may hold it."""
+        fits = self.length < self.context - (self.image_tokens + 2)
+        return fits and self.images < self.settings.max_images
 
     def take(self, token: int) -> None:
         """Append the next token and update the mode."""
         self.ids.append(token)
-        match self.mode:
-            case TokenMode.TEXT:
-                self._take_text(token)
-            case TokenMode.IMAGE:
-                self._codes += 1
-                if self._codes == self.limits.image_tokens:
-                    self.mode = TokenMode.CLOSING
-            case TokenMode.CLOSING:
-                self.mode = TokenMode.TEXT
-                self._begin_run()
+        if self.mode is TokenMode.CLOSING:
+            self._begin_text()
+        elif self.mode is TokenMode.IMAGE:
+            self.runs[-1][1].append(token)
+            if len(self.runs[-1][1]) == self.image_tokens:
+                self.mode = TokenMode.CLOSING
+        elif token == self.vocabulary.begin_image:
+            self.mode = TokenMode.IMAGE
+            self.runs.append((self.mode, []))
+            self.images += 1
+        else:
+            self.runs[-1][1].append(token)
+            self._stop_at_limit()
+            if token == self.vocabulary.eos:
+                self.stop = Stop.END
 
     def guidance_prompts(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """Guidance contexts of a new picture: the earlier pictures only, and nothing."""
+        """Return the guiding contexts of a new image: the earlier images, and nothing."""
         vocabulary = self.vocabulary
-        pictures = tuple(i for i in self.ids if i in vocabulary.guiding)
-        return pictures, (vocabulary.bos, vocabulary.begin_image)
+        images = tuple(i for i in self.tokens if i in vocabulary.guiding)
+        return images, (vocabulary.bos, vocabulary.begin_image)
 
-    def _take_text(self, token: int) -> None:
-        if token == self.vocabulary.begin_image:
-            self.mode, self._codes = TokenMode.IMAGE, 0
-            self.images += 1
-        elif token == self.vocabulary.eos:
-            self.stop = AnoleStop.END
-        else:
-            self._stop_at_limit()
-
-    def _begin_run(self) -> None:
-        self._run_end = len(self.ids) + self.limits.max_text_tokens
+    def _begin_text(self) -> None:
+        self.mode = TokenMode.TEXT
+        self.runs.append((self.mode, []))
+        self._run_end = self.length + self.settings.max_text_tokens
         self._stop_at_limit()
 
     def _stop_at_limit(self) -> None:
-        if len(self.ids) >= self.limits.context:
-            self.stop = AnoleStop.CONTEXT
-        elif len(self.ids) >= self._run_end:
-            self.stop = AnoleStop.BUDGET
-
-
-def split_runs(
-    tokens: Sequence[int], vocabulary: AnoleVocabulary
-) -> list[tuple[TokenMode, tuple[int, ...]]]:
-    """Generated tokens as runs of text and whole pictures, marks left out."""
-    parts: list[tuple[TokenMode, tuple[int, ...]]] = []
-    run: list[int] = []
-    mode = TokenMode.TEXT
-    marks = {vocabulary.begin_image: TokenMode.IMAGE, vocabulary.end_image: TokenMode.TEXT}
-    for token in tokens:
-        if token not in marks:
-            run.append(token)
-            continue
-        parts.append((mode, tuple(run)))
-        run, mode = [], marks[token]
-    parts.append((mode, tuple(run)))
-    return [(kind, ids) for kind, ids in parts if ids]
+        if self.length >= self.context:
+            self.stop = Stop.CONTEXT
+        elif self.length >= self._run_end:
+            self.stop = Stop.TEXT

@@ -31,6 +31,13 @@ def config_of(name: str, *, tiny: bool) -> dict[str, Any]:
     return _scaled(stored(name), stored("tiny")[name] if tiny else {})
 
 
+def cache_gib(name: str) -> float:
+    """Return the size of keys and values of a full context in 16 bits, as published."""
+    language = stored(name)["language"]
+    values = language["max_position_embeddings"] * language["num_hidden_layers"]
+    return float(2 * values * language["hidden_size"] * 2 / 2**30)
+
+
 def _scaled(config: Config, changes: Config) -> dict[str, Any]:
     """A copy of `config` with `changes`, of nested sections too."""
     nested = {

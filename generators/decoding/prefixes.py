@@ -32,15 +32,15 @@ class PrefixPart:
         return self.end - self.start
 
 
-def marks(prompt: Tensor, places: Tensor | None = None) -> Marks:
-    """The marks of embeddings (positions, width), and of their places (positions, axes).
+def marks(prompt: Tensor, position_ids: Tensor | None = None) -> Marks:
+    """Return the marks of embeddings (positions, width) and position ids (positions, axes).
 
     Weighted sums of the values' bits, in whole numbers, which no order of summation
     changes; different embeddings have the same mark only by chance, one in 2**64.
     """
     bits = prompt.contiguous().view(_WHOLE[prompt.element_size()]).long()
-    if places is not None:
-        bits = torch.cat([bits, places.to(bits.device)], dim=1)
+    if position_ids is not None:
+        bits = torch.cat([bits, position_ids.to(bits.device)], dim=1)
     random = torch.Generator().manual_seed(0)
     weights = torch.randint(-(2**63), 2**63 - 1, (bits.shape[1],), generator=random)
     sums: Marks = (bits * weights.to(prompt.device)).sum(dim=-1).cpu().numpy()
@@ -48,7 +48,7 @@ def marks(prompt: Tensor, places: Tensor | None = None) -> Marks:
 
 
 def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
-    """All prompts in parts: what most of them share, then what fewer do, then the rest.
+    """Yield all prompts in parts: what most share, then what fewer do, then the rest.
 
     A part follows what its members read at earlier levels.
     """
@@ -64,7 +64,7 @@ def levels(prompts: Sequence[Marks]) -> Iterator[list[PrefixPart]]:
 
 
 def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
-    """The first prompt with those that share enough with it, then the first that is left.
+    """Yield the first prompt with those that share enough with it, then the next one.
 
     `prompts` are by index, from position `start` on. A part is as long as its least alike
     member allows; a prompt that shares too little is a part by itself, whole.
@@ -79,7 +79,7 @@ def _shared(prompts: Mapping[int, Marks], start: int) -> Iterator[PrefixPart]:
 def _part_of_first(
     prompts: Mapping[int, Marks], left: Sequence[int], start: int
 ) -> PrefixPart:
-    """The part that the first prompt shares with most others, if that is worth a pass.
+    """Return what the first prompt shares with most others, if that is worth a pass.
 
     What it shares with fewer of them follows at the next level.
     """
@@ -93,14 +93,14 @@ def _part_of_first(
 
 
 def _in_common(one: Marks, other: Marks) -> int:
-    """Positions from the first on at which two prompts are equal."""
+    """Return the number of positions up to which two prompts are equal."""
     shorter = min(len(one), len(other))
     unlike = np.flatnonzero(one[:shorter] != other[:shorter])
     return int(unlike[0]) if len(unlike) else shorter
 
 
 def passes(level: Iterable[PrefixPart]) -> list[list[PrefixPart]]:
-    """The parts of one level, the longest first, in passes of little padding."""
+    """Return the parts of one level, the longest first, in passes of little padding."""
     batches: list[list[PrefixPart]] = []
     padding = 0
     for part in sorted(level, key=len, reverse=True):

@@ -21,7 +21,7 @@ class KeyValueRows:
         self._layers: list[list[Tensor]] = []
         self._rows = self._columns = 0
         self._new_rows: Tensor | None = None
-        self._columns_in_use = 0
+        self.columns_in_use = 0
         self._at: tuple[Tensor, Tensor] | int | None = None
         """Rows and columns of the new states, or their first column if it is the same."""
         self._read: Tensor | slice = slice(0)
@@ -45,32 +45,31 @@ class KeyValueRows:
         return new
 
     def begin_prefill(self, rows: Tensor) -> None:
-        """The next forward pass fills new `rows` (rows,) from column 0 on."""
+        """Let the next forward pass fill new `rows` (rows,) from column 0 on."""
         self._new_rows = rows
 
-    def begin_after(self, rows: Tensor, positions: Tensor, columns: int) -> None:
-        """The next forward pass adds tokens to `rows` (rows,), after what these hold.
+    def begin(
+        self,
+        positions: Tensor,
+        columns: int,
+        rows: Tensor | None = None,
+        same: int | None = None,
+    ) -> None:
+        """Let the next forward pass add tokens, which attend over the first `columns`.
 
-        `positions` (rows, tokens) are their columns; they attend over the first `columns`.
+        `positions` (rows, tokens) are their columns, in `rows` (rows,) or the first ones;
+        `same` is the first of these where all rows have the same ones.
         """
         self._new_rows = None
-        self._at = (rows[:, None], positions)
-        self._read, self._columns_in_use = rows, columns
-
-    def begin_step(self, positions: Tensor, columns: int, same: int | None = None) -> None:
-        """The next forward pass adds tokens to the first rows.
-
-        `positions` (rows, tokens) are their columns; `same` is the first of these where
-        all rows have the same ones.
-        """
-        self._new_rows = None
-        if same is None:
-            rows = torch.arange(len(positions), device=positions.device)
-            self._at = (rows[:, None], positions)
-        else:
-            self._at = same
+        self.columns_in_use = columns
         # A slice reads rows without a copy.
-        self._read, self._columns_in_use = slice(len(positions)), columns
+        self._read = slice(len(positions)) if rows is None else rows
+        if same is not None:
+            self._at = same
+            return
+        if rows is None:
+            rows = torch.arange(len(positions), device=positions.device)
+        self._at = (rows[:, None], positions)
 
     def move(self, source: int, target: int, columns: int) -> None:
         """Copy the first `columns` of one row over another."""
@@ -94,7 +93,7 @@ class KeyValueRows:
     def update(
         self, keys: Tensor, values: Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[Tensor, Tensor]:
-        """Store new states (rows, heads, tokens, head size); the states to attend over."""
+        """Store states (rows, heads, tokens, head size); return those to attend over."""
         if layer_idx == len(self._layers):
             self._layers.append([self._empty(keys), self._empty(values)])
         layer = self._layers[layer_idx]
@@ -107,7 +106,7 @@ class KeyValueRows:
         read = self._read
         if isinstance(read, Tensor):
             read = read.to(keys.device)
-        all_keys, all_values = (s[read, :, : self._columns_in_use] for s in layer)
+        all_keys, all_values = (s[read, :, : self.columns_in_use] for s in layer)
         return all_keys, all_values
 
     def _store(self, layer: Sequence[Tensor], states: Sequence[Tensor]) -> None:
@@ -132,13 +131,13 @@ class KeyValueRows:
     is_compileable = False
 
     def get_query_offset(self, layer_idx: int = 0) -> int:
-        """Tokens before the ones being computed."""
+        """Return the number of tokens before the ones being computed."""
         return 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """As `get_query_offset`; positions are always given."""
+        """Return the same; positions are always given."""
         return 0
 
     def get_mask_sizes(self, query_length: int, layer_idx: int = 0) -> tuple[int, int]:
-        """Length and offset of the keys."""
+        """Return length and offset of the keys."""
         return query_length, 0

@@ -32,28 +32,24 @@ class Sampler:
     """How many of the most probable ids are considered; 0 for all."""
 
     def sample(self, logits: Tensor, generators: Iterable[torch.Generator]) -> Tensor:
-        """Column of each row of (rows, columns) logits, by the row's own generator.
+        """Return the column of each row of (rows, columns) logits.
 
-        A generator gives one number for each sampled id, and none where it is greedy.
+        A row's own generator gives one number for its id, and none where it is greedy.
         """
-        return self.choose(logits, uniforms([] if self.greedy else generators))
-
-    def choose(self, logits: Tensor, uniforms: Tensor) -> Tensor:
-        """Column of each row: (rows, columns) logits and (rows,) draws in [0, 1)."""
         if self.greedy:
             return logits.argmax(dim=-1)
         limited = nucleus(shortlist(logits / self.temperature, self.top_k), self.top_p)
-        return drawn(limited.softmax(dim=-1), uniforms)
+        return drawn(limited.softmax(dim=-1), uniforms(generators))
 
 
 def penalised(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
-    """Logits with those of `seen` columns divided (if negative multiplied) by `penalty`."""
+    """Return logits with `seen` ones divided (if negative multiplied) by `penalty`."""
     lowered = torch.where(logits < 0, logits * penalty, logits / penalty)
     return torch.where(seen, lowered, logits)
 
 
 def shortlist(logits: Tensor, top_k: int) -> Tensor:
-    """Logits of the `top_k` most probable columns, others -inf; all where it is 0."""
+    """Return logits of the `top_k` most probable columns, others -inf; all if it is 0."""
     if top_k == 0:
         return logits
     warped: Tensor = TopKLogitsWarper(top_k)(None, logits)
@@ -61,7 +57,7 @@ def shortlist(logits: Tensor, top_k: int) -> Tensor:
 
 
 def nucleus(logits: Tensor, top_p: float) -> Tensor:
-    """Logits of the most probable columns that together reach `top_p`, others -inf."""
+    """Return logits of the most probable columns that reach `top_p`, others -inf."""
     if top_p >= 1.0:
         return logits
     warped: Tensor = TopPLogitsWarper(top_p)(None, logits)
@@ -69,25 +65,25 @@ def nucleus(logits: Tensor, top_p: float) -> Tensor:
 
 
 def drawn(probabilities: Tensor, uniforms: Tensor) -> Tensor:
-    """Column at which each row's cumulative probability passes its draw in [0, 1).
+    """Return the column at which a row's cumulative probability passes its draw.
 
     One number per token, so that a record's draws are the same on every device and in
     every batch.
     """
     steps = probabilities.double().cumsum(dim=-1)
-    marks = uniforms.to(steps)[:, None] * steps[:, -1:]
-    # `right=True` finds the first column beyond the mark, which has probability > 0.
-    columns = torch.searchsorted(steps, marks, right=True)[:, 0]
+    targets = uniforms.to(steps)[:, None] * steps[:, -1:]
+    # `right=True` finds the first column beyond it, which has probability > 0.
+    columns = torch.searchsorted(steps, targets, right=True)[:, 0]
     return columns.clamp(max=steps.shape[-1] - 1)
 
 
 def are_numbers(logits: Tensor) -> Tensor:
-    """Whether each row of (rows, columns) has a largest logit: neither NaN nor infinite."""
+    """Return whether each row has a largest logit, neither NaN nor infinite."""
     return logits.amax(dim=-1).isfinite()
 
 
 def read_tokens(tokens: Tensor, logits: Tensor) -> list[int]:
-    """The tokens chosen by (rows, columns) logits; NONE where these are no numbers.
+    """Return the tokens chosen by (rows, columns) logits; NONE where no numbers.
 
     The program waits for them here, so that is the time to find out.
     """
@@ -102,7 +98,7 @@ class NumberCheck(LogitsProcessor):  # type: ignore[misc]
         self._steps: list[Tensor] = []
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """The same scores (rows, vocabulary)."""
+        """Return the same scores (rows, vocabulary)."""
         self._steps.append(are_numbers(scores))
         return scores
 
@@ -114,6 +110,6 @@ class NumberCheck(LogitsProcessor):  # type: ignore[misc]
 
 
 def uniforms(generators: Iterable[torch.Generator]) -> Tensor:
-    """One number in [0, 1) of each generator, in float64."""
+    """Return one number in [0, 1) of each generator, in float64."""
     draws = [torch.rand(1, generator=g, dtype=torch.float64) for g in generators]
     return torch.cat(draws) if draws else torch.empty(0, dtype=torch.float64)

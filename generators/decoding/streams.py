@@ -3,6 +3,11 @@
 Streams may join and leave at any step and be of any length. Row r of the cache holds
 the tokens of stream r from column 0 on; when a stream leaves, the last row moves into
 its place, so that the rows in use are always the first ones and no step copies them.
+
+A column is the number of tokens before a token. Its position ids, which the decoder's
+position embeddings read, are the same for text; under M-RoPE (Qwen2-VL, arXiv:2409.12191,
+section 2.1) they are three, of time, height and width, which differ inside an image: an
+image of many tokens takes up as many numbers as its longer side has.
 """
 
 from __future__ import annotations
@@ -14,7 +19,6 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from generators.decoding.places import counted, following, position_ids
 from generators.decoding.prefixes import PrefixPart, levels, marks, passes
 from generators.decoding.rows import KeyValueRows
 
@@ -45,8 +49,8 @@ class Streams:
         self._open: list[Stream] = []
         self._pending = torch.empty(0, weight.shape[1], device=self._device)
         self._pending = self._pending.to(self._dtype)
-        self._places = torch.empty(0, axes, dtype=torch.long, device=self._device)
-        """Of the pending token of each stream: (streams, axes)."""
+        self._ids = torch.empty(0, axes, dtype=torch.long, device=self._device)
+        """Position ids of the pending token of each stream: (streams, axes)."""
         self._runs: dict[Stream, Tensor] = {}
         """What follows the pending token of a stream: (tokens, width)."""
 
@@ -55,41 +59,39 @@ class Streams:
 
     @torch.inference_mode()
     def open(
-        self, prompts: Sequence[Tensor], places: Sequence[Tensor] | None = None
+        self, prompts: Sequence[Tensor], position_ids: Sequence[Tensor] | None = None
     ) -> list[Stream]:
-        """New streams for prompts of embeddings (positions, width), in rows of that order.
+        """Open streams for prompts (positions, width), in rows of that order.
 
-        `places` (positions, axes) are where each prompt's tokens stand: by default they
-        count from 0. All positions but each prompt's last are computed, those that prompts
-        share once; the next `step` computes the last ones, together with whatever other
-        streams are fed.
+        `position_ids` (positions, axes) of each prompt count from 0 by default. All
+        positions but each prompt's last are computed, those that prompts share once; the
+        next `step` computes the last ones, together with whatever other streams are fed.
         """
         if not prompts:
             return []
-        if places is None:
-            places = [counted(len(prompt), self._axes) for prompt in prompts]
-        places = [place.to(self._device) for place in places]
+        if position_ids is None:
+            position_ids = [torch.arange(len(p))[:, None] for p in prompts]
+        ids = [i.to(self._device).expand(-1, self._axes) for i in position_ids]
         first = len(self._open)
         befores = [prompt[:-1].to(self._pending) for prompt in prompts]
         new = [Stream(first + i, len(before)) for i, before in enumerate(befores)]
         self._open += new
         if any(len(before) for before in befores):
-            self._prefill(first, befores, [place[:-1] for place in places])
+            self._prefill(first, befores, [i[:-1] for i in ids])
         lasts = torch.stack([prompt[-1] for prompt in prompts]).to(self._pending)
         self._pending = torch.cat([self._pending[:first], lasts])
-        stand = torch.stack([place[-1] for place in places])
-        self._places = torch.cat([self._places[:first], stand])
+        self._ids = torch.cat([self._ids[:first], torch.stack([i[-1] for i in ids])])
         return new
 
-    def _prefill(self, first: int, prompts: list[Tensor], places: list[Tensor]) -> None:
+    def _prefill(self, first: int, prompts: list[Tensor], ids: list[Tensor]) -> None:
         self._cache.reserve(len(self._open), max(map(len, prompts)) + 1)
-        for level in levels([*map(marks, prompts, places)]):
+        for level in levels([*map(marks, prompts, ids)]):
             for parts in passes(level):
-                self._read(first, parts, _padded(prompts, parts), _padded(places, parts))
+                self._read(first, parts, _padded(prompts, parts), _padded(ids, parts))
             self._copy(first, [part for part in level if len(part.members) > 1])
 
     def _read(
-        self, first: int, parts: Sequence[PrefixPart], padded: Tensor, places: Tensor
+        self, first: int, parts: Sequence[PrefixPart], padded: Tensor, ids: Tensor
     ) -> None:
         # Padded on the right: no real position attends to padding, and later ones
         # overwrite what padding leaves in the cache before they could see it.
@@ -99,41 +101,38 @@ class Streams:
         columns = max(part.start for part in parts) + padded.shape[1]
         if columns == padded.shape[1]:
             self._cache.begin_prefill(rows)
-            self._forward(padded, places, None)
+            self._forward(padded, ids)
             return
         self._cache.reserve(len(self._open), columns)
-        self._cache.begin_after(rows, stored_at, columns)
-        visible = torch.arange(columns, device=self._device) <= stored_at[..., None]
-        self._forward(padded, places, visible[:, None])
+        self._cache.begin(stored_at, columns, rows)
+        self._forward(padded, ids, stored_at)
 
     def _copy(self, first: int, parts: Sequence[PrefixPart]) -> None:
-        """What was read for the first member of each part, to its other members."""
+        """Copy what was read for the first member of each part to its other members."""
         if parts:
             pairs = [(p.members[0], other) for p in parts for other in p.members[1:]]
-            sources, targets = (
-                self._rows(first, rows) for rows in zip(*pairs, strict=True)
-            )
-            self._cache.spread(sources, targets, max(part.end for part in parts))
+            of, to = (self._rows(first, rows) for rows in zip(*pairs, strict=True))
+            self._cache.spread(of, to, max(part.end for part in parts))
 
     def _rows(self, first: int, members: Iterable[int]) -> Tensor:
         return torch.tensor([first + member for member in members], device=self._device)
 
     @torch.inference_mode()
     def feed(self, streams: Sequence[Stream], embeddings: Tensor) -> None:
-        """What the next `step` computes for each stream: (streams, width)."""
+        """Set what the next `step` computes for each stream: (streams, width)."""
         rows = torch.tensor([s.row for s in streams], device=self._device)
         self._pending[rows] = embeddings.to(self._pending)
 
     @torch.inference_mode()
     def feed_run(self, stream: Stream, embeddings: Tensor) -> None:
-        """What the next steps compute for one stream: (tokens, width)."""
+        """Set what the next steps compute for one stream: (tokens, width)."""
         self.feed([stream], embeddings[:1])
         if len(embeddings) > 1:
             self._runs[stream] = embeddings[1:].to(self._pending)
 
     @torch.inference_mode()
     def step(self) -> Tensor:
-        """Hidden states (streams, width) after the last norm, by row of the streams."""
+        """Return hidden states (streams, width) after the last norm, by row."""
         return self._computed(1)[:, -1]
 
     @torch.inference_mode()
@@ -155,23 +154,22 @@ class Streams:
         if tokens > 1:
             stored_at = stored_at + torch.arange(tokens, device=self._device)
         same = longest if longest == min(lengths) else None
-        self._cache.begin_step(stored_at, columns, same)
-        visible = torch.arange(columns, device=self._device) <= stored_at[..., None]
-        pending, places = self._next(tokens)
-        hidden = self._forward(pending, places, visible[:, None])
-        self._places = following(places[:, -1])
+        self._cache.begin(stored_at, columns, same=same)
+        pending, ids = self._next(tokens)
+        hidden = self._forward(pending, ids, stored_at)
+        self._ids = _following(ids[:, -1])
         for stream in self._open:
             stream.length += tokens
         return hidden
 
     def _next(self, tokens: int) -> tuple[Tensor, Tensor]:
-        """The next tokens of every stream, and their places; pending is what follows."""
-        pending, places = self._pending[:, None], self._places[:, None]
+        """Take the next tokens of every stream, with their position ids."""
+        pending, ids = self._pending[:, None], self._ids[:, None]
         if tokens > 1:
             more = torch.stack([self._runs[s][: tokens - 1] for s in self._open])
             pending = torch.cat([pending, more], dim=1)
             after = torch.arange(tokens - 1, device=self._device)[:, None]
-            places = torch.cat([places, following(self._places)[:, None] + after], dim=1)
+            ids = torch.cat([ids, _following(self._ids)[:, None] + after], dim=1)
         runs = {stream: run[tokens - 1 :] for stream, run in self._runs.items()}
         self._runs = {stream: run[1:] for stream, run in runs.items() if len(run) > 1}
         waiting = {stream: run for stream, run in runs.items() if len(run)}
@@ -179,7 +177,7 @@ class Streams:
             # Apart from `pending`, which is to be computed first.
             self._pending = self._pending.clone()
             self.feed(list(waiting), torch.stack([run[0] for run in waiting.values()]))
-        return pending, places
+        return pending, ids
 
     @torch.inference_mode()
     def close(self, stream: Stream, broken: bool = False) -> None:
@@ -193,31 +191,42 @@ class Streams:
         self._runs.pop(stream, None)
         if last is not stream:
             self._cache.move(last.row, stream.row, last.length)
-            for waiting in (self._pending, self._places):
+            for waiting in (self._pending, self._ids):
                 waiting[stream.row] = waiting[last.row]
             self._open[stream.row] = last
             last.row = stream.row
         self._pending = self._pending[: len(self._open)]
-        self._places = self._places[: len(self._open)]
+        self._ids = self._ids[: len(self._open)]
 
-    def _forward(self, embeddings: Tensor, places: Tensor, mask: Tensor | None) -> Tensor:
+    def _forward(
+        self, embeddings: Tensor, ids: Tensor, stored_at: Tensor | None = None
+    ) -> Tensor:
+        """Return hidden states; new tokens attend up to their columns `stored_at`."""
         outputs = self._decoder(
             inputs_embeds=embeddings,
-            position_ids=position_ids(places),
-            attention_mask=None if mask is None else self._added(mask),
+            # transformers has (rows, tokens), or (axes, rows, tokens) of several axes.
+            position_ids=ids[..., 0] if self._axes == 1 else ids.permute(2, 0, 1),
+            attention_mask=None if stored_at is None else self._mask(stored_at),
             past_key_values=self._cache,
             use_cache=True,
         )
         hidden: Tensor = outputs.last_hidden_state
         return hidden
 
-    def _added(self, visible: Tensor) -> Tensor:
-        """A mask that is added to scores: made once, not by the kernel of every layer."""
-        added = torch.zeros(visible.shape, dtype=self._dtype, device=self._device)
-        return added.masked_fill_(~visible, -torch.inf)
+    def _mask(self, stored_at: Tensor) -> Tensor:
+        """Return a mask that is added to scores, made once and not by every layer."""
+        columns = torch.arange(self._cache.columns_in_use, device=self._device)
+        hidden = (columns > stored_at[..., None])[:, None]
+        mask = torch.zeros(hidden.shape, dtype=self._dtype, device=self._device)
+        return mask.masked_fill_(hidden, -torch.inf)
+
+
+def _following(ids: Tensor) -> Tensor:
+    """Return where text goes on after tokens at `ids` (rows, axes): past the largest."""
+    return (ids.amax(dim=-1, keepdim=True) + 1).repeat(1, ids.shape[-1])
 
 
 def _padded(prompts: Sequence[Tensor], parts: Sequence[PrefixPart]) -> Tensor:
-    """What parts hold of their first members (parts, positions, ...), zeros after it."""
+    """Return what parts hold of their first members, zeros after it: (parts, ...)."""
     of_parts = [prompts[part.members[0]][part.start : part.end] for part in parts]
     return pad_sequence(of_parts, batch_first=True)

@@ -64,7 +64,7 @@ class TextWriter:
     """Most texts written at a time; None for all at once."""
 
     def __call__(self, limits: Sequence[int]) -> list[TextTrack]:
-        """A text for every record, in order, of at most `limits[record]` tokens."""
+        """Return a text per record, in order, of at most `limits[record]` tokens."""
         tracks = [TextTrack(limit) for limit in limits]
         waiting = deque(range(len(tracks)))
         live: dict[int, Stream] = {}
@@ -85,7 +85,7 @@ class TextWriter:
         return tracks
 
     def _joined(self, waiting: deque[int], live: int) -> dict[int, Stream]:
-        """Streams of the next records, as many as there is room for."""
+        """Return streams of the next records, as many as there is room for."""
         room = len(waiting) if self.rows is None else self.rows - live
         joining = [waiting.popleft() for _ in range(min(room, len(waiting)))]
         return dict(zip(joining, self.open(joining), strict=True)) if joining else {}

@@ -5,25 +5,104 @@ Beam search over embedded prompts is transformers', with upstream's scores.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+from transformers import GenerationConfig, RepetitionPenaltyLogitsProcessor
 
-from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import display_text, unanswerable
-from generators.decoding.sampling import NumberCheck
-from generators.document import Draft, Request, Text
+from generators.base import Failure, Skip, Weights
+from generators.content import unanswerable
+from generators.decoding.drafting import (
+    Drafting,
+    NativePrompt,
+    Piece,
+    Stop,
+    Track,
+    context_of,
+    pieces_of,
+)
+from generators.decoding.sampling import NO_NUMBERS, NumberCheck
+from generators.document import Request, Text, Turn
 from generators.emu2.models import load
 from generators.emu2.network import Emu2
-from generators.emu2.prompts import PromptPart, chat_parts
-from generators.emu2.reading import Emu2Prompt, context_of, embeddings, read_prompt
 from generators.emu2.settings import Emu2DraftSettings
-from generators.emu2.sizes import FULL_CHAT, TINY_CHAT
-from generators.emu2.tokens import ADDED_CHAT
-from generators.overflow import SCORES, no_numbers
+
+
+class ChatTemplate(NamedTuple):
+    """The marks around the turns of a conversation."""
+
+    system: str
+    user: str
+    """Before a question."""
+    assistant: str
+    """Before an answer."""
+    again: str = "</s>"
+    """Between an answer and the next question's mark."""
+
+
+TEMPLATES: Mapping[str, ChatTemplate] = {
+    "native": ChatTemplate(
+        "You are a helpful assistant, dedicated to delivering comprehensive and "
+        "meticulous responses.",
+        " [USER]: ",
+        " [ASSISTANT]:",
+    ),
+    "hf": ChatTemplate("", "[USER]: ", "[ASSISTANT]:"),
+}
+"""`_prepare_chat_inputs` of emu/chat.py (baaivision/Emu), and `_prepare_chat_template` of
+modeling_emu.py on the Hub, which takes one question only: the marks between turns are
+the other's. A special token drops the spaces beside it (`Emu2Tokens`)."""
+
+
+def chat_parts(request: Request, settings: Emu2DraftSettings) -> list[Piece]:
+    """Return text and images of a conversation that the model continues.
+
+    A last turn of the assistant is the answer so far, from an earlier round.
+    """
+    template = TEMPLATES[settings.template]
+    turns, answer = _turns(request, settings)
+    parts: list[Piece] = [_system(request, template, settings)]
+    after_answer = False
+    for turn in turns:
+        if turn.role == "assistant":
+            parts.append(template.assistant + " ")
+        elif after_answer:
+            parts.append(template.again + template.user.lstrip())
+        else:
+            parts.append(template.user)
+        parts += pieces_of(turn.content)
+        after_answer = turn.role == "assistant"
+    return [*parts, template.assistant, *answer]
+
+
+def _turns(request: Request, settings: Emu2DraftSettings) -> tuple[list[Turn], list[Piece]]:
+    """Return the turns to write out, and the beginning of the answer."""
+    turns = [turn for turn in request.turns if turn.role != "system"]
+    if not turns or turns[-1].role != "assistant":
+        return turns, []
+    so_far = turns.pop().content
+    if not settings.feed_images:
+        so_far = tuple(s for s in so_far if isinstance(s, Text))
+    spaced = tuple(s for segment in so_far for s in (Text(" "), segment))
+    if settings.continuation == "answer" or not turns:
+        return turns, pieces_of(spaced)
+    # OpenING puts what was written after the question (emu2_inference.py).
+    question = turns.pop()
+    return [*turns, Turn("user", question.content + spaced)], []
+
+
+def _system(request: Request, template: ChatTemplate, settings: Emu2DraftSettings) -> str:
+    own = template.system if settings.system_message is None else settings.system_message
+    turns = [turn for turn in request.turns if turn.role == "system"]
+    texts = [s.text for turn in turns for s in turn.content if isinstance(s, Text)]
+    return " ".join(text for text in (own, *texts) if text)
+
+
+Beam = tuple[list[int], float, list[bool]]
+"""Ids, score, and whether each step had numbers to choose by."""
 
 
 class BeamSearch:
@@ -36,8 +115,6 @@ class BeamSearch:
         self._config = self._generation_config(model)
 
     def _generation_config(self, model: Emu2) -> Any:
-        from transformers import GenerationConfig
-
         own = self._settings
         return GenerationConfig(
             do_sample=False,
@@ -55,12 +132,10 @@ class BeamSearch:
 
     @torch.inference_mode()
     def __call__(self, prompts: Sequence[Tensor]) -> list[list[int] | None]:
-        """New ids of each prompt (positions, hidden), with the end where it is reached.
+        """Return new ids of each prompt (positions, hidden), with the end if reached.
 
         None where a score of any beam is no number.
         """
-        if not prompts:
-            return []
         # Padded on the left, so that all answers begin in the same column.
         padded = pad_sequence(list(prompts), batch_first=True, padding_side="left")
         lengths = torch.tensor([len(p) for p in prompts], device=padded.device)
@@ -80,24 +155,20 @@ class BeamSearch:
         return [self._best(found[i : i + beams]) for i in range(0, len(rows), beams)]
 
     def _processors(self) -> list[Any]:
-        """The repetition penalty, as a logits processor.
+        """Return the repetition penalty, as a logits processor.
 
         Given in the `GenerationConfig`, it misses the first tokens of an answer:
         transformers 5.23 skips as many as the embedded prompt has of padding.
         """
-        from transformers import RepetitionPenaltyLogitsProcessor
-
         penalty = self._settings.repetition_penalty
         return [] if penalty == 1.0 else [RepetitionPenaltyLogitsProcessor(penalty)]
 
     def _cut(self, row: list[int]) -> list[int]:
-        """The row without the padding after its end."""
+        """Return the row without the padding after its end."""
         return row[: row.index(self._end) + 1] if self._end in row else row
 
-    def _best(
-        self, beams: Sequence[tuple[list[int], float, list[bool]]]
-    ) -> list[int] | None:
-        """The winner by the lengths transformers 4.31 counted, which upstream runs with.
+    def _best(self, beams: Sequence[Beam]) -> list[int] | None:
+        """Return the winner by the lengths that transformers 4.31 counted, as upstream.
 
         There an artificial `<s>` came first and the end was left out, so that answers cut
         by the token limit counted one token more than today.
@@ -106,7 +177,7 @@ class BeamSearch:
         if not all(all(numbers[:longest]) for _, _, numbers in beams):
             return None
 
-        def score(beam: tuple[list[int], float, list[bool]]) -> float:
+        def score(beam: Beam) -> float:
             ids, today, _ = beam
             if ids[-1] == self._end:
                 return today
@@ -117,53 +188,34 @@ class BeamSearch:
         return max(beams, key=score)[0]
 
 
-class Emu2Draft:
+class Emu2Draft(Drafting[Track]):
     """Writes answers by beam search; takes the fields of `Emu2DraftSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
         self.settings = Emu2DraftSettings(**settings)
-        strip = self.settings.strip_text
-        sizes = (TINY_CHAT, FULL_CHAT)
-        self.model = load(self.settings, weights, *sizes, ADDED_CHAT, strip)
-        self.context = context_of(self.model, self.settings.context)
-        self._search = BeamSearch(self.model, self.settings)
+        self.model = load(self.settings, weights, "chat")
+        self.dtype = self.model.network.lm.dtype
+        self.context = context_of(self.settings.context, self.model.context)
+        self.search = BeamSearch(self.model, self.settings)
 
-    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """One draft of text per request, in order.
-
-        A request that leaves no room for an answer is skipped; one without content or
-        with an unreadable picture fails.
-        """
-        parts = [chat_parts(request, self.settings) for request in inputs]
-        prompts = [self._read(r, p) for r, p in zip(inputs, parts, strict=True)]
-        ready = [prompt for prompt in prompts if isinstance(prompt, Emu2Prompt)]
-        answers = iter(self._search(embeddings(self.model, ready)))
-        return [
-            self._drafted(prompt, display_text(part), next(answers))
-            if isinstance(prompt, Emu2Prompt)
-            else prompt
-            for prompt, part in zip(prompts, parts, strict=True)
-        ]
-
-    def _read(
-        self, request: Request, parts: list[PromptPart]
-    ) -> Emu2Prompt | Skip | Failure:
+    def prompt(self, request: Request) -> NativePrompt | Skip | Failure:
+        """Return the request as the model reads it, or why it cannot be answered."""
         if failure := unanswerable(request, self.settings.is_seeded()):
             return failure
-        return read_prompt(self.model, parts, self.settings.max_new_tokens, self.context)
+        parts = chat_parts(request, self.settings)
+        return self.model.read(parts, self.settings.max_new_tokens, self.context)
 
-    def _drafted(
-        self, prompt: Emu2Prompt, prompt_text: str, ids: Sequence[int] | None
-    ) -> Result[Draft] | Failure:
-        if ids is None:
-            return no_numbers(SCORES, self.model.network.lm.dtype)
-        ended = bool(ids) and ids[-1] == self.model.tokens["</s>"]
-        usage = {
-            "input_tokens": len(prompt.ids),
-            "input_images": len(prompt.pixels),
-            "output_tokens": len(ids),
-            "images": 0,
-        }
-        stop = "end of sequence" if ended else "token limit"
-        text = self.model.tokens.decoded(ids)
-        return Result(Draft((Text(text),)), usage, {"prompt": prompt_text, "stop": stop})
+    def tracks(self, prompts: Sequence[NativePrompt]) -> list[Track]:
+        """Return the finished answer to each prompt."""
+        answers = self.search(self.model.embeddings(prompts))
+        return [self._track(p, ids) for p, ids in zip(prompts, answers, strict=True)]
+
+    def _track(self, prompt: NativePrompt, ids: list[int] | None) -> Track:
+        track = Track(prompt, self.context)
+        track.ids = ids or []
+        ended = track.ids[-1:] == [self.model.tokens["</s>"]]
+        track.stop = NO_NUMBERS if ids is None else Stop.END if ended else Stop.LIMIT
+        return track
+
+    def _segments(self, track: Track) -> list[Text]:
+        return [Text(self.model.tokens.decoded(track.ids))]

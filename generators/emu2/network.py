@@ -7,37 +7,56 @@ shape (`eva02_enormous_patch14_clip_224`) under other parameter names.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 from math import isqrt
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from PIL import Image as Pillow
 from torch import Tensor, nn
+from transformers import AutoModelForCausalLM
 
+from generators.base import Failure, Skip
+from generators.content import display_text
+from generators.decoding.drafting import NativePrompt, Piece, clip_pixels, too_long
+from generators.decoding.streams import Streams
 from generators.document import Image
-from generators.emu2.sizes import VisionSize
 from generators.emu2.tokens import IMAGE, Emu2Tokens
-from generators.pictures import decode
-
-MEAN = (0.48145466, 0.4578275, 0.40821073)
-STD = (0.26862954, 0.26130258, 0.27577711)
-"""CLIP's, by channel (emu/constants.py of baaivision/Emu)."""
+from generators.pictures import PictureError, decode
 
 
-def encoder_input(image: Image, side: int) -> torch.Tensor:
-    """What the encoder reads: (3, side, side), float32, normalised.
+@dataclass(frozen=True, kw_only=True)
+class VisionSize:
+    """Dimensions of the vision encoder and of its pooled output."""
+
+    width: int
+    layers: int
+    heads: int
+    mlp_width: int
+    patch: int
+    grid: int
+    """Patches along a side of an image."""
+    norm_eps: float = 1e-6
+    queries: int
+    """Vectors that stand for one image; a square number."""
+
+    @property
+    def side(self) -> int:
+        """Pixels along a side of an image."""
+        return self.patch * self.grid
+
+
+def encoder_input(image: Image, side: int) -> Tensor:
+    """Return the encoder's input: (3, side, side), float32, normalised.
 
     Both sides are scaled to `side` by bicubic interpolation, without a crop
-    (`transform`, emu/chat.py). PictureError where the picture cannot be read.
+    (`transform`, emu/chat.py). PictureError where the image cannot be read.
     """
-    picture = decode(image).resize((side, side), Pillow.Resampling.BICUBIC)
-    values = torch.from_numpy(np.asarray(picture).astype(np.float32) / 255.0)
-    normal = (values - torch.tensor(MEAN)) / torch.tensor(STD)
-    return normal.permute(2, 0, 1)
+    return clip_pixels(decode(image).resize((side, side), Pillow.Resampling.BICUBIC))
 
 
 class Attention(nn.Module):
@@ -61,20 +80,6 @@ class Attention(nn.Module):
         return output
 
 
-class Mlp(nn.Module):
-    """Two layers with an exact GELU between."""
-
-    def __init__(self, width: int, inner: int) -> None:
-        super().__init__()
-        self.fc1 = nn.Linear(width, inner)
-        self.fc2 = nn.Linear(inner, width)
-
-    def forward(self, states: Tensor) -> Tensor:
-        """(batch, positions, width) -> the same."""
-        output: Tensor = self.fc2(F.gelu(self.fc1(states)))
-        return output
-
-
 class Block(nn.Module):
     """One layer; the output of each part is normed before it is added."""
 
@@ -83,7 +88,12 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(size.width, eps=size.norm_eps)
         self.attn = Attention(size.width, size.heads)
         self.norm2 = nn.LayerNorm(size.width, eps=size.norm_eps)
-        self.mlp = Mlp(size.width, size.mlp_width)
+        layers = {
+            "fc1": nn.Linear(size.width, size.mlp_width),
+            "act": nn.GELU(),
+            "fc2": nn.Linear(size.mlp_width, size.width),
+        }
+        self.mlp = nn.Sequential(OrderedDict(layers))
 
     def forward(self, states: Tensor) -> Tensor:
         """(batch, positions, width) -> the same."""
@@ -92,33 +102,22 @@ class Block(nn.Module):
         return output
 
 
-class Patches(nn.Module):
-    """Square patches of a picture as vectors."""
-
-    def __init__(self, size: VisionSize) -> None:
-        super().__init__()
-        self.proj = nn.Conv2d(3, size.width, size.patch, stride=size.patch)
-
-    def forward(self, pixels: Tensor) -> Tensor:
-        """(batch, 3, side, side) -> (batch, patches, width), row by row."""
-        output: Tensor = self.proj(pixels).flatten(2).transpose(1, 2)
-        return output
-
-
 class VisionEncoder(nn.Module):
-    """Pictures to a grid of vectors, averaged down to `queries` of them."""
+    """Images to a grid of vectors, averaged down to `queries` of them."""
 
     def __init__(self, size: VisionSize) -> None:
         super().__init__()
         self.size = size
-        self.patch_embed = Patches(size)
+        patches = nn.Conv2d(3, size.width, size.patch, stride=size.patch)
+        self.patch_embed = nn.Sequential(OrderedDict(proj=patches))
         self.cls_token = nn.Parameter(torch.zeros(1, 1, size.width))
         self.pos_embed = nn.Parameter(torch.zeros(1, size.grid**2 + 1, size.width))
         self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
 
     def forward(self, pixels: Tensor) -> Tensor:
         """(batch, 3, side, side), normalised -> (batch, queries, width)."""
-        patches = self.patch_embed(pixels)
+        # Row by row.
+        patches = self.patch_embed(pixels).flatten(2).transpose(1, 2)
         states = torch.cat((self.cls_token.expand(len(pixels), -1, -1), patches), dim=1)
         states = states + self.pos_embed
         for block in self.blocks:
@@ -126,7 +125,7 @@ class VisionEncoder(nn.Module):
         return self._pooled(states[:, 1:])
 
     def _pooled(self, states: Tensor) -> Tensor:
-        """Means over squares of the grid (`encode_image`, emu/emu.py)."""
+        """Return means over squares of the grid (`encode_image`, emu/emu.py)."""
         side = self.size.grid
         grid = states.transpose(1, 2).reshape(len(states), -1, side, side)
         pooled = F.avg_pool2d(grid, side // isqrt(self.size.queries))
@@ -137,8 +136,6 @@ class Emu2Network(nn.Module):
     """The modules of a checkpoint, under the names of the native layout but for `lm`."""
 
     def __init__(self, vision: VisionSize, config: Any) -> None:
-        from transformers import AutoModelForCausalLM
-
         super().__init__()
         self.visual = VisionEncoder(vision)
         self.lm = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
@@ -147,7 +144,7 @@ class Emu2Network(nn.Module):
 
 
 def empty_network(vision: VisionSize, config: Any) -> Emu2Network:
-    """The network on the meta device, without values."""
+    """Return the network on the meta device, without values."""
     with torch.device("meta"):
         network = Emu2Network(vision, config)
     return network.eval().requires_grad_(False)
@@ -169,14 +166,28 @@ class Emu2:
         size: VisionSize = self.network.visual.size
         return size
 
-    @property
-    def picture(self) -> int:
-        """Positions a picture takes in a prompt, with its two marks."""
-        return self.vision.queries + 2
+    def read(
+        self, parts: Sequence[Piece], room: int, context: int, begins_image: bool = False
+    ) -> NativePrompt | Skip | Failure:
+        """Return the prompt of `parts`: all its ids, then the pixels of its images.
+
+        With `begins_image` it ends with the mark of an image to come. A Skip where it and
+        `room` more positions do not fit, a Failure where an image cannot be read.
+        """
+        ids = self.tokens.encoded(parts, self.vision.queries, begins_image)
+        images = [part for part in parts if isinstance(part, Image)]
+        each = self.vision.queries + 2
+        if skip := too_long(len(ids), len(images), each, context, room):
+            return skip
+        try:
+            pixels = [encoder_input(image, self.vision.side) for image in images]
+        except PictureError as error:
+            return Failure(str(error))
+        return NativePrompt((ids, *pixels), display_text(parts), len(ids), len(images), 0)
 
     @torch.inference_mode()
-    def picture_vectors(self, pixels: Sequence[Tensor]) -> Tensor:
-        """Vectors (pictures, queries, width) of prepared pictures (3, side, side)."""
+    def image_vectors(self, pixels: Sequence[Tensor]) -> Tensor:
+        """Return vectors (images, queries, width) of prepared images (3, side, side)."""
         weight = self.network.project_up.weight
         if not pixels:
             none: Tensor = weight.new_zeros(0, self.vision.queries, self.vision.width)
@@ -186,11 +197,35 @@ class Emu2:
         return vectors
 
     @torch.inference_mode()
-    def embeddings(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
-        """Embeddings (positions, hidden) of a prompt with its pictures' `vectors` in it."""
+    def embeddings(self, prompts: Sequence[NativePrompt]) -> list[Tensor]:
+        """Return embeddings (positions, hidden) of prompts; images are read together."""
+        vectors = self.image_vectors([p for prompt in prompts for p in prompt.pixels])
+        ends = list(accumulate((prompt.images for prompt in prompts), initial=0))
+        shares = (vectors[a:b] for a, b in pairwise(ends))
+        return [self._embedded(p.ids, v) for p, v in zip(prompts, shares, strict=True)]
+
+    def _embedded(self, ids: Sequence[int], vectors: Tensor) -> Tensor:
         embed = self.network.lm.get_input_embeddings()
         input_ids = torch.tensor(list(ids), device=embed.weight.device)
         states: Tensor = embed(input_ids)
         raised: Tensor = self.network.project_up(vectors.flatten(0, 1))
         states[input_ids == self.tokens[IMAGE]] = raised.to(states)
         return states
+
+    @torch.inference_mode()
+    def regress(self, prompts: Sequence[Tensor]) -> Tensor:
+        """Return vectors (prompts, queries, width) that follow each prompt.
+
+        Prompts are embeddings (positions, hidden) that end with the mark of an image's
+        beginning. A vector is the last state, projected down; projected up again it is
+        what the model reads next.
+        """
+        streams = Streams(self.network.lm.model, self.context)
+        opened = streams.open(prompts)
+        vectors: list[Tensor] = []
+        while True:
+            # Streams keep the order they were opened in: none leaves before the end.
+            vectors.append(self.network.project_down(streams.step()))
+            if len(vectors) == self.vision.queries:
+                return torch.stack(vectors, dim=1)
+            streams.feed(opened, self.network.project_up(vectors[-1]))

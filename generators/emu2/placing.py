@@ -22,14 +22,14 @@ _LAYER = re.compile(r"lm\.model\.layers\.(\d+)\.")
 
 
 def devices_of(name: str) -> list[torch.device]:
-    """The devices a setting means: for `auto`, every visible GPU."""
+    """Return the devices a setting means: for `auto`, every visible GPU."""
     if name == "auto" and torch.cuda.device_count() > 1:
         return [torch.device("cuda", i) for i in range(torch.cuda.device_count())]
     return [device_of(name)]
 
 
 def layer_devices(layers: int, layer_size: int, rest: int, devices: int) -> list[int]:
-    """The index of each layer's device, so that all devices hold about the same.
+    """Return the index of each layer's device, so that all hold about the same.
 
     The first device also holds `rest`; layers stay in order.
     """
@@ -46,7 +46,7 @@ def layer_devices(layers: int, layer_size: int, rest: int, devices: int) -> list
 def device_map(
     network: Any, devices: Sequence[torch.device]
 ) -> Callable[[str], torch.device]:
-    """The device of each parameter of the network, by name."""
+    """Return the device of each parameter of the network, by name."""
     sizes = {name: value.numel() for name, value in network.named_parameters()}
     inside = sum(size for name, size in sizes.items() if _LAYER.match(name))
     layers = network.lm.config.num_hidden_layers
@@ -62,14 +62,11 @@ def device_map(
 
 def connect(lm: Any, home: Callable[[str], torch.device]) -> None:
     """Make states follow the layers of a language model from device to device."""
-    places = {f"model.layers.{i}": home(f"lm.model.layers.{i}.") for i in _layers(lm)}
+    layers = range(lm.config.num_hidden_layers)
+    places = {f"model.layers.{i}": home(f"lm.model.layers.{i}.") for i in layers}
     first = home("lm.lm_head.weight")
     rest = ("model.embed_tokens", "model.norm", "model.rotary_emb", "lm_head")
     dispatch_model(lm, {**dict.fromkeys(rest, first), **places}, force_hooks=True)
-
-
-def _layers(lm: Any) -> range:
-    return range(lm.config.num_hidden_layers)
 
 
 _OUTLIERS = 6.0
@@ -77,7 +74,7 @@ _OUTLIERS = 6.0
 
 
 def require_bitsandbytes(kind: Quantization) -> None:
-    """CheckpointError if the package that quantises is not installed."""
+    """Raise CheckpointError if the package that quantises is not installed."""
     if importlib.util.find_spec("bitsandbytes") is None:
         raise CheckpointError(
             f"quantization {kind!r} needs the package bitsandbytes: install "
@@ -91,7 +88,7 @@ def quantising(
     layout: Layout,
     kind: Quantization,
 ) -> Iterator[tuple[str, Tensor]]:
-    """`stored`, with each matrix of a decoder layer quantised once it is in place.
+    """Return `stored`, with each matrix of a decoder layer quantised once it is in place.
 
     So a device never holds more than one such matrix in full. For `strict.fill` on
     `network`, which takes the next tensor when the last one is in place.
@@ -111,13 +108,6 @@ def quantise(network: nn.Module, name: str, kind: Quantization) -> None:
     if name.startswith("lm.model.layers.") and leaf == "weight":
         parent, _, child = owner.rpartition(".")
         setattr(network.get_submodule(parent), child, _quantised(layer, kind))
-
-
-def quantise_layer(network: nn.Module, place: str, kind: Quantization) -> None:
-    """Replace all matrices of the decoder layer whose names begin with `place`."""
-    names = [name for name, _ in network.named_parameters() if name.startswith(place)]
-    for name in names:
-        quantise(network, name, kind)
 
 
 def _quantised(layer: nn.Linear, kind: Quantization) -> nn.Module:

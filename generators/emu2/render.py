@@ -1,41 +1,155 @@
-"""The rendering stage of Emu2: vectors in, pixels out, checked by its safety checker."""
+"""The rendering stage of Emu2: vectors in, pixels out, checked by its safety checker.
+
+It loads the drawing half of a published Emu2-Gen: UNet, autoencoder, scheduler, checker.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import diffusers
 import numpy as np
 import numpy.typing as npt
 import torch
+import transformers
+from accelerate import init_empty_weights
+from diffusers.pipelines.stable_diffusion.safety_checker import (
+    StableDiffusionSafetyChecker,
+)
 from PIL import Image as Pillow
 from torch import Tensor
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
+from generators.checkpoints import looks_like_path
+from generators.content import answered
+from generators.decoding.payloads import received
+from generators.diffusion.builds import empty_module
+from generators.diffusion.designs import DESIGNS
 from generators.diffusion.drawer import Drawer
+from generators.diffusion.loading import modules_of
+from generators.diffusion.settings import DiffusionSettings
 from generators.document import ImageRequest
-from generators.emu2.reading import unpack_vectors
+from generators.emu2.models import native_file, shapes_in, stored_in
 from generators.emu2.settings import Emu2RenderSettings
-from generators.emu2.unet import published
-from generators.loading.strict import device_of
+from generators.errors import CheckpointError
+from generators.loading.files import Files, read_json
+from generators.loading.strict import device_of, fill, identical
 from generators.pictures import Drawing
+
+DESIGN = DESIGNS["emu2"]
+KINDS: Mapping[str, type[Any]] = {
+    "unet": diffusers.UNet2DConditionModel,
+    "vae": diffusers.AutoencoderKL,
+    "safety_checker": StableDiffusionSafetyChecker,
+}
+_TOWER = "safety_checker.vision_model."
+_OLDER_TOWER = f"{_TOWER}vision_model."
+"""Where transformers up to 4.x, and so the published file, put the checker's tower."""
+_STRAYS = tuple(f"{tower}embeddings.position_ids" for tower in (_TOWER, _OLDER_TOWER))
+"""A buffer in files of older transformers."""
+
+
+def published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
+    """Return an SDXL pipeline without text encoders, on the CPU.
+
+    Its attribute `safety_checker`, for which that pipeline has no place, is None where the
+    settings or the checkpoint leave it out. CheckpointError if the checkpoint does not fit.
+    """
+    files = Files(settings.model, settings.revision)
+    path = native_file(files) if looks_like_path(settings.model) else None
+    components = [
+        k for k in KINDS if k != "safety_checker" or settings.safety_checker != "off"
+    ]
+    if path is not None:
+        folder = path.parent
+        stored = {name.partition(".")[0] for name in shapes_in(path)}
+        names = [n for n in components if n in DESIGN.modules or n in stored]
+        parts = {name: _native(files, path, name, dtype) for name in names}
+    else:
+        folder = _folder(settings, components)
+        names = [n for n in components if n in DESIGN.modules or (folder / n).is_dir()]
+        kinds = {name: KINDS[name] for name in names}
+        parts = modules_of(folder, kinds, dtype, settings.variant or None)
+    checker = parts.pop("safety_checker", None)
+    pipeline = diffusers.StableDiffusionXLPipeline(
+        **parts, **DESIGN.arguments, scheduler=_scheduler(folder), add_watermarker=False
+    )
+    pipeline.safety_checker = checker
+    return pipeline
+
+
+def _folder(settings: DiffusionSettings, components: list[str]) -> Path:
+    """Return the local folder; of a Hub repository only this half is downloaded."""
+    if looks_like_path(settings.model):
+        return Path(settings.model).expanduser()
+    from huggingface_hub import snapshot_download
+
+    suffix = f".{settings.variant}" if settings.variant else ""
+    files = [f"{name}/*{suffix}.safetensors" for name in components]
+    files += [f"{name}/*.json" for name in (*components, "scheduler")]
+    try:
+        folder = snapshot_download(
+            settings.model, revision=settings.revision, allow_patterns=files
+        )
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"checkpoint {settings.model!r}: {error}") from error
+    return Path(folder)
+
+
+def _scheduler(folder: Path) -> Any:
+    """Return the checkpoint's own scheduler if it has one, else the published one."""
+    path = folder / "scheduler" / "scheduler_config.json"
+    config = read_json(path) if path.is_file() else DESIGN.scheduler
+    return getattr(diffusers, DESIGN.scheduler["_class_name"]).from_config(dict(config))
+
+
+def _native(files: Files, path: Path, name: str, dtype: torch.dtype) -> Any:
+    """Return a component of the single file; CheckpointError where it does not fit."""
+    config = files.find(f"{name}/config.json")
+    module = _empty(name, None if config is None else read_json(config))
+    layout = identical(module.state_dict(), f"{name}.")
+    if any(stored.startswith(_OLDER_TOWER) for stored in shapes_in(path)):
+        layout = {_older(stored): place for stored, place in layout.items()}
+    put = partial(fill, device=torch.device("cpu"), dtype=dtype)
+    tensors = stored_in(path, f"{name}.")
+    put(module, tensors, layout, source=f"{name} of {path}", tolerated=_STRAYS)
+    return module.eval()
+
+
+def _older(name: str) -> str:
+    """Return the name that transformers up to 4.x gave to a tensor of the single file."""
+    if not name.startswith(_TOWER):
+        return name
+    return _OLDER_TOWER + name.removeprefix(_TOWER)
+
+
+def _empty(name: str, config: Mapping[str, Any] | None) -> torch.nn.Module:
+    """Return the module on the meta device, by its own configuration or the published."""
+    if config is None:
+        return empty_module(DESIGN if name in DESIGN.modules else DESIGNS["sd15"], name)
+    with init_empty_weights(include_buffers=False):
+        if name == "safety_checker":
+            return KINDS[name](transformers.CLIPConfig(**config))  # type: ignore[no-any-return]
+        return KINDS[name].from_config(dict(config))  # type: ignore[no-any-return]
 
 
 class SafetyChecker:
     """Stable Diffusion's checker, on the device of the setting of that name."""
 
     def __init__(self, model: Any, device: str) -> None:
-        from transformers import CLIPImageProcessor
-
         side = model.config.vision_config.image_size
         self._model = model.to(device_of(device))
-        self._processor = CLIPImageProcessor(size={"shortest_edge": side}, crop_size=side)
+        size = {"shortest_edge": side}
+        self._processor = transformers.CLIPImageProcessor(size=size, crop_size=side)
 
     @torch.inference_mode()
     def blocks(self, pixels: npt.NDArray[np.uint8]) -> bool:
-        """Whether it would black out the picture (height, width, 3)."""
+        """Return whether it would black out the image (height, width, 3)."""
         inputs = self._processor(Pillow.fromarray(pixels), return_tensors="pt").pixel_values
-        # The checker overwrites the pictures it is given.
+        # The checker overwrites the images it is given.
         _, blocked = self._model(
             images=pixels[None].astype(np.float32) / 255.0,
             clip_input=inputs.to(self._model.device, self._model.dtype),
@@ -43,8 +157,8 @@ class SafetyChecker:
         return bool(blocked[0])
 
 
-Vectors = tuple[Tensor, Tensor]
-"""With the prompt and without, each (queries, width)."""
+Vectors = tuple[Tensor, Tensor, int]
+"""With the prompt and without, each (queries, width), and the seed of the noise."""
 
 
 class Emu2Render:
@@ -62,48 +176,39 @@ class Emu2Render:
         self._checker = None if checker is None else SafetyChecker(checker, own.device)
 
     def __call__(self, inputs: Sequence[ImageRequest]) -> list[Outcome[Drawing]]:
-        """One picture per request, in order; a request without valid vectors fails."""
-        outcomes: dict[int, Outcome[Drawing]] = {}
-        valid: dict[int, dict[int, Vectors]] = {}
-        for i, request in enumerate(inputs):
-            vectors = self._vectors(request)
-            if isinstance(vectors, Failure):
-                outcomes[i] = vectors
-            else:
-                # Vectors of one number can be drawn together; a checkpoint has only one.
-                valid.setdefault(len(vectors[0]), {})[i] = vectors
-        for batch in valid.values():
-            seeds = [inputs[i].seed or 0 for i in batch]
-            outcomes |= zip(batch, self._draw([*batch.values()], seeds), strict=True)
-        return [outcomes[i] for i in range(len(inputs))]
+        """Return one image per request, in order; one without valid vectors fails."""
+        return answered([self._vectors(request) for request in inputs], self._drawn)
 
     def _vectors(self, request: ImageRequest) -> Vectors | Failure:
-        if request.payload is None:
-            return Failure("the request holds no payload; Emu2 draws from vectors only")
-        if request.seed is None:
-            return Failure("the request has no seed")
-        try:
-            vectors, free = unpack_vectors(request.payload)
-        except ValueError as error:
-            return Failure(str(error))
+        given = received(request, "vectors", "unconditional")
+        if isinstance(given, Failure):
+            return given
+        vectors, free = given
         width = self.drawer.pipeline.unet.config.cross_attention_dim
         if vectors.dim() != 2 or vectors.shape[1] != width or vectors.shape != free.shape:
             shapes = f"{tuple(vectors.shape)} and {tuple(free.shape)}"
             return Failure(f"the payload holds {shapes}, not twice (queries, {width})")
-        return vectors, free
+        return vectors, free, request.seed or 0
 
-    def _draw(
-        self, valid: Sequence[Vectors], seeds: Sequence[int]
-    ) -> list[Outcome[Drawing]]:
+    def _drawn(self, valid: Sequence[Vectors]) -> list[Outcome[Drawing]]:
+        """Draw vectors of one number together; a checkpoint gives only one."""
+        outcomes: dict[int, Outcome[Drawing]] = {}
+        for count in dict.fromkeys(len(vectors) for vectors, _, _ in valid):
+            batch = [i for i, (vectors, _, _) in enumerate(valid) if len(vectors) == count]
+            outcomes |= zip(batch, self._draw([valid[i] for i in batch]), strict=True)
+        return [outcomes[i] for i in range(len(valid))]
+
+    def _draw(self, valid: Sequence[Vectors]) -> list[Outcome[Drawing]]:
         dtype = self.drawer.pipeline.unet.dtype
-        vectors, free = (torch.stack(v).to(dtype) for v in zip(*valid, strict=True))
+        vectors = torch.stack([given for given, _, _ in valid]).to(dtype)
+        free = torch.stack([given for _, given, _ in valid]).to(dtype)
         conditions: dict[str, Any] = {
             "prompt_embeds": vectors,
             "pooled_prompt_embeds": vectors.mean(dim=1),
             "negative_prompt_embeds": free,
             "negative_pooled_prompt_embeds": free.mean(dim=1),
         }
-        outcomes = self.drawer(conditions, seeds)
+        outcomes = self.drawer(conditions, [seed for _, _, seed in valid])
         return [self._checked(outcome) for outcome in outcomes]
 
     def _checked(self, outcome: Outcome[Drawing]) -> Outcome[Drawing]:

@@ -2,20 +2,26 @@
 
 Defaults are those of baaivision/Emu (Emu2/emu/chat.py and diffusion.py) and of its README.
 Imports no model code.
+
+No model of the family interleaves: Chat was tuned on text only, Gen on images only. So each
+step of an answer is Chat's text, then the image that Gen draws for that text, the task and
+the first image of the question (generator_codes/emu2_inference.py of LanceZPF/OpenING).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from generators.architectures import stored
 from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
 from generators.diffusion.settings import DiffusionSettings
-from generators.emu2.composition import Emu2Composition, compose
+from generators.document import Draft, Image, ImageRequest, Sample, Text
 from generators.errors import UsageError
 from generators.natives import part_settings
 from generators.settings import ModelSettings, unkeyed
@@ -25,9 +31,7 @@ CHAT, GEN = "BAAI/Emu2-Chat", "BAAI/Emu2-Gen"
 
 LAYERS_B = 32.102
 """Billions of parameters in the decoder layers, which are what quantisation shrinks."""
-_TOKEN_BYTES = 2 * 60 * 6656 * 2
-"""Keys and values of one position of the published model, in bfloat16."""
-_CONTEXT = 2048
+_LANGUAGE = stored("emu2")["language"]
 
 Quantization = Literal["int8", "int4"]
 BYTES: Mapping[Quantization, float] = {"int8": 1.0, "int4": 0.5625}
@@ -43,24 +47,28 @@ class Emu2Settings(ModelSettings):
     params_b: float | None = unkeyed(36.9, gt=0)
     context: int | None = Field(default=None, ge=1)
     """Most positions of a sequence; by default the model's (2048)."""
+    strip_text: bool = True
+    """Strip white space beside special tokens, as the slow tokenizer of emu/lm.py does;
+    the fast one that `AutoTokenizer` gave to the Hub's code keeps it."""
     quantization: Quantization | None = None
     """Decoder layers in 8 or 4 bits by bitsandbytes (LLM.int8(), and FP4 as upstream's
     `load_in_4bit`); embeddings, head and vision keep `dtype`."""
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """The weights, and the caches of a batch of full contexts."""
+        """Return the weights, and the caches of a batch of full contexts."""
         if weights == "tiny" or self.params_b is None:
             return 0.0
         width = 4 if self.dtype == "float32" else 2
         weights_b = self.params_b * width
         if self.quantization is not None:
             weights_b -= LAYERS_B * (width - BYTES[self.quantization])
-        context = self.context or _CONTEXT
-        caches = self.batch_size * self.streams_per_record() * context * _TOKEN_BYTES
-        return (weights_b * 1e9 * 1.05 + caches * width / 2) / 2**30
+        positions = self.context or _LANGUAGE["max_position_embeddings"]
+        positions *= self.batch_size * self.streams_per_record()
+        states = 2 * _LANGUAGE["num_hidden_layers"] * _LANGUAGE["hidden_size"]
+        return float((weights_b * 1e9 * 1.05 + positions * states * width) / 2**30)
 
     def streams_per_record(self) -> int:
-        """Rows of the cache that one record takes."""
+        """Return the rows of the cache that one record takes."""
         return 1
 
     def _num_gpus(self, weights: Weights, estimate: float, gpu_gib: float) -> float:
@@ -70,7 +78,7 @@ class Emu2Settings(ModelSettings):
 
 
 class Emu2DraftSettings(Emu2Settings):
-    """Emu2-Chat, which reads text and pictures and writes text by beam search."""
+    """Emu2-Chat, which reads text and images and writes text by beam search."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "emu2-draft"
@@ -85,14 +93,11 @@ class Emu2DraftSettings(Emu2Settings):
     that of the Hub's modeling_emu.py, without either."""
     system_message: str | None = None
     """Instead of the template's own. System turns of a request are put after it."""
-    strip_text: bool = True
-    """Strip white space beside special tokens, as the slow tokenizer of emu/lm.py does;
-    the fast one that `AutoTokenizer` gave to the Hub's code keeps it."""
     continuation: Literal["question", "answer"] = "question"
     """Where later rounds read the answer so far: after the question (OpenING), or as the
     beginning of the model's own turn."""
     feed_images: bool = False
-    """Whether they also read the answer's pictures; OpenING feeds back text only."""
+    """Whether they also read the answer's images; OpenING feeds back text only."""
     num_beams: int = Field(default=5, ge=1)
     max_new_tokens: int = Field(default=64, ge=1)
     """The README's and OpenING's; the code's own default is 10."""
@@ -104,7 +109,7 @@ class Emu2DraftSettings(Emu2Settings):
     """Applies to tokens of the answer."""
 
     def streams_per_record(self) -> int:
-        """One for each beam."""
+        """Return one for each beam."""
         return self.num_beams
 
 
@@ -118,8 +123,6 @@ class Emu2ConditionSettings(Emu2Settings):
     model: str = unkeyed(GEN)
     """A Hub id or folder in the layout of `BAAI/Emu2-Gen`, or a folder with the native
     `Emu2-Gen_pytorch_model.bf16.safetensors` beside upstream's llama_config files."""
-    strip_text: bool = True
-    """As for drafting."""
 
 
 class Emu2RenderSettings(DiffusionSettings):
@@ -152,9 +155,73 @@ class Emu2RenderSettings(DiffusionSettings):
         return self
 
 
+def _with_text(template: str) -> str:
+    if "{text}" not in template:
+        raise ValueError(
+            "must contain {text}, what Emu2-Chat wrote, and may contain {instruction}"
+        )
+    return template
+
+
+class Emu2Composition(BaseModel):
+    """How a step's image is requested; the defaults are OpenING's."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    rounds: int = Field(default=1, ge=1)
+    """Steps of an answer, each text and image. OpenING takes the reference's number."""
+    image_prompt: Annotated[str, AfterValidator(_with_text)] = (
+        "The prompt for this generation is: {text}. "
+        "The context of this task is: {instruction}."
+    )
+    """`{text}` is what Chat wrote in this step, `{instruction}` the text of the query."""
+    instruction_limit: int = Field(default=1000, ge=0)
+    """A longer instruction is cut to its head and tail; all three in characters."""
+    instruction_head: int = Field(default=500, ge=0)
+    instruction_tail: int = Field(default=400, ge=0)
+    context_images: int = Field(default=1, ge=0)
+    """How many of the query's images Gen sees, the first ones."""
+
+
+def compose(settings: Emu2Composition, draft: Draft, sample: Sample) -> Draft:
+    """Return Chat's text, then a request for its image where the query wants one.
+
+    A pure function of `draft` and `sample`, as `System.compose` has to be. The request
+    holds no seed and no payload yet; its prompt is read after its images.
+    """
+    segments: list[Text | ImageRequest] = []
+    if draft.text.strip() or not sample.wants_images:
+        segments.append(Text(draft.text))
+    if sample.wants_images:
+        prompt = _prompt(settings, draft.text.strip(), sample)
+        images = tuple(s for s in sample.question if isinstance(s, Image))
+        context = images[: settings.context_images]
+        segments.append(ImageRequest(prompt=prompt, context=context))
+    return Draft(tuple(segments))
+
+
+def _prompt(settings: Emu2Composition, text: str, sample: Sample) -> str:
+    question = " ".join(s.text for s in sample.question if isinstance(s, Text))
+    values = {"text": text, "instruction": _cut(settings, question)}
+    return fill_template(settings.image_prompt, values)
+
+
+def fill_template(template: str, values: Mapping[str, str]) -> str:
+    """Return `template` with each `{name}` replaced; braces in values stay as they are."""
+    names = "|".join(map(re.escape, values))
+    return re.sub(rf"\{{({names})\}}", lambda match: values[match[1]], template)
+
+
+def _cut(settings: Emu2Composition, instruction: str) -> str:
+    if len(instruction) <= settings.instruction_limit:
+        return instruction
+    tail = instruction[len(instruction) - settings.instruction_tail :]
+    return instruction[: settings.instruction_head] + tail
+
+
 def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> condition -> render; UsageError for unknown overrides."""
-    parts = {
+    """Return the system draft -> condition -> render; UsageError for unknown overrides."""
+    parts: dict[str, BaseModel] = {
         "draft": Emu2DraftSettings(),
         "condition": Emu2ConditionSettings(),
         "render": Emu2RenderSettings(),
@@ -167,10 +234,11 @@ def emu2(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> Syst
             f"draft.{name} for the one, condition.{name} and render.{name} for the other"
         )
     settings = part_settings(parts, overrides, "models.emu2")
-    draft, condition, render, composition = (settings[name] for name in parts)
-    assert isinstance(draft, Emu2DraftSettings)
-    assert isinstance(condition, Emu2ConditionSettings)
-    assert isinstance(render, Emu2RenderSettings)
+    draft, condition, render = (settings[name] for name in ("draft", "condition", "render"))
+    composition = settings["compose"]
+    assert isinstance(draft, ModelSettings)
+    assert isinstance(condition, ModelSettings)
+    assert isinstance(render, ModelSettings)
     assert isinstance(composition, Emu2Composition)
     return System(
         name="emu2",

@@ -7,13 +7,9 @@ which every special token but `<unk>` takes the white space on both its sides.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum
-from functools import cached_property
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
-from generators.errors import CheckpointError
+from generators.document import Image
 from generators.loading.llama import (
     BOS,
     UNKNOWN,
@@ -38,87 +34,59 @@ ADDED_CHAT = (*ADDED, USER, ASSISTANT)
 """The same for Emu2-Chat, with the marks of its turns."""
 
 _NOT_IN_TEXT = {PAD, BEGIN_IMAGE, END_IMAGE, IMAGE, "[gIMG]", "[/gIMG]", "[VIDEO]"}
-"""Marks of pictures and padding; in a text their names are just letters."""
+"""Marks of images and padding; in a text their names are just letters."""
 
 
-class PicturePlace(Enum):
-    """The place of a picture in a prompt."""
-
-    GIVEN = "given"
-    """Its vectors are between its two marks."""
-    NEXT = "next"
-    """The first mark of a picture to come."""
-
-
-@dataclass(frozen=True)
-class Emu2Tokens:
+class Emu2Tokens(LlamaTokenizer):
     """The vocabulary of one checkpoint."""
 
-    pieces: Any
-    """A `sentencepiece.SentencePieceProcessor`."""
-    added: Mapping[str, int]
-    """Special tokens beyond the pieces: name -> id."""
-    strip: bool = True
-    """Whether white space beside special tokens is dropped."""
+    def __init__(
+        self, pieces: LlamaPieces, added: Mapping[str, int], strip: bool = True
+    ) -> None:
+        """Take ids of special tokens; `strip` drops white space beside most of them."""
+        ids = {**pieces.named, **added}
+        strips = {name: strip and name != UNKNOWN for name in ids}
+        tokens = (AddedToken(n, i, strips[n], strips[n]) for n, i in ids.items())
+        super().__init__(pieces, tokens)
+        longest_first = sorted({*ids} - _NOT_IN_TEXT, key=len, reverse=True)
+        self._special = re.compile(f"({'|'.join(map(re.escape, longest_first))})")
 
     def __getitem__(self, name: str) -> int:
-        """Id of a special token; CheckpointError where the vocabulary has none."""
-        if name not in self._ids:
-            raise CheckpointError(f"the vocabulary has no token {name!r}")
-        return self._ids[name]
-
-    @cached_property
-    def _ids(self) -> Mapping[str, int]:
-        return {**LlamaPieces(self.pieces).named, **self.added}
-
-    @cached_property
-    def _tokenizer(self) -> LlamaTokenizer:
-        added = []
-        for name, token in self._ids.items():
-            strips = self.strip and name != UNKNOWN
-            added.append(AddedToken(name, token, strips, strips))
-        return LlamaTokenizer(LlamaPieces(self.pieces), added)
+        """Return a special token's id; CheckpointError where there is none."""
+        return self.id(Control(name))
 
     @property
     def rows(self) -> int:
         """How many embeddings the ids need."""
-        pieces: int = self.pieces.get_piece_size()
-        return max((pieces - 1, *self.added.values())) + 1
+        return max(self.pieces.size - 1, *(token.id for token in self.added.values())) + 1
 
-    def encoded(self, parts: Iterable[str | PicturePlace], picture: int) -> list[int]:
-        """Ids of a prompt after `<s>`; a given picture takes `picture` places and marks.
+    def encoded(
+        self, parts: Iterable[str | Image], queries: int, begins_image: bool = False
+    ) -> list[int]:
+        """Return ids of a prompt after `<s>`; an image takes `queries` and two marks.
 
         Adjoining texts are one text. Names of special tokens in it mean these tokens;
-        only the marks of pictures are read letter by letter.
+        only the marks of images are read letter by letter. A prompt may end with the first
+        mark of an image to come.
         """
-        frame = (BEGIN_IMAGE, *[IMAGE] * picture, END_IMAGE)
-        return [self[BOS], *self._tokenizer.encode(list(self._placed(parts, frame)))]
-
-    def _placed(
-        self, parts: Iterable[str | PicturePlace], frame: Sequence[str]
-    ) -> Iterator[str | Control]:
-        """Texts cut at special tokens, and the tokens; `frame` names a given picture's."""
+        frame = [*map(Control, (BEGIN_IMAGE, *[IMAGE] * queries, END_IMAGE))]
+        placed: list[str | Control] = []
         text = ""
-        for part in (*parts, None):
+        for part in parts:
             if isinstance(part, str):
                 text += part
-                continue
-            runs = (run for run in self._special.split(text) if run)
-            yield from (Control(run) if run in self._named else run for run in runs)
-            text = ""
-            if part is not None:
-                names = frame if part is PicturePlace.GIVEN else (BEGIN_IMAGE,)
-                yield from map(Control, names)
+            else:
+                placed += [*self._cut(text), *frame]
+                text = ""
+        placed += self._cut(text)
+        placed += [Control(BEGIN_IMAGE)] * begins_image
+        return [self[BOS], *self.encode(placed)]
 
-    @cached_property
-    def _named(self) -> set[str]:
-        return {*self._ids} - _NOT_IN_TEXT
-
-    @cached_property
-    def _special(self) -> re.Pattern[str]:
-        longest_first = sorted(self._named, key=len, reverse=True)
-        return re.compile(f"({'|'.join(map(re.escape, longest_first))})")
+    def _cut(self, text: str) -> list[str | Control]:
+        """Return the text in parts, special tokens apart."""
+        runs = enumerate(self._special.split(text))
+        return [Control(run) if i % 2 else run for i, run in runs if run]
 
     def decoded(self, ids: Sequence[int]) -> str:
-        """Text of `ids`, special tokens left out."""
-        return self._tokenizer.pieces.decode(ids)
+        """Return the text of `ids`, special tokens left out."""
+        return self.pieces.decode(ids)

@@ -1,156 +1,265 @@
-"""The drafting stage of GILL: a question in, text and the states of images out."""
+"""The drafting stage of GILL: a question in, text and the states of images out.
+
+Upstream runs one record and recomputes its whole sequence, keeping the states of all
+layers, for every token (`GILLModel.generate`, gill/models.py).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import answered, display_text, unanswerable
-from generators.decoding.sampling import NO_NUMBERS, Sampler
-from generators.document import Draft, Image, Request
-from generators.gill.dialogue import GillAnswers, Piece, pieces
-from generators.gill.loop import GillInterleaver, GillLimits, GillRules, GillTrack
+from generators.base import Weights
+from generators.decoding.drafting import (
+    InterleavedDraft,
+    NativePrompt,
+    Piece,
+    Record,
+    Segment,
+    Stop,
+    Track,
+    pieces_of,
+)
+from generators.decoding.payloads import pack
+from generators.decoding.sampling import Sampler
+from generators.decoding.streams import Streams
+from generators.document import Image, ImageRequest, Request, Text, Turn
 from generators.gill.models import load_models
 from generators.gill.settings import GillDraftSettings
-from generators.overflow import SCORES, no_numbers
-from generators.pictures import PictureError
+from generators.gill.tokens import GillTokens
 
 
-@dataclass(frozen=True, slots=True)
-class GillPrompt:
-    """A request as the model reads it, before its pictures are encoded."""
+def pieces(turns: Sequence[Turn], settings: GillDraftSettings, vokens: str) -> list[Piece]:
+    """Return text and images of a prompt, each text to be tokenized separately.
 
-    parts: tuple[list[int] | Tensor, ...]
-    """Ids of text; pixels of pictures."""
-    display_text: str
-    """For people: the text, with a mark for each picture."""
-    seed: int
+    A user's turn is `Q: ...`, newline, `A:`, after its leading images; an earlier
+    answer is followed by a newline; a system turn is left as it is
+    (`generate_dialogue`, GILL_Inference_Examples.ipynb). `vokens` are the names of all
+    image tokens.
+    """
+    prompt: list[Piece] = []
+    for turn in turns:
+        content = pieces_of(turn.content)
+        match turn.role:
+            case "user":
+                prompt += _question(content, settings.question, settings.answer)
+            case "assistant":
+                prompt += _answer(content, settings, vokens)
+            case "system":
+                prompt += content
+    return [piece for piece in prompt if piece != ""]
+
+
+def _question(content: list[Piece], before: str, after: str) -> list[Piece]:
+    texts = [i for i, piece in enumerate(content) if isinstance(piece, str)]
+    first = texts[0] if texts else len(content)
+    text = content[first:] or [""]
+    return _with_end([*content[:first], f"{before}{text[0]}", *text[1:]], after)
+
+
+def _answer(content: list[Piece], settings: GillDraftSettings, vokens: str) -> list[Piece]:
+    if settings.history_images == "vokens":
+        content = ["".join(p if isinstance(p, str) else f" {vokens}" for p in content)]
+    return _with_end(content, settings.answer_end)
+
+
+def _with_end(content: list[Piece], end: str) -> list[Piece]:
+    """Return the content with `end` in its last text, or after its last image."""
+    if content and isinstance(content[-1], str):
+        return [*content[:-1], content[-1] + end]
+    return [*content, end]
+
+
+class GillTrack(Track):
+    """The answer of one record, and what may come next.
+
+    After [IMG0] the other image tokens are forced. The states of all of them, each read
+    one step after its token was fed, are the image. Upstream cuts an answer afterwards,
+    at full length: at the newline that ends it, and after its last image. Here it stops
+    as soon as the cut is certain.
+    """
+
+    def __init__(
+        self,
+        prompt: NativePrompt,
+        context: int,
+        tokens: GillTokens,
+        settings: GillDraftSettings,
+    ) -> None:
+        super().__init__(prompt, context)
+        self.tokens, self.settings = tokens, settings
+        self.images: list[Tensor] = []
+        """States (vokens, width) of each finished image."""
+        self.steps = 0
+        """Sampled tokens; an image counts as one."""
+        self._states: list[Tensor] = []
 
     @property
-    def pixels(self) -> list[Tensor]:
-        """The pixels of each picture, in order."""
-        return [part for part in self.parts if isinstance(part, Tensor)]
+    def forced(self) -> int | None:
+        """The image token that must come next, if any."""
+        return self.tokens.vokens[len(self._states)] if self._states else None
+
+    @property
+    def may_begin_image(self) -> bool:
+        """Whether an image may begin now, and all its tokens fit."""
+        fits = self.length + len(self.tokens.vokens) <= self.context
+        late = self.steps >= self.settings.min_word_tokens
+        return fits and late and len(self.images) < self.settings.max_num_rets
+
+    def read(self, state: Tensor) -> None:
+        """Collect the model's state (width,) at the last token."""
+        if not self.ids or self.ids[-1] not in self.tokens.vokens:
+            return
+        self._states.append(state)
+        if len(self._states) == len(self.tokens.vokens):
+            self.images.append(torch.stack(self._states))
+            self._states = []
+            self._stop_at_limits()
+            last = len(self.images) >= self.settings.max_num_rets
+            if last and not self.settings.trailing_text:
+                self.stop = Stop.IMAGES
+
+    def take(self, token: int) -> None:
+        """Append the next token."""
+        if self._ends(token):
+            self.stop = Stop.LINE
+            return
+        self.ids.append(token)
+        if self._states:
+            return
+        self.steps += 1
+        if token != self.tokens.vokens[0]:
+            self._stop_at_limits()
+
+    def _ends(self, token: int) -> bool:
+        if token != self.tokens.newline or self.settings.newline == "never":
+            return False
+        if self.settings.newline == "upstream":
+            return bool(self.ids) and self.ids[0] != token
+        return any(i != token for i in self.ids)
+
+    def _stop_at_limits(self) -> None:
+        if self.steps >= self.settings.num_words:
+            self.stop = Stop.WORDS
+        elif self.length >= self.context:
+            self.stop = Stop.CONTEXT
 
 
-class GillDraft:
+class GillDraft(InterleavedDraft[GillTrack]):
     """Writes interleaved answers; takes the fields of `GillDraftSettings`."""
 
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = GillDraftSettings(**settings)
-        models = load_models(weights, self.settings)
-        self.language, self.vision = models.language, models.vision
-        self._interleave = GillInterleaver(self.language, self.limits, self.rules)
-        self._answers = GillAnswers(self.language, self.settings)
+        self.settings = own = GillDraftSettings(**settings)
+        decoder, self.tokens, self.vision = load_models(weights, own)
+        self.each = self.vision.tokens
+        self._use(decoder)
+        greedy = own.temperature == 0
+        self.sampler = Sampler(own.temperature or 1.0, own.top_p, greedy)
+        self.scales = (own.ret_scale_factor, own.gen_scale_factor)
+        """Each above 1 makes the logit of [IMG0] its absolute value times the scale."""
 
-    @property
-    def limits(self) -> GillLimits:
-        """How long an answer may be."""
-        settings = self.settings
-        return GillLimits(
-            context=self.language.context,
-            words=settings.num_words,
-            min_words=settings.min_word_tokens,
-            images=settings.max_num_rets,
-            trailing_text=settings.trailing_text,
-            newline=settings.newline,
-        )
-
-    @property
-    def rules(self) -> GillRules:
-        """How tokens are chosen."""
-        settings = self.settings
-        greedy = settings.temperature == 0
-        sampler = Sampler(settings.temperature or 1.0, settings.top_p, greedy)
-        return GillRules(sampler, (settings.ret_scale_factor, settings.gen_scale_factor))
-
-    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """One draft per request, in order.
-
-        A request that leaves no room in the context is skipped; one without content,
-        without a seed to sample from, or with an unreadable picture fails.
-        """
-        return answered([self.prompt(request) for request in inputs], self._drafts)
-
-    def prompt(self, request: Request) -> GillPrompt | Skip | Failure:
-        """The request as the model reads it, or why it cannot be answered."""
-        if failure := unanswerable(request, self.settings.is_seeded()):
-            return failure
-        content = pieces(request.turns, self.settings, self.language.tokens.voken_names)
-        texts = self._tokenized([p for p in content if isinstance(p, str)])
-        if reason := self._too_long(sum(map(len, texts)), len(content) - len(texts)):
-            return Skip(reason)
-        try:
-            parts = self._parts(content, texts)
-        except PictureError as error:
-            return Failure(str(error))
-        return GillPrompt(parts, display_text(content), request.seed or 0)
+    def _parts(self, request: Request) -> list[Piece]:
+        return pieces(request.turns, self.settings, self.tokens.voken_names)
 
     def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text; the first, or every one, begins with the BOS."""
-        tokens, every = self.language.tokens, self.settings.always_add_bos
-        return [
-            [tokens.bos, *tokens.encode(text)] if every or i == 0 else tokens.encode(text)
-            for i, text in enumerate(texts)
-        ]
+        """Return ids of each text; the first, or every one, begins with the BOS."""
+        ids = [self.tokens.encode(text) for text in texts]
+        every = self.settings.always_add_bos
+        return [[self.tokens.bos, *t] if every or i == 0 else t for i, t in enumerate(ids)]
 
-    def _too_long(self, words: int, pictures: int) -> str | None:
-        each, context = self.vision.tokens, self.language.context
-        length = words + pictures * each
-        if length < context:
-            return None
-        return (
-            f"the prompt takes {length} tokens ({words} of text and {pictures} pictures of "
-            f"{each}); the context holds {context}, the answer included"
-        )
+    def _read(self, image: Image) -> Tensor:
+        return self.vision.pixels(image, self.settings.resize)
 
-    def _parts(
-        self, content: Sequence[Piece], texts: Sequence[list[int]]
-    ) -> tuple[list[int] | Tensor, ...]:
-        ids, resize = iter(texts), self.settings.resize
-        return tuple(
-            self.vision.pixels(p, resize) if isinstance(p, Image) else next(ids)
-            for p in content
-        )
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        return self.vision(pixels)
 
-    def _drafts(self, prompts: Sequence[GillPrompt]) -> list[Outcome[Draft]]:
-        tracks = self._interleave(self.embed(prompts), [p.seed for p in prompts])
-        return [self.result(p, t) for p, t in zip(prompts, tracks, strict=True)]
+    def track(self, prompt: NativePrompt) -> GillTrack:
+        """Return the answer to a prompt before its first token."""
+        return GillTrack(prompt, self.context, self.tokens, self.settings)
 
-    def embed(self, prompts: Sequence[GillPrompt]) -> list[Tensor]:
-        """Embeddings (positions, width) of each prompt, all pictures encoded together."""
-        pixels = [p for prompt in prompts for p in prompt.pixels]
-        pictures = iter(self.vision(torch.stack(pixels)) if pixels else ())
-        return [
-            torch.cat(
-                [
-                    next(pictures)
-                    if isinstance(part, Tensor)
-                    else self.language.embed(part)
-                    for part in prompt.parts
-                ]
-            )
-            for prompt in prompts
-        ]
+    def _advance(
+        self, records: Sequence[Record[GillTrack]], streams: Streams
+    ) -> Mapping[Record[GillTrack], int]:
+        """Append the next token to every record that continues."""
+        hidden = streams.step()
+        for record in records:
+            record.track.read(hidden[record.stream.row])
+        forced = {r: r.track.forced for r in records if r.track.stop is None}
+        tokens = {r: token for r, token in forced.items() if token is not None}
+        if free := [r for r, token in forced.items() if token is None]:
+            logits = self.logits(hidden[self._rows(free)])
+            self._scale_vokens(free, logits)
+            tokens |= zip(free, self._sampled(self.sampler, logits, free), strict=True)
+        for record, token in tokens.items():
+            record.take(token)
+        return tokens
 
-    def result(self, prompt: GillPrompt, track: GillTrack) -> Result[Draft] | Failure:
-        """The result of a finished track, or why there is none."""
-        if track.stop == NO_NUMBERS:
-            return no_numbers(SCORES, self.language.embeddings.dtype)
-        segments = self._answers.segments(track)
-        usage = {
-            "input_tokens": track.prompt_length,
-            "input_images": len(prompt.pixels),
-            "output_tokens": len(track.ids),
-            "images": len(track.images),
-        }
-        notes = {
-            "prompt": prompt.display_text,
-            "stop": str(track.stop),
-            "written": self._answers.readable(track),
-        }
-        return Result(Draft(segments), usage, notes)
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return logits (rows, ids) in float32 of states (rows, width)."""
+        return (hidden @ self.table.T).float()
+
+    def _scale_vokens(self, records: Sequence[Record[GillTrack]], logits: Tensor) -> None:
+        """Scale or forbid [IMG0], forbid the others, in place."""
+        first, *others = self.tokens.vokens
+        logits[:, others] = -torch.inf
+        for scale in self.scales:
+            if scale > 1:
+                logits[:, first] = logits[:, first].abs() * scale
+        banned = [not record.track.may_begin_image for record in records]
+        logits[torch.tensor(banned, device=self.device), first] = -torch.inf
+
+    def _segments(self, track: GillTrack) -> list[Segment]:
+        """Return text and images in order, without blank text."""
+        settings, tokens = self.settings, self.tokens
+        vokens = self.embeddings(tokens.vokens).float()
+        runs = self._runs(track, settings.show_vokens)
+        segments: list[Segment] = []
+        for run, states in zip(runs, track.images, strict=False):
+            text = self._cut(tokens.decode(run))
+            text = f"{text} {tokens.voken_names}" if settings.show_vokens else text
+            # The mapper reads the sums of states and embeddings (`TextFcLayer`).
+            payload = pack(states=states.float() + vokens)
+            segments += [*_text_segments(text), ImageRequest(payload=payload)]
+        if settings.trailing_text or not track.images:
+            segments += _text_segments(self._cut(tokens.decode(runs[-1])))
+        return segments
+
+    def _details(self, track: GillTrack) -> tuple[dict[str, float], dict[str, Any]]:
+        """Note the whole answer for people, with a mark for each image."""
+        runs = self._runs(track, named=False)
+        return {}, {"written": self.mark.join(self.tokens.decode(run) for run in runs)}
+
+    def _cut(self, text: str) -> str:
+        return first_sentence(text) if self.settings.truncate_caption else text
+
+    def _runs(self, track: GillTrack, named: bool) -> list[list[int]]:
+        """Return ids before each image, and after the last.
+
+        `named` runs begin with the tokens of the image before them, all but [IMG0].
+        """
+        first, *others = self.tokens.vokens
+        runs: list[list[int]] = [[]]
+        for i in track.ids:
+            if i == first:
+                runs.append([])
+            elif named or i not in others:
+                runs[-1].append(i)
+        return runs
+
+
+def first_sentence(text: str) -> str:
+    """Return the first non-empty line, else the text up to its first full stop.
+
+    Each with the character that ends it (`truncate_caption`, gill/utils.py).
+    """
+    text = text.strip("\n")
+    end = "\n" if "\n" in text else "."
+    before, mark, _ = text.partition(end)
+    return before + mark
+
+
+def _text_segments(text: str) -> list[Text]:
+    return [Text(text)] if text.strip() else []

@@ -1,148 +1,376 @@
-"""Loads the models of the drafting stage: the language model and the vision tower."""
+"""GILL's frozen networks: an OPT that knows the image tokens, and CLIP's vision tower.
+
+The published `pretrained_ckpt.pth.tar` and `model_args.json` hold the 50 million parameters
+that were trained beside the two.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property, partial
+from statistics import NormalDist
+from typing import Any, Literal
 
 import torch
+from accelerate import init_empty_weights
+from PIL import Image as Pillow
+from tokenizers import Tokenizer, models, pre_tokenizers
+from torch import Tensor, nn
+from transformers import AutoModel, CLIPImageProcessorPil
 
+from generators.architectures import config_of
 from generators.base import Weights
 from generators.checkpoints import with_revision
+from generators.document import Image
 from generators.errors import CheckpointError
-from generators.gill.networks import (
-    GillLanguage,
-    GillVision,
-    language_model,
-    opt_config,
-    plain_processor,
-    published_language,
-    published_processor,
-    published_tower,
-    vision_tower,
-)
-from generators.gill.published import (
-    ARGUMENTS,
-    CHECKPOINT,
-    VOKENS,
-    Additions,
-    GillCheckpoint,
-)
 from generators.gill.settings import GillDraftSettings
-from generators.gill.sizes import (
-    FULL,
-    SEED,
-    TINY,
-    GillSize,
-    steered,
-    toy_tokenizer,
-    word_ids,
+from generators.gill.tokens import BOS, PAD, GillTokens, byte_level, opt_tokenizer
+from generators.loading.files import (
+    Files,
+    configured,
+    count,
+    in_pickle,
+    read_json,
+    section,
+    stored_tensors,
 )
-from generators.gill.tokens import GillTokens, opt_tokenizer
-from generators.loading.files import Files
-from generators.loading.strict import device_of, randomised
+from generators.loading.strict import (
+    Layout,
+    Place,
+    Put,
+    device_of,
+    empty_model,
+    fill,
+    identical,
+    randomised,
+)
+from generators.pictures import decode
+from generators.toys import BYTE_LEVEL
+
+SEED = 20_230_526
+"""Seed of the random weights: the day on which GILL was published."""
+_SHARES = (0.08, 0.02)
+"""Probabilities that random weights request an image after a word, by default, and that
+they write a newline."""
+_MAX_BATCH = 64
+"""Maximum number of images in one pass through the tower."""
 
 
-@dataclass(frozen=True)
-class GillModels:
-    """The models of the drafting stage."""
+class GillVision:
+    """Turns images into embeddings of the language model."""
 
-    language: GillLanguage
-    vision: GillVision
+    def __init__(
+        self, tower: Any, processor: Any, projection: nn.Linear, tokens: int
+    ) -> None:
+        self.tower = tower
+        self._processor = processor
+        self.projection = projection
+        self.tokens = tokens
+        """Embeddings per image."""
+
+    def pixels(self, image: Image, resize: Literal["squash", "crop"]) -> Tensor:
+        """Return the tower's input (3, side, side); PictureError for a broken image.
+
+        `squash` is the bicubic resize of upstream's demo and notebook before CLIP's own
+        processor, which then only scales the values.
+        """
+        picture = decode(image)
+        if resize == "squash":
+            crop = self._processor.crop_size
+            side = (crop["width"], crop["height"])
+            picture = picture.resize(side, Pillow.Resampling.BICUBIC)
+        pixels = self._processor(picture, return_tensors="np").pixel_values
+        return torch.from_numpy(pixels[0])
+
+    @torch.inference_mode()
+    def __call__(self, pixels: Tensor) -> Tensor:
+        """Return embeddings (images, tokens, width) of pixels (images, 3, side, side)."""
+        weight = self.projection.weight
+        pooled = [
+            self.tower(pixel_values=part.to(weight)).pooler_output
+            for part in torch.split(pixels, _MAX_BATCH)
+        ]
+        embedded: Tensor = self.projection(torch.cat(pooled))
+        return embedded.view(len(pixels), self.tokens, -1)
+
+
+GillModels = tuple[Any, GillTokens, GillVision]
+"""transformers' `OPTDecoder`, whose embeddings are also its output layer, its ids, and what
+reads images."""
+
+
+def vision_tower(config: Any) -> Any:
+    """Return an empty `CLIPVisionModel`: parameters on the meta device, buffers real."""
+    with init_empty_weights(include_buffers=False):
+        model = AutoModel.from_config(config, attn_implementation="sdpa")
+    return model.eval().requires_grad_(False)
 
 
 def load_models(weights: Weights, settings: GillDraftSettings) -> GillModels:
-    """The drafting models under one of the three kinds of weights.
+    """Return the drafting models under one of the three kinds of weights.
 
     Raises CheckpointError when a published checkpoint or a companion does not fit.
     """
-    device = device_of(settings.device)
-    if weights == "tiny":
-        return random_models(TINY, device, torch.float32)
-    dtype: torch.dtype = getattr(torch, settings.dtype)
-    if weights == "dummy":
-        return random_models(FULL, device, dtype)
-    return _published(settings, device, dtype)
+    device, dtype = device_of(settings.device), getattr(torch, settings.dtype)
+    if weights == "pretrained":
+        return _published(settings, device, dtype)
+    return random_models(weights, device, torch.float32 if weights == "tiny" else dtype)
 
 
 def _published(
     settings: GillDraftSettings, device: torch.device, dtype: torch.dtype
 ) -> GillModels:
+    put = partial(fill, device=device, dtype=dtype)
     checkpoint = GillCheckpoint(Files(settings.model, settings.revision))
-    language_files = Files(*with_revision(settings.language))
-    vision_files = Files(*with_revision(settings.vision))
-    added = checkpoint.additions(device, dtype)
-    tokens = GillTokens(opt_tokenizer(language_files), len(added.vokens))
-    _check_ids(checkpoint, tokens)
-    tower = published_tower(vision_files, device, dtype)
-    _check_vokens(checkpoint, added, opt_config(language_files).word_embed_proj_dim)
-    _check_projection(checkpoint, added, tower.config.hidden_size)
-    vision = GillVision(
-        tower,
-        published_processor(vision_files),
-        added.visual,
-        checkpoint.argument("n_visual_tokens"),
-    )
-    language = published_language(language_files, tokens, added.vokens, device, dtype)
-    return GillModels(language, vision)
+    opt, clip = (Files(*with_revision(n)) for n in (settings.language, settings.vision))
+    tokens = GillTokens(opt_tokenizer(opt), checkpoint.argument("num_tokens"))
+    checkpoint.check_ids(tokens)
+    tower = vision_tower(clip_config(clip))
+    fill_clip(tower, clip, put)
+    config = opt_config(opt)
+    widths = (config.word_embed_proj_dim, tower.config.hidden_size)
+    added = checkpoint.additions(*widths, put)
+    # With Pillow, as in upstream.
+    preprocessing = read_json(clip.need("preprocessor_config.json"))
+    processor = CLIPImageProcessorPil.from_dict(preprocessing)
+    visual = checkpoint.argument("n_visual_tokens")
+    vision = GillVision(tower.to(device), processor, added.visual, visual)
+    rows, config.vocab_size = config.vocab_size, tokens.size
+    model = empty_model("AutoModel", config)
+    fill_opt(model, opt, rows, tokens, put)
+    table = model.decoder.embed_tokens.weight
+    table[-len(added.vokens) :] = added.vokens.to(table)
+    return model.decoder, tokens, vision
 
 
-def _check_ids(checkpoint: GillCheckpoint, tokens: GillTokens) -> None:
-    """Check that the checkpoint was trained with the ids that follow the vocabulary."""
-    trained = checkpoint.arguments.get("gen_token_idx", list(tokens.vokens))
-    if trained != list(tokens.vokens):
-        raise CheckpointError(
-            f"{checkpoint.source} was trained with image tokens {trained} ({ARGUMENTS}), "
-            f"but after the language model's vocabulary they are {list(tokens.vokens)}"
-        )
+CHECKPOINT, ARGUMENTS = "pretrained_ckpt.pth.tar", "model_args.json"
+
+VOKENS = "model.input_embeddings.weight"
+VISUAL = "model.visual_embeddings"
+MAPPER = "model.gen_text_hidden_fcs.0"
+RETRIEVAL = ("model.logit_scale", "model.visual_fc", "model.ret_text_hidden_fcs")
+"""Parts that retrieve images from a collection instead of drawing them."""
 
 
-def _check_vokens(checkpoint: GillCheckpoint, added: Additions, width: int) -> None:
-    """Check that the image tokens have the width of the language model's embeddings."""
-    shape = tuple(added.vokens.shape)
-    if shape != (checkpoint.argument("num_tokens"), width):
-        raise CheckpointError(
-            f"{CHECKPOINT} of {checkpoint.source}: {VOKENS} has the shape {shape}, but the "
-            f"language model's embeddings have {width} values each"
-        )
+class Additions(nn.Module):
+    """Embeddings that the language model reads besides those of its vocabulary."""
+
+    def __init__(self, vokens: int, states: int, pooled: int, visual: int) -> None:
+        """Take the number of image tokens; widths of states, CLIP and projection."""
+        super().__init__()
+        self.vokens = nn.Parameter(torch.empty(vokens, states))
+        self.visual = nn.Linear(pooled, visual)
 
 
-def _check_projection(checkpoint: GillCheckpoint, added: Additions, pooled: int) -> None:
-    """Check that the projection leads from the vision tower to whole embeddings."""
-    width = added.vokens.shape[1] * checkpoint.argument("n_visual_tokens")
-    if tuple(added.visual.weight.shape) != (width, pooled):
-        raise CheckpointError(
-            f"{checkpoint.source} projects pictures by "
-            f"{tuple(added.visual.weight.shape)}, but {ARGUMENTS} and the vision tower "
-            f"require ({width}, {pooled})"
-        )
+class GillCheckpoint:
+    """The files of one GILL."""
+
+    def __init__(self, files: Files) -> None:
+        self.files = files
+        self.source = f"checkpoint {files.model!r}"
+        """The checkpoint's name in errors."""
+
+    @cached_property
+    def arguments(self) -> dict[str, Any]:
+        """What `model_args.json` holds."""
+        return read_json(self.files.need(ARGUMENTS))
+
+    @cached_property
+    def tensors(self) -> dict[str, Tensor]:
+        """By name, memory-mapped, without the prefix of parallel training."""
+        tensors = in_pickle(self.files.need(CHECKPOINT), "state_dict")
+        return {name.removeprefix("module."): t for name, t in tensors.items()}
+
+    def argument(self, name: str) -> int:
+        """Return a count in `model_args.json`; CheckpointError where it is missing."""
+        return count(self.arguments, name, f"{ARGUMENTS} of {self.source}")
+
+    def additions(self, width: int, pooled: int, put: Put) -> Additions:
+        """Return the image tokens' embeddings and the projection of images.
+
+        `width` is that of the language model's embeddings, `pooled` the vision tower's.
+        """
+        vokens, visual = (self.argument(n) for n in ("num_tokens", "n_visual_tokens"))
+        with torch.device("meta"):
+            module = Additions(vokens, width, pooled, width * visual)
+
+        def last(tensor: Tensor) -> Tensor:
+            """Training checkpoints hold all rows, published ones only the image tokens'."""
+            return tensor[-vokens:]
+
+        layout = {f"{VISUAL}.{n}": Place(f"visual.{n}") for n in ("weight", "bias")}
+        layout[VOKENS] = Place("vokens", last)
+        self.fill(module, layout, (MAPPER,), put)
+        return module
+
+    def fill(
+        self, module: nn.Module, layout: Layout, others: tuple[str, ...], put: Put
+    ) -> None:
+        """Fill a part of the model strictly; `others` are the keys of other parts."""
+        unused, tensors = (*others, *RETRIEVAL), self.tensors.items()
+        put(module, tensors, layout, source=self.source, tolerated=unused)
+
+    def check_ids(self, tokens: GillTokens) -> None:
+        """Check that it was trained with the ids that follow the vocabulary."""
+        trained = self.arguments.get("gen_token_idx", list(tokens.vokens))
+        if trained != list(tokens.vokens):
+            raise CheckpointError(
+                f"{self.source} was trained with image tokens {trained} ({ARGUMENTS}), but "
+                f"after the language model's vocabulary they are {list(tokens.vokens)}"
+            )
 
 
-def random_models(size: GillSize, device: torch.device, dtype: torch.dtype) -> GillModels:
-    """Seeded random models of `size` that write interleaved documents."""
-    return GillModels(_language(size, device, dtype), _vision(size, device, dtype))
+def opt_config(files: Files) -> Any:
+    """Return the `OPTConfig` of a published OPT; CheckpointError when it is not valid."""
+    path = files.need("config.json")
+    values = read_json(path)
+    count(values, "vocab_size", str(path))
+    return configured("OPTConfig", values, str(path))
 
 
-def _language(size: GillSize, device: torch.device, dtype: torch.dtype) -> GillLanguage:
-    from transformers import OPTConfig
+def fill_opt(
+    model: Any, files: Files, stored_rows: int, tokens: GillTokens, put: Put
+) -> None:
+    """Fill an `OPTModel` whose embeddings have a row for each of `tokens`.
 
-    tokens = GillTokens(toy_tokenizer(size.vocabulary), size.vokens)
-    config = OPTConfig(**size.language, vocab_size=tokens.size)
-    model = language_model(config)
+    The file has `stored_rows`. CheckpointError when it does not fit.
+    """
+    layout = dict(identical(model.state_dict()))
+    embeddings = "decoder.embed_tokens.weight"
+
+    def extended(tensor: Tensor) -> Tensor:
+        """Return rows of all ids; upstream resizes the table and fills its last rows."""
+        if len(tensor) != stored_rows or stored_rows < tokens.vokens[0]:
+            raise IndexError
+        missing = tensor.new_zeros(max(0, tokens.size - stored_rows), *tensor.shape[1:])
+        return torch.cat([tensor[: tokens.size], missing])
+
+    layout[embeddings] = Place(embeddings, extended)
+    # Files of `OPTModel` and `OPTForCausalLM` differ in a prefix.
+    tensors = ((n.removeprefix("model."), tensor) for n, tensor in stored_tensors(files))
+    source = f"language model {files.model!r}"
+    put(model, tensors, layout, source=source, tolerated=("lm_head.weight",))
+
+
+def clip_config(files: Files) -> Any:
+    """Return the `CLIPVisionConfig` of a published CLIP."""
+    path = files.need("config.json")
+    config = read_json(path)
+    sizes = section({"vision_config": config} | config, "vision_config", str(path))
+    return configured("CLIPVisionConfig", sizes, str(path))
+
+
+def fill_clip(tower: Any, files: Files, put: Put) -> None:
+    """Fill the vision tower of a published CLIP; the text tower is not read."""
+    prefix = "vision_model."
+    tensors = stored_tensors(files, lambda name: name.startswith(prefix))
+    layout, unused = identical(tower.state_dict(), prefix), "embeddings.position_ids"
+    source = f"vision tower of {files.model!r}"
+    put(tower, tensors, layout, source=source, tolerated=(f"{prefix}{unused}",))
+
+
+def random_models(weights: Weights, device: torch.device, dtype: torch.dtype) -> GillModels:
+    """Return seeded random models that write interleaved documents."""
+    sizes = config_of("gill", tiny=weights == "tiny")
+    decoder, tokens = _random_language(sizes, device, dtype)
+    return decoder, tokens, _random_vision(sizes, device, dtype)
+
+
+def _random_language(
+    sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
+) -> tuple[Any, GillTokens]:
+    tokens = GillTokens(toy_tokenizer(sizes["vocabulary"]), sizes["vokens"])
+    fields = sizes["language"] | {"vocab_size": tokens.size}
+    config = configured("OPTConfig", fields, "gill.json")
+    model = empty_model("AutoModel", config)
     randomised(model, device=device, dtype=dtype, seed=SEED)
-    language = GillLanguage(model.decoder, tokens, config.max_position_embeddings)
-    steered(language, word_ids(tokens.tokenizer), size.asks, size.ends)
-    return language
+    made_up = BYTE_LEVEL.made_up_ids(tokens.tokenizer)
+    words = sorted({*BYTE_LEVEL.ids(tokens.tokenizer), *made_up})
+    _steer(model.decoder, tokens, words)
+    return model.decoder, tokens
 
 
-def _vision(size: GillSize, device: torch.device, dtype: torch.dtype) -> GillVision:
-    from transformers import CLIPVisionConfig
-
-    config = CLIPVisionConfig(**size.vision)
+def _random_vision(
+    sizes: Mapping[str, Any], device: torch.device, dtype: torch.dtype
+) -> GillVision:
+    config = configured("CLIPVisionConfig", sizes["vision"], "gill.json")
     tower = vision_tower(config)
-    projected = size.visual_tokens * size.language["word_embed_proj_dim"]
+    projected = sizes["visual_tokens"] * sizes["language"]["word_embed_proj_dim"]
     with torch.device("meta"):
-        projection = torch.nn.Linear(config.hidden_size, projected)
+        projection = nn.Linear(config.hidden_size, projected)
     for part in (tower, projection):
         randomised(part, device=device, dtype=dtype, seed=SEED)
-    processor = plain_processor(config.image_size)
-    return GillVision(tower.to(device), processor, projection, size.visual_tokens)
+    side = config.image_size
+    crop = {"height": side, "width": side}
+    processor = CLIPImageProcessorPil(size={"shortest_edge": side}, crop_size=crop)
+    return GillVision(tower.to(device), processor, projection, sizes["visual_tokens"])
+
+
+def toy_tokenizer(size: int | None = None) -> Tokenizer:
+    """Return a byte-level BPE tokenizer, its special tokens where OPT's are.
+
+    It is filled up with made-up words to `size` names where a size is given.
+    """
+    names = ["<s>", PAD, BOS, "<unk>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    ids, merges = BYTE_LEVEL.vocabulary(names, size)
+    return byte_level(models.BPE(vocab=ids, merges=merges))
+
+
+_LEVEL = 100.0
+"""The value of channel 0 at the output layer: large, so that the biases, which are also
+read as inputs, can be small."""
+_SCALE = 1.4
+"""The scale factor at which an image has the requested probability."""
+_REDUCED = 0.5
+"""Factor on the noise of [IMG0]'s logit, so that a low logit does not win by its
+absolute value."""
+
+
+@torch.no_grad()
+def _steer(decoder: Any, tokens: GillTokens, words: Sequence[int]) -> None:
+    """Make a random OPT request images and end its answers now and then, even greedily.
+
+    No layer changes channel 0 of the residual stream, so the tied embeddings read a bias
+    from it. Greedy text consists of `words`; after each, an image is requested and a
+    newline is written with about the probabilities of `_SHARES`.
+    """
+    (asks, ends), table = _SHARES, decoder.embed_tokens.weight
+    asking, ending = tokens.vokens[0], tokens.newline
+    _hold_channel(decoder)
+    context = table[torch.tensor([tokens.bos, *words[:60]], device=table.device)]
+    hidden: Tensor = decoder(inputs_embeds=context[None], use_cache=False)[0][0]
+    decoder.final_layer_norm.weight[0] *= _LEVEL / hidden[:, 0].mean()
+    noise = float((hidden @ table[list(words)].T).float().std())
+    bias = torch.full((len(table),), -10.0)
+    bias[list(words)] = 0.0
+    # The median of the maximum of as many normal samples as there are words.
+    best = NormalDist().inv_cdf(0.5 ** (1 / len(words)))
+    bias[ending] = best - NormalDist().inv_cdf(1 - ends)
+    bias[asking] = best / _SCALE - _REDUCED * NormalDist().inv_cdf(1 - asks)
+    table[asking] *= _REDUCED
+    mean = hidden.mean(dim=0)
+    for token in (asking, ending):
+        # A logit of 0 in the mean state, so that the token's chance is the noise's.
+        table[token] -= (table[token] @ mean) / (mean @ mean) * mean
+    table[:, 0] = (noise * bias / _LEVEL).to(table)
+
+
+def _hold_channel(decoder: Any) -> None:
+    """Hold channel 0 constant, and stop tokens from predicting themselves."""
+    embeddings: Tensor = decoder.embed_tokens.weight
+    positions: Tensor = decoder.embed_positions.weight
+    for table in (embeddings, positions):
+        table *= 0.5 / math.sqrt(embeddings.shape[1])
+    embeddings[:, 0] = 0.0
+    positions[:, 0] = 0.25
+    for layer in decoder.layers:
+        # Activations are positive: their mean would favour the same words everywhere.
+        layer.fc2.weight -= layer.fc2.weight.mean(dim=1, keepdim=True)
+        for written in (layer.self_attn.out_proj.weight, layer.fc2.weight):
+            written[0] = 0.0
+            # Norms subtract the mean of all channels, so it must not move either.
+            written[1:] -= written[1:].mean(dim=0)
+        layer.self_attn_layer_norm.weight[0] = 0.0
+        layer.final_layer_norm.weight[0] = 0.0
+        layer.self_attn.q_proj.weight *= 4.0

@@ -12,16 +12,14 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from generators.architectures import cache_gib
 from generators.base import Kind, Weights
-from generators.natives import part_settings
+from generators.natives import interleaved
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.vokens.settings import VokenRenderSettings
 
 PUBLISHED = "jykoh/gill"
-
-_CACHE_GIB = 2048 * 2 * 32 * 4096 * 2 / 2**30
-"""Keys and values of one full context of the published model, in bfloat16."""
 
 NewlineRule = Literal["upstream", "first_line", "never"]
 
@@ -71,18 +69,18 @@ class GillDraftSettings(ModelSettings):
     """Leave the literal [IMG...] names in the text, as upstream returns it."""
 
     question: str = "Q: "
-    """Put before the text of a user's turn, after the turn's leading pictures."""
+    """Put before the text of a user's turn, after the turn's leading images."""
     answer: str = "\nA:"
     """Put after a user's turn."""
     answer_end: str = "\n"
     """Put after an earlier answer."""
     history_images: Literal["pictures", "vokens"] = "pictures"
-    """Pictures of earlier answers are read like any other, or (upstream) replaced by the
+    """Images of earlier answers are read like any other, or (upstream) replaced by the
     names of the image tokens."""
     always_add_bos: bool = False
     """Begin every piece of text with `</s>`, not only the first of a prompt."""
     resize: Literal["squash", "crop"] = "squash"
-    """Pictures are squashed to the vision tower's square, as in upstream's programs, or
+    """Images are squashed to the vision tower's square, as in upstream's programs, or
     scaled and cropped to it by CLIP's own processor."""
 
     @model_validator(mode="after")
@@ -95,12 +93,12 @@ class GillDraftSettings(ModelSettings):
         return self
 
     def is_seeded(self) -> bool:
-        """Whether anything is sampled."""
+        """Return whether anything is sampled."""
         return self.temperature > 0
 
     def per_record_gib(self) -> float:
-        """Size of the cache of a full context."""
-        return _CACHE_GIB
+        """Return the size of the cache of a full context."""
+        return cache_gib("gill")
 
 
 class GillRenderSettings(VokenRenderSettings):
@@ -120,14 +118,6 @@ class GillRenderSettings(VokenRenderSettings):
 
 
 def gill(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> render; UsageError for an override that no stage accepts."""
-    defaults = {"draft": GillDraftSettings(), "render": GillRenderSettings()}
-    settings = part_settings(defaults, overrides, "models.gill")
-    draft = settings["draft"]
-    assert isinstance(draft, GillDraftSettings)
-    return System(
-        name="gill",
-        draft=draft.spec("gill-draft", weights, gpu_gib),
-        render=settings["render"].spec("gill-render", weights, gpu_gib),
-        max_images=draft.max_num_rets,
-    )
+    """Return the system draft -> render; UsageError for unknown overrides."""
+    stages = (GillDraftSettings(), GillRenderSettings())
+    return interleaved("gill", *stages, "max_num_rets", weights, overrides, gpu_gib)

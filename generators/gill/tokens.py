@@ -7,7 +7,7 @@ Upstream used transformers' slow tokenizer, to which it added `<|image|>` and [I
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -24,12 +24,12 @@ _TIDIED = (" .", " ?", " !", " ,", " ' ", " n't", " 'm", " 's", " 've", " 're")
 
 
 def voken_name(index: int) -> str:
-    """Name of an image token."""
+    """Return the name of an image token."""
     return f"[IMG{index}]"
 
 
 def opt_tokenizer(files: Files) -> Tokenizer:
-    """The tokenizer of an OPT checkpoint: `tokenizer.json`, else vocabulary and merges."""
+    """Return an OPT checkpoint's tokenizer: `tokenizer.json`, or vocabulary and merges."""
     single_file = files.find("tokenizer.json")
     if single_file is not None:
         return read_tokenizer(single_file)
@@ -44,7 +44,7 @@ def opt_tokenizer(files: Files) -> Tokenizer:
 
 
 def byte_level(model: models.BPE) -> Tokenizer:
-    """The tokenizer over a byte-level BPE, as OPT has it."""
+    """Return the tokenizer over a byte-level BPE, as OPT has it."""
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -83,7 +83,7 @@ class GillTokens:
         return ids
 
     def encode(self, text: str) -> list[int]:
-        """Ids of a piece of text; the added names become their tokens."""
+        """Return ids of a piece of text; the added names become their tokens."""
         parts = self._split.split(text)
         ids: list[int] = []
         for i, part in enumerate(parts):
@@ -95,21 +95,17 @@ class GillTokens:
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of ids, without special tokens, image tokens by name.
+        """Return the text of ids, without special tokens, image tokens by name.
 
         Runs of text and names are joined by a space, and the spaces before punctuation
         are removed, as transformers' slow tokenizers did by default.
         """
         visible = [i for i in ids if i not in self._hidden]
-        runs = groupby(visible, key=lambda i: self._names.get(i, ""))
-        parts = [p for name, run in runs for p in self._spelled(name, run)]
+        parts: list[str] = []
+        for name, run in groupby(visible, key=lambda i: self._names.get(i, "")):
+            ids = list(run)
+            parts += [name] * len(ids) if name else [self.tokenizer.decode(ids, False)]
         text = " ".join(parts)
         for spaced in _TIDIED:
             text = text.replace(spaced, spaced.strip())
         return text
-
-    def _spelled(self, name: str, run: Iterable[int]) -> list[str]:
-        if name:
-            return [name for _ in run]
-        text: str = self.tokenizer.decode(list(run), skip_special_tokens=False)
-        return [text]

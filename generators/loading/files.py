@@ -124,11 +124,15 @@ def _value(values: Mapping[str, Any], name: str, source: str) -> Any:
 
 
 def configured(kind: Any, fields: Mapping[str, Any], source: str) -> Any:
-    """The configuration of transformers' class `kind` with `fields`.
+    """The configuration of transformers' class `kind`, or of that name, with `fields`.
 
     Raises CheckpointError, in which `source` names the file, with the field that is not
     valid and the rule it breaks.
     """
+    if isinstance(kind, str):
+        import transformers
+
+        kind = getattr(transformers, kind)
     try:
         return kind.from_dict(dict(fields))
     except Exception as error:

@@ -42,6 +42,15 @@ def identical(names: Iterable[str], prefix: str = "") -> Layout:
     return {prefix + name: Place(name) for name in names}
 
 
+def empty_model(kind: str, config: Any) -> Any:
+    """Return the model of transformers' class `kind` on the meta device, without values."""
+    import transformers
+
+    with torch.device("meta"):
+        model = getattr(transformers, kind).from_config(config, attn_implementation="sdpa")
+    return model.eval().requires_grad_(False)
+
+
 _FEW = 50_000_000
 """Random values that are drawn on the CPU; of a module with more, on its device."""
 _NAMED = 8
@@ -69,6 +78,10 @@ class _Differences:
         parts = [f"{len(k)} {what}: {listed(k)}" for what, k in differences.items() if k]
         if parts:
             raise CheckpointError(f"{source} does not fit the model: {'; '.join(parts)}")
+
+
+Put = Callable[..., None]
+"""`fill` with its device and dtype given."""
 
 
 def fill(

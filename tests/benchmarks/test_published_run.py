@@ -7,16 +7,12 @@ import json
 from pathlib import Path
 from typing import Any
 
-import anole_helpers
-import emu2_helpers
-import gill_helpers
-import minigpt5_helpers
 import pytest
+from natives import LAYOUTS, SMALL
 
 from benchmarks import commands
 from benchmarks.plain_console import PlainConsole
 from benchmarks.runs.config import load_config
-from generators.emu2.sizes import TINY_CHAT, TINY_GEN
 
 pytestmark = [
     pytest.mark.slow,
@@ -25,54 +21,22 @@ pytestmark = [
     pytest.mark.timeout(600),
 ]
 ON_CPU = {"device": "cpu", "dtype": "float32", "num_gpus": 0}
-SMALL = {"height": 64, "width": 64, "steps": 2}
 NAMES = ["anole", "gill", "minigpt5", "emu2"]
 
 
-def anole(folder: Path) -> dict[str, Any]:
-    language = anole_helpers.language()
-    taming = anole_helpers.taming_tensors(anole_helpers.VQ)
-    saved = anole_helpers.save_hf(folder, language, taming)
-    return {"model": str(saved), **ON_CPU, "draft": {"max_text_tokens": 20}}
-
-
-def gill(folder: Path) -> dict[str, Any]:
-    named = gill_helpers.save(folder)
-    drawing = {"diffusion": named.pop("diffusion"), **SMALL}
-    model = named.pop("model")
-    return {"model": model, **ON_CPU, "draft": named, "render": drawing}
-
-
-def minigpt5(folder: Path) -> dict[str, Any]:
-    named = minigpt5_helpers.save_all(folder)
-    drawing = {"diffusion": str(minigpt5_helpers.save_diffusion(folder / "sd")), **SMALL}
-    model = named.pop("model")
-    return {"model": model, **ON_CPU, "draft": named, "render": drawing}
-
-
-def emu2(folder: Path) -> dict[str, Any]:
+def settings(name: str, folder: Path) -> dict[str, Any]:
+    """Of a model, by stage, from checkpoints in its published layout."""
     folder.mkdir()
-    states = [emu2_helpers.native_state(m()) for m in (emu2_helpers.chat, emu2_helpers.gen)]
-    chat = emu2_helpers.save_chat(
-        folder / "chat", states[0], TINY_CHAT.vision, TINY_CHAT.language
-    )
-    gen = emu2_helpers.save_gen(
-        folder / "gen",
-        states[1],
-        TINY_GEN.vision,
-        TINY_GEN.language,
-        emu2_helpers.tiny_drawing(),
-    )
-    return {
-        "draft": {"model": str(chat), **ON_CPU},
-        "condition": {"model": str(gen), **ON_CPU},
-        "render": {"model": str(gen), **ON_CPU, **SMALL},
-    }
+    parts: dict[str, Any] = dict(LAYOUTS[name](folder))
+    if name != "anole":
+        parts["render"] |= SMALL
+    else:
+        parts["draft"] |= {"max_text_tokens": 20}
+    return {**parts, **ON_CPU}
 
 
 def test_all_four_answer_from_published_folders_and_resume(tmp_path: Path) -> None:
-    makers = {"anole": anole, "gill": gill, "minigpt5": minigpt5, "emu2": emu2}
-    models = {name: make(tmp_path / name) for name, make in makers.items()}
+    models = {name: settings(name, tmp_path / name) for name in NAMES}
     flags = {
         "systems": tuple(NAMES),
         "scorers": ("bleu",),

@@ -47,9 +47,9 @@ def lvlm(stage: Any) -> Any:
 
 
 CASES = {
-    "anole": Case(AnoleDraft, lambda s: s.language.model.model, {"context": 200}),
-    "gill": Case(GillDraft, lambda s: s.language.decoder, {}),
-    "minigpt5": Case(MiniGPT5Draft, lambda s: s.writer.language.model, {}),
+    "anole": Case(AnoleDraft, lambda s: s.decoder, {"context": 200}),
+    "gill": Case(GillDraft, lambda s: s.decoder, {}),
+    "minigpt5": Case(MiniGPT5Draft, lambda s: s.decoder, {}),
     "emu2, beams": Case(Emu2Draft, emu2, {"max_new_tokens": 12}),
     "emu2, greedy": Case(Emu2Draft, emu2, {"max_new_tokens": 12, "num_beams": 1}),
     "emu2, vectors": Case(Emu2Condition, emu2, {}),

@@ -1,35 +1,40 @@
-"""Tiny Anole checkpoints in the published layouts, and independent reference programs."""
+"""Anole's checkpoints and prompts on which `anole_upstream.npz` holds results.
+
+The arrays were made by the original program (GAIR-NLP/anole@af563fa) on the files that
+`checkpoint` writes, in float32 on a CPU. Patched there: the number of codes (64 for
+1024, side 8 for 32, 64 pixels for 512), cuda and bfloat16, no CUDA graphs, plain torch
+for the three xformers functions, and the random number of each sampled token, which is
+found as the first id whose cumulative probability exceeds it.
+"""
 
 from __future__ import annotations
 
-import copy
 import functools
-import json
-import math
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
+from frozen import Draws, Shape, State, picture, random_state, write_json
+from picture_helpers import png
 from shard_helpers import save_shards
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from generators.anole.models import AnoleLanguage, random_language
-from generators.anole.sizes import TINY
+from generators.architectures import config_of
+from generators.document import Image, Text
 
-CPU = torch.device("cpu")
-VQ = dict(TINY.vq)
-SIDE = VQ["resolution"] // 2 ** (len(VQ["channel_multiplier"]) - 1)
+VQ = dict(config_of("anole", tiny=True)["vq"])
 
 
 @functools.cache
 def language() -> AnoleLanguage:
-    return random_language(TINY, CPU, torch.float32)
+    return random_language("tiny", torch.device("cpu"), torch.float32)
 
 
-def taming_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+def taming_shapes(config: dict[str, Any]) -> dict[str, Shape]:
     """Names and shapes of a taming-transformers VQModel, written down from its source."""
-    shapes: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, Shape] = {}
     base, z, e = config["base_channels"], config["latent_channels"], config["embed_dim"]
     widths = [base * m for m in config["channel_multiplier"]]
 
@@ -84,38 +89,25 @@ def taming_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
     return shapes
 
 
-def taming_tensors(config: dict[str, Any], seed: int = 1) -> dict[str, torch.Tensor]:
-    """Random tensors, norms and biases included, so that no swapped name goes unseen."""
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for name, shape in taming_shapes(config).items():
-        value = torch.randn(shape, generator=generator)
-        if len(shape) == 1:
-            tensors[name] = 0.2 * value + ("norm" in name and name.endswith("weight"))
-        else:
-            tensors[name] = value / math.sqrt(math.prod(shape[1:]))
-    return tensors
-
-
-def lm_tensors(source: AnoleLanguage) -> dict[str, torch.Tensor]:
-    return {k: v.clone() for k, v in source.model.state_dict().items()}
+def taming_tensors(config: dict[str, Any] = VQ) -> State:
+    return random_state(taming_shapes(config).items(), 8)
 
 
 def save_hf(
     folder: Path,
     source: AnoleLanguage,
-    taming: dict[str, torch.Tensor],
+    taming: State,
     vq: dict[str, Any] = VQ,
     change: Any = None,
 ) -> Path:
     """The layout of leloy/Anole-7b-v0.1-hf: two shards, an index, config, tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
-    tensors = lm_tensors(source)
+    tensors = {k: v.clone() for k, v in source.model.state_dict().items()}
     tensors |= {f"model.vqmodel.{name}": value for name, value in taming.items()}
     if change is not None:
         change(tensors)
     save_shards(folder, tensors)
-    (folder / "config.json").write_text(json.dumps(_hf_config(source, vq)))
+    write_json(folder / "config.json", _hf_config(source, vq))
     source.tokenizer.save(str(folder / "tokenizer.json"))
     return folder
 
@@ -138,20 +130,17 @@ def _hf_config(source: AnoleLanguage, vq: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def save_meta(
-    folder: Path, state: dict[str, Any], taming: dict[str, torch.Tensor], tokenizer: Any
-) -> Path:
+def checkpoint(folder: Path) -> Path:
     """The layout of GAIR/Anole-7b-v0.1."""
     model, tokens = folder / "models" / "7b", folder / "tokenizer"
     model.mkdir(parents=True)
     tokens.mkdir()
-    torch.save(state, model / "consolidated.pth")
-    rows, width = state["tok_embeddings.weight"].shape
+    torch.save(state(), model / "consolidated.pth")
     params = {
         "model": {
-            "dim": width,
-            "n_layers": len({k.split(".")[1] for k in state if k.startswith("layers.")}),
-            "n_heads": width // len(state["layers.0.attention.q_normalization.bias"]),
+            "dim": WIDTH,
+            "n_layers": LAYERS,
+            "n_heads": HEADS,
             "multiple_of": 64,
             "ffn_dim_multiplier": 0.75,
             "norm_eps": 1e-5,
@@ -161,16 +150,18 @@ def save_meta(
         },
         "model_parallel_size": 1,
     }
-    (model / "params.json").write_text(json.dumps(params))
-    (model / "consolidate_params.json").write_text(json.dumps({"vocab_size": rows}))
-    tokenizer.save(str(tokens / "text_tokenizer.json"))
-    lightning = {"state_dict": taming | {"loss.logvar": torch.zeros(1)}, "global_step": 7}
+    write_json(model / "params.json", params)
+    rows = tokenizer().get_vocab_size()
+    write_json(model / "consolidate_params.json", {"vocab_size": rows})
+    tokenizer().save(str(tokens / "text_tokenizer.json"))
+    logged = {"loss.logvar": torch.zeros(1)}
+    lightning = {"state_dict": taming_tensors() | logged, "global_step": 7}
     torch.save(lightning, tokens / "vqgan.ckpt")
-    (tokens / "vqgan.yaml").write_text(_vq_yaml())
+    write_json(tokens / "vqgan.yaml", _vq_yaml())
     return folder
 
 
-def _vq_yaml() -> str:
+def _vq_yaml() -> dict[str, Any]:
     sizes = {
         "double_z": VQ["double_latent"],
         "z_channels": VQ["latent_channels"],
@@ -181,7 +172,6 @@ def _vq_yaml() -> str:
         "ch_mult": VQ["channel_multiplier"],
         "num_res_blocks": VQ["num_res_blocks"],
         "attn_resolutions": [],
-        "dropout": 0.0,
     }
     params = {
         "embed_dim": VQ["embed_dim"],
@@ -189,117 +179,84 @@ def _vq_yaml() -> str:
         "ddconfig": sizes,
         "lossconfig": {"target": "a.module.that.is.not.There"},
     }
-    return json.dumps({"model": {"target": "taming", "params": params}})
+    return {"model": {"target": "taming", "params": params}}
 
 
-def taming_decode(
-    tensors: dict[str, torch.Tensor], config: dict[str, Any], codes: torch.Tensor
-) -> torch.Tensor:
-    """The VQGAN decoder (vqgan.py) in float64: codes (h, w) -> (3, height, width)."""
-    t = {k: v.double() for k, v in tensors.items()}
+RUNS = [
+    {"seed": 3},
+    {"seed": 4},
+    {"seed": 5, "context": 300},
+    {"seed": 6, "max_text_tokens": 12},
+    {"seed": 22, "context": 165},
+    {"seed": 0, "text_greedy": True, "image_greedy": True, "context": 420},
+]
+"""Settings of the runs for each prompt."""
 
-    def conv(x: torch.Tensor, name: str) -> torch.Tensor:
-        weight = t[f"{name}.weight"]
-        return F.conv2d(x, weight, t[f"{name}.bias"], padding=weight.shape[-1] // 2)
-
-    def norm(x: torch.Tensor, name: str) -> torch.Tensor:
-        return F.group_norm(x, 32, t[f"{name}.weight"], t[f"{name}.bias"], eps=1e-6)
-
-    def resnet(x: torch.Tensor, name: str) -> torch.Tensor:
-        h = conv(F.silu(norm(x, f"{name}.norm1")), f"{name}.conv1")
-        h = conv(F.silu(norm(h, f"{name}.norm2")), f"{name}.conv2")
-        return h + (
-            conv(x, f"{name}.nin_shortcut") if f"{name}.nin_shortcut.bias" in t else x
-        )
-
-    def attention(x: torch.Tensor, name: str) -> torch.Tensor:
-        h = norm(x, f"{name}.norm")
-        q, k, v = (conv(h, f"{name}.{n}").flatten(2) for n in "qkv")
-        weights = (q.transpose(1, 2) @ k / math.sqrt(q.shape[1])).softmax(-1)
-        return x + conv((v @ weights.transpose(1, 2)).view(x.shape), f"{name}.proj_out")
-
-    latent = t["quantize.embedding.weight"][codes].permute(2, 0, 1)[None]
-    h = conv(conv(latent, "post_quant_conv"), "decoder.conv_in")
-    h = resnet(h, "decoder.mid.block_1")
-    h = resnet(attention(h, "decoder.mid.attn_1"), "decoder.mid.block_2")
-    for level in reversed(range(len(config["channel_multiplier"]))):
-        for block in range(config["num_res_blocks"] + 1):
-            h = resnet(h, f"decoder.up.{level}.block.{block}")
-        if level:
-            h = F.interpolate(h, scale_factor=2.0, mode="nearest")
-            h = conv(h, f"decoder.up.{level}.upsample.conv")
-    return conv(F.silu(norm(h, "decoder.norm_out")), "decoder.conv_out")[0]
+HEADS, WIDTH, HIDDEN, LAYERS = 4, 64, 128, 2
 
 
-@functools.cache
-def exact_model() -> Any:
-    """The tiny language model in float64."""
-    return copy.deepcopy(language().model).double()
+def tokenizer() -> Tokenizer:
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    digits = ["".join("ABCDEFGHIJ"[int(d)] for d in str(c)) for c in range(128)]
+    names += [f"IMGIMG{d}Z" for d in digits]
+    names += ["<eoss>", "<racm3:break>", "<reserved08706>"]
+    names += sorted(pre_tokenizers.ByteLevel.alphabet())
+    model = models.BPE(vocab={n: i for i, n in enumerate(names)}, merges=[])
+    made = Tokenizer(model)
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    made.add_special_tokens([n for n in names if n.startswith("<") and len(n) > 1])
+    return made
 
 
-@torch.inference_mode()
-def last_logits(model: Any, ids: list[int]) -> np.ndarray:
-    hidden = model.model(input_ids=torch.tensor([ids]), use_cache=False).last_hidden_state
-    return model.lm_head(hidden)[0, -1].numpy()
+def state() -> dict[str, Any]:
+    """A language model in Meta's layout that begins pictures and ends now and then."""
+    normal, vocab = Draws(7).normal, tokenizer().get_vocab()
+    made: dict[str, Any] = {"tok_embeddings.weight": normal(len(vocab), WIDTH, scale=1.0)}
+    made["tok_embeddings.weight"][:, 0] = 4.0
+    for layer in range(LAYERS):
+        weights = {f"attention.w{n}": normal(WIDTH, WIDTH) for n in "qkvo"}
+        weights["feed_forward.w1"] = normal(HIDDEN, WIDTH)
+        weights["feed_forward.w2"] = normal(WIDTH, HIDDEN)
+        weights["feed_forward.w3"] = normal(HIDDEN, WIDTH)
+        weights["attention.wo"][0] = weights["feed_forward.w2"][0] = 0.0
+        size = WIDTH // HEADS
+        for name in ("attention.q_normalization", "attention.k_normalization"):
+            weights[name] = 1 + normal(size, scale=0.3)
+            made[f"layers.{layer}.{name}.bias"] = normal(size, scale=0.3)
+        for name in ("attention_norm", "ffn_norm"):
+            weights[name] = 1 + normal(WIDTH, scale=0.2)
+            weights[name][0] = 0.0
+        made |= {f"layers.{layer}.{n}.weight": w for n, w in weights.items()}
+    made["norm.weight"] = 1 + normal(WIDTH, scale=0.2)
+    made["norm.weight"][0] = 1.0
+    made["output.weight"] = normal(len(vocab), WIDTH)
+    made["output.weight"][:, 0] = 0.0
+    for name, bias in (("<racm3:break>", 1.45), ("</s>", 0.9)):
+        made["output.weight"][vocab[name]] = 0.0
+        made["output.weight"][vocab[name], 0] = bias
+    made["rope.freqs"] = torch.zeros(8)
+    return made
 
 
-def naive_answer(settings: Any, prompt: list[int], seed: int, context: int) -> list[int]:
-    """One record by the rules of the paper's program: no cache, no batch, float64.
-
-    Every token recomputes its whole context, a picture's tokens three contexts.
-    """
-    tokenizer, model = language().tokenizer, exact_model()
-    vocab = tokenizer.get_vocab(with_added_tokens=True)
-    pictures = {i for name, i in vocab.items() if name.startswith("IMGIMG")}
-    text = {
-        i
-        for name, i in vocab.items()
-        if i not in pictures and (name == "<" or not name.startswith("<"))
-    }
-    bos, eos, boi, eoi = (vocab[n] for n in ("<s>", "</s>", "<racm3:break>", "<eoss>"))
-    count = SIDE * SIDE
-    generator = torch.Generator().manual_seed(seed)
-    ids, drawn = list(prompt), 0
-    run_end = min(context, len(ids) + settings.max_text_tokens)
-    while len(ids) < run_end:
-        logits = np.full(len(vocab), -np.inf)
-        allowed = sorted(text | {eos, boi})
-        logits[allowed] = last_logits(model, ids)[allowed]
-        if len(ids) >= context - count - 2 or drawn == settings.max_images:
-            logits[boi] = -np.inf
-        for i in set(ids):
-            factor = settings.repetition_penalty
-            logits[i] = logits[i] * factor if logits[i] < 0 else logits[i] / factor
-        token = _pick(logits, settings, "text", generator)
-        ids.append(token)
-        if token == eos:
-            break
-        if token != boi:
-            continue
-        drawn += 1
-        streams = [ids, [i for i in ids if i in pictures | {bos, boi, eoi}], [bos, boi]]
-        for _ in range(count):
-            full, image, free = (last_logits(model, s) for s in streams)
-            mixed = free + settings.guidance_image * (image - free)
-            mixed += settings.guidance_text * (full - image)
-            logits = np.full(len(vocab), -np.inf)
-            logits[sorted(pictures)] = mixed[sorted(pictures)]
-            token = _pick(logits, settings, "image", generator)
-            for stream in streams:
-                stream.append(token)
-        ids.append(eoi)
-        run_end = min(context, len(ids) + settings.max_text_tokens)
-    return ids[len(prompt) :]
+PICTURES = {
+    "wide": (100, 66, "RGB"),
+    "tall": (53, 131, "RGB"),
+    "clear": (90, 77, "RGBA"),
+    "even": (64, 64, "RGB"),
+}
 
 
-def _pick(logits: np.ndarray, settings: Any, mode: str, generator: torch.Generator) -> int:
-    if getattr(settings, f"{mode}_greedy"):
-        return int(logits.argmax())
-    scaled = logits / getattr(settings, f"{mode}_temperature")
-    p = np.exp(scaled - scaled.max())
-    p /= p.sum()
-    order = np.argsort(p)
-    cut = order[np.cumsum(p[order]) <= 1 - getattr(settings, f"{mode}_top_p")]
-    p[cut] = 0
-    draw = float(torch.rand((), generator=generator, dtype=torch.float64))
-    return int(np.searchsorted(np.cumsum(p), draw * p.sum(), side="right"))
+def contents() -> list[list[Text | Image]]:
+    """The prompts: text alone, text around two pictures, a picture alone."""
+    images = {name: png(picture(*about)) for name, about in PICTURES.items()}
+    return [
+        [Text("A bird in the house.")],
+        [Text("First"), images["wide"], Text(" and then"), images["clear"], Text("go on")],
+        [images["tall"]],
+    ]
+
+
+def codes() -> np.ndarray:
+    """Codes of two pictures to be drawn: (2, 8, 8)."""
+    return np.random.RandomState(9).randint(0, 128, (2, 8, 8)).astype(np.int32)

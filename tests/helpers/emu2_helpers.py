@@ -1,51 +1,148 @@
-"""Tiny Emu2 checkpoints in the published layouts, and independent reference programs."""
+"""Emu2's checkpoints and prompts on which `emu2_upstream.npz` holds results.
+
+The arrays were made by the original program (baaivision/Emu@13c395e, folder Emu2/emu) on
+the files that `native_chat` and `native_gen` write, in float32 on a CPU, with
+transformers 4.31.0 and diffusers 0.24.0. The program was not changed: it was given the
+sizes below as its configuration objects, and torch's global generator was seeded before
+each drawing. The sentencepiece model stands in the arrays.
+"""
 
 from __future__ import annotations
 
-import functools
-import json
-import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from picture_helpers import png
-from PIL import Image as Pillow
+from frozen import State, every, random_state, rotary, save_shards, write_json
+from paths import DATA
+from picture_helpers import smooth
 from safetensors.torch import save_file
 
-from generators.diffusion.builds import module_class, tiny_modules
+from generators.diffusion.builds import module_class
 from generators.diffusion.designs import DESIGNS
-from generators.document import Image, Request, Text, Turn
-from generators.emu2.models import random_model
-from generators.emu2.network import Emu2
-from generators.emu2.sizes import TINY_CHAT, TINY_GEN, VisionSize, toy_pieces, toy_tokens
+from generators.document import Image
+from generators.emu2.network import VisionSize
 from generators.emu2.tokens import ADDED, ADDED_CHAT
 
-CPU = torch.device("cpu")
-State = dict[str, torch.Tensor]
+CHAT_VISION = VisionSize(
+    width=48, layers=2, heads=3, mlp_width=96, patch=4, grid=8, queries=16
+)
+GEN_VISION = replace(CHAT_VISION, queries=4)
+LANGUAGE = {
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 2048,
+    "rms_norm_eps": 1e-6,
+}
+PIECES = 480
+
+QUESTIONS: list[list[str | int]] = [
+    ["A red house near the river."],
+    [0, "What is in the picture? "],
+    ["First \n", 0, " and then ", 1, "\n go on "],
+    ["the old boat ", 1],
+    ["7 + 5 = ? <grounding> find it"],
+    ["quiet morning light holds the garden"],
+    ["a cup of bird house house red"],
+    ["7 large 7 small . red river road"],
+]
+"""Contents of a user's turn: texts, and numbers of pictures. For the last two it matters
+in runs 4 and 5 how the length of an answer is counted that the token limit cuts."""
+DIALOGUE: list[list[str | int]] = [
+    ["What is here? ", 0],
+    [" A bird stands . "],
+    ["And then ? ", 1],
+]
+"""Turns of user and assistant by turns."""
+REQUESTS: list[list[str | int]] = [
+    ["a small red boat \n"],
+    [0, "with a bird on the table ."],
+    [" \n the old house ", 1, " in the garden ", 0, ""],
+]
+"""What Gen is asked to draw."""
+BEAMS = [
+    {"num_beams": 5, "length_penalty": -1.0},
+    {"num_beams": 1, "length_penalty": -1.0},
+    {"num_beams": 3, "length_penalty": 0.0},
+    {"num_beams": 4, "length_penalty": -1.0, "repetition_penalty": 1.3},
+    {"num_beams": 5, "length_penalty": -1.0, "max_new_tokens": 20},
+    {"num_beams": 4, "length_penalty": 1.0, "max_new_tokens": 15},
+]
+MOST_TOKENS = 12
+SIDE, STEPS, NOISE_SEED = 64, 3, 11
 
 
-@functools.cache
-def chat() -> Emu2:
-    return random_model(TINY_CHAT, toy_tokens(ADDED_CHAT), [CPU], torch.float32)
+def pictures() -> list[Image]:
+    return [smooth(1, 90, 60), smooth(2, 41, 77)]
 
 
-@functools.cache
-def gen() -> Emu2:
-    return random_model(TINY_GEN, toy_tokens(ADDED), [CPU], torch.float32)
+def pieces() -> bytes:
+    with np.load(DATA / "emu2_upstream.npz") as stored:
+        return stored["pieces"].tobytes()
 
 
-def picture(seed: int = 0, width: int = 70, height: int = 50) -> Image:
-    """Smooth random colours."""
-    small = np.random.RandomState(seed).randint(0, 256, (5, 7, 3)).astype(np.uint8)
-    return png(Pillow.fromarray(small).resize((width, height), Pillow.Resampling.BICUBIC))
+def state(vision: VisionSize, rows: int, seed: int) -> State:
+    """Random, with a sharp head and an end that is likely now and then."""
+    made = random_state(sorted(shapes(vision, LANGUAGE, rows).items()), seed)
+    head = made["decoder.lm.lm_head.weight"]
+    head *= 3.0
+    # Ids that no text is made of would only lengthen what is compared.
+    head[PIECES:] *= 0.0
+    head[3:259] *= 0.0
+    head[2] *= 1.5
+    made["decoder.lm.model.embed_tokens.weight"] *= 0.7
+    return made
 
 
-def asked(*content: str | Image, seed: int | None = None) -> Request:
-    parts = tuple(Text(c) if isinstance(c, str) else c for c in content)
-    return Request((Turn("user", parts),), seed)
+def chat_state() -> State:
+    return state(CHAT_VISION, PIECES + len(ADDED_CHAT), 21)
+
+
+def gen_state() -> State:
+    return state(GEN_VISION, PIECES + len(ADDED), 22)
+
+
+def drawing() -> dict[str, torch.nn.Module]:
+    """A small UNet on the vectors of Gen, and a small autoencoder."""
+    design, width = DESIGNS["emu2"], GEN_VISION.width
+    made: dict[str, torch.nn.Module] = {}
+    for name, (kind, _) in design.modules.items():
+        config = dict(design.config(name, tiny=True))
+        if name == "unet":
+            time = 6 * config["addition_time_embed_dim"]
+            config |= {
+                "cross_attention_dim": width,
+                "projection_class_embeddings_input_dim": time + width,
+            }
+        module = module_class(kind)(**config).eval()
+        sizes = sorted((k, tuple(v.shape)) for k, v in module.state_dict().items())
+        module.load_state_dict(random_state(sizes, 3))
+        made[name] = module
+    return made
+
+
+def native_chat(folder: Path) -> Path:
+    return save_native(folder, chat_state(), CHAT_VISION)
+
+
+def native_gen(folder: Path, **more: torch.nn.Module) -> Path:
+    """`more` are components besides UNet and autoencoder."""
+    return save_native(folder, gen_state(), GEN_VISION, drawing() | more)
+
+
+def hub_chat(folder: Path) -> Path:
+    return save_chat(folder, chat_state(), CHAT_VISION)
+
+
+def hub_gen(folder: Path, **more: torch.nn.Module) -> Path:
+    """`more` are components besides UNet and autoencoder."""
+    return save_gen(folder, gen_state(), drawing() | more)
 
 
 # Shapes under the authors' names, written down from emu/eva_vit.py and emu/emu.py.
@@ -92,30 +189,9 @@ def shapes(
     return found
 
 
-def random_state(shapes: Mapping[str, tuple[int, ...]], seed: int) -> State:
-    """Random values, biases and norms included, so that no swapped name goes unseen."""
-    random = np.random.RandomState(seed)
-    state = {}
-    for name, shape in sorted(shapes.items()):
-        value = random.standard_normal(shape)
-        if len(shape) == 1:
-            value = 0.2 * value + ("norm" in name and name.endswith("weight"))
-        elif "embed_tokens" not in name and "pos_embed" not in name:
-            value /= math.sqrt(math.prod(shape[1:]))
-        state[name] = torch.from_numpy(value).float()
-    return state
-
-
-def native_state(model: Emu2) -> State:
-    """The weights of a loaded model under the authors' names."""
-    state = model.network.state_dict()
-    return {("decoder." + n if n.startswith("lm.") else n): t for n, t in state.items()}
-
-
-def rotary(language: Mapping[str, Any]) -> State:
-    """The buffers that LLaMA's layers of transformers 4.31 stored."""
-    size = language["hidden_size"] // language["num_attention_heads"]
-    frequencies = 1.0 / 10000 ** (torch.arange(0, size, 2).float() / size)
+def buffers(language: Mapping[str, Any]) -> State:
+    """What LLaMA's layers of transformers 4.31 stored besides."""
+    frequencies = rotary(language["hidden_size"] // language["num_attention_heads"])
     layers = (f"decoder.lm.model.layers.{i}" for i in range(language["num_hidden_layers"]))
     return {f"{layer}.self_attn.rotary_emb.inv_freq": frequencies for layer in layers}
 
@@ -130,18 +206,10 @@ def hub_config(
 ) -> dict[str, Any]:
     """`config.json` with the fields the Hub's modeling_emu.py reads."""
     return dict(language) | {
-        "architectures": ["EmuForCausalLM"],
-        "auto_map": {"AutoModelForCausalLM": "modeling_emu.EmuForCausalLM"},
-        "bos_token_id": 1,
         "d_model": vision.width,
-        "eos_token_id": 2,
-        "hidden_act": "silu",
         "pad_token_id": rows - 272,
-        "tie_word_embeddings": False,
         "torch_dtype": "bfloat16",
         "vision_config": {
-            "drop_path_rate": 0.0,
-            "eva_model_name": "eva-clip-E-14-plus",
             "head_width": vision.width // vision.heads,
             "image_size": vision.side,
             "layer_norm_eps": vision.norm_eps,
@@ -149,83 +217,46 @@ def hub_config(
             "mlp_ratio": vision.mlp_width / vision.width,
             "n_query": vision.queries,
             "patch_size": vision.patch,
-            "postnorm": True,
-            "qkv_bias": True,
-            "v_query": 64,
             "width": vision.width,
-            "xattn": True,
         },
         "vocab_size": rows,
     }
 
 
-def save_tokenizer(folder: Path, pieces: bytes, added: tuple[str, ...]) -> None:
+def save_tokenizer(folder: Path, added: tuple[str, ...]) -> None:
     """As the slow tokenizer of transformers 4.31 saves itself."""
-    from sentencepiece import SentencePieceProcessor
-
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "tokenizer.model").write_bytes(pieces)
-    first = SentencePieceProcessor(model_proto=pieces).get_piece_size()
-    ids = {name: first + i for i, name in enumerate(added)}
-    (folder / "added_tokens.json").write_text(json.dumps(ids))
-    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    (folder / "tokenizer.model").write_bytes(pieces())
+    ids = {name: PIECES + i for i, name in enumerate(added)}
+    write_json(folder / "added_tokens.json", ids)
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "LlamaTokenizer"})
 
 
 def save_chat(
     folder: Path,
     native: State,
     vision: VisionSize,
-    language: Mapping[str, Any],
-    pieces: bytes | None = None,
-    change: Any = None,
+    language: Mapping[str, Any] = LANGUAGE,
 ) -> Path:
     """The layout of BAAI/Emu2-Chat: pickled shards with an index, tokenizer beside."""
-    rows = len(native["decoder.lm.lm_head.weight"])
-    save_tokenizer(folder, pieces or toy_pieces().serialized_model_proto(), ADDED_CHAT)
-    config = hub_config(vision, language, rows)
-    (folder / "config.json").write_text(json.dumps(config))
-    state = hub_state(native | rotary(language))
-    if change is not None:
-        change(state)
-    names = sorted(state)
-    where = {}
-    for i in range(3):
-        file = f"pytorch_model-0000{i + 1}-of-00003.bin"
-        part = {n: state[n].clone() for n in names[i::3]}
-        torch.save(part, folder / file)
-        where |= dict.fromkeys(part, file)
-    index = {"metadata": {"total_size": 0}, "weight_map": where}
-    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    save_tokenizer(folder, ADDED_CHAT)
+    config = hub_config(vision, language, len(native["decoder.lm.lm_head.weight"]))
+    write_json(folder / "config.json", config)
+    state = hub_state(native | buffers(language))
+    save_shards(folder, every(state, 3), "pytorch_model*.bin", ".bin.index.json")
     return folder
 
 
-def save_gen(
-    folder: Path,
-    native: State,
-    vision: VisionSize,
-    language: Mapping[str, Any],
-    drawing: Mapping[str, torch.nn.Module],
-    pieces: bytes | None = None,
-) -> Path:
+def save_gen(folder: Path, native: State, modules: Mapping[str, torch.nn.Module]) -> Path:
     """The layout of BAAI/Emu2-Gen: a folder for each component, in the variant bf16."""
-    rows = len(native["decoder.lm.lm_head.weight"])
-    save_tokenizer(
-        folder / "tokenizer", pieces or toy_pieces().serialized_model_proto(), ADDED
-    )
+    save_tokenizer(folder / "tokenizer", ADDED)
     encoder = folder / "multimodal_encoder"
-    encoder.mkdir(parents=True)
-    config = hub_config(vision, language, rows)
-    (encoder / "config.json").write_text(json.dumps(config))
-    state = hub_state(native)
-    names, where = sorted(state), {}
-    for i in range(2):
-        file = f"model.bf16-0000{i + 1}-of-00002.safetensors"
-        part = {n: state[n].contiguous() for n in names[i::2]}
-        save_file(part, encoder / file)
-        where |= dict.fromkeys(part, file)
-    index = {"metadata": {"total_size": 0}, "weight_map": where}
-    (encoder / "model.safetensors.index.bf16.json").write_text(json.dumps(index))
-    for name, module in drawing.items():
+    files = "model.bf16*.safetensors"
+    shards = every(hub_state(native), 2)
+    save_shards(encoder, shards, files, ".safetensors.index.bf16.json")
+    config = hub_config(GEN_VISION, LANGUAGE, len(native["decoder.lm.lm_head.weight"]))
+    write_json(encoder / "config.json", config)
+    for name, module in modules.items():
         module.save_pretrained(folder / name, variant="bf16")
     save_scheduler(folder)
     about = {
@@ -234,7 +265,7 @@ def save_gen(
         "unet": ["diffusers", "UNet2DConditionModel"],
         "vae": ["diffusers", "AutoencoderKL"],
     }
-    (folder / "model_index.json").write_text(json.dumps(about))
+    write_json(folder / "model_index.json", about)
     return folder
 
 
@@ -253,35 +284,32 @@ def save_scheduler(folder: Path) -> None:
         "timestep_spacing": "leading",
         "use_karras_sigmas": False,
     }
-    (folder / "scheduler" / "scheduler_config.json").write_text(json.dumps(config))
+    write_json(folder / "scheduler" / "scheduler_config.json", config)
 
 
 def save_native(
     folder: Path,
     native: State,
     vision: VisionSize | None,
-    language: Mapping[str, Any],
-    drawing: Mapping[str, torch.nn.Module] | None = None,
-    pieces: bytes | None = None,
+    modules: Mapping[str, Any] | None = None,
 ) -> Path:
     """One file in the authors' layout, beside the files of upstream's emu/conf.
 
-    With `vision` its heads and queries are told; with `drawing` it is a file of Gen.
+    With `vision` its heads and queries are told; with `modules` it is a file of Gen.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    raw = pieces or toy_pieces().serialized_model_proto()
-    (folder / "tokenizer.model").write_bytes(raw)
-    config: dict[str, Any] = dict(language) | {"vocab_size": 32000, "pad_token_id": 0}
+    (folder / "tokenizer.model").write_bytes(pieces())
+    config: dict[str, Any] = LANGUAGE | {"vocab_size": 32000, "pad_token_id": 0}
     if vision is not None:
         head = vision.width // vision.heads
         config["vision_config"] = {"head_width": head, "n_query": vision.queries}
-    (folder / "config.json").write_text(json.dumps(config))
-    native = native | {n: t.clone() for n, t in rotary(language).items()}
-    if drawing is None:
+    write_json(folder / "config.json", config)
+    native = native | {n: t.clone() for n, t in buffers(LANGUAGE).items()}
+    if modules is None:
         torch.save(native, folder / "Emu2-Chat_pytorch_model.bf16.bin")
         return folder
     state = {f"multimodal_encoder.{n}": t.contiguous() for n, t in native.items()}
-    for name, module in drawing.items():
+    for name, module in modules.items():
         stored = module.state_dict()
         if name == "safety_checker":
             stored, config = older_checker(module)
@@ -289,7 +317,7 @@ def save_native(
             config = {k: v for k, v in dict(module.config).items() if k[0] != "_"}
         state |= {f"{name}.{n}": t.contiguous() for n, t in stored.items()}
         (folder / name).mkdir()
-        (folder / name / "config.json").write_text(json.dumps(config, default=str))
+        write_json(folder / name / "config.json", config)
     save_scheduler(folder)
     save_file(state, folder / "Emu2-Gen_pytorch_model.bf16.safetensors")
     return folder
@@ -314,27 +342,3 @@ def older_checker(checker: Any) -> tuple[State, dict[str, Any]]:
     for part in ("text_config", "vision_config"):
         config[part] = config[part] | older | {"transformers_version": "4.31.0"}
     return stored, config | {"torch_dtype": "bfloat16", "transformers_version": None}
-
-
-def drawing_modules(width: int, seed: int = 3) -> dict[str, torch.nn.Module]:
-    """A small UNet on vectors of `width`, and a small autoencoder."""
-    design = DESIGNS["emu2"]
-    made: dict[str, torch.nn.Module] = {}
-    for name, (kind, _) in design.modules.items():
-        config = dict(design.config(name, tiny=True))
-        if name == "unet":
-            time = 6 * config["addition_time_embed_dim"]
-            config |= {
-                "cross_attention_dim": width,
-                "projection_class_embeddings_input_dim": time + width,
-            }
-        module = module_class(kind)(**config).eval()
-        module.load_state_dict(
-            random_state({k: tuple(v.shape) for k, v in module.state_dict().items()}, seed)
-        )
-        made[name] = module
-    return made
-
-
-def tiny_drawing() -> dict[str, torch.nn.Module]:
-    return tiny_modules(DESIGNS["emu2"])

@@ -1,235 +1,295 @@
-"""Tiny GILL checkpoints in the published layout, and a rewrite of the original loop."""
+"""GILL's checkpoints, prompts and settings on which `gill_upstream.npz` holds results.
+
+The arrays were made by the original program (kohjingyu/gill@4600b71) with transformers
+4.30.2 and diffusers 0.17.1 on the weights that `checkpoint` writes, beside the further
+files that those versions want, in float32 on a CPU.
+Patched there: cuda, bfloat16 and float16; the repository of Stable Diffusion; the widths
+of the mapper and of its output, which it fixes at 512 and 768 (32 here); no decision
+model; and the random number of each sampled token, which is the first id whose cumulative
+probability exceeds it.
+"""
 
 from __future__ import annotations
 
-import copy
-import functools
-import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
-from shard_helpers import save_shards
-from torch import Tensor
+from frozen import Draws, State, picture, stable_diffusion, write_json
+from picture_helpers import png
+from safetensors.torch import load_file, save_file
 
-from generators.diffusion.builds import build_pipeline
 from generators.document import Image, Request, Text, Turn
-from generators.gill.draft import GillDraft, GillPrompt
-from generators.gill.networks import GillVision
-from generators.gill.render import load_mapper
-from generators.gill.sizes import TINY
-from generators.pictures import encode
-from generators.vokens.mapper import unpack_states
 
-CPU = torch.device("cpu")
-UNUSED_ROWS = 7
-"""OPT's embedding table has so many more rows than its vocabulary."""
+WIDTH, FFN, LAYERS, HEADS = 64, 128, 2, 4
+EYES, SIDE, PATCH = 32, 28, 14
+MAPPER, OUT, VOKENS, VISUAL = 32, 32, 8, 4
+WORDS = ("the", "a", "red", "bird", "house", "river", "quiet", "boat", "then", "shows")
+WORDS += ("small", "light")
+SPACE, NEWLINE = "\u0120", "\u010a"
 
 
-@functools.cache
-def tiny(**settings: Any) -> GillDraft:
-    return GillDraft(weights="tiny", device="cpu", **settings)
+def vocabulary() -> tuple[dict[str, int], list[tuple[str, str]]]:
+    """OPT's special tokens, all bytes, the words; and the merges that make the words."""
+    from tokenizers import pre_tokenizers
+
+    names = ["<s>", "<pad>", "</s>", "<unk>"]
+    names += sorted(pre_tokenizers.ByteLevel.alphabet())
+    merges = []
+    for word in (SPACE + w for w in WORDS):
+        for end in range(1, len(word)):
+            if word[: end + 1] not in names:
+                names.append(word[: end + 1])
+                merges.append((word[:end], word[end]))
+    return {name: i for i, name in enumerate(names)}, merges
 
 
-def question(*content: str | Image, seed: int | None = 1) -> Request:
-    parts = tuple(Text(c) if isinstance(c, str) else c for c in content)
-    return Request((Turn("user", parts),), seed)
+def opt() -> State:
+    """`OPTForCausalLM`, with seven unused rows, that asks for images now and then.
 
-
-def picture(seed: int = 0, width: int = 40, height: int = 30) -> Image:
-    import numpy as np
-    from PIL import Image as Pillow
-
-    values = np.random.RandomState(seed).randint(0, 256, (height, width, 3))
-    return encode(Pillow.fromarray(values.astype(np.uint8)))
-
-
-QUESTIONS = [
-    question("What is a red house?", seed=3),
-    question("the river and the boat"),
-    question(picture(1), "Describe a garden", seed=4),
-    question("how do I bake a cake", picture(2), "with eggs", picture(3), seed=5),
-    question("one", seed=6),
-    question(picture(4), seed=7),
-]
-"""Of several lengths, with pictures before, within and instead of text."""
-
-
-@torch.inference_mode()
-def gill_uncached(
-    stage: GillDraft, prompt: Tensor, seed: int, dtype: torch.dtype = torch.float64
-) -> tuple[list[int], list[Tensor]]:
-    """Ids and image states by the rules of `GILLModel.generate`, for one record.
-
-    No cache: the whole sequence is recomputed for every token, and once more for the
-    states, so that an image requested at the last step has them too.
+    Channel 0 of the residual stream is constant; the tied embeddings read a bias from it.
     """
-    settings, tokens = stage.settings, stage.language.tokens
-    decoder = copy.deepcopy(stage.language.decoder).to(dtype)
-    table = decoder.embed_tokens.weight
-    first, *others = tokens.vokens
-    generator = torch.Generator().manual_seed(seed)
-    sequence, ids = prompt.to(dtype), []
-    for step in range(settings.num_words):
-        logits = table @ _states(decoder, sequence)[-1]
-        logits[others] = -torch.inf
-        for factor in (settings.ret_scale_factor, settings.gen_scale_factor):
-            if factor > 1:
-                logits[first] = logits[first].abs() * factor
-        if step < settings.min_word_tokens:
-            logits[first] = -torch.inf
-        chosen = _pick(logits, settings, generator)
-        new = [*tokens.vokens] if chosen == first else [chosen]
-        ids += new
-        sequence = torch.cat([sequence, table[new]])
-    states = _states(decoder, sequence)[len(prompt) :]
-    end = ids.index(tokens.newline) if tokens.newline in ids else 0
-    ids = ids[:end] if end > 0 else ids
-    begun = [i for i, token in enumerate(ids) if token == first][: settings.max_num_rets]
-    return ids, [states[i : i + len(tokens.vokens)] for i in begun]
+    draws = Draws(11, norm_scale=0.2)
+    ids, _ = vocabulary()
+    embed, position = "embed_tokens.weight", "embed_positions.weight"
+    tensors = draws.tensors
+    tensors[embed] = draws.normal(len(ids) + 7, WIDTH, scale=0.06)
+    tensors[position] = draws.normal(2050, WIDTH, scale=0.06)
+    draws.norm("final_layer_norm", WIDTH)
+    for i in range(LAYERS):
+        for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
+            draws.linear(f"layers.{i}.self_attn.{part}", WIDTH, WIDTH)
+        tensors[f"layers.{i}.self_attn.q_proj.weight"] *= 4
+        draws.linear(f"layers.{i}.fc1", FFN, WIDTH)
+        draws.linear(f"layers.{i}.fc2", WIDTH, FFN)
+        draws.norm(f"layers.{i}.self_attn_layer_norm", WIDTH)
+        draws.norm(f"layers.{i}.final_layer_norm", WIDTH)
+        _hold(tensors, f"layers.{i}")
+    tensors[position][:, 0] = 0.25
+    tensors["final_layer_norm.weight"][0], tensors["final_layer_norm.bias"][0] = 400.0, 0.0
+    tensors[embed][:, 0] = -0.05
+    for name, share in [*((SPACE + w, 0.0) for w in WORDS), (".", -0.004), (NEWLINE, 0.0)]:
+        tensors[embed][ids[name], 0] = share
+    stored = {f"model.decoder.{name}": value for name, value in tensors.items()}
+    return stored | {"lm_head.weight": tensors[embed]}
 
 
-def _states(decoder: Any, sequence: Tensor) -> Tensor:
-    positions = torch.arange(len(sequence))[None]
-    outputs = decoder(inputs_embeds=sequence[None], position_ids=positions, use_cache=False)
-    states: Tensor = outputs.last_hidden_state[0]
-    return states
+def _hold(tensors: State, layer: str) -> None:
+    tensors[f"{layer}.fc2.weight"] -= tensors[f"{layer}.fc2.weight"].mean(1, keepdim=True)
+    for name in ("self_attn.out_proj", "fc2"):
+        for kind in ("weight", "bias"):
+            value = tensors[f"{layer}.{name}.{kind}"]
+            value[0] = 0
+            value[1:] -= value[1:].mean(0)
+    for name in ("self_attn_layer_norm", "final_layer_norm"):
+        tensors[f"{layer}.{name}.weight"][0] = tensors[f"{layer}.{name}.bias"][0] = 0
 
 
-def _pick(logits: Tensor, settings: Any, generator: torch.Generator) -> int:
-    """Greedy, or from the likeliest ids whose sum passes top_p."""
-    if settings.temperature == 0:
-        return int(logits.argmax())
-    p = (logits.double() / settings.temperature).softmax(-1)
-    order = p.argsort(descending=True)
-    before = p[order].cumsum(-1) - p[order]
-    p[order[before > settings.top_p]] = 0
-    draw = float(torch.rand((), generator=generator, dtype=torch.float64))
-    return int((p.cumsum(-1) > draw * p.sum()).nonzero()[0])
+def own() -> State:
+    """What GILL trained, by its published names."""
+    draws = Draws(12, norm_scale=0.2)
+    vokens = draws.normal(VOKENS, WIDTH, scale=0.06)
+    vokens[0] *= 0.5
+    vokens[:, 0] = 0
+    vokens[0, 0] = 0.0035
+    draws.tensors |= {"logit_scale": torch.tensor(2.6), "input_embeddings.weight": vokens}
+    draws.linear("visual_embeddings", WIDTH * VISUAL, EYES)
+    draws.linear("visual_fc", 16, EYES)
+    draws.linear("ret_text_hidden_fcs.0.model", 16, WIDTH)
+    mapper = "gen_text_hidden_fcs.0"
+    draws.linear(f"{mapper}.fc", MAPPER, WIDTH)
+    draws.linear(f"{mapper}.model", OUT, MAPPER)
+    draws.tensors[f"{mapper}.query_embs"] = draws.normal(1, 77, MAPPER, scale=1.0)
+    for i in range(4):
+        for side in ("encoder", "decoder"):
+            layer = f"{mapper}.tfm.{side}.layers.{i}"
+            draws.layer(layer, MAPPER, 4 * MAPPER, side == "decoder")
+    for side in ("encoder", "decoder"):
+        draws.norm(f"{mapper}.tfm.{side}.norm", MAPPER)
+    return {f"model.{name}": value for name, value in draws.tensors.items()}
 
 
-def embed(stage: GillDraft, request: Request) -> Tensor:
-    prompt = stage.prompt(request)
-    assert isinstance(prompt, GillPrompt)
-    return stage.embed([prompt])[0]
-
-
-def assert_same(ours: Any, theirs: Any) -> None:
-    """Drafts with equal texts, and states equal but for the last digits."""
-    for a, b in zip(ours.value.segments, theirs.value.segments, strict=True):
-        assert type(a) is type(b)
-        if isinstance(a, Text):
-            assert a == b
-            continue
-        x, y = unpack_states(a.payload), unpack_states(b.payload)
-        assert abs(x - y).max() <= 1e-5 * abs(y).max()
-
-
-Change = Callable[[dict[str, Tensor]], None]
-
-
-def own_tensors(stage: GillDraft) -> dict[str, Tensor]:
-    """The content of `pretrained_ckpt.pth.tar`, with constant parts for retrieval."""
-    mapper, _ = load_mapper("tiny", "", None, CPU)
-    vision, width = stage.vision, TINY.mapper.states
-    names = {"first": "fc", "transformer": "tfm", "last": "model"}
-    tensors = {
-        "logit_scale": torch.tensor(2.6),
-        "input_embeddings.weight": stage.language.embeddings[-TINY.vokens :].clone(),
-        "visual_embeddings.weight": vision.projection.weight,
-        "visual_embeddings.bias": vision.projection.bias,
-        "visual_fc.weight": torch.ones(16, TINY.vision["hidden_size"]),
-        "visual_fc.bias": torch.ones(16),
-        "ret_text_hidden_fcs.0.model.weight": torch.ones(16, width),
-        "ret_text_hidden_fcs.0.model.bias": torch.ones(16),
-        "gen_text_hidden_fcs.0.query_embs": mapper.queries[None],
+def clip() -> State:
+    """The vision tower, and a tensor of the text tower, which is not read."""
+    draws = Draws(13, norm_scale=0.2)
+    draws.tensors |= {
+        "embeddings.class_embedding": draws.normal(EYES),
+        "embeddings.patch_embedding.weight": draws.normal(EYES, 3, PATCH, PATCH) * 0.05,
+        "embeddings.position_embedding.weight": draws.normal(5, EYES),
+        "embeddings.position_ids": torch.arange(5)[None],
     }
-    for name, value in mapper.state_dict().items():
-        part, _, rest = name.partition(".")
-        if part in names:
-            tensors[f"gen_text_hidden_fcs.0.{names[part]}.{rest}"] = value
-    return {f"model.{name}": value.detach().clone() for name, value in tensors.items()}
+    for i in range(2):
+        layer = f"encoder.layers.{i}"
+        for part in ("k_proj", "v_proj", "q_proj", "out_proj"):
+            draws.linear(f"{layer}.self_attn.{part}", EYES, EYES)
+        draws.linear(f"{layer}.mlp.fc1", 2 * EYES, EYES)
+        draws.linear(f"{layer}.mlp.fc2", EYES, 2 * EYES)
+        for n in (1, 2):
+            draws.norm(f"{layer}.layer_norm{n}", EYES)
+    for name in ("pre_layrnorm", "post_layernorm"):
+        draws.norm(name, EYES)
+    stored = {f"vision_model.{name}": value for name, value in draws.tensors.items()}
+    return stored | {"text_model.final_layer_norm.bias": torch.zeros(16)}
 
 
-def save_own(
-    folder: Path, stage: GillDraft, change: Change | None = None, prefix: str = ""
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = own_tensors(stage)
-    if change is not None:
-        change(tensors)
-    stored = {prefix + name: value for name, value in tensors.items()}
-    torch.save({"state_dict": stored}, folder / "pretrained_ckpt.pth.tar")
-    ids = list(stage.language.tokens.vokens)
-    about = {"n_visual_tokens": TINY.visual_tokens, "num_tokens": TINY.vokens}
-    about |= {"gen_token_idx": ids, "retrieval_token_idx": ids, "num_clip_tokens": 77}
-    (folder / "model_args.json").write_text(json.dumps(about))
+OPT_CONFIG = {
+    "model_type": "opt",
+    "bos_token_id": 2,
+    "eos_token_id": 2,
+    "pad_token_id": 1,
+    "ffn_dim": FFN,
+    "hidden_size": WIDTH,
+    "max_position_embeddings": 2048,
+    "num_attention_heads": HEADS,
+    "num_hidden_layers": LAYERS,
+    "word_embed_proj_dim": WIDTH,
+}
+CLIP_CONFIG = {
+    "model_type": "clip",
+    "vision_config": {
+        "hidden_size": EYES,
+        "intermediate_size": 2 * EYES,
+        "num_hidden_layers": 2,
+        "num_attention_heads": HEADS,
+        "image_size": SIDE,
+        "patch_size": PATCH,
+        "hidden_act": "quick_gelu",
+        "model_type": "clip_vision_model",
+    },
+}
+PREPROCESSOR = {
+    "crop_size": SIDE,
+    "do_center_crop": True,
+    "do_normalize": True,
+    "do_resize": True,
+    "image_mean": [0.48145466, 0.4578275, 0.40821073],
+    "image_std": [0.26862954, 0.26130258, 0.27577711],
+    "resample": 3,
+    "size": SIDE,
+}
 
 
-def opt_tensors(stage: GillDraft) -> dict[str, Tensor]:
-    """A bare `OPTModel`, its table as long as it was before GILL."""
-    tensors = {
-        f"decoder.{k}": v.clone() for k, v in stage.language.decoder.state_dict().items()
+def checkpoint(folder: Path) -> dict[str, str]:
+    """Write GILL, OPT, CLIP and Stable Diffusion; the settings that name them."""
+    folders = {
+        "model": folder / "gill",
+        "language": folder / "facebook" / "opt-tiny",
+        "vision": folder / "clip-tiny",
+        "diffusion": folder / "sd",
     }
-    table = tensors["decoder.embed_tokens.weight"]
-    tensors["decoder.embed_tokens.weight"] = table[: opt_rows(stage)].clone()
-    return tensors
+    for place in folders.values():
+        place.mkdir(parents=True)
+    save_own(folders["model"])
+    save_opt(folders["language"])
+    save_clip(folders["vision"])
+    save_diffusion(folders["diffusion"])
+    return {name: str(place) for name, place in folders.items()}
 
 
-def opt_rows(stage: GillDraft) -> int:
-    tokens = stage.language.tokens
-    return min(tokens.size, tokens.cls + UNUSED_ROWS)
+def save_own(folder: Path) -> None:
+    """The published files: `model_args.json`, `pretrained_ckpt.pth.tar`."""
+    torch.save({"state_dict": own()}, folder / "pretrained_ckpt.pth.tar")
+    first = len(vocabulary()[0]) + 1
+    ids = list(range(first, first + VOKENS))
+    about = {
+        "n_visual_tokens": VISUAL,
+        "num_tokens": VOKENS,
+        "retrieval_token_idx": ids,
+        "gen_token_idx": ids,
+    }
+    write_json(folder / "model_args.json", about)
 
 
-def save_opt(
-    folder: Path, stage: GillDraft, change: Change | None = None, slow: bool = False
-) -> None:
-    """Two shards with an index; `tokenizer.json`, or a slow tokenizer's two files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tensors = opt_tensors(stage)
-    if change is not None:
-        change(tensors)
-    save_shards(folder, tensors)
-    about = {"model_type": "opt", "vocab_size": opt_rows(stage)}
-    config = dict(TINY.language) | about
-    (folder / "config.json").write_text(json.dumps(config))
-    tokenizer = stage.language.tokens.tokenizer
-    if slow:
-        tokenizer.model.save(str(folder))
-    else:
-        tokenizer.save(str(folder / "tokenizer.json"))
+def save_opt(folder: Path) -> None:
+    """As facebook/opt-6.7b: one pickle (two there), and a slow tokenizer's vocabulary."""
+    ids, merges = vocabulary()
+    write_json(folder / "config.json", OPT_CONFIG | {"vocab_size": len(ids) + 7})
+    torch.save(opt(), folder / "pytorch_model.bin")
+    write_json(folder / "vocab.json", ids)
+    lines = ["#version: 0.2", *(" ".join(merge) for merge in merges)]
+    (folder / "merges.txt").write_text("\n".join(lines) + "\n")
 
 
-def save_clip(folder: Path, vision: GillVision, change: Change | None = None) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    state = vision.tower.state_dict()
-    tensors = {f"vision_model.{name}": value.clone() for name, value in state.items()}
-    tensors |= {"text_model.final_layer_norm.bias": torch.zeros(4)}
-    tensors |= {"vision_model.embeddings.position_ids": torch.arange(5)[None]}
-    if change is not None:
-        change(tensors)
-    save_file(tensors, folder / "model.safetensors")
-    config = {"model_type": "clip", "vision_config": dict(TINY.vision)}
-    (folder / "config.json").write_text(json.dumps(config))
-    side = TINY.vision["image_size"]
-    processor = {"size": side, "crop_size": side, "resample": 3, "do_resize": True}
-    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+def save_clip(folder: Path) -> None:
+    """As openai/clip-vit-large-patch14, of which only the vision tower is read."""
+    write_json(folder / "config.json", CLIP_CONFIG)
+    write_json(folder / "preprocessor_config.json", PREPROCESSOR)
+    torch.save(clip(), folder / "pytorch_model.bin")
 
 
 def save_diffusion(folder: Path) -> None:
-    """Stable Diffusion 1.5 at toy size, as diffusers stores it."""
-    pipeline = build_pipeline("sd15", "tiny", CPU, torch.float32)
-    pipeline.save_pretrained(folder)
+    """A Stable Diffusion 1.5 at toy size, with the published names of its text encoder."""
+    text = {
+        "vocab_size": 514,
+        "hidden_size": OUT,
+        "intermediate_size": 64,
+        "num_attention_heads": 4,
+        "num_hidden_layers": 2,
+        "hidden_act": "quick_gelu",
+        "pad_token_id": 513,
+    }
+    unet = {"attention_head_dim": 4, "cross_attention_dim": OUT}
+    stable_diffusion(folder, (20, 21, 22), unet, (16,) * 4, text)
+    path, prefix = folder / "text_encoder" / "model.safetensors", "text_model."
+    tensors = {prefix + k.removeprefix(prefix): v for k, v in load_file(path).items()}
+    save_file(tensors, path, {"format": "pt"})
 
 
-def save(folder: Path) -> dict[str, str]:
-    """All four checkpoints; the settings that name them."""
-    stage = tiny()
-    save_own(folder / "gill", stage)
-    save_opt(folder / "opt", stage)
-    save_clip(folder / "clip", stage.vision)
-    save_diffusion(folder / "sd")
-    names = {"model": "gill", "language": "opt", "vision": "clip", "diffusion": "sd"}
-    return {name: str(folder / place) for name, place in names.items()}
+RUNS: list[dict[str, Any]] = [
+    {"num_words": 32, "max_num_rets": 1, "ret_scale_factor": 1.0},
+    {"num_words": 32, "max_num_rets": 1},
+    {},
+    {"num_words": 50, "min_word_tokens": 9, "gen_scale_factor": 1.1},
+    {"num_words": 24, "newline": "upstream", "truncate_caption": True, "max_num_rets": 2},
+    {"num_words": 2, "max_num_rets": 1, "ret_scale_factor": 1.0, "gen_scale_factor": 1e5},
+    {"temperature": 0.6, "top_p": 0.95, "ret_scale_factor": 1.0},
+    {"temperature": 0.6, "top_p": 0.95, "ret_scale_factor": 1.3, "num_words": 40},
+    {"temperature": 1.0, "num_words": 40},
+]
+"""Settings that differ from `BASE`, the settings of all runs."""
+
+BASE: dict[str, Any] = {
+    "num_words": 64,
+    "max_num_rets": 4,
+    "min_word_tokens": 0,
+    "ret_scale_factor": 1.4,
+    "gen_scale_factor": 1.0,
+    "temperature": 0.0,
+    "top_p": 1.0,
+    "show_vokens": True,
+    "history_images": "vokens",
+}
+STEPS, GUIDANCE = 4, 7.5
+
+PICTURES = {"wide": (100, 66), "tall": (53, 131), "even": (28, 28), "small": (9, 20)}
+
+
+def image(name: str) -> Image:
+    return png(picture(*PICTURES[name]))
+
+
+def conversations() -> list[tuple[Turn, ...]]:
+    """One question; with a picture before it; around two; a dialogue with an image."""
+    around = (Text("First"), image("tall"), Text(" and then"), image("small"))
+    around += (Text("go on"),)
+    drawn = (Text(" a red bird. "), image("even"), Text(" then"))
+    return [
+        (Turn("user", (Text("the bird in the house"),)),),
+        (Turn("user", (image("wide"), Text("What is this?"))),),
+        (Turn("user", around),),
+        (
+            Turn("system", (Text("Be quiet. "),)),
+            Turn("user", (Text("show the river"),)),
+            Turn("assistant", drawn),
+            Turn("user", (Text("and the boat"),)),
+        ),
+    ]
+
+
+def request(index: int, seed: int) -> Request:
+    return Request(conversations()[index], seed)
+
+
+def seed_of(conversation: int, run: int) -> int:
+    """Seed of a run's sampling, and of its pictures' noise."""
+    return 100 * run + conversation

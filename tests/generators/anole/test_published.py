@@ -1,63 +1,47 @@
-"""Published layouts: what loads, what is refused, and that nothing is assumed."""
+"""Anole's published layouts: what is read, and that nothing is assumed."""
 
 import json
 
 import anole_helpers as helpers
 import pytest
 import torch
+from natives import asked, published
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from generators.anole import models
-from generators.anole.codec import unpack_codes
 from generators.anole.draft import AnoleDraft
 from generators.anole.render import AnoleRender
-from generators.anole.sizes import FULL
-from generators.document import Request, Text, Turn
+from generators.decoding.payloads import unpack
 from generators.errors import CheckpointError
 
 pytestmark = pytest.mark.models
 
-CPU = torch.device("cpu")
 GREEDY = {"text_greedy": True, "image_greedy": True}
 
 
 @pytest.fixture(scope="module")
 def taming():
-    return helpers.taming_tensors(helpers.VQ)
+    return helpers.taming_tensors()
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, taming):
-    return helpers.save_hf(
-        tmp_path_factory.mktemp("hf") / "anole", helpers.language(), taming
-    )
+    place = tmp_path_factory.mktemp("hf") / "anole"
+    return helpers.save_hf(place, helpers.language(), taming)
 
 
 def drafting(folder, **settings) -> AnoleDraft:
-    options = {"device": "cpu", "dtype": "float32", "context": 300} | settings
-    return AnoleDraft(weights="pretrained", model=str(folder), **options)
+    return published("anole", "draft", {"model": str(folder)}, context=200, **settings)
 
 
-def question(words: str = "a small red boat", seed: int = 1) -> Request:
-    return Request((Turn("user", (Text(words),)),), seed)
+def rendering(folder) -> AnoleRender:
+    return published("anole", "render", {"model": str(folder)})
 
 
-def grids(outcome) -> list[list[int]]:
-    return [unpack_codes(r.payload).ravel().tolist() for r in outcome.value.requests]
-
-
-def test_hugging_face_layout_gives_back_the_weights(folder, taming):
-    stage = drafting(folder)
-    for name, value in helpers.lm_tensors(helpers.language()).items():
-        assert torch.equal(stage.language.model.state_dict()[name], value)
-    tiny = AnoleDraft(weights="tiny", device="cpu", context=300)
-    requests = [question(seed=s) for s in range(4)]
-    pairs = zip(stage(requests), tiny(requests), strict=True)
-    assert all(ours.value == theirs.value for ours, theirs in pairs)
-    rendered = AnoleRender(weights="pretrained", model=str(folder), device="cpu")
-    weight = rendered._codec._model.decoder.conv_out.weight
-    assert torch.equal(weight, taming["decoder.conv_out.weight"])
+def codes(outcomes) -> list[torch.Tensor]:
+    requests = [request for o in outcomes for request in o.value.requests]
+    return [unpack(request.payload, "codes")[0] for request in requests]
 
 
 def test_renderer_reads_only_the_shards_it_needs(folder, tmp_path, taming):
@@ -73,7 +57,7 @@ def test_renderer_reads_only_the_shards_it_needs(folder, tmp_path, taming):
     where = {k: "vq.safetensors" if k in vq else "absent.safetensors" for k in index}
     (copy / "model.safetensors.index.json").write_text(json.dumps({"weight_map": where}))
     assert needed
-    AnoleRender(weights="pretrained", model=str(copy), device="cpu")
+    rendering(copy)
     with pytest.raises(CheckpointError, match=r"has no file 'absent\.safetensors'"):
         drafting(copy)
 
@@ -81,7 +65,7 @@ def test_renderer_reads_only_the_shards_it_needs(folder, tmp_path, taming):
 def test_vq_model_alone_renders_but_does_not_draft(tmp_path, taming):
     save_file(taming, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps(helpers.VQ))
-    AnoleRender(weights="pretrained", model=str(tmp_path), device="cpu")
+    rendering(tmp_path)
     with pytest.raises(CheckpointError, match="VQ model only"):
         drafting(tmp_path)
 
@@ -90,7 +74,7 @@ def test_configs_may_leave_defaults_out(tmp_path, taming):
     vq = {k: v for k, v in helpers.VQ.items() if k not in ("in_channels", "attn_type")}
     del vq["double_latent"], vq["attn_resolutions"]
     folder = helpers.save_hf(tmp_path / "anole", helpers.language(), taming, vq)
-    AnoleRender(weights="pretrained", model=str(folder), device="cpu")
+    rendering(folder)
 
 
 def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
@@ -104,7 +88,7 @@ def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
         token["id"] = int(new[token["id"]])
     text["added_tokens"].sort(key=lambda token: token["id"])
     shuffled = models.AnoleLanguage(
-        language.model, Tokenizer.from_str(json.dumps(text)), language.vocabulary, 4096
+        language.model, Tokenizer.from_str(json.dumps(text)), language.vocabulary
     )
 
     def change(tensors) -> None:
@@ -114,12 +98,13 @@ def test_ids_may_stand_in_any_order(tmp_path, folder, taming):
             tensors[name] = moved
 
     moved = helpers.save_hf(tmp_path / "moved", shuffled, taming, change=change)
-    requests = [question("a small red boat"), question("then the river")]
+    requests = [asked("a small red boat"), asked("then the river")]
     usual = drafting(folder, **GREEDY)(requests)
     other = drafting(moved, **GREEDY)(requests)
     assert [o.value.text for o in usual] == [o.value.text for o in other]
-    assert [grids(o) for o in usual] == [grids(o) for o in other]
-    assert any(grids(o) for o in usual)
+    assert codes(usual)
+    pairs = zip(codes(usual), codes(other), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
 
 
 def test_picture_size_comes_from_the_config(tmp_path):
@@ -131,53 +116,8 @@ def test_picture_size_comes_from_the_config(tmp_path):
     folder = helpers.save_hf(
         tmp_path / "small", helpers.language(), helpers.taming_tensors(vq), vq
     )
-    outcomes = drafting(folder)([question(seed=s) for s in range(6)])
-    codes = [unpack_codes(r.payload) for o in outcomes for r in o.value.requests]
-    assert codes
-    assert {c.shape for c in codes} == {(6, 6)}
-    drawn = AnoleRender(weights="pretrained", model=str(folder), device="cpu")(
-        [r for o in outcomes for r in o.value.requests]
-    )
+    outcomes = drafting(folder)([asked("a small boat", seed=s) for s in range(6)])
+    requests = [r for o in outcomes for r in o.value.requests]
+    assert {c.shape for c in codes(outcomes)} == {(6, 6)}
+    drawn = rendering(folder)(requests)
     assert {d.value.pixels.shape for d in drawn} == {(24, 24, 3)}
-
-
-def test_codebook_and_vocabulary_must_agree(tmp_path):
-    vq = helpers.VQ | {"num_embeddings": 100}
-    broken = helpers.save_hf(
-        tmp_path / "broken", helpers.language(), helpers.taming_tensors(vq), vq
-    )
-    with pytest.raises(CheckpointError, match="128 image tokens, the codebook has 100"):
-        drafting(broken)
-
-
-def parameters(module: torch.nn.Module) -> int:
-    return sum(p.numel() for p in module.parameters())
-
-
-def test_full_size_has_the_published_parameters():
-    """7.013 billion in the LM with its head, 68.72 million in the VQ model."""
-    tokenizer = models.toy_tokenizer(FULL.vq["num_embeddings"], FULL.vocabulary)
-    ids = tokenizer.get_vocab(with_added_tokens=True)
-    assert len(ids) == 65_536
-    named = ("<s>", "<pad>", "</s>", "IMGIMGAZ", "<eoss>", "<racm3:break>")
-    assert [ids[n] for n in named] == [0, 1, 2, 4, 8196, 8197]
-    language = models.language_model(FULL.config(ids))
-    with torch.device("meta"):
-        vq = models.vq_model(FULL.vq)
-    assert parameters(language) == pytest.approx(7.013e9, rel=1e-3)
-    assert parameters(vq) == pytest.approx(68.72e6, rel=1e-4)
-
-
-def test_dummy_weights_interleave(monkeypatch):
-    """The code path of full size, at a size a CPU can hold."""
-    import dataclasses
-
-    small = dataclasses.replace(models.TINY, vocabulary=900, begin_image=0.05, end=0.03)
-    monkeypatch.setattr(models, "FULL", small)
-    stage = AnoleDraft(weights="dummy", device="cpu", dtype="bfloat16", context=400)
-    assert stage.language.model.dtype == torch.bfloat16
-    assert stage.codec._model.dtype == torch.float32
-    outcomes = stage([question(seed=s) for s in range(6)])
-    assert sum(o.usage["images"] for o in outcomes) >= 3
-    again = AnoleDraft(weights="dummy", device="cpu", dtype="bfloat16", context=400)
-    assert again([question()])[0].value == stage([question()])[0].value

@@ -4,12 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from generators.anole.tokens import (
-    AnoleVocabulary,
-    TokenMode,
-    image_name,
-    split_runs,
-)
+from generators.anole.settings import AnoleDraftSettings
+from generators.anole.tokens import AnoleTrack, AnoleVocabulary, TokenMode, image_name
+from generators.decoding.drafting import NativePrompt, Stop
 from generators.errors import CheckpointError
 
 NAMES = ["<s>", "<pad>", "</s>", "<unk>", "<eoss>", "<racm3:break>", "<reserved08706>"]
@@ -60,15 +57,23 @@ def test_gaps_between_codes_are_refused(lost):
 
 
 V = AnoleVocabulary(bos=0, eos=2, begin_image=9, end_image=8, text=(20, 21), image=(4, 5))
-WORD, CODE = 20, 5
 
 
-def test_split():
-    tokens = [20, 21, 9, 4, 5, 4, 8, 9, 5, 5, 5, 8, 21, 2]
-    assert split_runs(tokens, V) == [
-        (TokenMode.TEXT, (20, 21)),
-        (TokenMode.IMAGE, (4, 5, 4)),
-        (TokenMode.IMAGE, (5, 5, 5)),
-        (TokenMode.TEXT, (21, 2)),
+def test_an_answer_is_runs_of_text_and_whole_images():
+    prompt = NativePrompt(([0, 20, 9, 4, 4, 4, 8],), "", 7, 1, 0)
+    track = AnoleTrack(prompt, 100, V, AnoleDraftSettings(max_images=2), 3)
+    for token in (20, 21, 9, 4, 5, 4, 8, 9, 5, 5, 5, 8, 21, 2):
+        assert track.stop is None
+        track.take(token)
+    assert track.stop is Stop.END
+    assert [(mode, ids) for mode, ids in track.runs if ids] == [
+        (TokenMode.TEXT, [20, 21]),
+        (TokenMode.IMAGE, [4, 5, 4]),
+        (TokenMode.IMAGE, [5, 5, 5]),
+        (TokenMode.TEXT, [21, 2]),
     ]
-    assert split_runs([], V) == []
+    assert track.guidance_prompts()[0] == (
+        *(0, 9, 4, 4, 4, 8),
+        *(9, 4, 5, 4, 8, 9, 5, 5, 5, 8),
+    )
+    assert not track.may_begin_image

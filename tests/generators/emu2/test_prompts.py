@@ -1,29 +1,76 @@
-"""The document that is made of Chat's text and Gen's pictures."""
-
-import dataclasses
+"""Emu2's templates, the composition of Chat's text and Gen's images, keys and memory."""
 
 import pytest
-from emu2_helpers import picture
 from hypothesis import given
 from hypothesis import strategies as st
+from natives import asked
+from picture_helpers import smooth
 
-from generators.document import Document, Draft, ImageRequest, Sample, Text, Turn
-from generators.emu2.composition import Emu2Composition, compose, fill_template
+from generators.content import display_text
+from generators.document import Document, Draft, ImageRequest, Request, Sample, Text, Turn
+from generators.emu2.draft import chat_parts
+from generators.emu2.settings import (
+    Emu2Composition,
+    Emu2DraftSettings,
+    compose,
+    fill_template,
+)
 from generators.errors import UsageError
 from generators.natives import native
 
-FIRST, SECOND = picture(1), picture(2)
+FIRST, SECOND = smooth(1), smooth(2)
+SYSTEM = (
+    "You are a helpful assistant, dedicated to delivering comprehensive and "
+    "meticulous responses."
+)
+DIALOGUE = Request(
+    (
+        Turn("user", (Text("Hi"), FIRST)),
+        Turn("assistant", (Text("Yes."),)),
+        Turn("user", (Text("Why?"),)),
+    )
+)
 
 
-def sample(*content, wants_images: bool = True) -> Sample:
-    parts = tuple(Text(c) if isinstance(c, str) else c for c in content)
+def prompt(request: Request, **changes) -> str:
+    return display_text(chat_parts(request, Emu2DraftSettings(**changes)))
+
+
+def test_templates():
+    """Written down from emu/chat.py and the Hub's modeling_emu.py."""
+    one = asked("Hi", FIRST, "there")
+    assert prompt(one) == f"{SYSTEM} [USER]: Hi<image>there [ASSISTANT]:"
+    assert prompt(one, template="hf") == "[USER]: Hi<image>there[ASSISTANT]:"
+    assert prompt(DIALOGUE) == (
+        f"{SYSTEM} [USER]: Hi<image> [ASSISTANT]: Yes.</s>[USER]: Why? [ASSISTANT]:"
+    )
+    assert prompt(one, system_message="Be brief.").startswith("Be brief. [USER]: Hi")
+    assert prompt(one, system_message="").startswith(" [USER]: Hi")
+    instructed = Request((Turn("system", (Text("Draw."),)), *one.turns))
+    assert prompt(instructed).startswith(f"{SYSTEM} Draw. [USER]: Hi")
+    assert prompt(instructed, template="hf").startswith("Draw.[USER]: Hi")
+
+
+def test_documents_so_far():
+    so_far = Turn("assistant", (Text("One."), SECOND, Text("Two.")))
+    request = Request((Turn("user", (Text("Tell."),)), so_far))
+    usual = prompt(request, system_message="")
+    assert usual == " [USER]: Tell. One. Two. [ASSISTANT]:"
+    images = prompt(request, system_message="", feed_images=True)
+    assert images == " [USER]: Tell. One. <image> Two. [ASSISTANT]:"
+    own = prompt(request, system_message="", continuation="answer")
+    assert own == " [USER]: Tell. [ASSISTANT]: One. Two."
+    assert prompt(DIALOGUE) == prompt(DIALOGUE, continuation="answer")
+
+
+def query(*content, wants_images: bool = True) -> Sample:
     about = {"id": "1", "category": "SA", "field": "Art", "wants_images": wants_images}
-    return Sample(turns=(Turn("user", parts),), reference=Document(), **about)
+    return Sample(turns=asked(*content).turns, reference=Document(), **about)
 
 
 def test_openings_recipe():
-    query = sample("A bird", FIRST, "sings.", SECOND)
-    draft = compose(Emu2Composition(), Draft((Text(" It flies. "),)), query)
+    asking = query("A bird", FIRST, "sings.", SECOND)
+    draft = compose(Emu2Composition(), Draft((Text(" It flies. "),)), asking)
     text, request = draft.segments
     assert text == Text(" It flies. ")
     assert request == ImageRequest(
@@ -31,48 +78,38 @@ def test_openings_recipe():
         "The context of this task is: A bird sings..",
         context=(FIRST,),
     )
+    for count in (0, 1, 2, 5):
+        settings = Emu2Composition(context_images=count)
+        (request,) = compose(settings, Draft((Text(""),)), asking).requests
+        assert request.context == (FIRST, SECOND)[:count]
 
 
-def test_reasoning_stays_text():
-    query = sample("1 + 1", FIRST, wants_images=False)
-    draft = Draft((Text("2"),))
-    assert compose(Emu2Composition(), draft, query) == draft
-
-
-def test_nothing_written_is_still_drawn():
-    draft = compose(Emu2Composition(), Draft((Text(" "),)), sample("A bird"))
+def test_text_alone_and_images_alone():
+    asking = query("1 + 1", FIRST, wants_images=False)
+    for text in ("2", ""):
+        draft = Draft((Text(text),))
+        assert compose(Emu2Composition(), draft, asking) == draft
+    draft = compose(Emu2Composition(), Draft((Text(" "),)), query("A bird"))
     (request,) = draft.segments
     assert "is: . The context" in request.prompt
-    empty = compose(Emu2Composition(), Draft((Text(""),)), sample("?", wants_images=False))
-    assert empty == Draft((Text(""),))
 
 
-@pytest.mark.parametrize(("length", "kept"), [(1000, 1000), (1001, 900), (20_000, 900)])
-def test_long_instructions_keep_their_ends(length, kept):
+@pytest.mark.parametrize(
+    ("length", "limits", "kept"),
+    [
+        (1000, {}, (1000, 0)),
+        (1001, {}, (500, 400)),
+        (20_000, {}, (500, 400)),
+        (6, {"limit": 3, "head": 2, "tail": 0}, (2, 0)),
+    ],
+)
+def test_long_instructions_keep_their_ends(length, limits, kept):
     question = "".join(chr(97 + i % 26) for i in range(length))
-    settings = Emu2Composition(image_prompt="{text}|{instruction}")
-    draft = compose(settings, Draft((Text("x"),)), sample(question))
-    instruction = draft.requests[0].prompt.removeprefix("x|")
-    assert len(instruction) == kept
-    assert (question[:500], question[-400:]) == (instruction[:500], instruction[-400:])
-
-
-def test_no_tail_means_no_tail():
-    settings = Emu2Composition(
-        image_prompt="{text}|{instruction}",
-        instruction_limit=3,
-        instruction_head=2,
-        instruction_tail=0,
-    )
-    draft = compose(settings, Draft((Text("x"),)), sample("abcdef"))
-    assert draft.requests[0].prompt == "x|ab"
-
-
-@pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_first_pictures_are_the_context(count):
-    query = sample(FIRST, "a", SECOND, FIRST)
-    draft = compose(Emu2Composition(context_images=count), Draft((Text("x"),)), query)
-    assert draft.requests[0].context == (FIRST, SECOND, FIRST)[:count]
+    named = {f"instruction_{k}": v for k, v in limits.items()}
+    settings = Emu2Composition(image_prompt="{text}|{instruction}", **named)
+    (request,) = compose(settings, Draft((Text("x"),)), query(question)).requests
+    head, tail = kept
+    assert request.prompt == f"x|{question[:head]}{question[length - tail :]}"
 
 
 @given(st.text(), st.text())
@@ -82,34 +119,53 @@ def test_braces_in_values_are_left_alone(text, instruction):
     assert found == f"<{text}> [{instruction}] {{other}}"
 
 
-def test_settings_of_the_composition():
+def test_settings_of_the_composition_change_no_stage():
     system = native("emu2", "tiny", {"rounds": 3, "image_prompt": "Draw {text}"})
     assert system.rounds == 3
-    request = system.compose(Draft((Text("a bird"),)), sample("q")).requests[0]
+    request = system.compose(Draft((Text("a bird"),)), query("q")).requests[0]
     assert request.prompt == "Draw a bird"
-    inner = native("emu2", "tiny", {"compose": {"rounds": 2}})
-    assert inner.rounds == 2
-    assert native("emu2", "tiny", {}).rounds == 1
+    usual = native("emu2", "tiny", {})
+    assert (native("emu2", "tiny", {"compose": {"rounds": 2}}).rounds, usual.rounds) == (
+        2,
+        1,
+    )
+    assert [s.digest for s in usual.stages] == [s.digest for s in system.stages]
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
+    ("overrides", "field"),
     [
-        ({"image_prompt": "no place for it"}, r"must contain \{text\}"),
+        ({"image_prompt": "no place for it"}, "{text}"),
         ({"rounds": 0}, "rounds in models.emu2.compose"),
-        ({"compose": {"round": 2}}, "did you mean 'rounds'"),
-        ({"roundz": 2}, "did you mean 'rounds'"),
-        ({"model": "x"}, r"two checkpoints; set draft\.model"),
-        ({"revision": "x"}, r"condition\.revision and render\.revision"),
+        ({"roundz": 2}, "'rounds'"),
+        ({"model": "x"}, "draft.model"),
+        ({"revision": "x"}, "condition.revision"),
+        ({"draft": {"num_beam": 2}}, "'num_beams'"),
+        ({"quantization": "int5"}, "quantization"),
+        ({"render": {"negative_prompt": "blurry"}}, "negative_prompt"),
+        ({"max_new_tokens": 0}, "max_new_tokens"),
     ],
 )
-def test_wrong_settings_are_refused(overrides, message):
-    with pytest.raises(UsageError, match=message):
+def test_wrong_settings_are_refused(overrides, field):
+    with pytest.raises(UsageError) as raised:
         native("emu2", "tiny", overrides)
+    assert field in str(raised.value)
 
 
-def test_composition_changes_no_stage():
-    usual = native("emu2", "tiny", {})
-    other = native("emu2", "tiny", {"rounds": 2, "image_prompt": "{text}"})
-    assert [s.digest for s in usual.stages] == [s.digest for s in other.stages]
-    assert dataclasses.replace(other, rounds=1).name == "emu2"
+def test_a_plan_names_the_memory_and_gpus_of_each_stage():
+    chat, gen, unet = (
+        stage.placement for stage in native("emu2", "dummy", {}, gpu_gib=80.0).stages
+    )
+    # 73.8 GB of weights and a twentieth; 4 x 5 and 8 contexts of 2048 at 1.6 MB each.
+    assert chat.gpu_memory_gib == pytest.approx(72.2 + 20 * 3.05, abs=0.2)
+    assert gen.gpu_memory_gib == pytest.approx(72.2 + 8 * 3.05, abs=0.2)
+    assert 5 < unet.gpu_memory_gib < 40
+    # One record has to fit; batches whose caches do not are halved.
+    assert (chat.num_gpus, gen.num_gpus, unet.num_gpus) == (2, 1, 1)
+    assert native("emu2", "dummy", {}, gpu_gib=40.0).draft.placement.num_gpus == 3
+    four_bits = native("emu2", "dummy", {"quantization": "int4"}, gpu_gib=48.0)
+    assert [s.placement.num_gpus for s in four_bits.stages] == [1, 1, 1]
+    for kind, saved in (("int8", 32.1), ("int4", 46.15)):
+        one = Emu2DraftSettings(quantization=kind, batch_size=1, num_beams=1)
+        expected = (73.8 - saved) / 1.0737 * 1.05 + 3.05
+        assert one.memory_estimate_gib("dummy") == pytest.approx(expected, abs=0.2)

@@ -1,56 +1,43 @@
-"""Drawing from vectors: what the UNet is told, what is refused, what is blocked."""
+"""Drawing from vectors: what the UNet is told, what is blocked, what is refused."""
 
-import emu2_helpers as helpers
+import emu2_helpers as upstream
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from natives import edit, good_payload, published, tiny
+from safetensors.torch import load_file
 
 from generators.base import Failure, Fault, Result
+from generators.decoding.payloads import pack, unpack
 from generators.diffusion.builds import tiny_modules
 from generators.diffusion.designs import DESIGNS
-from generators.document import ImageRequest, Payload
-from generators.emu2.condition import Emu2Condition
-from generators.emu2.reading import pack_vectors, unpack_vectors
-from generators.emu2.render import Emu2Render
+from generators.document import ImageRequest
 from generators.errors import CheckpointError
 
-models = pytest.mark.models
+pytestmark = pytest.mark.models
+
+NATIVE_FILE = "Emu2-Gen_pytorch_model.bf16.safetensors"
 
 
-@pytest.fixture(scope="module")
-def condition():
-    return Emu2Condition(weights="tiny", device="cpu")
+def payload(rows: int = 16, width: int = 64, seed: int = 0):
+    pair = torch.randn(2, rows, width, generator=torch.manual_seed(seed))
+    return pack(vectors=pair[0], unconditional=pair[1])
 
 
-@pytest.fixture(scope="module")
-def render():
-    return Emu2Render(weights="tiny", device="cpu", height=64, width=64, steps=2)
-
-
-def payloads(condition, count: int) -> list[Payload]:
-    made = condition([ImageRequest(f"a bird {i}") for i in range(count)])
-    return [outcome.value for outcome in made]
-
-
-@models
-def test_guidance_starts_from_the_payload(condition):
+def test_guidance_starts_from_the_payload():
     """At guidance 1 the unconditional vectors are not read, above it they are."""
-    vectors, free = unpack_vectors(payloads(condition, 1)[0])
+    vectors, free = unpack(payload(), "vectors", "unconditional")
+    pair = [pack(vectors=vectors, unconditional=f) for f in (free, torch.zeros_like(free))]
     for guidance, same in ((1.0, True), (3.0, False)):
-        settings = {"height": 64, "width": 64, "steps": 2, "guidance": guidance}
-        stage = Emu2Render(weights="tiny", device="cpu", **settings)
-        pair = [pack_vectors(vectors, free), pack_vectors(vectors, torch.zeros_like(free))]
+        stage = tiny("emu2", "render", guidance=guidance)
         drawn = stage([ImageRequest(payload=p, seed=1) for p in pair])
         a, b = (o.value.pixels for o in drawn)
         assert bool(np.abs(a.astype(int) - b.astype(int)).max() <= 1) is same
 
 
-@models
-def test_what_the_unet_is_told(condition, monkeypatch):
+def test_what_the_unet_is_told(monkeypatch):
     """The pooled vectors are the mean; time_ids: original size, crop, target size."""
-    settings = {"height": 64, "width": 32, "steps": 1}
-    stage = Emu2Render(weights="tiny", device="cpu", **settings)
+    stage = tiny("emu2", "render", width=32, steps=1)
     unet, calls = stage.drawer.pipeline.unet, []
     usual = unet.forward
 
@@ -59,10 +46,9 @@ def test_what_the_unet_is_told(condition, monkeypatch):
         return usual(*args, **kwargs)
 
     monkeypatch.setattr(unet, "forward", noted)
-    (payload,) = payloads(condition, 1)
-    outcome = stage([ImageRequest(payload=payload, seed=1)])[0]
+    outcome = stage([ImageRequest(payload=payload(), seed=1)])[0]
     assert outcome.value.pixels.shape == (64, 32, 3)
-    vectors, free = unpack_vectors(payload)
+    vectors, free = unpack(payload(), "vectors", "unconditional")
     (call,) = calls
     assert torch.equal(call["encoder_hidden_states"], torch.stack([free, vectors]))
     extra = call["added_cond_kwargs"]
@@ -70,20 +56,17 @@ def test_what_the_unet_is_told(condition, monkeypatch):
     assert extra["time_ids"].tolist() == [[1024, 1024, 0, 0, 64, 32]] * 2
 
 
-@models
-def test_pictures_of_other_query_counts_are_drawn_side_by_side(render):
-    random = torch.Generator().manual_seed(1)
-    pairs = [torch.randn(2, n, 64, generator=random) for n in (4, 6, 4)]
-    made = [ImageRequest(payload=pack_vectors(*p), seed=i) for i, p in enumerate(pairs)]
-    together = render(made)
-    for outcome, request in zip(together, made, strict=True):
+def test_images_of_other_query_counts_are_drawn_side_by_side():
+    render, made = tiny("emu2", "render"), []
+    for seed, rows in enumerate((4, 6, 4)):
+        made.append(ImageRequest(payload=payload(rows, seed=seed), seed=seed))
+    for outcome, request in zip(render(made), made, strict=True):
         alone = render([request])[0].value.pixels.astype(int)
         assert np.abs(outcome.value.pixels.astype(int) - alone).max() <= 1
 
 
-@models
-def test_blocked_pictures_are_failures(condition, render, monkeypatch):
-    seen = []
+def test_blocked_images_are_failures(monkeypatch):
+    render, seen = tiny("emu2", "render"), []
 
     class Blocking:
         def blocks(self, pixels) -> bool:
@@ -91,65 +74,70 @@ def test_blocked_pictures_are_failures(condition, render, monkeypatch):
             return len(seen) == 1
 
     monkeypatch.setattr(render, "_checker", Blocking())
-    requests = [ImageRequest(payload=p, seed=1) for p in payloads(condition, 2)]
+    requests = [ImageRequest(payload=good_payload("emu2", i), seed=1) for i in range(2)]
     blocked, drawn = render(requests)
     assert blocked.fault is Fault.UNSAFE
     assert isinstance(drawn, Result)
     assert seen == [(64, 64, 3)] * 2
 
 
-@models
-@pytest.mark.parametrize("save", [helpers.save_gen, helpers.save_native])
-def test_the_safety_checker_of_a_checkpoint(save, tmp_path):
+@pytest.fixture(scope="module")
+def checker():
+    return tiny_modules(DESIGNS["sd15"])["safety_checker"]
+
+
+def render(folder, **settings):
+    return published("emu2", "render", {"model": str(folder)}, **settings)
+
+
+@pytest.mark.parametrize("save", [upstream.hub_gen, upstream.native_gen])
+def test_the_safety_checker_of_a_checkpoint(save, checker, tmp_path):
     """Its thresholds decide: below every cosine it blocks all, above all nothing."""
-    checker = tiny_modules(DESIGNS["sd15"])["safety_checker"]
-    random = torch.Generator().manual_seed(1)
-    pair = torch.randn(2, 4, 64, generator=random)
-    requests = [ImageRequest(payload=pack_vectors(*pair), seed=1)]
-    settings = {"device": "cpu", "dtype": "float32", "height": 64, "width": 64, "steps": 2}
+    request = ImageRequest(payload=payload(4, upstream.GEN_VISION.width), seed=1)
     for threshold, kind in ((-2.0, Failure), (2.0, Result)):
         for name in ("concept_embeds_weights", "special_care_embeds_weights"):
             getattr(checker, name).data.fill_(threshold)
-        folder = tmp_path / str(threshold)
-        modules = helpers.tiny_drawing() | {"safety_checker": checker}
-        state = helpers.native_state(helpers.gen())
-        language = helpers.gen().network.lm.config.to_dict()
-        save(folder, state, helpers.gen().vision, language, modules)
-        stage = Emu2Render(weights="pretrained", model=str(folder), **settings)
-        assert isinstance(stage(requests)[0], kind)
-        unchecked = settings | {"safety_checker": "off"}
-        stage = Emu2Render(weights="pretrained", model=str(folder), **unchecked)
-        assert isinstance(stage(requests)[0], Result)
+        folder = save(tmp_path / str(threshold), safety_checker=checker)
+        assert isinstance(render(folder)([request])[0], kind)
+        unchecked = render(folder, safety_checker="off")
+        assert isinstance(unchecked([request])[0], Result)
 
 
-@models
 @pytest.mark.parametrize("older", [True, False])
-def test_the_safety_checker_of_a_native_file_is_loaded_strictly(older, tmp_path):
+def test_the_safety_checker_of_a_native_file_is_loaded_strictly(older, checker, tmp_path):
     """Under the names of transformers 4.31, as published, and under today's."""
-    checker = tiny_modules(DESIGNS["sd15"])["safety_checker"]
-    modules = helpers.tiny_drawing() | {"safety_checker": checker}
-    state = helpers.native_state(helpers.gen())
-    language = helpers.gen().network.lm.config.to_dict()
-    folder = helpers.save_native(
-        tmp_path / "gen", state, helpers.gen().vision, language, modules
-    )
-    file = folder / "Emu2-Gen_pytorch_model.bf16.safetensors"
+    folder = upstream.native_gen(tmp_path / "gen", safety_checker=checker)
     tower = "safety_checker.vision_model."
+
+    def newer(tensors) -> None:
+        for name in [n for n in tensors if n.startswith(f"{tower}vision_model.")]:
+            tensors[name.replace(f"{tower}vision_model.", tower)] = tensors.pop(name)
+
     if not older:
-        tensors = load_file(file)
-        save_file(
-            {n.replace(f"{tower}vision_model.", tower): t for n, t in tensors.items()}, file
-        )
-    settings = {"model": str(folder), "device": "cpu", "dtype": "float32"}
-    loaded = Emu2Render(weights="pretrained", **settings).drawer.pipeline.safety_checker
+        edit(folder, NATIVE_FILE, newer)
+    loaded = render(folder).drawer.pipeline.safety_checker.state_dict()
     expected = checker.state_dict()
-    assert loaded.state_dict().keys() == expected.keys()
-    assert all(torch.equal(loaded.state_dict()[n], t) for n, t in expected.items())
-    tensors = load_file(file)
-    lost = next(n for n in sorted(tensors) if n.endswith("pre_layrnorm.bias"))
-    tensors[f"{tower}stray"] = tensors.pop(lost)
-    save_file(tensors, file)
+    assert loaded.keys() == expected.keys()
+    assert all(torch.equal(loaded[n], t) for n, t in expected.items())
+    lost = next(n for n in load_file(folder / NATIVE_FILE) if "pre_layrnorm.bias" in n)
+    edit(folder, NATIVE_FILE, lambda t: t.update({f"{tower}stray": t.pop(lost)}))
     with pytest.raises(CheckpointError) as raised:
-        Emu2Render(weights="pretrained", **settings)
+        render(folder)
     assert f"1 missing: {lost}" in str(raised.value)
     assert f"1 unexpected: {tower}stray" in str(raised.value)
+
+
+def test_a_misfitting_unet_is_named(copied):
+    places, folder = copied("emu2", "render", "model")
+    with pytest.raises(CheckpointError, match="the variant"):
+        published("emu2", "render", places, variant="fp16")
+    edit(folder / "unet", "*.safetensors", lambda t: t.update(stray=t.pop("conv_in.bias")))
+    with pytest.raises(CheckpointError) as raised:
+        published("emu2", "render", places)
+    assert "unet: missing conv_in.bias" in str(raised.value)
+    assert "unet: unexpected stray" in str(raised.value)
+    for file in (folder / "unet").iterdir():
+        file.unlink()
+    (folder / "unet").rmdir()
+    with pytest.raises(CheckpointError, match="unet"):
+        published("emu2", "render", places)

@@ -1,112 +1,126 @@
-"""The cached, batched loop against the original one: no cache, one record, float64."""
+"""Where images and answers begin and end, and what GILL's settings change."""
 
-import gill_helpers as helpers
+import json
+
 import pytest
 import torch
+from natives import asked, edit, published, tiny
+from picture_helpers import smooth
 
-from benchmarks.speed.upstream import GillLoop
-from generators.vokens.mapper import unpack_states
+from generators.decoding.drafting import Stop
+from generators.document import Request, Text, Turn
+from generators.gill.tokens import opt_tokenizer
+from generators.loading.files import Files
 
 pytestmark = pytest.mark.models
 
-SETTINGS = [
-    {"num_words": 40},
-    {"num_words": 32, "max_num_rets": 1},
-    {"num_words": 40, "min_word_tokens": 12, "gen_scale_factor": 1.2},
-    {"num_words": 40, "temperature": 0.6, "top_p": 0.95},
-    {"num_words": 30, "temperature": 1.0, "ret_scale_factor": 1.2},
-]
+QUESTION = asked("What is a red house?", seed=3)
 
 
-def answers(stage, requests):
-    """Tracks of the requests, run together."""
-    prompts = [helpers.embed(stage, r) for r in requests]
-    return stage._interleave(prompts, [r.seed for r in requests])
-
-
-def without_tail(stage, ids: list[int], images: int) -> list[int]:
-    """Upstream's ids without those after the last image that is returned."""
-    if images < stage.settings.max_num_rets:
-        return ids
-    begun = [i for i, t in enumerate(ids) if t == stage.language.tokens.vokens[0]]
-    return ids[: begun[images - 1] + len(stage.language.tokens.vokens)]
-
-
-@pytest.mark.parametrize("settings", SETTINGS)
-def test_batch_equals_the_uncached_loop(settings):
-    """Ids are equal, states to 1e-4 of their size (float32 against float64)."""
-    stage = helpers.tiny(**settings)
-    images_compared = 0
-    tracks = answers(stage, helpers.QUESTIONS)
-    for request, track in zip(helpers.QUESTIONS, tracks, strict=True):
-        prompt = helpers.embed(stage, request)
-        ids, images = helpers.gill_uncached(stage, prompt, request.seed)
-        assert track.ids == without_tail(stage, ids, len(images))
-        assert len(track.images) == len(images)
-        for ours, exact in zip(track.images, images, strict=True):
-            assert (ours.double() - exact).abs().max() < 1e-4 * exact.abs().max()
-        images_compared += len(images)
-    assert images_compared >= 3
+def track(question=QUESTION, **settings):
+    stage = tiny("gill", **settings)
+    return stage.tokens, stage.tracks([stage.prompt(question)])[0]
 
 
 def test_an_image_at_the_last_step_is_finished():
     """Upstream fails there: it has not read the states of the image's tokens."""
-    stage = helpers.tiny(num_words=1, gen_scale_factor=1e5)
-    (track,) = answers(stage, helpers.QUESTIONS[:1])
-    assert track.ids == list(stage.language.tokens.vokens)
-    assert track.stop == "word budget reached"
-    prompt = helpers.embed(stage, helpers.QUESTIONS[0])
-    _, images = helpers.gill_uncached(stage, prompt, 0)
-    assert torch.allclose(track.images[0].double(), images[0], rtol=1e-4, atol=1e-3)
+    tokens, answer = track(num_words=1, gen_scale_factor=1e5)
+    assert answer.ids == list(tokens.vokens)
+    assert answer.stop is Stop.WORDS
+    assert [image.shape for image in answer.images] == [(8, 64)]
 
 
 def test_only_the_first_image_token_is_ever_chosen():
-    stage = helpers.tiny(num_words=20, max_num_rets=9, gen_scale_factor=1e5)
-    (track,) = answers(stage, helpers.QUESTIONS[:1])
-    assert track.ids == list(stage.language.tokens.vokens) * 9
-    assert track.stop == "image limit reached"
+    tokens, answer = track(num_words=20, max_num_rets=9, gen_scale_factor=1e5)
+    assert answer.ids == list(tokens.vokens) * 9
+    assert answer.stop is Stop.IMAGES
 
 
 def test_an_image_waits_for_its_words():
-    stage = helpers.tiny(num_words=9, min_word_tokens=7, gen_scale_factor=1e5)
-    (track,) = answers(stage, helpers.QUESTIONS[:1])
-    vokens = list(stage.language.tokens.vokens)
-    assert track.ids[7:] == vokens * 2
-    assert not set(track.ids[:7]) & set(vokens)
+    tokens, answer = track(num_words=9, min_word_tokens=7, gen_scale_factor=1e5)
+    assert answer.ids[7:] == list(tokens.vokens) * 2
+    assert not set(answer.ids[:7]) & set(tokens.vokens)
 
 
-@pytest.mark.parametrize("room", range(1, 12))
+@pytest.mark.parametrize("room", [1, 7, 8, 11])
 def test_images_need_room_for_all_their_tokens(room):
-    stage = helpers.tiny(num_words=20, gen_scale_factor=1e5)
-    vokens = list(stage.language.tokens.vokens)
-    ids = [stage.language.tokens.bos] * (stage.language.context - room)
-    (track,) = stage._interleave([stage.language.embed(ids)], [0])
-    assert track.ids[:8] == vokens if room >= 8 else not set(track.ids) & set(vokens)
-    assert track.stop == "context full"
-    assert len(track.ids) == room
+    settings = {"num_words": 20, "gen_scale_factor": 1e5, "newline": "never"}
+    stage = tiny("gill", **settings)
+    frame = stage.prompt(asked("\x01"))
+    long = asked("\x01" * (1 + stage.context - room - frame.length))
+    tokens, answer = track(long, **settings)
+    vokens = list(tokens.vokens)
+    assert answer.ids[:8] == vokens if room >= 8 else not set(answer.ids) & set(vokens)
+    assert (answer.stop, len(answer.ids)) == (Stop.CONTEXT, room)
 
 
-def test_payloads_are_states_and_embeddings_added_up():
-    stage = helpers.tiny(num_words=40)
-    requests = helpers.QUESTIONS[:4]
-    tracks = answers(stage, requests)
-    vokens = stage.language.embeddings[-8:].double()
-    images_compared = 0
-    for request, track, outcome in zip(requests, tracks, stage(requests), strict=True):
-        payloads = [unpack_states(r.payload) for r in outcome.value.requests]
-        assert len(payloads) == len(track.images)
-        for ours, states in zip(payloads, track.images, strict=True):
-            assert ours.shape == (8, 64)
-            assert abs(torch.from_numpy(ours) - (states + vokens)).max() < 1e-4
-            images_compared += 1
-        assert outcome.usage["images"] == len(track.images), request
-    assert images_compared >= 3
+def test_notes_and_history():
+    turns = (
+        Turn("system", (Text("Be kind. "),)),
+        Turn("user", (Text("Hi"),)),
+        Turn("assistant", (Text(" Yes."), smooth())),
+        Turn("user", (Text("Why?"),)),
+    )
+    (pictures,) = tiny("gill")([Request(turns)])
+    assert pictures.notes["prompt"] == "Be kind. Q: Hi\nA: Yes.<image>\nQ: Why?\nA:"
+    written = pictures.notes["written"]
+    assert written.count("<image>") == pictures.usage["images"]
+    (named,) = tiny("gill", history_images="vokens")([Request(turns)])
+    names = "".join(f"[IMG{i}]" for i in range(8))
+    assert named.notes["prompt"] == f"Be kind. Q: Hi\nA: Yes. {names}\nQ: Why?\nA:"
+    assert named.usage["input_images"] == 0
 
 
-@pytest.mark.parametrize("settings", SETTINGS[1::2])
-def test_the_loop_that_speed_is_measured_against_gives_the_same(settings):
-    stage = helpers.tiny(**settings)
-    ours, theirs = stage(helpers.QUESTIONS), GillLoop(stage)(helpers.QUESTIONS)
-    for a, b in zip(ours, theirs, strict=True):
-        helpers.assert_same(a, b)
-        assert (a.usage, a.notes) == (b.usage, b.notes)
+def test_one_bos_or_one_for_each_text():
+    request = asked(smooth(), "look", smooth(1), "there")
+    for every, opening in ((False, [True, False]), (True, [True, True])):
+        stage = tiny("gill", always_add_bos=every)
+        ids = [p for p in stage.prompt(request).pieces if isinstance(p, list)]
+        assert [part[0] == stage.tokens.bos for part in ids] == opening
+
+
+def test_text_after_the_last_image_is_dropped_by_default():
+    requests = [asked(words, seed=i) for i, words in enumerate(("a house", "boat", "one"))]
+
+    def trailing(**settings) -> bool:
+        drafts = [o.value for o in tiny("gill", **settings)(requests)]
+        return any(d.requests and isinstance(d.segments[-1], Text) for d in drafts)
+
+    assert not trailing()
+    assert trailing(trailing_text=True)
+
+
+def test_images_may_be_cropped_instead_of_squashed():
+    request = asked(smooth(1, width=90, height=30))
+    squashed, cropped = (
+        tiny("gill", resize=resize).prompt(request).pixels[0]
+        for resize in ("squash", "crop")
+    )
+    assert squashed.shape == cropped.shape == (3, 28, 28)
+    assert (squashed - cropped).abs().max() > 0.1
+
+
+def test_tokenizer_json_and_slow_files_agree(saved, tmp_path):
+    slow = opt_tokenizer(Files(saved("gill", "draft")["language"]))
+    slow.save(str(tmp_path / "tokenizer.json"))
+    fast = opt_tokenizer(Files(str(tmp_path)))
+    for text in ("The house, a  river\n\nand 7 boats.", "</s>a<pad>", "\u00e9\u4e00"):
+        assert slow.encode(text).ids == fast.encode(text).ids
+
+
+def test_checkpoints_of_training_load_too(copied, stage):
+    """Names have a prefix of parallel training; tables hold all embeddings, not 8 rows."""
+    places, folder = copied("gill", "draft", "model")
+    usual = stage("gill").table
+
+    def change(tensors) -> None:
+        for name in list(tensors):
+            tensors[f"module.{name}"] = tensors.pop(name)
+        tensors["module.model.input_embeddings.weight"] = usual.clone()
+
+    edit(folder, "pretrained_ckpt.pth.tar", change)
+    assert torch.equal(published("gill", "draft", places).table, usual)
+    about = json.loads((folder / "model_args.json").read_text())
+    del about["gen_token_idx"]
+    (folder / "model_args.json").write_text(json.dumps(about))
+    published("gill", "draft", places)

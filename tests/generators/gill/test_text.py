@@ -5,12 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, models
 
-from generators.content import display_text
 from generators.document import Image, Text, Turn
 from generators.errors import CheckpointError
-from generators.gill.dialogue import first_sentence, pieces
+from generators.gill.draft import first_sentence, pieces
+from generators.gill.models import toy_tokenizer
 from generators.gill.settings import GillDraftSettings
-from generators.gill.sizes import toy_tokenizer
 from generators.gill.tokens import GillTokens
 
 SETTINGS = GillDraftSettings()
@@ -50,8 +49,8 @@ def test_prompts(turns, expected):
     assert pieces(turns, SETTINGS, NAMES) == expected
 
 
-def test_history_as_upstream_keeps_it():
-    """Names of image tokens instead of pictures, within one text."""
+def test_templates_may_be_others():
+    """Names of image tokens instead of images, as upstream has them; or no template."""
     settings = GillDraftSettings(history_images="vokens")
     turns = [user("Hi"), turn("assistant", " Yes.", A, " no"), user("So?")]
     assert pieces(turns, settings, NAMES) == [
@@ -59,12 +58,8 @@ def test_history_as_upstream_keeps_it():
         f" Yes. {NAMES} no\n",
         "Q: So?\nA:",
     ]
-
-
-def test_templates_can_be_left_out():
     settings = GillDraftSettings(question="", answer="")
     assert pieces([user("", A)], settings, NAMES) == [A]
-    assert display_text(["Q: See", A, "\nA:"]) == "Q: See<image>\nA:"
 
 
 def test_ids_follow_the_vocabulary(tokens):
@@ -74,21 +69,6 @@ def test_ids_follow_the_vocabulary(tokens):
     assert tokens.vokens == tuple(range(own + 1, own + 9))
     assert tokens.size == own + 9
     assert tokens.bos == 2
-
-
-def test_white_space_around_added_names_is_stripped(tokens):
-    plain = tokens.encode("the house")
-    assert tokens.encode(f"the house \n {NAMES}\nthe house") == [
-        *plain,
-        *tokens.vokens,
-        *plain,
-    ]
-    assert tokens.encode(" the house\n") == [*tokens.encode(" the house"), tokens.newline]
-    assert tokens.encode("a <|image|> a") == [
-        *tokens.encode("a"),
-        tokens.cls,
-        *tokens.encode("a"),
-    ]
 
 
 def test_special_names_stand_for_their_tokens_and_are_not_decoded(tokens):

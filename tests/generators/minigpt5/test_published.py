@@ -1,104 +1,111 @@
-"""Loading of the published layouts: every tensor in its place."""
+"""MiniGPT-5's published checkpoints: every tensor in its place."""
 
 from __future__ import annotations
 
-import minigpt5_helpers as files
-import minigpt5_tensors as tiny
+from pathlib import Path
+
+import minigpt5_helpers as tensors
 import pytest
 import torch
-from minigpt5_helpers import drafting, rendering
+from natives import edit, published
+from tokenizers import Tokenizer
+from tokenizers.models import BPE
 
-from generators.minigpt5 import blip2
+from generators.errors import CheckpointError
+from generators.minigpt5 import vision
 
 pytestmark = pytest.mark.models
 
-
-@pytest.fixture(scope="module")
-def places(tmp_path_factory):
-    root = tmp_path_factory.mktemp("minigpt5")
-    transformers_blip2 = str(files.save_blip2(root / "blip2"))
-    diffusion = str(files.save_diffusion(root / "sd"))
-    return files.save_all(root) | {"blip2": transformers_blip2, "diffusion": diffusion}
+TABLES = [
+    f"{tensors.LLAMA_2}{n}.{tensors.SAVED}" for n in ("model.embed_tokens", "lm_head")
+]
 
 
-def test_both_layouts_of_blip2_give_the_same_vectors(places):
-    one, two = drafting(places), drafting(places, vision=places["blip2"])
-    pixels = torch.randn(3, 3, tiny.SIDE, tiny.SIDE, generator=torch.manual_seed(0))
-    a, b = one.writer.encoder(pixels), two.writer.encoder(pixels)
-    assert a.shape == (3, tiny.QUERIES, tiny.WIDTH)
-    # `ln_vision` is a torch.nn.LayerNorm of default epsilon (blip2.py).
-    assert one.writer.encoder.vision_model.post_layernorm.eps == 1e-5
-    torch.testing.assert_close(a, b, atol=0, rtol=0)
-
-
-def test_lavis_leaves_out_the_last_block(places, tmp_path, monkeypatch):
-    """EVA-CLIP has 40 blocks, BLIP-2 uses 39."""
-    monkeypatch.setattr(blip2, "_DEPTH", tiny.VIT_LAYERS)
-    longer = tiny.eva_vit(tiny.VIT_LAYERS + 1)
-    longer |= {k: v for k, v in tiny.eva_vit().items() if k not in ("norm", "head")}
-    vision = str(files.save_lavis(tmp_path / "lavis", vit=longer))
-    encoder = drafting(places, vision=vision).writer.encoder
-    assert len(encoder.vision_model.encoder.layers) == tiny.VIT_LAYERS
-
-
-def test_only_the_shards_that_hold_something_are_read(places, tmp_path):
-    """T5's shards are never opened, and never downloaded from the Hub."""
-    folder = files.save_blip2(tmp_path / "blip2")
-    (folder / "model-00003-of-00003.safetensors").unlink()
-    drafting(places, vision=str(folder))
-
-
-def test_stage_2_is_applied_to_stage_1(places):
+def test_stage_2_is_applied_to_stage_1(stage):
     """Tables of stage 2, and W + (16 / rank) B A in queries and values."""
-    stored, base = tiny.stage_2(), tiny.vicuna()
-    model = drafting(places).writer.language
-    embeddings = stored[f"{tiny.LLAMA_2}model.embed_tokens.{tiny.SAVED}"]
-    assert torch.equal(model.model.embed_tokens.weight, embeddings)
-    assert torch.equal(model.lm_head.weight, stored[f"{tiny.LLAMA_2}lm_head.{tiny.SAVED}"])
+    stored, base = tensors.stage_2(), tensors.vicuna()
+    model = stage("minigpt5").model
+    assert torch.equal(model.model.embed_tokens.weight, stored[TABLES[0]])
+    assert torch.equal(model.lm_head.weight, stored[TABLES[1]])
     for i, layer in enumerate(model.model.layers):
         for name in ("q_proj", "k_proj", "v_proj", "o_proj"):
             expected = base[f"model.layers.{i}.self_attn.{name}.weight"].double()
             if name in ("q_proj", "v_proj"):
-                update = f"{tiny.LLAMA_2}model.layers.{i}.self_attn.{name}.lora_"
+                update = f"{tensors.LLAMA_2}model.layers.{i}.self_attn.{name}.lora_"
                 a, b = (stored[f"{update}{x}.default.weight"].double() for x in "AB")
-                expected = expected + 16 / tiny.RANK * (b @ a)
+                expected = expected + 16 / tensors.RANK * (b @ a)
             weight = getattr(layer.self_attn, name).weight.double()
             torch.testing.assert_close(weight, expected, atol=1e-5, rtol=0)
 
 
-def test_stage_1_alone(places):
-    stored = tiny.stage_1()
-    stage = drafting(places, finetuned="none")
-    model = stage.writer.language
-    tables = "model.llama_model.model.embed_tokens.weight"
-    assert torch.equal(model.model.embed_tokens.weight, stored[tables])
-    query = tiny.vicuna()["model.layers.0.self_attn.q_proj.weight"]
+def test_stage_1_alone_and_the_layers_that_stage_2_leaves(stage):
+    one, two = tensors.stage_1(), tensors.stage_2()
+    model = stage("minigpt5", finetuned="none").model
+    assert torch.equal(
+        model.model.embed_tokens.weight, one["model.llama_model.model.embed_tokens.weight"]
+    )
+    query = tensors.vicuna()["model.layers.0.self_attn.q_proj.weight"]
     assert torch.equal(model.model.layers[0].self_attn.q_proj.weight, query)
-    mapper = rendering(places, finetuned="none")._mapper
     inner = "llm_to_t2i_mapping.encoder.layers.3.linear1.weight"
-    assert torch.equal(mapper.transformer.encoder.layers[3].linear1.weight, stored[inner])
+    for finetuned, stored in (("none", one), ("vist", two)):
+        mapper = stage("minigpt5", "render", finetuned=finetuned).mapper
+        assert torch.equal(
+            mapper.transformer.encoder.layers[3].linear1.weight, stored[inner]
+        )
+        assert torch.equal(mapper.first[0].weight, one["fc.0.weight"])
+        assert torch.equal(mapper.first[2].bias, one["fc.2.bias"])
+        assert torch.equal(mapper.queries, one["t2i_decoder_prompt"][0])
 
 
-def test_the_mapper_takes_its_first_layers_from_stage_1(places):
-    one, two = tiny.stage_1(), tiny.stage_2()
-    mapper = rendering(places)._mapper
-    assert torch.equal(mapper.first[0].weight, one["fc.0.weight"])
-    assert torch.equal(mapper.first[2].bias, one["fc.2.bias"])
-    assert torch.equal(mapper.queries, one["t2i_decoder_prompt"][0])
-    norm = "llm_to_t2i_mapping.decoder.norm.weight"
-    assert torch.equal(mapper.transformer.decoder.norm.weight, two[norm])
+def test_lavis_leaves_out_the_last_block(saved, tmp_path, monkeypatch):
+    """EVA-CLIP has 40 blocks, BLIP-2 uses 39; `ln_vision` has the default epsilon."""
+    monkeypatch.setattr(vision, "_DEPTH", tensors.VIT_LAYERS)
+    longer = tensors.eva_vit(tensors.VIT_LAYERS + 1)
+    longer |= {k: v for k, v in tensors.eva_vit().items() if k not in ("norm", "head")}
+    places = saved("minigpt5", "draft")
+    places["vision"] = str(tensors.save_lavis(tmp_path / "lavis", vit=longer))
+    tower = published("minigpt5", "draft", places).encoder.vision_model
+    assert len(tower.encoder.layers) == tensors.VIT_LAYERS
+    assert tower.post_layernorm.eps == 1e-5
 
 
-def test_ids_follow_from_the_rows_of_the_table(places, tmp_path):
+def test_only_the_shards_that_hold_something_are_read(copied):
+    """T5's shards are never opened, and never downloaded from the Hub."""
+    places, folder = copied("minigpt5/blip2", "draft", "vision")
+    (folder / "model-00003-of-00003.safetensors").unlink()
+    published("minigpt5", "draft", places)
+
+
+def test_the_projection_may_be_elsewhere_and_unused_stages_absent(copied, tmp_path):
+    places, folder = copied("minigpt5", "draft", "model")
+    elsewhere = Path(tmp_path / "elsewhere.pth")
+    (folder / "prerained_minigpt4_7b.pth").rename(elsewhere)
+    (folder / "stage2_vist.ckpt").unlink()
+    places["projection"] = str(elsewhere)
+    published("minigpt5", "draft", places, finetuned="mmdialog")
+    with pytest.raises(CheckpointError, match=r"no file 'stage2_vist\.ckpt'"):
+        published("minigpt5", "draft", places)
+
+
+def test_ids_follow_from_the_rows_of_the_table(copied, stage):
     """With a [PAD] row between the pieces and the vokens, all ids move by one."""
-    name = f"{tiny.LLAMA_2}model.embed_tokens.{tiny.SAVED}"
-    head = f"{tiny.LLAMA_2}lm_head.{tiny.SAVED}"
-    padded = tiny.stage_2()
-    for key in (name, head):
-        pad = torch.zeros(1, tiny.WIDTH)
-        old = padded[key]
-        padded[key] = torch.cat([old[: tiny.PIECES], pad, old[tiny.PIECES :]])
-    model = files.save_model(tmp_path / "padded", stage2_vist=padded)
-    vocabulary = drafting(places, model=str(model)).vocabulary
-    assert vocabulary.vokens == range(tiny.PIECES + 1, tiny.PIECES + 9)
-    assert drafting(places).vocabulary.begin_image == tiny.PIECES
+    places, folder = copied("minigpt5", "draft", "model")
+
+    def change(stored) -> None:
+        for key in TABLES:
+            old, pad = stored[key], torch.zeros(1, tensors.WIDTH)
+            stored[key] = torch.cat([old[: tensors.PIECES], pad, old[tensors.PIECES :]])
+
+    edit(folder, "stage2_vist.ckpt", change)
+    vokens = published("minigpt5", "draft", places).vocabulary.vokens
+    assert vokens == range(tensors.PIECES + 1, tensors.PIECES + 9)
+    assert stage("minigpt5").vocabulary.begin_image == tensors.PIECES
+
+
+def test_a_tokenizer_without_the_mark_is_refused(copied):
+    places, folder = copied("minigpt5", "draft", "language")
+    (folder / "tokenizer.model").unlink()
+    plain = BPE(vocab={"<unk>": 0, "<s>": 1, "</s>": 2}, merges=[])
+    Tokenizer(plain).save(str(folder / "tokenizer.json"))
+    with pytest.raises(CheckpointError, match="'###'"):
+        published("minigpt5", "draft", places)
