@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from generators.base import Failure, Outcome
-from generators.document import with_strings
+from generators.document import changed
 
 MASK = "***"
 _KEY_VARIABLE = re.compile(r"(^|_)(API_?KEY|TOKEN)$", re.IGNORECASE)
@@ -51,7 +51,7 @@ def without_keys(text: str) -> str:
 def without_keys_in(outcomes: Sequence[Outcome[Any]]) -> list[Outcome[Any]]:
     """The outcomes of a stage as they may be stored and printed."""
     keys = _known_keys()
-    kept = [with_strings(o, lambda text: _replaced(text, keys)) for o in outcomes]
+    kept = [changed(o, str, lambda text: _replaced(text, keys)) for o in outcomes]
     return [
         replace(o, reason=without_keys(o.reason)) if isinstance(o, Failure) else o
         for o in kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -25,19 +25,19 @@ Variant = Literal["text", "interleaved", "plain"]
 """Wording of a task's prompt: for text-only models, for interleaved ones, none."""
 
 TEXT_POSITION = -1
-"""Position in `derived_seed` of the first draft; later ones go down, pictures up from 0."""
+"""Position in `derived_seed` of the first draft; later ones go down, images up from 0."""
 
 
 class Prompter(Protocol):
     """A task set's wording of its queries."""
 
     def __call__(self, sample: Sample, variant: Variant) -> tuple[Turn, ...]:
-        """The conversation to be answered."""
+        """Return the conversation to be answered."""
         ...
 
 
 def as_drafted(draft: Draft, sample: Sample) -> Draft:
-    """The draft unchanged: native models place their pictures themselves."""
+    """Return the draft unchanged: native models place their images themselves."""
     return draft
 
 
@@ -49,20 +49,19 @@ class System:
     draft: StageSpec | None
     """None where the documents are given: the ground truth, or another tool's outputs."""
     answers: Mapping[str, Document | Skip | Failure] | None = None
-    """Given documents, or why there is none, by sample id; None for the ground truth of
-    each sample."""
+    """Given documents, or why there is none, by query; None for the ground truth."""
     condition: StageSpec | None = None
     render: StageSpec | None = None
     variant: Variant = "interleaved"
     instruction: str | None = None
-    """The system turn before questions whose answers should hold pictures."""
+    """The system turn before questions whose answers should hold images."""
     compose: Callable[[Draft, Sample], Draft] = as_drafted
     max_images: int = 1
-    """Most pictures in one draft, for upper bounds in a plan."""
+    """Most images in one draft, for upper bounds in a plan."""
     rounds: int = 1
     """How often the chain runs; later rounds read the document so far."""
     tells_modality: bool = False
-    """Whether the drafting stage can be told that an answer should hold no pictures."""
+    """True if the drafting stage can be told that an answer should hold no images."""
     writer: str | None = None
     """Name of the LVLM, for the LVLM x T2I matrix."""
     artist: str | None = None
@@ -76,17 +75,9 @@ class System:
 
 
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
-    """`system` with every stage replaced by `change(stage)`."""
-
-    def changed(stage: StageSpec | None) -> StageSpec | None:
-        return None if stage is None else change(stage)
-
-    return replace(
-        system,
-        draft=changed(system.draft),
-        condition=changed(system.condition),
-        render=changed(system.render),
-    )
+    """Return `system` with every stage replaced by `change(stage)`."""
+    stages = {name: getattr(system, name) for name in ("draft", "condition", "render")}
+    return replace(system, **{n: change(s) for n, s in stages.items() if s is not None})
 
 
 @dataclass(frozen=True)
@@ -100,7 +91,7 @@ class Repetition:
     """Which of the repeats this is, from 0."""
 
     def seed_at(self, sample: Sample, position: int) -> int:
-        """Seed of the picture at `position`, or of the text at TEXT_POSITION."""
+        """Return the seed of the image at `position`, or of the text at TEXT_POSITION."""
         return derived_seed(self.seed, sample.id, self.repeat, position)
 
 
@@ -151,7 +142,7 @@ def continuation(system: System, sample: Sample, repetition: Repetition) -> Walk
 def _reply(
     system: System, sample: Sample, repetition: Repetition, progress: _Progress
 ) -> Walk[Content]:
-    """The answer to the last turn, in as many rounds as the system takes."""
+    """Walk the chain for the last turn, in as many rounds as the system takes."""
     assert system.draft is not None
     written: Content = ()
     for _ in range(system.rounds):
@@ -164,9 +155,9 @@ def _reply(
         progress.note(system.draft, drafted.notes)
         draft = _with_origins(drafted.value, job)
         draft = _with_seeds(system, sample, repetition, draft, progress.images)
-        if lost := _lost_pictures(drafted.value, draft):
+        if lost := _lost_images(drafted.value, draft):
             return lost
-        images = yield from _pictures(system, draft.requests, sample, progress)
+        images = yield from _images(system, draft, sample, progress)
         if not isinstance(images, Result):
             return images
         progress.images += len(images.value) + len(draft.images)
@@ -199,10 +190,10 @@ def _request(
 
 
 def _with_origins(draft: Draft, job: Job) -> Draft:
-    """The draft of `job`, whose payloads are named by their places in its record.
+    """Return the draft of `job`, whose payloads are named by their places in its record.
 
     The text is part of the name: a draft that is made again in other words has other
-    pictures, one whose payloads differ in the last digits alone has the same.
+    images, one whose payloads differ in the last digits alone has the same.
     """
     segments = list(draft.segments)
     for place, segment in enumerate(segments):
@@ -215,7 +206,7 @@ def _with_origins(draft: Draft, job: Job) -> Draft:
 def _with_seeds(
     system: System, sample: Sample, repetition: Repetition, draft: Draft, drawn: int
 ) -> Draft:
-    """The composed draft; each request has the seed of its position."""
+    """Return the composed draft; each request has the seed of its position."""
     seeded = system.render is not None and system.render.seeded
     segments: list[Text | Image | ImageRequest] = []
     for segment in system.compose(draft, sample).segments:
@@ -227,8 +218,8 @@ def _with_seeds(
     return Draft(tuple(segments))
 
 
-def _lost_pictures(draft: Draft, composed: Draft) -> Failure | None:
-    """The failure of an answer whose own pictures the composition would drop."""
+def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
+    """Return the failure of an answer whose own images the composition would drop."""
     lost = Counter(draft.images) - Counter(composed.images)
     if not lost:
         return None
@@ -238,40 +229,39 @@ def _lost_pictures(draft: Draft, composed: Draft) -> Failure | None:
     )
 
 
-def _pictures(
-    system: System,
-    requests: tuple[ImageRequest, ...],
-    sample: Sample,
-    progress: _Progress,
+def _images(
+    system: System, draft: Draft, sample: Sample, progress: _Progress
 ) -> Walk[tuple[Image, ...]]:
+    """Walk the drawing half of the chain for the requests of one draft."""
+    requests = draft.requests
     if not requests:
         return Result(())
     if system.render is None:
-        raise ValueError(f"system {system.name!r} asks for pictures but renders none")
+        return Failure(f"system {system.name!r} asks for images but renders none")
     if system.condition is not None:
-        # Conditioning draws no noise, so the picture's seed stays out of its key.
+        # Conditioning draws no noise, so the image's seed stays out of its key.
         jobs = [Job(system.condition, replace(r, seed=None), sample.id) for r in requests]
-        payloads = yield jobs
-        if stopped := _first_not_done(payloads):
-            return stopped
-        for payload in payloads:
-            progress.note(system.condition, getattr(payload, "notes", {}))
+        payloads = _values((yield jobs), system.condition, progress)
+        if not isinstance(payloads, Result):
+            return payloads
         requests = tuple(
-            replace(r, payload=replace(p.value, origin=j.key), prompt=None, context=())
-            for r, j, p in zip(requests, jobs, payloads, strict=True)
-            if isinstance(p, Result)
+            replace(r, payload=replace(payload, origin=j.key), prompt=None, context=())
+            for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
         )
-    images = yield [Job(system.render, r, sample.id) for r in requests]
-    if stopped := _first_not_done(images):
-        return stopped
-    drawn = [i for i in images if isinstance(i, Result)]
-    for image in drawn:
-        progress.note(system.render, image.notes)
-    return Result(tuple(i.value for i in drawn))
+    drawn = yield [Job(system.render, r, sample.id) for r in requests]
+    return _values(drawn, system.render, progress)
 
 
-def _first_not_done(outcomes: list[Outcome[Any]]) -> Outcome[Any] | None:
-    return next((o for o in outcomes if not isinstance(o, Result)), None)
+def _values(
+    outcomes: Sequence[Outcome[Any]], stage: StageSpec, progress: _Progress
+) -> Outcome[tuple[Any, ...]]:
+    """Return all values, whose notes are kept, or the first outcome that is none."""
+    results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
+    if len(results) < len(outcomes):
+        return next(o for o in outcomes if not isinstance(o, Result))
+    for result in results:
+        progress.note(stage, result.notes)
+    return Result(tuple(result.value for result in results))
 
 
 def _assemble(draft: Draft, images: tuple[Image, ...]) -> Content:

@@ -15,7 +15,7 @@ from diffusers.pipelines.stable_diffusion.safety_checker import (
 )
 
 from generators.checkpoints import looks_like_path
-from generators.diffusion.builds import empty_module
+from generators.diffusion.builds import assembled, empty_module
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.loading import modules_of
 from generators.diffusion.settings import DiffusionSettings
@@ -59,9 +59,8 @@ def published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
         kinds = {name: KINDS[name] for name in names}
         parts = modules_of(folder, kinds, dtype, settings.variant or None)
     checker = parts.pop("safety_checker", None)
-    pipeline = diffusers.StableDiffusionXLPipeline(
-        **parts, **DESIGN.arguments, scheduler=_scheduler(folder), add_watermarker=False
-    )
+    parts |= {"scheduler": _scheduler(folder), "add_watermarker": False}
+    pipeline = assembled(DESIGN, parts)
     pipeline.safety_checker = checker
     return pipeline
 

@@ -107,7 +107,7 @@ def fill(
             differences.misshapen.append(f"{key} {tuple(tensor.shape)}, not {expected}")
             continue
         home = device if isinstance(device, torch.device) else device(place.name)
-        _assign(module, place.name, value.to(home, dtype).contiguous())
+        assign(module, place.name, value.to(home, dtype).contiguous())
     differences.missing = sorted(open_places)
     differences.raise_if_any(source)
 
@@ -121,7 +121,8 @@ def _changed(change: Any, tensor: Tensor) -> Tensor | None:
     return result
 
 
-def _assign(module: nn.Module, name: str, value: Tensor) -> None:
+def assign(module: nn.Module, name: str, value: Tensor) -> None:
+    """Put `value` in the place of the parameter or buffer `name`."""
     owner, _, leaf = name.rpartition(".")
     place = module.get_submodule(owner)
     buffer = leaf in dict(place.named_buffers(recurse=False))
@@ -157,7 +158,7 @@ def randomised(module: nn.Module, *, device: Where, dtype: torch.dtype, seed: in
         else:
             inputs = 1 if "embed" in name else value[0].numel()
             new.normal_(0.0, inputs**-0.5, generator=generators[source])
-        _assign(module, name, new.to(home))
+        assign(module, name, new.to(home))
 
 
 def revived(module: nn.Module, config: Any, device: torch.device) -> None:

@@ -212,7 +212,7 @@ def save_diffusion(folder: Path) -> Path:
     )
     from transformers import CLIPTextConfig, CLIPTextModel
 
-    from generators.diffusion.tokenizers import small_tokenizer
+    from generators.diffusion.builds import small_tokenizer
 
     text = CLIPTextConfig(
         vocab_size=600,
