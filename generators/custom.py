@@ -20,12 +20,12 @@ from generators.base import (
     Placement,
     Result,
     StageSpec,
+    Weights,
     WeightsName,
     imported,
 )
 from generators.document import Image, ImageRequest, Payload
 from generators.errors import UsageError
-from generators.mini.resolve import loadable
 from generators.names import unknown, validated
 from generators.registry import known_prefixes
 from generators.settings import StageSettings
@@ -52,14 +52,16 @@ def custom_spec(
         raise unknown(f"class in module {module!r}", attribute, module_names) from None
     kind = _kind(name, cls, kinds)
     settings = {k: v for k, v in overrides.items() if k not in StageSettings.placed}
+    # Under `mini` a class of one's own loads what it always loads.
+    known: Weights = "pretrained" if weights == "mini" else weights
     spec = StageSpec(
         name=attribute,
         kind=kind,
         target=name,
         version=getattr(cls, "version", 1),
-        weights=loadable(weights),
+        weights=known,
         settings=settings,
-        options={"weights": loadable(weights)},
+        options={"weights": known},
         seeded=getattr(cls, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
         placement=_placement(name, cls, overrides),
     )

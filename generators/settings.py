@@ -81,7 +81,7 @@ class StageSettings(BaseModel):
         return ""
 
     def memory_estimate_gib(self, weights: Weights) -> float:
-        """Return the device memory of one replica, working memory included; 0 if unknown."""
+        """Return the device memory of one replica with its working memory; 0 if unknown."""
         return 0.0
 
     def is_seeded(self) -> bool:
