@@ -93,32 +93,18 @@ def _set_scheduler(pipeline: Any, name: str | None) -> None:
         )
 
 
-UNSEEDED = (
-    "the pipeline also draws from global generators; its pictures are drawn one at a time, "
-    "with these seeded from the picture's seed"
-)
-"""Noted with images of a pipeline of which a part, such as a language model that samples
-(GLM-Image), uses torch's global generators: images would differ from run to run."""
-
-
 @contextlib.contextmanager
-def global_generators(seed: int) -> Iterator[Callable[[], bool]]:
+def _seeded(seed: int) -> Iterator[None]:
     """Seed torch's global generators, and restore them at the end.
 
-    Yields a function that says whether they have been used meanwhile. They get another
-    seed than the image's generator: from the same one, noise of the same shape would
-    repeat the image's first latents.
+    A part of a pipeline may use them, such as a language model that samples (GLM-Image).
+    They get another seed than the image's generator: from the same one, noise of the same
+    shape would repeat the image's first latents.
     """
-    devices = range(torch.cuda.device_count() if torch.cuda.is_initialized() else 0)  # type: ignore[no-untyped-call]
-
-    def states() -> list[bytes]:
-        every = [torch.random.get_rng_state(), *map(torch.cuda.get_rng_state, devices)]
-        return [state.numpy().tobytes() for state in every]
-
-    with torch.random.fork_rng(devices=devices):
+    known = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    with torch.random.fork_rng(devices=range(torch.cuda.device_count() if known else 0)):
         torch.manual_seed((seed + 1) % 2**63)
-        before = states()
-        yield lambda: states() != before
+        yield
 
 
 def images_of(output: Any, count: int) -> Floats:
@@ -141,13 +127,14 @@ class Drawer:
 
     Each image's noise comes from its own CPU generator, so the other images of a batch,
     their order and the device change an image by no more than rounding; pipelines that mix
-    the prompts of a batch, or that may, are given one at a time. On a CPU, images are equal
-    among calls of one size: products of matrices with a row per image (of the step, of a
-    pooled prompt) and, on several threads, group norms are summed in an order that follows
-    the number of images. Of 64 tiny images, up to 30 differed between sizes, by one grey
-    level; none with other neighbours or in another order. The pipeline samples the noise
-    in its own dtype: two models whose latents have the same shape and dtype start from the
-    same noise for the same seed, before each scheduler scales it.
+    the prompts of a batch, or that may, or that draw from global generators, are given one
+    at a time. On a CPU, images are equal among calls of one size: products of matrices with
+    a row per image (of the step, of a pooled prompt) and, on several threads, group norms
+    are summed in an order that follows the number of images. Of 64 tiny images, up to 30
+    differed between sizes, by one grey level; none with other neighbours or in another
+    order. The pipeline samples the noise in its own dtype: two models whose latents have
+    the same shape and dtype start from the same noise for the same seed, before each
+    scheduler scales it.
     """
 
     def __init__(
@@ -176,43 +163,30 @@ class Drawer:
         `conditions` are arguments of the pipeline with one entry per image: prompts, or
         tensors (images, ...) such as `prompt_embeds`.
         """
+        size = 1 if self.alone else self.batch if self.settings.compile else len(seeds)
         outcomes: list[Outcome[Drawing]] = []
-        while len(outcomes) < len(seeds):
-            first = len(outcomes)
-            part = slice(first, first + self._size(len(seeds)))
+        for first in range(0, len(seeds), max(size, 1)):
+            part = slice(first, first + size)
             batch = {name: values[part] for name, values in conditions.items()}
-            if (drawn := self._sampled(batch, seeds[part])) is not None:
-                outcomes += map(self._outcome, *drawn)
+            outcomes += map(self._outcome, *self._sampled(batch, seeds[part], size))
         return outcomes
 
-    def _size(self, count: int) -> int:
-        """Return the number of images of one call of the pipeline."""
-        if self.alone:
-            return 1
-        return self.batch if self.settings.compile else count
-
     def _sampled(
-        self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int]
-    ) -> tuple[Floats, list[bool]] | None:
+        self, conditions: Mapping[str, Sequence[Any]], seeds: Sequence[int], size: int
+    ) -> tuple[Floats, list[bool]]:
         """Return the images, and which of them the safety checker blocked.
 
-        None when several were drawn at once, and parts of the pipeline turned out to share
-        a generator among them: then they are to be drawn one at a time, as later ones.
+        The pipeline is given as many images as the `size` of a batch.
         """
-        padding = self._size(len(seeds)) - len(seeds)
+        padding = size - len(seeds)
         padded = [*seeds, *[seeds[0]] * padding]
         arguments = {**self._conditions(conditions, padded, padding), **self.arguments}
         try:
-            with quiet(), global_generators(seeds[0]) as used:
+            with quiet(), _seeded(seeds[0]):
                 output = self.pipeline(**arguments)
-                shared = used()
         except torch.OutOfMemoryError:
             self.batch = max(1, self.batch // 2)
             raise
-        if shared:
-            self.alone, self.notes["unseeded"] = True, UNSEEDED
-            if len(padded) > 1:
-                return None
         blocked = getattr(output, "nsfw_content_detected", None) or [False] * len(padded)
         return images_of(output, len(padded))[: len(seeds)], blocked[: len(seeds)]
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from generators.architectures import config_of
 from generators.emu2.tokens import Emu2Tokens
-from generators.loading.pieces import trained_pieces
+from generators.loading.llama import trained_pieces
 from generators.toys import WORDS
 
 

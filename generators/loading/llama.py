@@ -9,6 +9,7 @@ text are read letter by letter.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -136,3 +137,26 @@ class LlamaTokenizer:
     def chunk(self, text: str) -> list[int]:
         """Return the ids of a text between added tokens."""
         return self.pieces.encode(text)
+
+
+def trained_pieces(texts: Iterable[str], most: int, **options: Any) -> bytes:
+    """Train a model of at most `most` pieces that reads any text, by byte fallback.
+
+    It is the same on every machine. `options` are SentencePiece's, added to LLaMA's.
+    """
+    from sentencepiece import SentencePieceTrainer
+
+    written = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([*texts]),
+        model_writer=written,
+        model_type="bpe",
+        vocab_size=most,
+        byte_fallback=True,
+        normalization_rule_name="identity",
+        remove_extra_whitespaces=False,
+        num_threads=1,
+        minloglevel=2,
+        **options,
+    )
+    return written.getvalue()
