@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, UnidentifiedImageError
 from PIL import Image as Pillow
+from PIL import ImageOps, UnidentifiedImageError
 
 from generators.document import Image
 from generators.errors import PlaitError
@@ -24,18 +24,6 @@ MAX_PIXELS = 89_478_485
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read. Pillow knows more, but passes some to other programs (EPS)."""
-
-
-_TURNS = {
-    2: Pillow.Transpose.FLIP_LEFT_RIGHT,
-    3: Pillow.Transpose.ROTATE_180,
-    4: Pillow.Transpose.FLIP_TOP_BOTTOM,
-    5: Pillow.Transpose.TRANSPOSE,
-    6: Pillow.Transpose.ROTATE_270,
-    7: Pillow.Transpose.TRANSVERSE,
-    8: Pillow.Transpose.ROTATE_90,
-}
-"""EXIF orientation -> the transposition that turns such a picture upright."""
 
 
 class PictureError(PlaitError, ValueError):
@@ -79,12 +67,13 @@ def _bomb(size: str) -> str:
 
 
 def _upright(picture: Pillow.Image) -> Pillow.Image:
-    """Return the image turned as its EXIF data asks (Pillow fails on broken data)."""
-    turn = None
-    # Broken metadata does not matter: the pixels have been read.
+    """Return the image turned as its EXIF data asks; broken data do not matter."""
     with contextlib.suppress(Exception):
-        turn = _TURNS.get(picture.getexif().get(ExifTags.Base.Orientation))
-    return picture if turn is None else picture.transpose(turn)
+        # Once it has been read: Pillow would write the rest again, which may fail.
+        picture.getexif()
+        picture.info.pop("exif", None)
+        picture = ImageOps.exif_transpose(picture)
+    return picture
 
 
 def _as_rgb(picture: Pillow.Image) -> Pillow.Image:

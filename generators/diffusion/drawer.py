@@ -33,14 +33,8 @@ PipelineReader = Callable[[DiffusionSettings, torch.dtype], Any]
 """Loads the published pipeline that the settings name, onto the CPU."""
 
 
-def _published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
-    """Return a pipeline as diffusers stores it."""
-    where = (settings.model, settings.revision)
-    return load_published(*where, dtype, settings.variant, settings.safety_checker)
-
-
 def load_pipeline(
-    settings: DiffusionSettings, weights: Weights, read: PipelineReader = _published
+    settings: DiffusionSettings, weights: Weights, read: PipelineReader = load_published
 ) -> Any:
     """Return the pipeline on its device; CheckpointError or ValueError say why not.
 
@@ -60,19 +54,14 @@ def load_pipeline(
         pipeline.watermark = None
         pipeline.set_progress_bar_config(disable=True)
         if settings.vae_slicing:
-            _autoencoder(pipeline).enable_slicing()
+            if (vae := pipeline.components.get("vae")) is None:
+                raise ValueError(f"{type(pipeline).__name__} has no vae for vae_slicing")
+            vae.enable_slicing()
         use_attention(pipeline, settings.attention, device, dtype)
         place(pipeline, settings, device)
         if settings.compile:
             compile_denoiser(denoiser_of(pipeline))
     return pipeline
-
-
-def _autoencoder(pipeline: Any) -> Any:
-    vae = pipeline.components.get("vae")
-    if vae is None:
-        raise ValueError(f"{type(pipeline).__name__} has no vae for vae_slicing")
-    return vae
 
 
 def _set_scheduler(pipeline: Any, name: str | None) -> None:
@@ -141,7 +130,7 @@ class Drawer:
         self,
         settings: DiffusionSettings,
         weights: Weights,
-        read: PipelineReader = _published,
+        read: PipelineReader = load_published,
     ) -> None:
         self.settings = settings
         self.pipeline = load_pipeline(settings, weights, read)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import diffusers
 import torch
@@ -17,37 +17,32 @@ import transformers
 from safetensors import SafetensorError
 
 from generators.checkpoints import looks_like_path
+from generators.diffusion.settings import DiffusionSettings
 from generators.errors import CheckpointError
 from generators.loading.files import in_safetensors, read_json
 from generators.loading.strict import listed
 
-SafetyPolicy = Literal["checkpoint", "off"]
 Kinds = Mapping[str, type[Any]]
 """Component -> its class."""
 
 
-def load_published(
-    model: str,
-    revision: str | None,
-    dtype: torch.dtype,
-    variant: str | None = None,
-    safety_checker: SafetyPolicy = "checkpoint",
-) -> Any:
+def load_published(settings: DiffusionSettings, dtype: torch.dtype) -> Any:
     """Return the text-to-image pipeline of a Hub repository or local folder, on the CPU.
 
     Raises CheckpointError when a component's folder, weights or vocabulary are missing, a
-    file is truncated, no component has files of `variant`, or tensors are missing,
+    file is truncated, no component has files of the variant, or tensors are missing,
     unexpected or of another shape than the component's own config says. Code in a
     repository is never run, and pickled weights are read only by torch's restricted
     unpickler.
     """
-    folder = _folder(model, revision, variant or None)
+    variant = settings.variant or None
+    folder = _folder(settings.model, settings.revision, variant)
     index = read_json(folder / "model_index.json")
     entries = {k: v for k, v in index.items() if isinstance(v, list) and len(v) == 2}
     kinds = {k: _class(k, *v) for k, v in entries.items() if v[0] is not None}
-    unchecked = {"safety_checker": None} if safety_checker == "off" else {}
+    unchecked = {"safety_checker": None} if settings.safety_checker == "off" else {}
     kinds = {k: kind for k, kind in kinds.items() if k not in unchecked}
-    parts = modules_of(folder, kinds, dtype, variant or None) | unchecked
+    parts = modules_of(folder, kinds, dtype, variant) | unchecked
     return _pipeline(folder, index.get("_class_name"), parts)
 
 

@@ -13,24 +13,15 @@ def counting(group: int, size: int, **options):
     return Memo(doubled, group, size, **options), calls
 
 
-def test_what_is_remembered_is_not_computed_again():
-    memo, calls = counting(group=2, size=9)
+def test_the_latest_results_are_remembered_and_the_others_computed_in_groups():
+    memo, calls = counting(group=2, size=3)
     assert memo({"a": 1, "b": 2, "c": 3}) == {"a": 2, "b": 4, "c": 6}
     assert calls == [[1, 2], [3]]
-    assert memo({"c": 3, "d": 4}) == {"c": 6, "d": 8}
-    assert calls == [[1, 2], [3], [4]]
-
-
-def test_the_latest_results_are_remembered():
-    memo, calls = counting(group=9, size=2)
-    memo({"a": 1, "b": 2})
     memo({"a": 1})
-    memo({"c": 3})
-    calls.clear()
-    assert memo({"a": 1, "c": 3}) == {"a": 2, "c": 6}
-    assert calls == []
-    assert memo({"b": 2}) == {"b": 4}
-    assert calls == [[2]]
+    assert memo({"c": 3, "d": 4}) == {"c": 6, "d": 8}
+    assert calls[2:] == [[4]]
+    assert memo({"a": 1, "b": 2}) == {"a": 2, "b": 4}
+    assert calls[3:] == [[2]], "used less lately than the others"
 
 
 def test_results_larger_than_the_room_are_given_and_forgotten():
@@ -41,6 +32,5 @@ def test_results_larger_than_the_room_are_given_and_forgotten():
     assert memo({"c": 50, "d": 60}) == {"c": 100, "d": 120}
     assert memo({"b": 4, "d": 1}) == {"b": 8, "d": 2}
     assert calls[-1] == [4, 1]
-    memo({"d": 1})
-    memo({"b": 4})
+    memo({"b": 4, "d": 1})
     assert calls[-1] == [4, 1], "the room that was given back is there again"
