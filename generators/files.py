@@ -38,7 +38,7 @@ def write_whole(path: Path, content: str | bytes, *, durable: bool = True) -> No
 
 
 def safe_name(text: str, replacement: str = "_") -> str:
-    """`text` as part of a file's name: letters, digits and -._ stay.
+    """Return `text` as part of a file's name: letters, digits and -._ stay.
 
     Folders of records are named with it, so a change of it would lose them.
     """
@@ -46,7 +46,7 @@ def safe_name(text: str, replacement: str = "_") -> str:
 
 
 def write_error(folder: Path, error: OSError) -> WriteError:
-    """`error`, raised on writing into `folder`, as a WriteError."""
+    """Return `error`, raised on writing into `folder`, as a WriteError."""
     if isinstance(error, WriteError):
         return error
     number = error.errno or errno.EIO

@@ -78,7 +78,7 @@ def _own_arguments(
     """Return the user's `arguments`; UnknownName for one that the pipeline lacks."""
     own = dict(settings.arguments)
     for name in own:
-        if name not in parameters or name in PLAIT_SETS:
+        if name not in parameters:
             what = f"argument of {type(pipeline).__name__}"
             raise unknown(what, name, filter(_settable, parameters))
     cleaning = own.get("clean_caption")

@@ -21,6 +21,7 @@ from diffusion_helpers import (
     furthest,
     pixels,
     shared,
+    tiny_pipeline,
 )
 
 from generators.diffusion.loading import load_published
