@@ -102,21 +102,6 @@ def test_a_disk_that_takes_nothing_is_named_and_has_no_empty_lock(
     assert not (disk / "run.lock").exists()
 
 
-def test_a_disk_that_goes_read_only_under_a_run_does_not_hide_what_failed(
-    disk: Path,
-) -> None:
-    """The lock cannot be removed either; that is not what the user should read."""
-
-    def spoiled_under(lock: RunLock) -> None:
-        with lock:
-            make_read_only(disk)
-            write_whole(disk / "stages" / "x", b"x")
-
-    with pytest.raises(WriteError, match=str(disk / "stages")):
-        spoiled_under(RunLock(disk))
-    assert (disk / "run.lock").exists()  # the next command finds its holder dead
-
-
 @pytest.mark.parametrize(
     ("text", "name"),
     [

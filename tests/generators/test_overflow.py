@@ -65,19 +65,9 @@ WORDS = ("the sea and a mountain", "Zebra quux", "a red picture of the house " *
 BAD = 1
 
 
-def request(stage: Any, words: str) -> Request | ImageRequest:
-    if isinstance(stage, Emu2Condition):
-        return ImageRequest(words)
-    return Request((Turn("user", (Text(words),)),), seed=7)
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(save_tiny(tmp_path_factory.mktemp("checkpoint"), "qwen2-vl-72b"))
-
-
-def words(outcome: Any) -> str | None:
-    return getattr(outcome.value, "text", None)
 
 
 class Poison:
@@ -109,20 +99,24 @@ def test_the_record_alone_fails(name: str, late: bool, folder: str) -> None:
     own = {"model": folder} if "dtype" in case.settings else {"weights": "tiny"}
     stage = case.stage(device="cpu", **own, **case.settings)
     poison = Poison(case.decoder(stage))
-    requests = [request(stage, words) for words in WORDS]
+    turns = [(Turn("user", (Text(words),)),) for words in WORDS]
+    requests = [Request(turn, seed=7) for turn in turns]
+    if case.stage is Emu2Condition:
+        requests = [ImageRequest(words) for words in WORDS]
     alone, read = [], []
     for one in requests:
         poison.read.clear()
         alone += stage([one])
         read.append(list(poison.read))
-    assert all(isinstance(outcome, Result) for outcome in alone)
     mine = [vector for vector in read.pop(BAD) if not any(vector in r for r in read)]
     poison.chosen = set(mine[-len(mine) // 4 :] if late else mine)
     together = stage(requests)
     failure = together.pop(BAD)
     alone.pop(BAD)
+    assert all(isinstance(outcome, Result) for outcome in (*alone, *together))
     # States that are not words differ by rounding.
-    assert [words(outcome) for outcome in together] == [words(outcome) for outcome in alone]
+    texts = [[getattr(o.value, "text", None) for o in made] for made in (alone, together)]
+    assert texts[0] == texts[1]
     assert isinstance(failure, Failure)
     assert failure.fault is Fault.ERROR
     assert "float32" in failure.reason

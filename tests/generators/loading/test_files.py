@@ -4,24 +4,18 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
-from transformers import LlamaConfig
 
 from generators.errors import CheckpointError
 from generators.loading.files import (
     Files,
-    configured,
     count,
-    divided,
     in_pickle,
     read_json,
     read_tokenizer,
-    section,
     shape_of,
     stored_tensors,
 )
@@ -66,42 +60,21 @@ def test_indices_of_shards(tmp_path, index, named):
         list(stored_tensors(Files(str(tmp_path))))
 
 
-STORED = {"weight": [1.0, 2.0], "bias": torch.ones(2)}
+def test_a_value_that_is_no_tensor():
+    stored = {"weight": [1.0, 2.0], "bias": torch.ones(2)}
+    told = {"source": "a file", "device": torch.device("cpu"), "dtype": torch.float32}
+    with pytest.raises(CheckpointError, match="1 not a tensor: weight"):
+        fill(torch.nn.Linear(3, 2), stored.items(), identical(stored), **told)
+    for name, rank in (("weight", 1), ("other", 1), ("bias", 3)):
+        with pytest.raises(CheckpointError, match=f"a file.*{name}"):
+            shape_of(stored, name, "a file", rank)
+    assert shape_of(stored, "bias", "a file", 1) == (2,)
 
 
-def filled(*_: Any) -> None:
-    told = {"source": "a.json", "device": torch.device("cpu"), "dtype": torch.float32}
-    fill(torch.nn.Linear(3, 2), STORED.items(), identical(STORED), **told)
-
-
-@pytest.mark.parametrize(
-    ("read", "given", "named"),
-    [
-        *((count, ({"heads": v}, "heads"), "heads") for v in (0, -3, "8", 2.5, True, None)),
-        (count, ({}, "heads"), "heads"),
-        (section, ({"sizes": 3}, "sizes"), "sizes is 3"),
-        (divided, (12, 5, "heads is 5"), "heads is 5.*12"),
-        (shape_of, (STORED, "weight"), "weight is a list"),
-        (shape_of, (STORED, "other"), "other"),
-        (configured, (LlamaConfig, {"hidden_size": "wide"}), "LlamaConfig.*hidden_size"),
-        (configured, (LlamaConfig, {"num_attention_heads": 0}), "LlamaConfig"),
-        (configured, (LlamaConfig, {"num_attention_heads": 3}), "attention heads"),
-        (filled, (), "1 not a tensor: weight is a list"),
-    ],
-)
-def test_values_that_are_refused(read: Callable[..., Any], given: Any, named: str):
-    with pytest.raises(CheckpointError, match=rf"a\.json.*{named}"):
-        read(*given, "a.json")
-
-
-def test_values_that_are_read():
-    assert count({"heads": 8}, "heads", "a.json") == 8
-    assert section({"sizes": {"a": 1}}, "sizes", "a.json") == {"a": 1}
-    assert divided(12, 4, "heads is 4", "a.json") == 3
-    assert configured(LlamaConfig, {"hidden_size": 64}, "a.json").hidden_size == 64
-    assert shape_of(STORED, "bias", "a file", 1) == (2,)
-    with pytest.raises(CheckpointError, match=r"bias.*\(2,\).*3"):
-        shape_of(STORED, "bias", "a file", 3)
+@pytest.mark.parametrize("value", [0, -3, "8", 2.5, True, None])
+def test_numbers_that_count_nothing(value):
+    with pytest.raises(CheckpointError, match=r"a\.json: heads is"):
+        count({"heads": value}, "heads", "a.json")
 
 
 @pytest.mark.parametrize("text", ["[1]", '{"a"'])

@@ -72,24 +72,22 @@ def test_a_mini_brings_its_own_settings_and_users_override_them() -> None:
     assert system.stages[0].settings["max_images"] == system.max_images == 1
 
 
-@pytest.mark.parametrize("name", ["flux", "sdxl-turbo", "diffusers:org/name"])
-@pytest.mark.usefixtures("weights")
-def test_a_model_without_a_mini_is_refused_with_those_that_have_one(name: str) -> None:
-    with pytest.raises(UsageError, match="anole, clipscore"):
-        resolve(f"qwen2-vl-7b+{name}", mini())
-
-
 @pytest.mark.usefixtures("weights")
 def test_a_users_own_class_is_never_told_of_a_fourth_kind() -> None:
     own, _ = resolve("users_own:Poet+openjourney", mini()).stages
     assert own.options["weights"] == own.weights == "pretrained"
 
 
-@pytest.mark.parametrize("weights", ["pretrained", "dummy", "tiny"])
-def test_a_name_that_is_only_mini_is_refused_under_other_weights(weights) -> None:
-    assert parts_of("qwen2-vl-7b+openjourney-early@outline").artist == "openjourney-early"
-    with pytest.raises(UsageError, match="openjourney-early"):
-        resolve("openai:some+openjourney-early", Models(weights=weights))
+@pytest.mark.parametrize(
+    ("name", "weights"),
+    [("flux", "mini"), ("diffusers:org/name", "mini")]
+    + [("openjourney-early", other) for other in ("pretrained", "dummy", "tiny")],
+)
+@pytest.mark.usefixtures("weights")
+def test_a_model_without_such_weights_is_refused(name: str, weights) -> None:
+    assert parts_of(f"qwen2-vl-7b+{name}@outline").artist == name
+    with pytest.raises(UsageError, match="mini"):
+        resolve(f"openai:some+{name}", Models(weights=weights))
 
 
 @pytest.mark.parametrize("key", ["model", "revision"])
@@ -104,24 +102,19 @@ def test_other_weights_are_not_taken_for_mini(key: str) -> None:
 def test_results_are_named_by_the_files_wherever_they_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A run pins them by name, and stays readable without them."""
     digests = {}
-    for place, content in {"one": b"a", "other": b"a", "changed": b"b"}.items():
+    for place, content in {"one": b"a", "changed": b"b", "other": b"a"}.items():
         helpers.use(helpers.fake(tmp_path / place, content), monkeypatch)
-        digests[place] = [s.digest for s in every_stage()]
+        with pinning({}) as pins:
+            digests[place] = [s.digest for s in every_stage()]
     assert digests["one"] == digests["other"]
     assert not set(digests["one"]) & set(digests["changed"])
-
-
-def test_a_run_pins_them_by_name_and_stays_readable_without_them(
-    weights: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pinning({}) as pins:
-        before = [s.digest for s in every_stage()]
     assert set(pins.known) == {f"mini:{name}" for name in MINI}
-    assert str(weights) not in json.dumps(pins.known)
+    assert str(tmp_path) not in json.dumps(pins.known)
     helpers.use(tmp_path / "nowhere", monkeypatch)
     with pinning(pins.known) as later:
-        assert [s.digest for s in every_stage()] == before
+        assert [s.digest for s in every_stage()] == digests["one"]
     assert not later.missing
 
 
