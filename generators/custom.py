@@ -39,15 +39,15 @@ def custom_spec(
     kind = _kind(name, cls, kinds)
     settings = {k: v for k, v in overrides.items() if k not in StageSettings.placed}
     # Under `mini` a class of one's own loads what it always loads.
-    known: Weights = "pretrained" if weights == "mini" else weights
+    loaded: Weights = "pretrained" if weights == "mini" else weights
     spec = StageSpec(
         name=attribute,
         kind=kind,
         target=name,
         version=getattr(cls, "version", 1),
-        weights=known,
+        weights=loaded,
         settings=settings,
-        options={"weights": known},
+        options={"weights": loaded},
         seeded=getattr(cls, "seeded", kind in (Kind.DRAFT, Kind.RENDER)),
         placement=_placement(name, cls, overrides),
     )

@@ -76,8 +76,9 @@ class System:
 
 def with_stages(system: System, change: Callable[[StageSpec], StageSpec]) -> System:
     """Return `system` with every stage replaced by `change(stage)`."""
-    stages = {name: getattr(system, name) for name in ("draft", "condition", "render")}
-    return replace(system, **{n: change(s) for n, s in stages.items() if s is not None})
+    named = {name: getattr(system, name) for name in ("draft", "condition", "render")}
+    changed: dict[str, Any] = {n: change(s) for n, s in named.items() if s is not None}
+    return replace(system, **changed)
 
 
 @dataclass(frozen=True)

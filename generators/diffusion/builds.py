@@ -54,8 +54,8 @@ def build_pipeline(
         modules = {k: materialise(m, device, dtype) for k, m in empty.items()}
     parts: dict[str, Any] = {**modules, "scheduler": _scheduler(design.scheduler)}
     parts |= {name: small_tokenizer(kind) for name, kind in design.tokenizers.items()}
-    if checker := modules.get("safety_checker"):
-        side = checker.config.vision_config.image_size
+    if "safety_checker" in parts:
+        side = parts["safety_checker"].config.vision_config.image_size
         parts["feature_extractor"] = transformers.CLIPImageProcessor(
             size={"shortest_edge": side}, crop_size=side
         )

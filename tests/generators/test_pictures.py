@@ -111,15 +111,13 @@ def test_palettes_and_transparent_colours():
 @pytest.mark.parametrize(
     ("form", "values", "shown"),
     [
-        *(
-            (f, np.array([[0, 257, 32896, 65535]], np.uint16), [0, 1, 128, 255])
-            for f in "PT"
-        ),
-        *((f, np.array([[0, 100, 200, 255]], np.uint16), [0, 0, 1, 1]) for f in "PT"),
-        ("T", np.array([[0, 0.5, 1]], np.float32), [0, 128, 255]),
-        ("T", np.array([[-10, 0, 10]], np.float32), [0, 128, 255]),
-        ("T", np.array([[np.nan, 1]], np.float32), [0, 255]),
-        ("T", np.array([[0, 10**6]], np.int32), [0, 255]),
+        ("PNG", np.uint16([[0, 257, 32896, 65535]]), [0, 1, 128, 255]),
+        ("TIFF", np.uint16([[0, 257, 32896, 65535]]), [0, 1, 128, 255]),
+        ("PNG", np.uint16([[0, 100, 200, 255]]), [0, 0, 1, 1]),
+        ("TIFF", np.float32([[0, 0.5, 1]]), [0, 128, 255]),
+        ("TIFF", np.float32([[-10, 0, 10]]), [0, 128, 255]),
+        ("TIFF", np.float32([[np.nan, 1]]), [0, 255]),
+        ("TIFF", np.int32([[0, 10**6]]), [0, 255]),
     ],
 )
 def test_wide_numbers_keep_their_scale(form, values, shown):
