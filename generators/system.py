@@ -96,20 +96,6 @@ class Repetition:
         return derived_seed(self.seed, sample.id, self.repeat, position)
 
 
-@dataclass
-class _Progress:
-    """What one walk has produced so far."""
-
-    drafts: int = 0
-    images: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
-    """By the stage's name, one entry for each of its records that has notes."""
-
-    def note(self, stage: StageSpec, notes: Mapping[str, Any]) -> None:
-        if notes:
-            self.notes.setdefault(stage.name, []).append(dict(notes))
-
-
 def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
     """Walk the chain of `system` for one sample.
 
@@ -117,53 +103,26 @@ def answer(system: System, sample: Sample, repetition: Repetition) -> Walk[Docum
     """
     if system.draft is None:
         return _given_document(system, sample)
-    progress = _Progress()
+    walker = _Walker(system, repetition)
     answers: list[Content] = []
     turns: tuple[Turn, ...] = ()
     for opening in sample.openings:
         turns += opening
-        so_far = replace(sample, turns=turns)
-        reply = yield from _reply(system, so_far, repetition, progress)
+        reply = yield from walker.reply(replace(sample, turns=turns))
         if not isinstance(reply, Result):
             return reply
         answers.append(reply.value)
         turns += (Turn("assistant", reply.value),)
-    return Result(Document.of(answers), notes=progress.notes)
+    return Result(Document.of(answers), notes=walker.notes)
 
 
 def continuation(system: System, sample: Sample, repetition: Repetition) -> Walk[Document]:
     """Walk the chain of `system` for the last turn alone, after the answers in `sample`."""
-    progress = _Progress()
-    reply = yield from _reply(system, sample, repetition, progress)
+    walker = _Walker(system, repetition)
+    reply = yield from walker.reply(sample)
     if not isinstance(reply, Result):
         return reply
-    return Result(Document(reply.value), notes=progress.notes)
-
-
-def _reply(
-    system: System, sample: Sample, repetition: Repetition, progress: _Progress
-) -> Walk[Content]:
-    """Walk the chain for the last turn, in as many rounds as the system takes."""
-    assert system.draft is not None
-    written: Content = ()
-    for _ in range(system.rounds):
-        request = _request(system, sample, repetition, written, progress.drafts)
-        job = Job(system.draft, request, sample.id)
-        drafted = (yield [job])[0]
-        if not isinstance(drafted, Result):
-            return drafted
-        progress.drafts += 1
-        progress.note(system.draft, drafted.notes)
-        draft = _with_origins(drafted.value, job)
-        draft = _with_seeds(system, sample, repetition, draft, progress.images)
-        if lost := _lost_images(drafted.value, draft):
-            return lost
-        images = yield from _images(system, draft, sample, progress)
-        if not isinstance(images, Result):
-            return images
-        progress.images += len(images.value) + len(draft.images)
-        written += _assemble(draft, images.value)
-    return Result(written)
+    return Result(Document(reply.value), notes=walker.notes)
 
 
 def _given_document(system: System, sample: Sample) -> Outcome[Document]:
@@ -176,18 +135,94 @@ def _given_document(system: System, sample: Sample) -> Outcome[Document]:
     return Result(document) if isinstance(document, Document) else document
 
 
-def _request(
-    system: System, sample: Sample, repetition: Repetition, written: Content, drafts: int
-) -> Request:
-    turns = repetition.prompt(sample, system.variant)
-    if system.instruction and sample.wants_images:
-        turns = (Turn("system", (Text(system.instruction),)), *turns)
-    if written:
-        turns = (*turns, Turn("assistant", written))
-    seeded = system.draft is not None and system.draft.seeded
-    seed = repetition.seed_at(sample, TEXT_POSITION - drafts) if seeded else None
-    textual = system.tells_modality and not sample.wants_images
-    return Request(turns, seed, "text" if textual else None)
+@dataclass
+class _Walker:
+    """The steps of one walk, and what it has produced so far."""
+
+    system: System
+    repetition: Repetition
+    drafts: int = 0
+    images: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+    """By the stage's name, one entry for each of its records that has notes."""
+
+    def reply(self, sample: Sample) -> Walk[Content]:
+        """Walk the chain for the last turn, in as many rounds as the system takes."""
+        assert self.system.draft is not None
+        written: Content = ()
+        for _ in range(self.system.rounds):
+            job = Job(self.system.draft, self._request(sample, written), sample.id)
+            drafted = self._values((yield [job]), job.spec)
+            if not isinstance(drafted, Result):
+                return drafted
+            self.drafts += 1
+            draft = self._seeded(_with_origins(drafted.value[0], job), sample)
+            if lost := _lost_images(drafted.value[0], draft):
+                return lost
+            images = yield from self._images(draft, sample)
+            if not isinstance(images, Result):
+                return images
+            self.images += len(images.value) + len(draft.images)
+            written += _assemble(draft, images.value)
+        return Result(written)
+
+    def _request(self, sample: Sample, written: Content) -> Request:
+        system = self.system
+        turns = self.repetition.prompt(sample, system.variant)
+        if system.instruction and sample.wants_images:
+            turns = (Turn("system", (Text(system.instruction),)), *turns)
+        if written:
+            turns = (*turns, Turn("assistant", written))
+        position = TEXT_POSITION - self.drafts
+        seeded = system.draft is not None and system.draft.seeded
+        seed = self.repetition.seed_at(sample, position) if seeded else None
+        textual = system.tells_modality and not sample.wants_images
+        return Request(turns, seed, "text" if textual else None)
+
+    def _seeded(self, draft: Draft, sample: Sample) -> Draft:
+        """Return the composed draft; each request has the seed of its position."""
+        seeded = self.system.render is not None and self.system.render.seeded
+        position = self.images
+        segments: list[Text | Image | ImageRequest] = []
+        for segment in self.system.compose(draft, sample).segments:
+            if isinstance(segment, ImageRequest):
+                seed = self.repetition.seed_at(sample, position) if seeded else None
+                segment = replace(segment, seed=seed)
+            position += not isinstance(segment, Text)
+            segments.append(segment)
+        return Draft(tuple(segments))
+
+    def _images(self, draft: Draft, sample: Sample) -> Walk[tuple[Image, ...]]:
+        """Walk the drawing half of the chain for the requests of one draft."""
+        system, requests = self.system, draft.requests
+        if not requests:
+            return Result(())
+        if system.render is None:
+            return Failure(f"system {system.name!r} asks for images but renders none")
+        if (stage := system.condition) is not None:
+            # Conditioning draws no noise, so the image's seed stays out of its key.
+            jobs = [Job(stage, replace(r, seed=None), sample.id) for r in requests]
+            payloads = self._values((yield jobs), stage)
+            if not isinstance(payloads, Result):
+                return payloads
+            requests = tuple(
+                replace(r, payload=replace(payload, origin=j.key), prompt=None, context=())
+                for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
+            )
+        drawn = yield [Job(system.render, r, sample.id) for r in requests]
+        return self._values(drawn, system.render)
+
+    def _values(
+        self, outcomes: Sequence[Outcome[Any]], stage: StageSpec
+    ) -> Outcome[tuple[Any, ...]]:
+        """Return all values, whose notes are kept, or the first outcome that is none."""
+        results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
+        if len(results) < len(outcomes):
+            return next(o for o in outcomes if not isinstance(o, Result))
+        for result in results:
+            if result.notes:
+                self.notes.setdefault(stage.name, []).append(dict(result.notes))
+        return Result(tuple(result.value for result in results))
 
 
 def _with_origins(draft: Draft, job: Job) -> Draft:
@@ -204,21 +239,6 @@ def _with_origins(draft: Draft, job: Job) -> Draft:
     return Draft(tuple(segments))
 
 
-def _with_seeds(
-    system: System, sample: Sample, repetition: Repetition, draft: Draft, drawn: int
-) -> Draft:
-    """Return the composed draft; each request has the seed of its position."""
-    seeded = system.render is not None and system.render.seeded
-    segments: list[Text | Image | ImageRequest] = []
-    for segment in system.compose(draft, sample).segments:
-        if isinstance(segment, ImageRequest):
-            seed = repetition.seed_at(sample, drawn) if seeded else None
-            segment = replace(segment, seed=seed)
-        drawn += not isinstance(segment, Text)
-        segments.append(segment)
-    return Draft(tuple(segments))
-
-
 def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
     """Return the failure of an answer whose own images the composition would drop."""
     lost = Counter(draft.images) - Counter(composed.images)
@@ -228,41 +248,6 @@ def _lost_images(draft: Draft, composed: Draft) -> Failure | None:
         f"the LVLM answered with {lost.total()} picture(s) of its own, which this system "
         "does not keep; use the model alone as a system"
     )
-
-
-def _images(
-    system: System, draft: Draft, sample: Sample, progress: _Progress
-) -> Walk[tuple[Image, ...]]:
-    """Walk the drawing half of the chain for the requests of one draft."""
-    requests = draft.requests
-    if not requests:
-        return Result(())
-    if system.render is None:
-        return Failure(f"system {system.name!r} asks for images but renders none")
-    if system.condition is not None:
-        # Conditioning draws no noise, so the image's seed stays out of its key.
-        jobs = [Job(system.condition, replace(r, seed=None), sample.id) for r in requests]
-        payloads = _values((yield jobs), system.condition, progress)
-        if not isinstance(payloads, Result):
-            return payloads
-        requests = tuple(
-            replace(r, payload=replace(payload, origin=j.key), prompt=None, context=())
-            for r, j, payload in zip(requests, jobs, payloads.value, strict=True)
-        )
-    drawn = yield [Job(system.render, r, sample.id) for r in requests]
-    return _values(drawn, system.render, progress)
-
-
-def _values(
-    outcomes: Sequence[Outcome[Any]], stage: StageSpec, progress: _Progress
-) -> Outcome[tuple[Any, ...]]:
-    """Return all values, whose notes are kept, or the first outcome that is none."""
-    results = [outcome for outcome in outcomes if isinstance(outcome, Result)]
-    if len(results) < len(outcomes):
-        return next(o for o in outcomes if not isinstance(o, Result))
-    for result in results:
-        progress.note(stage, result.notes)
-    return Result(tuple(result.value for result in results))
 
 
 def _assemble(draft: Draft, images: tuple[Image, ...]) -> Content:
