@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from diffusers.utils import is_bs4_available, is_ftfy_available
@@ -18,47 +17,116 @@ from generators.diffusion.designs import DESIGNS
 from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
 from generators.names import unknown
 
-Parameters = Mapping[str, inspect.Parameter]
-
 _TRUE_CFG = "true_cfg_scale"
 _GUIDING = ("guidance_scale", _TRUE_CFG, "distilled_guidance_scale")
 _EMBEDDED = {"FluxPipeline", "Flux2Pipeline", "HunyuanImagePipeline"}
 """Classes of which guidance is an input of the transformer."""
+_UNNAMED = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 
 
-@dataclass(frozen=True, slots=True)
 class Call:
-    """What every call of a pipeline is given besides conditions and generators."""
+    """What every call of a pipeline is given besides conditions and generators.
 
-    arguments: Mapping[str, Any]
-    negative_prompt: str | None = None
+    ValueError names what the pipeline does not take, and why.
+    """
+
+    arguments: dict[str, Any]
+    negative_prompt: str | None
     """Given once for each image."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any]
     """What the settings do not say, for readers of the record."""
 
+    def __init__(self, pipeline: Any, settings: DiffusionSettings) -> None:
+        named = inspect.signature(pipeline.__call__).parameters
+        self._pipeline, self._settings = pipeline, settings
+        self._kind = type(pipeline).__name__
+        self._defaults = {n: p.default for n, p in named.items() if p.kind not in _UNNAMED}
+        used = (n for n in _GUIDING if self._defaults.get(n) is not None)
+        self._guiding = next(used, _GUIDING[0])
+        """The argument that the setting `guidance` means: the one in use by default."""
+        self._check_own()
+        given, own = self._given(), settings.arguments
+        if doubled := sorted(own.keys() & given.keys()):
+            raise ValueError(
+                f"guidance and arguments.{doubled[0]} both set {doubled[0]} of "
+                f"{self._kind}; set one of them"
+            )
+        self.arguments = self._with_defaults({**given, **own})
+        self.negative_prompt, self.notes = self._negative_prompt()
 
-def call_of(pipeline: Any, settings: DiffusionSettings) -> Call:
-    """Return how to call the pipeline; ValueError names what it does not take, and why."""
-    named = inspect.signature(pipeline.__call__).parameters
-    unnamed = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    parameters = {name: p for name, p in named.items() if p.kind not in unnamed}
-    own = _own_arguments(pipeline, settings, parameters)
-    arguments = _from_settings(pipeline, settings, parameters)
-    if doubled := sorted(own.keys() & arguments.keys()):
-        raise ValueError(
-            f"guidance and arguments.{doubled[0]} both set {doubled[0]} of "
-            f"{type(pipeline).__name__}; set one of them"
-        )
-    arguments |= own
-    arguments = _defaults(parameters, arguments) | arguments
-    negative, notes = _negative_prompt(pipeline, settings, parameters, arguments)
-    return Call(arguments, negative, notes)
+    def _check_own(self) -> None:
+        """Raise UnknownName for one of the user's `arguments` that the pipeline lacks."""
+        own = self._settings.arguments
+        for name in own:
+            if name not in self._defaults:
+                what = f"argument of {self._kind}"
+                raise unknown(what, name, filter(_settable, self._defaults))
+        cleaning = own.get("clean_caption")
+        if cleaning and not (is_bs4_available() and is_ftfy_available()):
+            raise ValueError(
+                "arguments.clean_caption needs the packages beautifulsoup4 and ftfy, "
+                "without which the pipeline would leave captions as they are"
+            )
 
+    def _given(self) -> dict[str, Any]:
+        """Return the arguments that have settings of their own."""
+        settings = self._settings
+        requested = {
+            "num_inference_steps": settings.steps,
+            self._guiding: settings.guidance,
+            "height": settings.height,
+            "width": settings.width,
+            "max_sequence_length": settings.max_sequence_length,
+            "negative_prompt": settings.negative_prompt,
+        }
+        arguments = {k: v for k, v in requested.items() if v is not None}
+        if unsupported := [k for k in arguments if k not in self._defaults]:
+            others = [n for n in self._defaults if "guidance" in n and n not in PLAIT_SETS]
+            hint = f"; of guidance it takes, in arguments: {', '.join(others)}"
+            hint = hint if others and self._guiding in unsupported else ""
+            raise ValueError(f"{self._kind} does not take {', '.join(unsupported)}{hint}")
+        if (settings.guidance or 0) > 1 and (reason := _ignored(self._pipeline)):
+            raise ValueError(
+                f"{self._kind} does not use guidance {settings.guidance:g}: {reason}; omit "
+                "guidance"
+            )
+        arguments.pop("negative_prompt", None)
+        return arguments
 
-def _guidance(parameters: Parameters) -> str:
-    """Return the argument that the setting `guidance` means: the one in use by default."""
-    used = (n for n in _GUIDING if n in parameters and parameters[n].default is not None)
-    return next(used, _GUIDING[0])
+    def _with_defaults(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Add arguments whose default would depend on the machine or clash with others."""
+        defaults: dict[str, Any] = {"output_type": "np"}
+        defaults["num_inference_steps"] = self._defaults.get("num_inference_steps")
+        # The pipelines clean captions, and draw otherwise, where two packages are there.
+        defaults["clean_caption"] = False
+        if given.get("num_inference_steps", defaults["num_inference_steps"]) != 2:
+            # SANA-Sprint raises an error for its own default unless there are two steps.
+            defaults["intermediate_timesteps"] = None
+        return {k: v for k, v in defaults.items() if k in self._defaults} | dict(given)
+
+    def _negative_prompt(self) -> tuple[str | None, dict[str, Any]]:
+        """Return the negative prompt, and a note when it is not the user's own."""
+        negative = self._settings.negative_prompt
+        needed = next((n for n in (_TRUE_CFG, _GUIDING[0]) if n in self._defaults), None)
+        if needed is None:
+            return negative, {}
+        scale = self.arguments.get(needed, self._defaults[needed])
+        guided = (scale or 0) > 1 and not _embeds_guidance(self._pipeline)
+        if negative is not None and not guided:
+            setting = "guidance" if needed == self._guiding else f"arguments.{needed}"
+            raise ValueError(
+                f"{self._kind} does not take negative_prompt while its {needed} is {scale}:"
+                f" it would have no effect; set {setting} above 1 or no negative_prompt"
+            )
+        if negative is not None or not guided or needed != _TRUE_CFG:
+            return negative, {}
+        if self._guiding != _TRUE_CFG:
+            raise ValueError(
+                f"{self._kind} does not use {needed} {scale:g} without a negative prompt; "
+                "set negative_prompt"
+            )
+        # Without one the class does not guide; Qwen-Image's model card gives " ".
+        return " ", {"negative_prompt": " "}
 
 
 def _ignored(pipeline: Any) -> str | None:
@@ -67,107 +135,15 @@ def _ignored(pipeline: Any) -> str | None:
     if "Flux2KleinPipeline" in names and pipeline.config.get("is_distilled"):
         return "its checkpoint is distilled to few steps and ignores it"
     read = not names & _EMBEDDED or pipeline.transformer.config.get("guidance_embeds", True)
-    if not read:
-        return "its transformer has no input for guidance (guidance_embeds is false)"
-    return None
-
-
-def _own_arguments(
-    pipeline: Any, settings: DiffusionSettings, parameters: Parameters
-) -> dict[str, Any]:
-    """Return the user's `arguments`; UnknownName for one that the pipeline lacks."""
-    own = dict(settings.arguments)
-    for name in own:
-        if name not in parameters:
-            what = f"argument of {type(pipeline).__name__}"
-            raise unknown(what, name, filter(_settable, parameters))
-    cleaning = own.get("clean_caption")
-    if cleaning and not (is_bs4_available() and is_ftfy_available()):
-        raise ValueError(
-            "arguments.clean_caption needs the packages beautifulsoup4 and ftfy, without "
-            "which the pipeline would leave captions as they are"
-        )
-    return own
+    return (
+        None if read else "its transformer has no input for it (guidance_embeds is false)"
+    )
 
 
 def _settable(name: str) -> bool:
     """Return whether a config can set a parameter: no tensors, images or callbacks."""
     parts = ("embeds", "mask", "image", "callback", "latents", "kwargs")
     return name not in PLAIT_SETS and not any(part in name for part in parts)
-
-
-def _from_settings(
-    pipeline: Any, settings: DiffusionSettings, parameters: Parameters
-) -> dict[str, Any]:
-    name, guiding = type(pipeline).__name__, _guidance(parameters)
-    requested = {
-        "num_inference_steps": settings.steps,
-        guiding: settings.guidance,
-        "height": settings.height,
-        "width": settings.width,
-        "max_sequence_length": settings.max_sequence_length,
-        "negative_prompt": settings.negative_prompt,
-    }
-    arguments = {k: v for k, v in requested.items() if v is not None}
-    if unsupported := [k for k in arguments if k not in parameters]:
-        others = [p for p in parameters if "guidance" in p and p not in PLAIT_SETS]
-        hint = f"; of guidance it takes, in arguments: {', '.join(others)}"
-        hint = hint if others and guiding in unsupported else ""
-        raise ValueError(f"{name} does not take {', '.join(unsupported)}{hint}")
-    if (settings.guidance or 0) > 1 and (reason := _ignored(pipeline)):
-        raise ValueError(
-            f"{name} does not use guidance {settings.guidance:g}: {reason}; omit guidance"
-        )
-    arguments.pop("negative_prompt", None)
-    return arguments
-
-
-def _defaults(parameters: Parameters, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments whose default would depend on the machine or clash with others."""
-    defaults: dict[str, Any] = {}
-    if "output_type" in parameters:
-        defaults["output_type"] = "np"
-    if "num_inference_steps" in parameters:
-        defaults["num_inference_steps"] = parameters["num_inference_steps"].default
-    if "clean_caption" in parameters:
-        # The pipelines clean captions, and draw otherwise, where two packages are there.
-        defaults["clean_caption"] = False
-    steps = given.get("num_inference_steps", defaults.get("num_inference_steps"))
-    if "intermediate_timesteps" in parameters and steps != 2:
-        # SANA-Sprint raises an error for its own default unless there are two steps.
-        defaults["intermediate_timesteps"] = None
-    return defaults
-
-
-def _negative_prompt(
-    pipeline: Any,
-    settings: DiffusionSettings,
-    parameters: Parameters,
-    arguments: Mapping[str, Any],
-) -> tuple[str | None, dict[str, Any]]:
-    """Return the negative prompt, and a note when it is not the user's own."""
-    negative = settings.negative_prompt
-    needed = next((n for n in (_TRUE_CFG, "guidance_scale") if n in parameters), None)
-    if needed is None:
-        return negative, {}
-    scale = arguments.get(needed, parameters[needed].default)
-    guided = scale is not None and scale > 1 and not _embeds_guidance(pipeline)
-    name, guiding = type(pipeline).__name__, _guidance(parameters)
-    if negative is not None and not guided:
-        setting = "guidance" if needed == guiding else f"arguments.{needed}"
-        raise ValueError(
-            f"{name} does not take negative_prompt while its {needed} is {scale}: it "
-            f"would have no effect; set {setting} above 1 or no negative_prompt"
-        )
-    if negative is not None or not guided or needed != _TRUE_CFG:
-        return negative, {}
-    if guiding != _TRUE_CFG:
-        raise ValueError(
-            f"{name} does not use {needed} {scale:g} without a negative prompt; set "
-            "negative_prompt"
-        )
-    # Without a negative prompt the class does not guide; Qwen-Image's model card gives " ".
-    return " ", {"negative_prompt": " "}
 
 
 def _embeds_guidance(pipeline: Any) -> bool:

@@ -12,7 +12,7 @@ import torch
 
 from generators.base import Failure, Fault, Outcome, Result, Weights
 from generators.diffusion.builds import build_pipeline
-from generators.diffusion.calls import call_of, draws_in_batches
+from generators.diffusion.calls import Call, draws_in_batches
 from generators.diffusion.loading import load_published, quiet
 from generators.diffusion.placing import (
     compile_denoiser,
@@ -134,10 +134,9 @@ class Drawer:
     ) -> None:
         self.settings = settings
         self.pipeline = load_pipeline(settings, weights, read)
-        call = call_of(self.pipeline, settings)
-        self.arguments = dict(call.arguments)
-        self.negative_prompt = call.negative_prompt
-        self.notes = dict(call.notes)
+        call = Call(self.pipeline, settings)
+        self.arguments, self.negative_prompt = call.arguments, call.negative_prompt
+        self.notes = call.notes
         """Noted with every image."""
         self.batch = settings.batch_size
         """Images in one compiled batch; halved when the device runs out of memory."""

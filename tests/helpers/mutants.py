@@ -54,8 +54,8 @@ MUTANTS = (
     Mutant(
         "guidance is ignored",
         "generators/diffusion/calls.py",
-        "guiding: settings.guidance,",
-        "guiding: settings.guidance and 1.0,",
+        "self._guiding: settings.guidance,",
+        "self._guiding: settings.guidance and 1.0,",
         DRAWING,
     ),
     Mutant(

@@ -18,7 +18,7 @@ from diffusion_helpers import (
 )
 
 from generators.diffusion import calls
-from generators.diffusion.calls import Call, call_of
+from generators.diffusion.calls import Call
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.loading import FURTHER_PIPELINES
 from generators.diffusion.settings import PLAIT_SETS, DiffusionSettings
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.models
 
 def called(pipeline: Any, **settings: Any) -> Call:
     pipeline = tiny_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
-    return call_of(pipeline, DiffusionSettings(model="a/b", **settings))
+    return Call(pipeline, DiffusionSettings(model="a/b", **settings))
 
 
 @pytest.mark.parametrize("architecture", [n for n in DESIGNS if n != "flux2-klein"])

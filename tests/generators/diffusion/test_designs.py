@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import pytest
 import torch
@@ -112,6 +113,9 @@ def test_dummy_values_are_made_once_in_the_precision_of_published_ones(
     half = materialise(empty_module(DESIGNS["sd3"], "transformer"), CPU, torch.bfloat16)
     tensors = (*half.parameters(), *half.buffers())
     assert {t.dtype for t in tensors if t.is_floating_point()} == {torch.bfloat16}
+    for weight in (p for p in half.parameters() if p.ndim >= 2 and p.numel() > 4000):
+        gain = float(weight.float().std()) * math.prod(weight.shape[1:]) ** 0.5
+        assert gain == pytest.approx(1, rel=0.1)
     monkeypatch.setattr(
         torch, "empty", lambda *s, **k: made.append(k["dtype"]) or empty(*s, **k)
     )
