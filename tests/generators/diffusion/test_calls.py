@@ -11,6 +11,7 @@ from diffusion_helpers import (
     REQUESTS,
     Spy,
     furthest,
+    pipeline_of,
     pixels,
     shared,
     stage,
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.models
 
 
 def called(pipeline: Any, **settings: Any) -> Call:
-    pipeline = tiny_pipeline(pipeline) if isinstance(pipeline, str) else pipeline
+    pipeline = pipeline_of(pipeline) if isinstance(pipeline, str) else pipeline
     return Call(pipeline, DiffusionSettings(model="a/b", **settings))
 
 

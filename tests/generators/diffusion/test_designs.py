@@ -7,7 +7,7 @@ import math
 
 import pytest
 import torch
-from diffusion_helpers import CPU, tiny_pipeline
+from diffusion_helpers import CPU, pipeline_of
 
 from generators.diffusion.builds import (
     CLIP_IDS,
@@ -144,14 +144,14 @@ def test_tiny_weights_are_always_the_same():
 
 def test_schedulers_are_the_published_ones():
     """Sigmas of the published schedules, by hand."""
-    flow = tiny_pipeline("sd3").scheduler
+    flow = pipeline_of("sd3").scheduler
     flow.set_timesteps(2)
     # sigma' = 3 sigma / (1 + 2 sigma) at sigma = 1 and at the least, 1/1000 shifted.
     least = 3 * 0.001 / (1 + 2 * 0.001)
     shifted = 3 * least / (1 + 2 * least)
     assert flow.sigmas.tolist() == pytest.approx([1.0, shifted, 0.0], abs=1e-6)
-    assert tiny_pipeline("flux").scheduler.config.use_dynamic_shifting
-    turbo = tiny_pipeline("sdxl-turbo").scheduler
+    assert pipeline_of("flux").scheduler.config.use_dynamic_shifting
+    turbo = pipeline_of("sdxl-turbo").scheduler
     turbo.set_timesteps(1)
     assert turbo.timesteps.tolist() == [999]
     betas = torch.linspace(0.00085**0.5, 0.012**0.5, 1000, dtype=torch.float64) ** 2

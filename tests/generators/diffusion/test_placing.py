@@ -6,7 +6,15 @@ import math
 
 import pytest
 import torch
-from diffusion_helpers import REQUESTS, furthest, pixels, shared, stage, tiny_pipeline
+from diffusion_helpers import (
+    REQUESTS,
+    furthest,
+    pipeline_of,
+    pixels,
+    shared,
+    stage,
+    tiny_pipeline,
+)
 
 from generators.diffusion.designs import DESIGNS
 from generators.diffusion.placing import (
@@ -26,7 +34,7 @@ DISPATCH = {"flux", "flux2-klein", "z-image", "qwen-image"}
 @pytest.mark.parametrize("architecture", DESIGNS)
 def test_choices_depend_on_the_model(architecture):
     """diffusers would put xformers in the place of SANA's linear attention."""
-    choices = attention_choices(denoiser_of(tiny_pipeline(architecture)))
+    choices = attention_choices(denoiser_of(pipeline_of(architecture)))
     if architecture in DISPATCH:
         assert {"sdpa", "xformers", "_native_math", "own"} < set(choices)
         assert not [name for name in choices if "hub" in name]
@@ -44,7 +52,7 @@ def test_choices_depend_on_the_model(architecture):
 def test_kernels_that_a_model_cannot_run_are_refused(architecture, name):
     """Kernels of the Hub are code from the network."""
     with pytest.raises(AttentionError, match=f"'{name}'.*sdpa"):
-        use_attention(tiny_pipeline(architecture), name, CPU, torch.float32)
+        use_attention(pipeline_of(architecture), name, CPU, torch.float32)
 
 
 ATTENDED = []

@@ -6,7 +6,7 @@ import inspect
 
 import pytest
 import torch
-from diffusion_helpers import REQUESTS, shared, stage, tiny_pipeline
+from diffusion_helpers import REQUESTS, pipeline_of, shared, stage
 
 from generators.diffusion.builds import small_tokenizer
 from generators.diffusion.designs import DESIGNS
@@ -40,7 +40,7 @@ LIMITS = {
 @pytest.mark.parametrize("architecture", DESIGNS)
 def test_lengths_the_pipelines_cut_to(architecture):
     """A setting changes those of T5 and of language models, never of CLIP."""
-    pipeline, limits = tiny_pipeline(architecture), LIMITS[architecture]
+    pipeline, limits = pipeline_of(architecture), LIMITS[architecture]
     for given_length in (None, 100):
         settings = DiffusionSettings(model="a/b", max_sequence_length=given_length)
         readers = {r.name: r.limit for r in readers_of(pipeline, settings)}
@@ -115,7 +115,7 @@ def test_language_models_read_exactly_what_is_noted(name):
 
 
 def test_instruction_of_sana_can_be_left_out():
-    pipeline, arguments = tiny_pipeline("sana"), {"complex_human_instruction": []}
+    pipeline, arguments = pipeline_of("sana"), {"complex_human_instruction": []}
     for given_arguments, kept in (({}, 298), (arguments, 299)):
         settings = DiffusionSettings(model="a/b", arguments=given_arguments)
         assert readers_of(pipeline, settings)[0].read("x" * 400)["kept"] == kept
